@@ -165,7 +165,7 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
                        bytesText(share.bytes));
     }
     if (report.bytesReused)
-        fmt::print("  {} were already done and taken over\n", bytesText(report.bytesReused));
+        fmt::print("  {} were already done and reused\n", bytesText(report.bytesReused));
     if (verify == Verify::none) {
         fmt::print("  reopened; values not verified (--verify none)\n");
     } else {

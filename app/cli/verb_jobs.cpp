@@ -297,7 +297,7 @@ void addJobs(CLI::App& app, Context& context) {
     runs(withId(verb("show", "One job: state, command, workers", false)),
          [&context, options] { return show(context, options->id); });
     CLI::App* logs = withId(verb("log", "What the job has said", false));
-    logs->add_flag("-f,--follow", options->follow, "Go on until it ends");
+    logs->add_flag("-f,--follow", options->follow, "Follow until it ends");
     runs(logs, [&context, options] { return log(context, options->id, options->follow); });
     runs(withId(verb("cancel", "End it in order; a second time: at once", false)),
          [&context, options]() -> Result<int> {
@@ -306,7 +306,7 @@ void addJobs(CLI::App& app, Context& context) {
              SHARDSCOPE_TRY(directory.cancel(job));
              return said(context, directory, job.id);
          });
-    runs(withId(verb("resume", "Go on with one that has ended before it was done", false)),
+    runs(withId(verb("resume", "Continue a job that ended early", false)),
          [&context, options]() -> Result<int> {
              const JobDirectory directory;
              SHARDSCOPE_ASSIGN(const JobRecord job, directory.find(options->id));

@@ -105,7 +105,7 @@ class Validation {
         }
         if (!left.empty())
             report.notChecked.push_back(
-                {fmt::format("{} tensor{} that could not be taken over, such as {}", left.size(),
+                {fmt::format("{} tensor{} that could not be included, such as {}", left.size(),
                              left.size() == 1 ? "" : "s", *left.begin())});
         if (!options_.expect)
             report.notChecked.push_back({"names, shapes and dtypes against another checkpoint", "--expect"});

@@ -852,7 +852,7 @@ class JobsTest : public QObject {
         QTRY_COMPARE(panel.selectedJob(), failed);
         bool message = false;
         for (const QLabel* label : panel.findChildren<QLabel*>())
-            message = message || (label->isVisible() && label->text().contains(QStringLiteral("What helps")));
+            message = message || (label->isVisible() && label->text().contains(QStringLiteral("Next step")));
         QVERIFY(message);
         QCoreApplication::processEvents();
         shoot(panel, QStringLiteral("jobs-failed"));

@@ -533,7 +533,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
             "node7", makeError(ErrorCode::remote, "node7: no route").withHint("look at it"), needs);
         QCOMPARE(lost.summary(), QStringLiteral("1 thing is in the way."));
         QCOMPARE(lost.lines[0].text, QStringLiteral("No route."));
-        QCOMPARE(lost.lines[1].text, QStringLiteral("What helps: Look at it."));
+        QCOMPARE(lost.lines[1].text, QStringLiteral("Next step: Look at it."));
     }
 };
 

@@ -239,7 +239,7 @@ class StatesTest : public QObject, protected WindowFixture {
         write(copy + "/.metadata", metadata);
         open(copy);
         QCOMPARE(session().state(), Session::State::open);
-        QVERIFY2(banner().text().contains("could not be taken over") && banner().text().contains("float33"),
+        QVERIFY2(banner().text().contains("could not be included") && banner().text().contains("float33"),
                  qPrintable(banner().text()));
         // Its row stays.
         TensorTreeModel model(session());
@@ -250,7 +250,7 @@ class StatesTest : public QObject, protected WindowFixture {
             if (model.notTaken(index)) group = index;
         }
         QVERIFY(group.isValid());
-        QCOMPARE(group.data().toString(), QStringLiteral("Not taken over"));
+        QCOMPARE(group.data().toString(), QStringLiteral("Not included"));
         QVERIFY(model.rowCount(group) > 0);
         const QModelIndex first = model.index(0, TensorTreeModel::shape, group);
         QVERIFY2(first.data().toString().contains("'float33'") || first.data().toString().contains("float33"),
@@ -272,9 +272,9 @@ class StatesTest : public QObject, protected WindowFixture {
         window_->findings().validate();
         QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
         const QString notChecked = notCheckedText(*session().report());
-        QVERIFY2(notChecked.contains("could not be taken over"), qPrintable(notChecked));
+        QVERIFY2(notChecked.contains("could not be included"), qPrintable(notChecked));
         QVERIFY(session().report()->verdict != Verdict::safe);
-        QVERIFY(shownText(*window_).contains("could not be taken over"));
+        QVERIFY(shownText(*window_).contains("could not be included"));
     }
 
     void emptyFilter() {
@@ -400,13 +400,13 @@ class StatesTest : public QObject, protected WindowFixture {
         QVERIFY2(banner().text().contains("still being written, or its save died. '.metadata.tmp'"),
                  qPrintable(banner().text()));
         QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
-        click(banner(), "It is finished");
+        click(banner(), "Mark as finished");
         QTRY_VERIFY(!banner().isVisible());
         QTRY_VERIFY(shownButton(window_->findings(), "Validate")->isEnabled());
         // The same from the dock; it does not outlast a reload.
         session().reload();
         QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts() && !session().beingWritten().isEmpty(), kPatience);
-        click(window_->findings(), "It is finished");
+        click(window_->findings(), "Mark as finished");
         QTRY_VERIFY(session().beingWritten().isEmpty());
         window_->findings().validate();
         QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
@@ -425,7 +425,7 @@ class StatesTest : public QObject, protected WindowFixture {
         open(staging);
         QCOMPARE(session().state(), Session::State::failed);
         QString text = shownText(window_->startPage());
-        QVERIFY2(text.contains("A conversion is at work here, or was interrupted"), qPrintable(text));
+        QVERIFY2(text.contains("A conversion is running here, or was interrupted"), qPrintable(text));
         QVERIFY2(text.contains("'" + dir.filePath("result") + "'"), qPrintable(text));
         QVERIFY(shownButton(window_->startPage(), "Look again"));
         // What it has written so far can be looked at.
@@ -433,7 +433,7 @@ class StatesTest : public QObject, protected WindowFixture {
             QVERIFY(QFile::copy(file.filePath(), staging + "/data/" + file.fileName()));
         open(staging + "/data");
         QCOMPARE(session().state(), Session::State::open);
-        QVERIFY2(banner().text().contains("A conversion puts '" + dir.filePath("result") + "' together here"),
+        QVERIFY2(banner().text().contains("A conversion is writing '" + dir.filePath("result") + "' here"),
                  qPrintable(banner().text()));
         QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
     }

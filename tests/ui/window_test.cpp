@@ -611,21 +611,21 @@ class WindowTest : public QObject, protected WindowFixture {
         open(sampleCheckpoint());
         window_->findings().setLevel(ValidateLevel::values);
         window_->findings().validate();
-        QTRY_VERIFY(window_->session().canGoOn());
-        QPushButton* goOn = nullptr;
+        QTRY_VERIFY(window_->session().canContinue());
+        QPushButton* continueReading = nullptr;
         for (QPushButton* b : window_->findings().findChildren<QPushButton*>()) {
-            if (b->text() == "Go on") goOn = b;
+            if (b->text() == "Continue") continueReading = b;
         }
-        QVERIFY(goOn && goOn->isVisible());
+        QVERIFY(continueReading && continueReading->isVisible());
         settle();
         shoot(*window_, "values-stopped");
         stopped = false;
         const auto scan = window_->session().scan();
-        QTest::mouseClick(goOn, Qt::LeftButton);
+        QTest::mouseClick(continueReading, Qt::LeftButton);
         QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QTRY_VERIFY(!window_->session().canGoOn());
+        QTRY_VERIFY(!window_->session().canContinue());
         QCOMPARE(window_->session().scan(), scan);
-        QVERIFY(!goOn->isVisible());
+        QVERIFY(!continueReading->isVisible());
         QVERIFY(window_->session().depth().contains("every value"));
     }
 
@@ -648,34 +648,34 @@ class WindowTest : public QObject, protected WindowFixture {
             QVERIFY(window_->session().report() && window_->session().report()->stopped);
         };
         restart();
-        QVERIFY(!window_->session().canGoOn());
+        QVERIFY(!window_->session().canContinue());
         readSome(5);
         const uint64_t read = window_->session().scan()->chunksRead();
         QVERIFY(read >= 5 && read < window_->session().scan()->chunks());
         restart();
-        QVERIFY(window_->session().canGoOn());
+        QVERIFY(window_->session().canContinue());
         QVERIFY(!window_->session().report());
         QCOMPARE(window_->session().scan()->chunksRead(), read);
-        QVERIFY(shownText(window_->findings()).contains("Go on"));
+        QVERIFY(shownText(window_->findings()).contains("Continue"));
         picture(*window_, "values-restart");
         // A lesser check does not throw it away.
         window_->session().validate(ValidateLevel::metadata);
         QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QVERIFY(window_->session().canGoOn());
+        QVERIFY(window_->session().canContinue());
         engine->limit = read + 4;
-        window_->session().goOn();
+        window_->session().continueReading();
         QTRY_VERIFY(!window_->session().validating());
         const uint64_t more = window_->session().scan()->chunksRead();
         QVERIFY(more > read);
         restart();
         QCOMPARE(window_->session().scan()->chunksRead(), more);
         engine->limit = 0;
-        window_->session().goOn();
+        window_->session().continueReading();
         QTRY_VERIFY(window_->session().report() && !window_->session().validating());
         QVERIFY(!window_->session().report()->stopped);
         QCOMPARE(window_->session().report()->verdict, Verdict::safe);
         restart();
-        QVERIFY(!window_->session().canGoOn());
+        QVERIFY(!window_->session().canContinue());
         // What was read of files that have changed since counts for nothing.
         readSome(5);
         const QStringList data = QDir(path).entryList({"*.distcp"}, QDir::Files);
@@ -684,7 +684,7 @@ class WindowTest : public QObject, protected WindowFixture {
         file.setFileTime(QDateTime::currentDateTime().addSecs(-60), QFileDevice::FileModificationTime);
         file.close();
         restart();
-        QVERIFY(!window_->session().canGoOn());
+        QVERIFY(!window_->session().canContinue());
     }
 
     // Back and forward bring the zoom of the map along; zooming is not a step of its own.

@@ -777,7 +777,7 @@ class WizardTest : public QObject {
         auto* legality = named<QLabel>(wizard, "legality");
         QVERIFY2(
             legality->text().contains("12 attention heads (num_attention_heads in config.json) cannot be "
-                                      "shared out over tp=8"),
+                                      "divided over tp=8"),
             qPrintable(legality->text()));
         QVERIFY2(legality->text().contains("4 key/value heads (num_key_value_heads in config.json) are fewer "
                                            "than tp=8"),
@@ -827,7 +827,7 @@ class WizardTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
         type(like, copyCheckpoint(sampleCheckpoint()));
         waitUntilReady(wizard);
-        QVERIFY(legality->text().contains(QStringLiteral("as the other checkpoint has it")));
+        QVERIFY(legality->text().contains(QStringLiteral("placed as in the other checkpoint")));
         shoot(wizard, QStringLiteral("wizard-like"));
         choose(QStringLiteral("As in the source"));
         QVERIFY(wizard.spec().like.isEmpty());

@@ -313,7 +313,7 @@ void JobReader::takeProgress(const QByteArray& line) {
             say(JobMessage::Kind::info, QObject::tr("Reading the destination back to compare digests."),
                 line);
         else if (phase == QLatin1String("commit"))
-            say(JobMessage::Kind::info, QObject::tr("Putting the destination in its place."), line);
+            say(JobMessage::Kind::info, QObject::tr("Moving the destination into place."), line);
     }
     // Events carry no clock, but their mean rate says for how long the phase has run.
     if (done > 0 && rate > 0) phaseSeconds_ = std::max(phaseSeconds_, static_cast<double>(done) / rate);
@@ -360,11 +360,11 @@ void JobReader::takeOutcome(const JobRecord& record) {
         case JobState::lost:
             say(JobMessage::Kind::warning,
                 job_.exitCode > 128
-                    ? QObject::tr("The program was ended by signal %1. What it has done so far may be kept: "
-                                  "resume it.")
+                    ? QObject::tr(
+                          "The program was ended by signal %1. Its work so far may be kept: resume the job.")
                           .arg(job_.exitCode - 128)
-                    : QObject::tr("The process is gone without a result. What it has done so far may be "
-                                  "kept: resume it."));
+                    : QObject::tr("The process ended without a result. Its work so far may be kept: resume "
+                                  "the job."));
             return;
         case JobState::failed:
             break;
@@ -379,7 +379,7 @@ void JobReader::takeOutcome(const JobRecord& record) {
             QObject::tr("Install shardscope beside this program or in a directory of PATH, then retry.");
     } else {
         error.message = QObject::tr("The program ended with code %1 and left no report.").arg(job_.exitCode);
-        error.hint = QObject::tr("Its last messages stand in the log of the job.");
+        error.hint = QObject::tr("See its last messages in the log of the job.");
     }
     job_.error = error;
 }

@@ -67,23 +67,20 @@ QStringList headNotes(const HeadCounts& counts, const Mesh& mesh) {
         const int64_t size = axis.size;
         const QString over = QStringLiteral("%1=%2").arg(toQString(axis.name)).arg(size);
         if (counts.heads % size != 0) {
-            notes +=
-                tr("%1 attention heads (%2 in config.json) cannot be shared out over %3: a head would be "
-                   "cut in two, and frameworks refuse such a mesh.")
-                    .arg(numberText(static_cast<uint64_t>(counts.heads)), counts.headsKey, over);
+            notes += tr("%1 attention heads (%2 in config.json) cannot be divided over %3: a head would be "
+                        "split, and frameworks refuse such a mesh.")
+                         .arg(numberText(static_cast<uint64_t>(counts.heads)), counts.headsKey, over);
         }
         if (counts.keyValueHeads == counts.heads || counts.keyValueHeads % size == 0) continue;
         const QString heads = numberText(static_cast<uint64_t>(counts.keyValueHeads));
         if (size % counts.keyValueHeads == 0) {
-            notes +=
-                tr("%1 key/value heads (%2 in config.json) are fewer than %3: cuts go through heads, where "
-                   "frameworks give %4 ranks a copy of each.")
-                    .arg(heads, counts.keyValueKey, over)
-                    .arg(size / counts.keyValueHeads);
+            notes += tr("%1 key/value heads (%2 in config.json) are fewer than %3: heads would be split, "
+                        "where frameworks give %4 ranks a copy of each.")
+                         .arg(heads, counts.keyValueKey, over)
+                         .arg(size / counts.keyValueHeads);
         } else {
             notes +=
-                tr("%1 key/value heads (%2 in config.json) cannot be shared out over %3: a head would be "
-                   "cut in two.")
+                tr("%1 key/value heads (%2 in config.json) cannot be divided over %3: a head would be split.")
                     .arg(heads, counts.keyValueKey, over);
         }
     }

@@ -103,7 +103,7 @@ QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
         case NameChange::Fate::changed:
             return row.why.empty() ? tr("changed") : toQString(row.why);
         case NameChange::Fate::excluded:
-            return tr("left behind: %1").arg(toQString(row.why));
+            return tr("excluded: %1").arg(toQString(row.why));
         case NameChange::Fate::leftOut:
             return row.why.empty() ? tr("left out") : tr("left out: %1").arg(toQString(row.why));
     }

@@ -35,7 +35,7 @@ void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& l
         lines.push_back({i == 0 ? Kind::bad : Kind::unknown, text});
     }
     if (const QString hint = errorHint(error); !hint.isEmpty())
-        lines.push_back({Kind::unknown, said("What helps: %1").arg(hint)});
+        lines.push_back({Kind::unknown, said("Next step: %1").arg(hint)});
 }
 
 void sayPaths(const PlaceFacts& facts, const PlaceNeeds& needs, std::vector<PlaceLine>& lines) {

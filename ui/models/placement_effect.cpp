@@ -162,7 +162,7 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
         if (rule.matched == 0)
             rule.notes += QObject::tr("No tensor has a name that this pattern matches.");
         else if (rule.tensors == 0)
-            rule.notes += QObject::tr("All tensors that it matches are taken by a rule above it.");
+            rule.notes += QObject::tr("Every tensor that it matches is taken by a rule above it.");
         addNotes(rule, uneven[r], request.split);
         const auto tensors = [](uint64_t n) {
             return countedText(n, QObject::tr("1 tensor"), QObject::tr("%1 tensors"));
@@ -180,7 +180,7 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
         if (rule.matched == 0)
             rule.notes += QObject::tr("No tensor has a name that this pattern matches.");
         else if (rule.tensors == 0)
-            rule.notes += QObject::tr("All tensors that it matches are taken by a rule above it.");
+            rule.notes += QObject::tr("Every tensor that it matches is taken by a rule above it.");
     }
     effect.before = bytesByRank(source);
     effect.after = bytesByRank(wanted);

@@ -32,7 +32,7 @@ QString groupText(PlanModel::Group group, size_t entries) {
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:
-            return PlanModel::tr("Left behind, as asked (%n)", nullptr, n);
+            return PlanModel::tr("Excluded by request (%n)", nullptr, n);
         case PlanModel::Group::reads:
             return PlanModel::tr("Files that tensors are read from (%n)", nullptr, n);
         case PlanModel::Group::files:

@@ -2,29 +2,17 @@
 
 #include <QDir>
 #include <QFileInfo>
-#include <QLocale>
-#include <filesystem>
 #include <numeric>
 
 #include "base/rule.h"
-#include "execute/executor.h"
 #include "ui/models/filter.h"
 #include "ui/models/scan_store.h"
-#include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
 namespace {
-constexpr int kFilterDelay = 80;       // milliseconds after the last key
-constexpr int kFirstStamp = 1000;      // milliseconds from opening to the first look at the files
-constexpr int kStampInterval = 5000;   // milliseconds from one look to the next
-constexpr int kStampThere = 30'000;    // the same on another host, where a look is a listing
-constexpr int kConnectionLook = 500;   // milliseconds from one look at the connection to the next
-constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
-constexpr size_t kMostStamps = 10'000;
-// What reading from a good disk gives; only for telling minutes from hours before anything is known.
-constexpr double kAssumedRate = 1e9;
+constexpr int kFilterDelay = 80;  // milliseconds after the last key
 
 std::string asText(const SourceOptions& options) {
     return options.words().join('\n').toStdString();
@@ -49,15 +37,23 @@ QString errorHint(const Error& error) {
 }
 
 Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
-    : QObject(parent), engine_(std::move(engine)) {
+    : QObject(parent),
+      engine_(std::move(engine)),
+      connection_(engine_, tasks_),
+      watch_(tasks_, connection_),
+      validation_(engine_, tasks_, [this] { return beingWritten(); }) {
     filterTimer_.setSingleShot(true);
     filterTimer_.setInterval(kFilterDelay);
     connect(&filterTimer_, &QTimer::timeout, this, &Session::startFilter);
-    connect(&stampTimer_, &QTimer::timeout, this, &Session::checkForChanges);
-    keepTimer_.setInterval(kKeepInterval);
-    connect(&keepTimer_, &QTimer::timeout, this, &Session::keepScan);
-    connectionTimer_.setInterval(kConnectionLook);
-    connect(&connectionTimer_, &QTimer::timeout, this, &Session::lookAtConnection);
+    connect(&connection_, &HostConnection::changed, this, &Session::connectionChanged);
+    connect(&connection_, &HostConnection::found, &watch_, &FileWatch::look);
+    connect(&watch_, &FileWatch::changed, this, &Session::filesChanged);
+    connect(&validation_, &Validation::verdictChanged, this, &Session::verdictChanged);
+    connect(&validation_, &Validation::scanNotKept, this, &Session::scanNotKept);
+    connect(&validation_, &Validation::changed, this, [this] {
+        if (facts_ && report() && !validating() && report() != reportOfFacts_) takeFindings();
+        emit reportChanged();
+    });
     connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
     connect(&selection_, &Selection::changed, this, [this](const Selected& now, const Selected& before) {
         if (now.filter != before.filter) filterTimer_.start();
@@ -157,28 +153,15 @@ void Session::opened(Opened opened) {
         again && before.object != kNone ? catalog().objects()[before.object].name : std::string();
     factsTicket_.drop();
     filterTicket_.drop();
-    validateTicket_.drop();
-    stampTicket_.drop();
     facts_.reset();
-    keepTimer_.stop();
-    report_.reset();
-    scan_ = std::move(opened.scan);
-    scanKey_ = scan_ ? std::make_shared<std::string>(std::move(opened.scanKey)) : nullptr;
-    validationError_.reset();
-    changedFiles_.clear();
-    settling_ = settling_ && again;
-    growth_ = settling_ ? tr("Files were still growing; checking again.") : QString();
+    reportOfFacts_.reset();
     finished_ = false;
     checkpoint_ = std::move(opened.checkpoint);
     directory_ = std::move(opened.directory);
-    lost_ = false;
-    connectionError_.reset();
-    if (hostOf(path_).isEmpty())
-        connectionTimer_.stop();
-    else
-        connectionTimer_.start();
+    connection_.begin(checkpoint_->path);
+    watch_.begin(checkpoint_, std::move(opened.stamps), again);
+    validation_.begin(checkpoint_, path_, openedHow(), std::move(opened.scan), std::move(opened.scanKey));
     wholeTree_ = visibleTree_ = std::move(opened.tree);
-    stamps_ = std::move(opened.stamps);
     visible_.resize(catalog().tensorCount());
     std::iota(visible_.begin(), visible_.end(), 0U);
     filtered_ = false;
@@ -201,7 +184,6 @@ void Session::opened(Opened opened) {
             selection_.selectObject(static_cast<ObjectId>(same - objects.begin()));
     }
     startFacts();
-    stampTimer_.start(kFirstStamp);
 }
 
 void Session::startFacts() {
@@ -215,11 +197,17 @@ void Session::startFacts() {
         [this](Result<std::shared_ptr<const Facts>> answer) {
             if (!answer.ok()) return;
             facts_ = std::move(answer).value();
-            if (report_) facts_ = withFindings(*facts_, catalog(), *report_);
-            emit factsChanged();
-            if (selection_.current().filter.contains("status:")) startFilter();
+            takeFindings();
             if (!otherFormats().empty()) emit otherFormatsFound();
         });
+}
+
+// What the report found shows in the facts, too.
+void Session::takeFindings() {
+    reportOfFacts_ = report();
+    if (reportOfFacts_) facts_ = withFindings(*facts_, catalog(), *reportOfFacts_);
+    emit factsChanged();
+    if (selection_.current().filter.contains("status:")) startFilter();
 }
 
 std::vector<FormatMatch> Session::otherFormats() const {
@@ -275,20 +263,16 @@ void Session::reload() {
 
 void Session::cancel() {
     openTicket_.cancel();
-    validateTicket_.cancel();
+    validation_.cancel();
 }
 
 void Session::close() {
-    for (Ticket* ticket :
-         {&openTicket_, &factsTicket_, &filterTicket_, &validateTicket_, &stampTicket_, &reconnectTicket_})
+    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_})
         ticket->drop();
-    stampTimer_.stop();
-    connectionTimer_.stop();
-    lost_ = false;
-    connectionError_.reset();
+    validation_.end();
+    watch_.end();
+    connection_.end();
     directory_.clear();
-    keepTimer_.stop();
-    scanKey_.reset();
     checkpoint_.reset();
     run_.reset();
     facts_.reset();
@@ -296,13 +280,9 @@ void Session::close() {
     visibleTree_.reset();
     visible_.clear();
     filtered_ = false;
-    report_.reset();
-    scan_.reset();
-    validationError_.reset();
+    reportOfFacts_.reset();
     error_.reset();
-    changedFiles_.clear();
-    growth_.clear();
-    settling_ = finished_ = false;
+    finished_ = false;
     path_.clear();
     state_ = State::empty;
     selection_.clear();
@@ -346,276 +326,23 @@ QString Session::openingStage() const {
     return tr("Reading metadata: %1 of %2 files opened").arg(numberText(opened), numberText(files));
 }
 
-bool Session::canGoOn() const {
-    if (!checkpoint_ || !scan_ || validating()) return false;
-    if (report_ && report_->level == ValidateLevel::values) return report_->stopped;
-    return scan_->chunksRead() > 0 && scan_->chunksRead() < scan_->chunks();
-}
-
-void Session::goOn() {
-    if (canGoOn() && beingWritten().isEmpty()) startValidation(ValidateLevel::values, expectPath_);
-}
-
-void Session::validate(ValidateLevel level, const QString& expectPath) {
-    if (!checkpoint_ || !beingWritten().isEmpty()) return;
-    // A lesser check leaves alone what can be continued.
-    if (level == ValidateLevel::values || !canGoOn()) {
-        scan_ = level == ValidateLevel::values ? std::make_shared<ValueScan>() : nullptr;
-        scanKey_.reset();
-    }
-    expectPath_ = expectPath;
-    startValidation(level, expectPath);
-}
-
-QString Session::validationCost(ValidateLevel level) const {
-    if (!checkpoint_) return {};
-    const Catalog& catalog = this->catalog();
-    switch (level) {
-        case ValidateLevel::metadata:
-            return tr("opens no data file");
-        case ValidateLevel::files:
-            return tr("reads the headers of %1 files").arg(numberText(catalog.files().size()));
-        case ValidateLevel::values: {
-            const double seconds = static_cast<double>(catalog.totalBytes()) / kAssumedRate;
-            return seconds < 1 ? tr("reads %1").arg(sizeText(catalog.totalBytes()))
-                               : tr("reads %1, about %2 at 1 GB/s")
-                                     .arg(sizeText(catalog.totalBytes()), timeText(seconds));
-        }
-    }
-    return {};
-}
-
-QString Session::validationObstacle(ValidateLevel level) const {
-    if (!checkpoint_) return tr("No checkpoint is open.");
-    if (!beingWritten().isEmpty()) return tr("It is still being written.");
-    if (level != ValidateLevel::metadata && !dataElsewhere().isEmpty())
-        return tr("It needs the data; this is %1.").arg(dataElsewhere());
-    return {};
-}
-
-void Session::setSuppressions(const Suppressions* suppressions) {
-    suppressions_ = suppressions;
-    if (suppressions_) connect(suppressions_, &Suppressions::changed, this, &Session::verdictChanged);
-    emit verdictChanged();
-}
-
-std::vector<Suppression> Session::suppressions() const {
-    return suppressions_ ? suppressions_->of(path_) : std::vector<Suppression>();
-}
-
-std::optional<Verdict> Session::verdict() const {
-    if (!report_) return std::nullopt;
-    return verdictWithout(*report_, suppressions());
-}
-
-void Session::startValidation(ValidateLevel level, const QString& expectPath) {
-    validateTicket_.drop();
-    validationError_.reset();
-    const bool values = level == ValidateLevel::values;
-    if (values && !scanKey_) scanKey_ = std::make_shared<std::string>();
-    if (values) keepTimer_.start();
-    validateTicket_ = tasks_.run<ValidationReport>(
-        Work::bulk, tr("Validating"),
-        [engine = engine_, checkpoint = checkpoint_, level, values, scan = values ? scan_ : nullptr,
-         key = scanKey_, how = asText(options_),
-         expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
-            CheckpointPtr expect;
-            if (!expectPath.empty()) {
-                SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
-            }
-            // Of before the first byte was read, so that what changes meanwhile shows.
-            if (values && scan->chunksRead() == 0 && key->empty())
-                *key = ScanStore::keyOf(*checkpoint, how, context.stop);
-            ValidateOptions options;
-            options.level = level;
-            options.maxExamples = 1000;
-            options.scan = scan;
-            auto report = engine->validate(checkpoint, options, expect, context);
-            // Also when nobody waits for the answer any more, because the window was closed.
-            if (values && report.ok() && !report->stopped) ScanStore::remove(*checkpoint, how);
-            if (values && (!report.ok() || report->stopped)) {
-                if (Status kept = ScanStore::save(*checkpoint, how, *key, *scan); !kept.ok() && report.ok())
-                    report->notChecked.push_back({kept.error().message});
-            }
-            return report;
-        },
-        [this](Result<ValidationReport> answer) {
-            keepTimer_.stop();
-            if (answer.ok()) {
-                report_ = std::make_shared<ValidationReport>(std::move(answer).value());
-                if (facts_) {
-                    facts_ = withFindings(*facts_, catalog(), *report_);
-                    emit factsChanged();
-                    if (selection_.current().filter.contains("status:")) startFilter();
-                }
-            } else if (answer.error().code != ErrorCode::cancelled) {
-                validationError_ = std::move(answer).error();
-            }
-            emit reportChanged();
-        });
-    emit reportChanged();
-}
-
-// While values are read, so that nothing more than that is lost when the program is killed.
-void Session::keepScan() {
-    if (!validating() || !scan_ || !scanKey_ || scan_->chunksRead() == 0 || keepTicket_.running()) return;
-    keepTicket_ = tasks_.run<bool>(
-        Work::metadata, tr("Keeping how far values were read"),
-        [checkpoint = checkpoint_, how = asText(options_), key = scanKey_,
-         scan = scan_](const TaskContext&) -> Result<bool> {
-            SHARDSCOPE_TRY(ScanStore::save(*checkpoint, how, *key, *scan));
-            return true;
-        },
-        [this](Result<bool> answer) {
-            if (!answer.ok()) emit scanNotKept(answer.error());
-        });
-}
-
-QString Session::depth() const {
-    if (!report_) return dataElsewhere().isEmpty() ? tr("metadata only") : tr("index only");
-    switch (report_->level) {
-        case ValidateLevel::metadata:
-            return tr("metadata checked");
-        case ValidateLevel::files:
-            return tr("files checked");
-        case ValidateLevel::values:
-            if (report_->stopped && scan_ && scan_->chunks())
-                return tr("%1 of all values read")
-                    .arg(ratioText(static_cast<double>(scan_->chunksRead()) /
-                                   static_cast<double>(scan_->chunks())));
-            return tr("every value read");
-    }
-    return {};
-}
-
-// Sizes and times of the files that the catalog knows, as they are now.
-std::vector<Session::Stamp> Session::stampFiles(const Checkpoint& checkpoint, const StopToken& stop) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    fs::path directory(checkpoint.path);
-    std::vector<Stamp> stamps;
-    if (checkpoint.fileSystem && checkpoint.reader->dataElsewhere().empty()) {
-        const auto sizes =
-            sizesOfFiles(*checkpoint.fileSystem, directoryOf(checkpoint), checkpoint.catalog(), stop);
-        for (size_t f = 0; sizes.ok() && f < sizes->size(); ++f)
-            stamps.push_back({checkpoint.catalog().files()[f].path, (*sizes)[f], 0});
-        return stamps;
-    }
-    const auto stamp = [&](const std::string& name, const fs::path& path) {
-        const auto status = fs::symlink_status(path, error);
-        const bool regular = !error && fs::is_regular_file(status);
-        const auto size = regular ? static_cast<int64_t>(fs::file_size(path, error)) : -1;
-        const auto time = regular ? fs::last_write_time(path, error).time_since_epoch().count() : 0;
-        stamps.push_back({name, size, static_cast<int64_t>(time)});
-    };
-    // The files that an index speaks of lie elsewhere.
-    if (!checkpoint.reader->dataElsewhere().empty()) {
-        stamp(directory.filename().string(), directory);
-        return stamps;
-    }
-    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
-    for (const FileInfo& file : checkpoint.catalog().files()) {
-        if (stop.stopRequested() || stamps.size() >= kMostStamps) break;
-        if (file.path.empty() || file.path.find("..") != std::string::npos || file.path[0] == '/') continue;
-        stamp(file.path, directory / file.path);
-    }
-    return stamps;
-}
-
-void Session::lookAtConnection() {
-    const bool lost = checkpoint_ && engine_->connectionLost(checkpoint_->path);
-    if (lost == lost_) return;
-    lost_ = lost;
-    if (!lost) connectionError_.reset();
-    emit connectionChanged();
-}
-
-void Session::reconnect() {
-    if (!checkpoint_ || reconnecting()) return;
-    connectionError_.reset();
-    reconnectTicket_ = tasks_.run<bool>(
-        Work::metadata, tr("Connecting to %1").arg(hostOf(path_)),
-        [engine = engine_, path = checkpoint_->path](const TaskContext& context) -> Result<bool> {
-            SHARDSCOPE_TRY(engine->connect(path, true, context));
-            return true;
-        },
-        [this](Result<bool> answer) {
-            reconnectTicket_ = {};
-            if (!answer.ok() && answer.error().code != ErrorCode::cancelled)
-                connectionError_ = std::move(answer).error();
-            lost_ = engine_->connectionLost(checkpoint_->path);
-            emit connectionChanged();
-            if (!lost_) checkForChanges();
-        });
-    emit connectionChanged();
-}
-
-void Session::checkForChanges() {
-    if (!checkpoint_ || stampTicket_.running()) return;
-    // A look at the files would connect again, and nobody would have known.
-    if (connectionTimer_.isActive()) lookAtConnection();
-    if (lost_) return;
-    stampTicket_ = tasks_.run<std::vector<Stamp>>(
-        Work::metadata, tr("Looking at the files"),
-        [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::vector<Stamp>> {
-            return stampFiles(*checkpoint, context.stop);
-        },
-        [this](Result<std::vector<Stamp>> answer) {
-            if (answer.ok()) compareStamps(std::move(answer).value());
-        });
-}
-
-// A file that grew since the last look is being written. Once all stand still, what changed is said.
-void Session::compareStamps(std::vector<Stamp> now) {
-    stampTimer_.setInterval(hostOf(path_).isEmpty() ? kStampInterval : kStampThere);
-    size_t changed = 0, grown = 0;
-    QString first, firstGrown;
-    uint64_t firstSize = 0;
-    for (size_t i = 0; i < now.size() && i < stamps_.size(); ++i) {
-        if (now[i].size == stamps_[i].size && now[i].modified == stamps_[i].modified) continue;
-        if (changed++ == 0) first = toQString(now[i].path);
-        if (now[i].size > stamps_[i].size && grown++ == 0) {
-            firstGrown = toQString(now[i].path);
-            firstSize = static_cast<uint64_t>(now[i].size);
-        }
-    }
-    if (changed == 0) {
-        settling_ = false;
-        if (growth_.isEmpty()) return;
-        growth_.clear();
-        emit filesChanged();
-        return;
-    }
-    stamps_ = std::move(now);
-    const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
-    changedFiles_ = changed == 1
-                        ? tr("'%1' changed at %2.").arg(first, time)
-                        : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
-    growth_ = grown == 0   ? QString()
-              : grown == 1 ? tr("'%1' has grown to %2.").arg(firstGrown, sizeText(firstSize))
-                           : tr("%1 files grow, '%2' among them.").arg(numberText(grown), firstGrown);
-    settling_ = grown > 0;
-    emit filesChanged();
-}
-
 QString Session::beingWritten() const {
     if (!checkpoint_ || finished_) return {};
-    if (!growth_.isEmpty()) return growth_;
+    if (!watch_.growth().isEmpty()) return watch_.growth();
     const auto& notes = catalog().notes();
     const auto trace = std::find_if(notes.begin(), notes.end(),
                                     [](const Note& note) { return note.rule == rule::fileLock; });
     if (trace != notes.end()) {
-        return trace->file.empty()
-                   ? tr("Traces of a save that is not finished are here.")
-                   : tr("'%1' is what a save leaves here until it is finished.").arg(toQString(trace->file));
+        return trace->file.empty() ? tr("Traces of an unfinished save are here.")
+                                   : tr("'%1' marks an unfinished save.").arg(toQString(trace->file));
     }
     if (const QString result = resultOfStaging(path_); !result.isEmpty())
-        return tr("A conversion puts '%1' together here.").arg(result);
+        return tr("A conversion is writing '%1' here.").arg(result);
     return {};
 }
 
 void Session::lookAgain() {
-    settling_ = !growth_.isEmpty();
+    watch_.expectGrowth();
     reload();
 }
 

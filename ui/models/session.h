@@ -18,10 +18,11 @@
 #include "ui/bridge/source_options.h"
 #include "ui/bridge/tasks.h"
 #include "ui/models/failed_place.h"
+#include "ui/models/file_watch.h"
+#include "ui/models/host_connection.h"
+#include "ui/models/validation.h"
 
 namespace shardscope::ui {
-
-class Suppressions;
 
 class Session : public QObject {
     Q_OBJECT
@@ -77,34 +78,26 @@ class Session : public QObject {
     // The user knows that nobody writes there any more; holds until it is opened anew.
     void takeAsFinished();
 
-    // Findings accepted there do not count against verdict(). Must outlive the session; may be null.
-    void setSuppressions(const Suppressions* suppressions);
-    // Those that hold for this checkpoint.
-    std::vector<Suppression> suppressions() const;
+    // See Validation.
+    void setSuppressions(const Suppressions* suppressions) { validation_.setSuppressions(suppressions); }
+    std::vector<Suppression> suppressions() const { return validation_.suppressions(); }
+    QString validationCost(ValidateLevel level) const { return validation_.cost(level); }
+    QString validationObstacle(ValidateLevel level) const { return validation_.obstacle(level); }
+    void validate(ValidateLevel level, const QString& expectPath = {}) {
+        validation_.start(level, expectPath);
+    }
+    bool canContinue() const { return validation_.canContinue(); }
+    void continueReading() { validation_.continueReading(); }
+    const std::shared_ptr<ValueScan>& scan() const { return validation_.scan(); }
+    bool validating() const { return validation_.running(); }
+    TaskStatus validationStatus() const { return validation_.status(); }
+    const std::shared_ptr<const ValidationReport>& report() const { return validation_.report(); }
+    const std::optional<Error>& validationError() const { return validation_.error(); }
+    std::optional<Verdict> verdict() const { return validation_.verdict(); }
+    QString depth() const { return validation_.depth(); }
 
-    // What validating costs: "reads 2.1 TiB, about 38 min at 1 GB/s". Empty without a checkpoint.
-    QString validationCost(ValidateLevel level) const;
-    // Why a validation of this level cannot begin now, as a sentence; empty when it can.
-    QString validationObstacle(ValidateLevel level) const;
-
-    // Validation. Findings that the user has suppressed stay in the report; see suppressions.h.
-    void validate(ValidateLevel level, const QString& expectPath = {});
-    // Reading every value can be stopped with cancel() and continued, also after the program was ended
-    // (scan_store.h); what was seen until then is in report().
-    bool canGoOn() const;
-    void goOn();
-    const std::shared_ptr<ValueScan>& scan() const { return scan_; }
-    bool validating() const { return validateTicket_.running(); }
-    TaskStatus validationStatus() const { return validateTicket_.status(); }
-    const std::shared_ptr<const ValidationReport>& report() const { return report_; }
-    const std::optional<Error>& validationError() const { return validationError_; }
-    // Of the report, without the findings that were accepted; none without a report. What every view shows.
-    std::optional<Verdict> verdict() const;
-
-    // How deep the knowledge goes: "metadata only", "files checked", "every value read".
-    QString depth() const;
     // Set when files differ in size or time from what they were at opening.
-    QString changedFiles() const { return changedFiles_; }
+    QString changedFiles() const { return watch_.changes(); }
     QDateTime openedAt() const { return openedAt_; }
 
     EngineService& engine() { return *engine_; }
@@ -115,15 +108,14 @@ class Session : public QObject {
 
     // Looks at sizes and times of the files again; also done every few seconds. Of files on another host,
     // at sizes, and less often.
-    void checkForChanges();
+    void checkForChanges() { watch_.look(); }
 
-    // Of a checkpoint on another host. What is shown stays when the connection is lost; whatever asks for
-    // more connects again by itself, and reconnect() does so at once.
-    bool connectionLost() const { return lost_; }
-    bool reconnecting() const { return reconnectTicket_.running(); }
-    const std::optional<Error>& connectionError() const { return connectionError_; }  // of reconnect()
-    void reconnect();
-    void cancelReconnecting() { reconnectTicket_.cancel(); }
+    // Of a checkpoint on another host, see HostConnection. What is shown stays when it is lost.
+    bool connectionLost() const { return connection_.lost(); }
+    bool reconnecting() const { return connection_.reconnecting(); }
+    const std::optional<Error>& connectionError() const { return connection_.error(); }
+    void reconnect() { connection_.reconnect(); }
+    void cancelReconnecting() { connection_.cancel(); }
 
   signals:
     void stateChanged();
@@ -139,16 +131,12 @@ class Session : public QObject {
     void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
   private:
-    struct Stamp {
-        std::string path;
-        int64_t size, modified;
-    };
     struct Opened {
         RunPtr run;  // then there is nothing else
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
         QString directory;
-        std::vector<Stamp> stamps;
+        std::vector<FileStamp> stamps;
         // Of an earlier run of the program.
         std::shared_ptr<ValueScan> scan;
         std::string scanKey;
@@ -157,25 +145,21 @@ class Session : public QObject {
         std::vector<TensorId> tensors;
         std::shared_ptr<const ModuleTree> tree;
     };
-    static std::vector<Stamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop);
     void opened(Opened opened);
     void startFacts();
-    void compareStamps(std::vector<Stamp> now);
+    void takeFindings();
     void startFilter();
-    void startValidation(ValidateLevel level, const QString& expectPath);
-    void keepScan();
-    void lookAtConnection();
 
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
     Selection selection_;
-    const Suppressions* suppressions_ = nullptr;
+    HostConnection connection_;
+    FileWatch watch_;
+    Validation validation_;
     State state_ = State::empty;
     QString path_, directory_;
     SourceOptions options_;
-    bool lost_ = false;
-    std::optional<Error> connectionError_;
-    std::optional<Error> error_, validationError_;
+    std::optional<Error> error_;
     FailedPlace failedPlace_;
     CheckpointPtr checkpoint_;
     RunPtr run_;
@@ -184,22 +168,13 @@ class Session : public QObject {
     std::vector<TensorId> visible_;
     bool filtered_ = false;
     QString filterError_;
-    std::shared_ptr<const ValidationReport> report_;
-    std::shared_ptr<ValueScan> scan_;  // of the last reading of values
-    // What the files were like when that began; shared with the thread that finds out.
-    std::shared_ptr<std::string> scanKey_;
+    std::shared_ptr<const ValidationReport> reportOfFacts_;  // whose findings are in facts_
     std::shared_ptr<OpenProgress> openProgress_;
-    QString expectPath_;
-    Ticket openTicket_, factsTicket_, filterTicket_, validateTicket_, stampTicket_, keepTicket_,
-        reconnectTicket_;
+    Ticket openTicket_, factsTicket_, filterTicket_;
     // While it opens on another host: whether the host has answered.
     std::shared_ptr<std::atomic<bool>> connected_;
-    QTimer filterTimer_, stampTimer_, keepTimer_, connectionTimer_;
-    std::vector<Stamp> stamps_;
-    QString changedFiles_;
-    QString growth_;         // which files grow; empty = none
-    bool settling_ = false;  // opened anew because they grew, and not looked at since
-    bool finished_ = false;  // the user says so
+    QTimer filterTimer_;
+    bool finished_ = false;  // nobody writes there any more, the user says
     QDateTime openedAt_;
 };
 

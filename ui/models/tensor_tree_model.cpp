@@ -234,7 +234,7 @@ QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role)
     if (role == HealthRole) return static_cast<int>(Health::unread);
     const bool text = role == Qt::DisplayRole || role == Qt::AccessibleTextRole;
     if (n == notTakenNode()) {
-        if (text && column == name) return tr("Not taken over");
+        if (text && column == name) return tr("Not included");
         if (text && column == shape) return countedText(notTaken_.size(), tr("1 tensor"), tr("%1 tensors"));
         return {};
     }

@@ -7,7 +7,6 @@
 #include <QLineEdit>
 #include <QMenu>
 #include <QMimeData>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QSplitter>
 #include <QStackedWidget>
@@ -21,6 +20,8 @@
 #include "ui/pages/compare_setup.h"
 #include "ui/widgets/box_sketch.h"
 #include "ui/widgets/card.h"
+#include "ui/widgets/labels.h"
+#include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -30,15 +31,6 @@ namespace {
 constexpr int kSpacing = 8;
 constexpr int kFilterDelay = 80;        // milliseconds after the last key
 constexpr int kProgressInterval = 100;  // milliseconds
-constexpr int kProgressSteps = 1000;
-
-QLabel* plainLabel(QWidget* parent) {
-    auto* label = new QLabel(parent);
-    label->setTextFormat(Qt::PlainText);
-    label->setWordWrap(true);
-    label->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    return label;
-}
 
 }  // namespace
 
@@ -51,13 +43,11 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     layout->setSpacing(kSpacing);
     setup_ = new CompareSetup(this);
     layout->addWidget(setup_);
-    progress_ = new QProgressBar(this);
-    progress_->setAccessibleName(tr("Progress of the comparison"));
-    progress_->hide();
+    progress_ = new TaskProgress(tr("Progress of the comparison"), this);
     layout->addWidget(progress_);
 
     stack_ = new QStackedWidget(this);
-    message_ = plainLabel(stack_);
+    message_ = textBlock(stack_);
     message_->setAlignment(Qt::AlignCenter);
     message_->setForegroundRole(QPalette::PlaceholderText);
     message_->setMargin(24);
@@ -65,7 +55,7 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     auto* results = new QVBoxLayout(results_);
     results->setContentsMargins(0, 0, 0, 0);
     results->setSpacing(kSpacing);
-    summary_ = plainLabel(results_);
+    summary_ = textBlock(results_);
     QFont bold = font();
     bold.setBold(true);
     summary_->setFont(bold);
@@ -299,19 +289,8 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
 }
 
 void ComparePage::refreshProgress() {
-    const TaskStatus status = ticket_.status();
     progress_->setVisible(ticket_.running());
-    if (status.total > 0) {
-        progress_->setRange(0, kProgressSteps);
-        progress_->setValue(static_cast<int>(static_cast<double>(status.done) /
-                                             static_cast<double>(status.total) * kProgressSteps));
-        QString text = tr("%1 of %2 read").arg(sizeText(status.done), sizeText(status.total));
-        if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
-        progress_->setFormat(text);
-    } else {
-        progress_->setFormat({});
-        progress_->setRange(0, 0);
-    }
+    progress_->setStatus(ticket_.status());
 }
 
 // ------------------------------------------------------------------ showing
@@ -359,8 +338,8 @@ void ComparePage::refreshEmpty() {
     else if (model_->busy())
         text = tr("Sorting…");
     else if (model_->rowCount() == 0)
-        text = tr("None of %1 differences passes the toggles and the filter.")
-                   .arg(numberText(comparison()->rows.size()));
+        text =
+            tr("None of the %1 differences passes the filters.").arg(numberText(comparison()->rows.size()));
     detail_->setVisible(!comparison()->rows.empty());
     panel_->setEmptyText(text);
 }

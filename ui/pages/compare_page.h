@@ -11,7 +11,6 @@
 class QLabel;
 class QLineEdit;
 class QMenu;
-class QProgressBar;
 class QPushButton;
 class QSplitter;
 class QStackedWidget;
@@ -24,6 +23,7 @@ namespace shardscope::ui {
 class BoxSketch;
 class CompareSetup;
 class Panel;
+class TaskProgress;
 
 class ComparePage : public QWidget {
     Q_OBJECT
@@ -70,7 +70,7 @@ class ComparePage : public QWidget {
     CompareModel* model_;
     CompareSetup* setup_;
     QLabel *summary_, *message_, *detailA_, *detailB_;
-    QProgressBar* progress_;
+    TaskProgress* progress_;
     QTimer* progressTimer_;
     std::array<QToolButton*, kDiffClassCount> toggles_{};
     QLineEdit* filter_;

@@ -2,7 +2,6 @@
 
 #include <QComboBox>
 #include <QCompleter>
-#include <QFileDialog>
 #include <QFormLayout>
 #include <QGridLayout>
 #include <QLabel>
@@ -16,6 +15,8 @@
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
 #include "ui/pages/recipe_edit.h"
+#include "ui/widgets/file_dialog.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -33,8 +34,7 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     grid->setVerticalSpacing(6);
     auto* a = new QLabel(tr("A, this one"), this);
     auto* b = new QLabel(tr("&B, the other"), this);
-    thisPath_ = new QLabel(this);
-    thisPath_->setTextFormat(Qt::PlainText);
+    thisPath_ = plainLabel(this);
     thisPath_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     thisPath_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     thisPath_->setAccessibleName(tr("Path of A"));
@@ -78,9 +78,7 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     rules_->setAccessibleName(tr("Rename rules, one on each line"));
     rules_->setTabChangesFocus(true);
     rules_->setFixedHeight(3 * rules_->fontMetrics().lineSpacing() + 14);
-    rulesProblem_ = new QLabel(names_);
-    rulesProblem_->setTextFormat(Qt::PlainText);
-    rulesProblem_->setWordWrap(true);
+    rulesProblem_ = wrappedLabel(names_);
     grid->addWidget(a, 0, 0);
     grid->addWidget(thisPath_, 0, 1, 1, 2);
     grid->addWidget(rulesButton_, 0, 3, Qt::AlignRight);
@@ -201,12 +199,13 @@ void CompareSetup::remember(const QString& path) {
 }
 
 void CompareSetup::browse(bool file) {
-    auto* dialog =
-        new QFileDialog(this, tr("Checkpoint to compare with"), otherPath().isEmpty() ? whole_ : otherPath());
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(file ? QFileDialog::ExistingFile : QFileDialog::Directory);
-    connect(dialog, &QFileDialog::fileSelected, this, &CompareSetup::setOtherPath);
-    dialog->open();
+    askForFile(this,
+               {tr("Checkpoint to compare with"),
+                file ? QFileDialog::ExistingFile : QFileDialog::Directory,
+                false,
+                {},
+                otherPath().isEmpty() ? whole_ : otherPath()},
+               [this](const QString& path) { setOtherPath(path); });
 }
 
 }  // namespace shardscope::ui

@@ -1,6 +1,5 @@
 #include "ui/pages/convert_wizard.h"
 
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QFrame>
 #include <QHBoxLayout>
@@ -15,6 +14,7 @@
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/file_dialog.h"
 
 namespace shardscope::ui {
 
@@ -139,7 +139,7 @@ void ConvertWizard::sync() {
         steps_->item(i)->setText(
             tr("   %1   %2%3")
                 .arg(QString::number(i + 1), p->title(), attention ? QStringLiteral("  ▲") : QString()));
-        steps_->item(i)->setToolTip(attention ? tr("Something on this page needs a look.") : QString());
+        steps_->item(i)->setToolTip(attention ? tr("This page needs your attention.") : QString());
     }
     back_->setEnabled(page > 0);
     // Only what is in view is started: the plan.
@@ -191,28 +191,17 @@ void ConvertWizard::launchEnded(const QString& id, const QString& problem) {
 }
 
 void ConvertWizard::saveRecipe() {
-    auto* dialog = new QFileDialog(this, tr("Save as recipe"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setNameFilter(tr("Recipes (*.json)"));
-    dialog->setDefaultSuffix(QStringLiteral("json"));
-    dialog->setDirectory(QFileInfo(spec().destination).absolutePath());
-    dialog->selectFile(QStringLiteral("recipe.json"));
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
-        if (const Status status = spec().saveRecipe(path); !status.ok())
-            showBanner(this, BannerKind::error, errorSentence(status.error()));
-        else
-            showBanner(this, BannerKind::info, tr("Saved as '%1'.").arg(path));
-    });
-    dialog->open();
+    askAndSave(this, tr("Save as recipe"), QFileInfo(spec().destination).absolutePath() + "/recipe.json",
+               tr("Recipes (*.json)"), [this](const QString& path) {
+                   const Status status = spec().saveRecipe(path);
+                   return status.ok() ? QString() : errorSentence(status.error());
+               });
 }
 
 void ConvertWizard::loadRecipe() {
-    auto* dialog = new QFileDialog(this, tr("Load a recipe"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::ExistingFile);
-    dialog->setNameFilter(tr("Recipes (*.json)"));
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
+    const FileQuestion question{tr("Load a recipe"), QFileDialog::ExistingFile, false,
+                                tr("Recipes (*.json)")};
+    askForFile(this, question, [this](const QString& path) {
         auto loaded = ConversionSpec::loadRecipe(path);
         if (!loaded.ok()) {
             showBanner(this, BannerKind::error,
@@ -222,7 +211,6 @@ void ConvertWizard::loadRecipe() {
         setSpec(*loaded);
         showBanner(this, BannerKind::info, tr("Loaded '%1'.").arg(path));
     });
-    dialog->open();
 }
 
 }  // namespace shardscope::ui

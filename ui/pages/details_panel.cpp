@@ -15,6 +15,7 @@
 #include "model/infer_mesh.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -86,10 +87,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     auto* layout = new QVBoxLayout(this);
     layout->setContentsMargins(8, 8, 8, 8);
     layout->setSpacing(6);
-    title_ = new QLabel(this);
-    title_->setTextFormat(Qt::PlainText);
-    title_->setWordWrap(true);
-    title_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    title_ = textBlock(this);
     title_->setAccessibleName(tr("Selected"));
     QFont bold = title_->font();
     bold.setBold(true);
@@ -147,8 +145,7 @@ void DetailsPanel::line(const QString& label, const QString& value) {
     QPalette faint = name->palette();
     faint.setColor(QPalette::WindowText, faintTextColor());
     name->setPalette(faint);
-    auto* text = new QLabel(body_);
-    text->setTextFormat(Qt::PlainText);
+    auto* text = plainLabel(body_);
     // Long names without spaces may break anywhere.
     QString breakable = value;
     if (value.size() > 24)

@@ -18,6 +18,7 @@
 #include "ui/widgets/banner.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/health_delegate.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
@@ -62,10 +63,7 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     auto* layout = new QVBoxLayout(this);
     layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
     layout->setSpacing(kSpacing);
-    totals_ = new QLabel(this);
-    totals_->setTextFormat(Qt::PlainText);
-    totals_->setWordWrap(true);
-    totals_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    totals_ = textBlock(this);
     totals_->setAccessibleName(tr("Totals of all files"));
     layout->addWidget(totals_);
     makeTable();
@@ -148,8 +146,7 @@ void FilesPage::makeStrip() {
     colouring_->addItem(tr("Color by role"), static_cast<int>(Colouring::role));
     colouring_->addItem(tr("Color by dtype"), static_cast<int>(Colouring::dtype));
     colouring_->setAccessibleName(tr("What colors of chunks mean"));
-    stripTitle_ = new QLabel(stripPanel_);
-    stripTitle_->setTextFormat(Qt::PlainText);
+    stripTitle_ = plainLabel(stripPanel_);
     stripPanel_->addToTitle(stripTitle_);
     stripPanel_->addToTitle(colouring_);
     pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
@@ -238,7 +235,7 @@ void FilesPage::refreshTotals() {
     QString text = countedText(totals.files, tr("1 file"), tr("%1 files")) +
                    tr(", %1 on disk").arg(sizeText(totals.size));
     if (session_.hasFacts()) {
-        text += tr(", %1 used, %2 dead").arg(sizeText(totals.used), sizeText(totals.dead));
+        text += tr(", %1 used, %2 not referenced").arg(sizeText(totals.used), sizeText(totals.dead));
         if (totals.size > 0 && totals.dead > 0)
             text += tr(" (%1)").arg(
                 ratioText(static_cast<double>(totals.dead) / static_cast<double>(totals.size)));
@@ -248,8 +245,8 @@ void FilesPage::refreshTotals() {
         text +=
             QLatin1Char(' ') + countedText(totals.missing, tr("1 is not there."), tr("%1 are not there."));
     if (totals.unreferenced > 0)
-        text += QLatin1Char(' ') + countedText(totals.unreferenced, tr("Nothing refers to 1 of them."),
-                                               tr("Nothing refers to %1 of them."));
+        text += QLatin1Char(' ') + countedText(totals.unreferenced, tr("1 of them is not referenced."),
+                                               tr("%1 of them are not referenced."));
     totals_->setText(text);
 }
 
@@ -257,7 +254,7 @@ QString FilesPage::fileText(FileId file) const {
     QString text = model_->text(file, FileTableModel::path);
     text += QLatin1Char('\n') + model_->text(file, FileTableModel::size);
     if (session_.hasFacts())
-        text += tr(", %1 used, %2 dead")
+        text += tr(", %1 used, %2 not referenced")
                     .arg(model_->text(file, FileTableModel::used), model_->text(file, FileTableModel::dead));
     return text + QLatin1Char('\n') + model_->stateText(file);
 }
@@ -298,9 +295,10 @@ void FilesPage::refreshTreemap() {
                          : !file.referenced ? softened(faintTextColor(), 0.2)
                                             : softened(categoryColor(hue), 0.5);
         }
-        mapCaption_->setText(byGroup  ? tr("Area is size; colors tell directories apart, gray is metadata.")
-                             : byRank ? tr("Area is size; colors tell ranks apart, gray is metadata.")
-                                      : tr("Area is size; gray is metadata and what nothing refers to."));
+        mapCaption_->setText(byGroup ? tr("Area is size; colors tell directories apart, gray is metadata.")
+                             : byRank
+                                 ? tr("Area is size; colors tell ranks apart, gray is metadata.")
+                                 : tr("Area is size; gray is metadata and data that is not referenced."));
     } else {
         mapCaption_->clear();
     }
@@ -400,7 +398,7 @@ QString FilesPage::pieceLabel(int piece) const {
 void FilesPage::refreshStrip() {
     std::vector<BytePiece> pieces;
     uint64_t end = 0;
-    QString message = session_.checkpoint() ? tr("Select a file to see what is where in it.") : QString();
+    QString message = session_.checkpoint() ? tr("Select a file to see its layout.") : QString();
     stripTitle_->clear();
     if (session_.checkpoint() && file_ != kNone) {
         const FileInfo& info = session_.catalog().files()[file_];
@@ -411,9 +409,9 @@ void FilesPage::refreshStrip() {
             end = std::max(info.size, session_.facts()->files[file_].end);
             message = info.state == FileInfo::State::present && info.size == 0
                           ? tr("This file is empty.")
-                          : tr("Nothing refers to this file.");
+                          : tr("This file is not referenced.");
         } else {
-            message = tr("Working out what is in it…");
+            message = tr("Reading the layout of the file…");
         }
     }
     std::vector<Legend::Entry> entries;
@@ -430,7 +428,7 @@ void FilesPage::refreshStrip() {
                                    tile(softened(categoryColor(static_cast<uint32_t>(role)), 0.75))});
         }
         entries.push_back({tr("object, metadata"), tile(softened(faintTextColor(), 0.5))});
-        entries.push_back({tr("dead: nothing refers to it"), [](QPainter& painter, const QRectF& rect) {
+        entries.push_back({tr("not referenced"), [](QPainter& painter, const QRectF& rect) {
                                painter.fillRect(rect, QBrush(faintTextColor(), Qt::BDiagPattern));
                                painter.setPen(QPen(outlineColor(), 1));
                                painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));

@@ -2,13 +2,11 @@
 
 #include <QAction>
 #include <QComboBox>
-#include <QFileDialog>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QInputDialog>
 #include <QLabel>
 #include <QMenu>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QSplitter>
 #include <QTextBrowser>
@@ -21,6 +19,8 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/file_dialog.h"
+#include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
 #include "validate/rules.h"
 
@@ -48,16 +48,12 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     run_->setAccessibleName(tr("Validate"));
     cancel_ = new QPushButton(tr("Cancel"), this);
     cancel_->setAccessibleName(tr("Cancel the validation"));
-    goOn_ = new QPushButton(tr("Go on"), this);
-    goOn_->setAccessibleName(tr("Go on reading values where it was stopped"));
-    finished_ = new QPushButton(tr("It is finished"), this);
-    finished_->setAccessibleName(tr("It is finished: let it be validated"));
-    finished_->setToolTip(tr("Nobody writes there any more; let it be validated as it is"));
-    progress_ = new QProgressBar(this);
-    progress_->setAccessibleName(tr("Progress of the validation"));
-    progress_->setMaximumWidth(180);
-    progress_->setTextVisible(false);
-    progressText_ = new QLabel(this);
+    continue_ = new QPushButton(tr("Continue"), this);
+    continue_->setAccessibleName(tr("Continue reading values where it stopped"));
+    finished_ = new QPushButton(tr("Mark as finished"), this);
+    finished_->setAccessibleName(tr("Mark the checkpoint as finished, so that it can be validated"));
+    finished_->setToolTip(tr("Nothing writes to it any more; allow validation"));
+    progress_ = new TaskProgress(tr("Progress of the validation"), this);
     verdict_ = new QLabel(this);
     verdict_->setAccessibleName(tr("Verdict"));
     auto* more = new QToolButton(this);
@@ -83,11 +79,10 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     bar->addWidget(levelLabel);
     bar->addWidget(level_);
     bar->addWidget(run_);
-    bar->addWidget(goOn_);
+    bar->addWidget(continue_);
     bar->addWidget(finished_);
     bar->addWidget(cancel_);
     bar->addWidget(progress_);
-    bar->addWidget(progressText_);
     bar->addWidget(cost_);
     bar->addStretch(1);
     bar->addWidget(verdict_);
@@ -181,7 +176,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(model_, &QAbstractItemModel::modelReset, this, &FindingsPanel::update);
     connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
-    connect(goOn_, &QPushButton::clicked, &session_, &Session::goOn);
+    connect(continue_, &QPushButton::clicked, &session_, &Session::continueReading);
     connect(finished_, &QPushButton::clicked, &session_, &Session::takeAsFinished);
     connect(&session_, &Session::filesChanged, this, &FindingsPanel::update);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
@@ -192,7 +187,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     });
     connect(&session_, &Session::factsChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::progressed, this, [this] {
-        if (session_.validating()) showProgress();
+        if (session_.validating()) progress_->setStatus(session_.validationStatus());
     });
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
@@ -210,14 +205,11 @@ void FindingsPanel::setLevel(ValidateLevel level) {
 }
 
 void FindingsPanel::chooseExpected() {
-    auto* dialog = new QFileDialog(this, tr("Checkpoint with the names to expect"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::Directory);
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) {
-        expect_ = path;
-        validate();
-    });
-    dialog->open();
+    askForFile(this, {tr("Checkpoint with the names to expect"), QFileDialog::Directory},
+               [this](const QString& path) {
+                   expect_ = path;
+                   validate();
+               });
 }
 
 void FindingsPanel::update() {
@@ -229,16 +221,15 @@ void FindingsPanel::update() {
     run_->setEnabled(!busy && obstacle.isEmpty());
     run_->setToolTip(obstacle.toHtmlEscaped());
     run_->setVisible(!busy);
-    goOn_->setVisible(session_.canGoOn() && writing.isEmpty());
+    continue_->setVisible(session_.canContinue() && writing.isEmpty());
     finished_->setVisible(!busy && !writing.isEmpty());
     cancel_->setText(level == ValidateLevel::values && busy ? tr("Stop") : tr("Cancel"));
     level_->setEnabled(!busy);
     cancel_->setVisible(busy);
     progress_->setVisible(busy);
-    progressText_->setVisible(busy);
     cost_->setVisible(!busy);
     cost_->setText(obstacle.isEmpty() ? session_.validationCost(level) : obstacle);
-    if (busy) showProgress();
+    if (busy) progress_->setStatus(session_.validationStatus());
 
     verdict_->setVisible(session_.report() && !busy);
     if (session_.report()) {
@@ -268,13 +259,12 @@ void FindingsPanel::update() {
     else if (session_.validationError())
         empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
     else if (!session_.report() && !writing.isEmpty())
-        empty_->setText(tr("Still being written: %1 What a validation finds now would not hold. Look again "
-                           "when the save is done, or say that it is finished.")
+        empty_->setText(tr("Still being written: %1 A validation would not be reliable now. Look again when "
+                           "the save is done, or mark it as finished.")
                             .arg(writing));
-    else if (!session_.report() && session_.canGoOn())
-        empty_->setText(tr("An earlier reading of all values got through %1 of them. The files are still the "
-                           "same: “Go on” "
-                           "reads the rest.")
+    else if (!session_.report() && session_.canContinue())
+        empty_->setText(tr("An earlier validation read %1 of all values. The files have not changed: "
+                           "“Continue” reads the rest.")
                             .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
                                            static_cast<double>(session_.scan()->chunks()))));
     else if (!session_.report() && session_.hasFacts() && session_.facts()->damagedTensors)
@@ -282,7 +272,7 @@ void FindingsPanel::update() {
                             .arg(countedText(session_.facts()->damagedTensors, tr("1 damaged tensor"),
                                              tr("%1 damaged tensors"))));
     else if (!session_.report())
-        empty_->setText(tr("Opening noticed nothing wrong. Nothing beyond the metadata was looked at yet."));
+        empty_->setText(tr("The metadata shows no problems. The data has not been checked yet."));
     else if (model_->suppressed())
         empty_->setText(tr("All findings are accepted. “More” shows them."));
     else if (const QString notChecked = notCheckedText(*session_.report()); notChecked.isEmpty())
@@ -294,20 +284,6 @@ void FindingsPanel::update() {
     if (model_->errors()) title += ' ' + tr("%1 err").arg(model_->errors());
     if (model_->warnings()) title += ' ' + tr("%1 warn").arg(model_->warnings());
     emit titleChanged(title);
-}
-
-void FindingsPanel::showProgress() {
-    const TaskStatus status = session_.validationStatus();
-    progress_->setRange(0, status.total ? 1000 : 0);
-    if (status.total)
-        progress_->setValue(
-            static_cast<int>(1000.0 * static_cast<double>(status.done) / static_cast<double>(status.total)));
-    QString text = status.waiting ? tr("waiting for other validations")
-                   : status.total ? tr("%1 of %2").arg(sizeText(status.done), sizeText(status.total))
-                                  : tr("working…");
-    if (status.rate > 0) text += tr(", %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
-    if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
-    progressText_->setText(text);
 }
 
 void FindingsPanel::updateExplanation() {
@@ -421,24 +397,15 @@ void FindingsPanel::showMenu(const QPoint& at) {
 }
 
 void FindingsPanel::exportAs(const QString& form) {
-    auto* dialog = new QFileDialog(this, tr("Export the report"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setDefaultSuffix(form);
-    dialog->selectFile(QStringLiteral("validation.%1").arg(form));
-    connect(dialog, &QFileDialog::fileSelected, this, [this, form](const QString& path) {
-        const ReportForm kind = form == "html"   ? ReportForm::html
-                                : form == "json" ? ReportForm::json
-                                : form == "csv"  ? ReportForm::csv
-                                                 : ReportForm::junit;
-        const QString problem = session_.report() ? writeReport(session_, suppressions_, kind, path)
-                                                  : tr("There is no validation to write yet.");
-        if (problem.isEmpty())
-            showBanner(this, BannerKind::info, tr("Saved as '%1'.").arg(path));
-        else
-            showBanner(this, BannerKind::error, problem);
-    });
-    dialog->open();
+    askAndSave(this, tr("Export the report"), QStringLiteral("validation.%1").arg(form), {},
+               [this, form](const QString& path) {
+                   const ReportForm kind = form == "html"   ? ReportForm::html
+                                           : form == "json" ? ReportForm::json
+                                           : form == "csv"  ? ReportForm::csv
+                                                            : ReportForm::junit;
+                   return session_.report() ? writeReport(session_, suppressions_, kind, path)
+                                            : tr("There is no validation to write yet.");
+               });
 }
 
 }  // namespace shardscope::ui

@@ -8,13 +8,14 @@
 class QAction;
 class QComboBox;
 class QLabel;
-class QProgressBar;
 class QPushButton;
 class QTextBrowser;
 class QToolButton;
 class QTreeView;
 
 namespace shardscope::ui {
+
+class TaskProgress;
 
 class FindingsPanel : public QWidget {
     Q_OBJECT
@@ -35,7 +36,6 @@ class FindingsPanel : public QWidget {
   private:
     void update();
     void updateExplanation();
-    void showProgress();
     void go(const QModelIndex& index);
     void suppress();
     void showMenu(const QPoint& at);
@@ -48,10 +48,9 @@ class FindingsPanel : public QWidget {
     QLabel* cost_;
     QPushButton* run_;
     QPushButton* cancel_;
-    QPushButton* goOn_;
+    QPushButton* continue_;
     QPushButton* finished_;  // takes a checkpoint that seems to be written as finished
-    QProgressBar* progress_;
-    QLabel* progressText_;
+    TaskProgress* progress_;
     QLabel* verdict_;
     QTreeView* view_;
     QLabel* empty_;

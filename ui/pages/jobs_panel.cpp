@@ -30,6 +30,7 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/lanes.h"
 #include "ui/widgets/theme.h"
 
@@ -139,9 +140,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     auto* leftLayout = new QVBoxLayout(left);
     leftLayout->setContentsMargins(0, 0, 0, 0);
     buildTable();
-    skipped_ = new QLabel(left);
-    skipped_->setTextFormat(Qt::PlainText);
-    skipped_->setWordWrap(true);
+    skipped_ = wrappedLabel(left);
     leftLayout->addWidget(table_, 1);
     leftLayout->addWidget(skipped_);
     split->addWidget(left);
@@ -199,10 +198,7 @@ QWidget* JobsPanel::buildDetails() {
     layout->setContentsMargins(4, 0, 0, 0);
     layout->setSpacing(6);
     const auto label = [&](const QString& name) {
-        auto* l = new QLabel(details);
-        l->setTextFormat(Qt::PlainText);
-        l->setWordWrap(true);
-        l->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+        auto* l = textBlock(details);
         l->setAccessibleName(name);
         layout->addWidget(l);
         return l;
@@ -318,13 +314,13 @@ QWidget* JobsPanel::buildDetails() {
 QLayout* JobsPanel::buildButtons() {
     auto* buttons = new QHBoxLayout;
     cancel_ = button(tr("Cancel"), tr("Cancel the job"), buttons);
-    resume_ = button(tr("Resume"), tr("Go on where the job stopped"), buttons);
+    resume_ = button(tr("Resume"), tr("Continue the job where it stopped"), buttons);
     retry_ = button(tr("Retry"), tr("Start the job again"), buttons);
     buttons->addStretch();
     open_ = button(tr("Open result"), tr("Open what the job wrote"), buttons);
     folder_ = button(tr("Show folder"), tr("Show the folder of the result"), buttons);
     copy_ = button(tr("Copy as command"), tr("Copy the job as a command line"), buttons);
-    remove_ = button(tr("Remove"), tr("Remove the job from this list; what it wrote stays"), buttons);
+    remove_ = button(tr("Remove"), tr("Remove the job from this list; its output stays"), buttons);
     remove_->setToolTip(remove_->accessibleName());
     connect(cancel_, &QPushButton::clicked, this,
             [this] { act([this](const QString& id) { return store_.cancel(id); }); });
@@ -473,8 +469,7 @@ void JobsPanel::showJob() {
         tr("%1  →  %2").arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()));
     if (job->attempts > 1) line += '\n' + tr("Attempt %1.").arg(job->attempts);
     if (job->elsewhere && job->active())
-        line += '\n' +
-                tr("It was started on %1; its process cannot be seen or cancelled from here.").arg(job->host);
+        line += '\n' + tr("It was started on %1; it can only be followed and canceled there.").arg(job->host);
     if (job->active() && !job->tensor.isEmpty())
         line += '\n' + tr("%1: %2").arg(jobPhaseText(*job), job->tensor);
     summary_->setText(line);
@@ -484,12 +479,12 @@ void JobsPanel::showJob() {
         problem = QStringLiteral("✕ ") + job->error->message;
         if (!job->error->tensor.isEmpty()) problem += '\n' + tr("Tensor: %1").arg(job->error->tensor);
         if (!job->error->file.isEmpty()) problem += '\n' + tr("File: %1").arg(job->error->file);
-        if (!job->error->hint.isEmpty()) problem += '\n' + tr("What helps: %1").arg(job->error->hint);
+        if (!job->error->hint.isEmpty()) problem += '\n' + tr("Next step: %1").arg(job->error->hint);
     } else if (job->state == JobState::cancelled) {
         problem = tr("▲ Cancelled.");
         if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
     } else if (job->state == JobState::lost) {
-        problem = tr("▲ The process is gone without a result. Resume continues what it has done so far.");
+        problem = tr("▲ The process ended without a result. Resume continues its work.");
     } else if (cancelling) {
         problem = tr("Stopping: finishing writes in flight so that the job can be resumed.");
     }
@@ -554,8 +549,7 @@ void JobsPanel::showOutcome(const Job& job) {
     row(outcome_->invisibleRootItem(), tr("Read"), sizeText(report.bytesRead));
     row(outcome_->invisibleRootItem(), tr("Written"), sizeText(report.bytesWritten));
     if (report.bytesReused)
-        row(outcome_->invisibleRootItem(), tr("Taken over from earlier attempts"),
-            sizeText(report.bytesReused));
+        row(outcome_->invisibleRootItem(), tr("Reused from earlier attempts"), sizeText(report.bytesReused));
     row(outcome_->invisibleRootItem(), tr("Time"), timeText(report.seconds + report.verifySeconds));
     row(outcome_->invisibleRootItem(), tr("Peak memory"), sizeText(report.peakMemory));
     list(outcome_, tr("▲ Tensors with NaN or Inf"), report.findings);

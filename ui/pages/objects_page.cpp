@@ -1,13 +1,11 @@
 #include "ui/pages/objects_page.h"
 
-#include <QFileDialog>
 #include <QHeaderView>
 #include <QKeyEvent>
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
 #include <QPushButton>
-#include <QSaveFile>
 #include <QShortcut>
 #include <QSplitter>
 #include <QStackedWidget>
@@ -20,6 +18,9 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/card.h"
+#include "ui/widgets/exporting.h"
+#include "ui/widgets/file_dialog.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -114,17 +115,14 @@ void ObjectsPage::makeValues() {
     auto* column = new QVBoxLayout(inner);
     column->setContentsMargins(0, 0, 0, 0);
     column->setSpacing(6);
-    title_ = new QLabel(inner);
-    title_->setTextFormat(Qt::PlainText);
-    title_->setWordWrap(true);
-    title_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    title_ = textBlock(inner);
     title_->setAccessibleName(tr("Chosen object"));
     auto* line = new QHBoxLayout;
     search_ = new QLineEdit(inner);
     search_->setAccessibleName(tr("Search in the value"));
     search_->setPlaceholderText(tr("Search names and values"));
     search_->setClearButtonEnabled(true);
-    search_->setToolTip(tr("Enter goes to the next place, Shift+Enter to the previous one"));
+    search_->setToolTip(tr("Enter goes to the next match, Shift+Enter to the previous one"));
     found_ = new QLabel(inner);
     found_->setAccessibleName(tr("What the search found"));
     const auto button = [&](const QString& text, const QString& name, bool forward) {
@@ -136,7 +134,7 @@ void ObjectsPage::makeValues() {
         return b;
     };
     line->addWidget(search_, 1);
-    line->addWidget(button(QStringLiteral("↑"), tr("Previous place"), false));
+    line->addWidget(button(QStringLiteral("↑"), tr("Previous match"), false));
     line->addWidget(button(QStringLiteral("↓"), tr("Next place"), true));
     line->addWidget(found_);
     tree_ = new QTreeView(inner);
@@ -156,9 +154,7 @@ void ObjectsPage::makeValues() {
         fillValueMenu(menu);
         if (!menu.isEmpty()) menu.exec(tree_->viewport()->mapToGlobal(at));
     });
-    message_ = new QLabel(inner);
-    message_->setTextFormat(Qt::PlainText);
-    message_->setWordWrap(true);
+    message_ = wrappedLabel(inner);
     message_->setAlignment(Qt::AlignCenter);
     message_->setAccessibleName(tr("Why no value is shown"));
     stack_ = new QStackedWidget(inner);
@@ -335,21 +331,10 @@ void ObjectsPage::openBelow(const QModelIndex& top, int most) {
 }
 
 void ObjectsPage::exportJson() {
-    auto* dialog = new QFileDialog(this, tr("Export the value"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setDefaultSuffix(QStringLiteral("json"));
-    dialog->selectFile(QStringLiteral("value.json"));
-    connect(dialog, &QFileDialog::fileSelected, this, [this, value = model_->shown()](const QString& path) {
-        QSaveFile file(path);
-        const std::string json = valueToJson(value) + "\n";
-        if (file.open(QIODevice::WriteOnly) &&
-            file.write(json.data(), static_cast<qint64>(json.size())) >= 0 && file.commit())
-            showBanner(this, BannerKind::info, tr("Saved as '%1'.").arg(path));
-        else
-            showBanner(this, BannerKind::error, tr("Cannot write '%1': %2.").arg(path, file.errorString()));
-    });
-    dialog->open();
+    askAndSave(this, tr("Export the value"), QStringLiteral("value.json"), {},
+               [value = model_->shown()](const QString& path) {
+                   return writeText(QByteArray::fromStdString(valueToJson(value) + "\n"), path);
+               });
 }
 
 }  // namespace shardscope::ui

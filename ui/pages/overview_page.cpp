@@ -15,6 +15,7 @@
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/layer_ladder.h"
 #include "ui/widgets/rank_chart.h"
 #include "ui/widgets/share_bar.h"
@@ -149,7 +150,7 @@ void OverviewPage::makeDtypes() {
     dtypePanel_ = new Panel(tr("Bytes by dtype"), content_);
     dtypes_ = new ShareBar(dtypePanel_);
     dtypes_->setAccessibleName(tr("Bytes by dtype"));
-    dtypes_->setToolTip(tr("A click filters the tree to one dtype"));
+    dtypes_->setToolTip(tr("Click to filter the tree by dtype"));
     dtypeRows_ = new TextTableModel({tr("Dtype"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
     dtypePanel_->setView(dtypes_, makeTable(dtypeRows_, tr("Bytes by dtype, as a table"), dtypePanel_));
     dtypePanel_->setExports({QStringLiteral("dtypes"), dtypes_, [this] { return dtypeRows_; }});
@@ -210,10 +211,7 @@ void OverviewPage::makeRanks() {
 
 void OverviewPage::makeMesh() {
     meshPanel_ = new Panel(tr("Mesh of ranks"), content_);
-    mesh_ = new QLabel(meshPanel_);
-    mesh_->setTextFormat(Qt::PlainText);
-    mesh_->setWordWrap(true);
-    mesh_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    mesh_ = textBlock(meshPanel_);
     mesh_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     mesh_->setAccessibleName(tr("Mesh of ranks and its evidence"));
     meshPanel_->setView(mesh_);
@@ -222,7 +220,7 @@ void OverviewPage::makeMesh() {
 }
 
 void OverviewPage::makeLadder() {
-    ladderPanel_ = new Panel(tr("Layers and where they lie"), content_);
+    ladderPanel_ = new Panel(tr("Placement of layers"), content_);
     auto* scroll = new QScrollArea(ladderPanel_);
     scroll->setAccessibleName(tr("Layers"));
     scroll->setWidgetResizable(true);

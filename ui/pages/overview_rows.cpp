@@ -262,8 +262,8 @@ LeftOut leftOut(const Catalog& catalog) {
 }
 
 QString leftOutText(const LeftOut& left) {
-    return countedText(left.tensors, tr("1 tensor could not be taken over"),
-                       tr("%1 tensors could not be taken over"));
+    return countedText(left.tensors, tr("1 tensor could not be included"),
+                       tr("%1 tensors could not be included"));
 }
 
 }  // namespace shardscope::ui

@@ -20,6 +20,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
 #include "ui/widgets/minimap.h"
 #include "ui/widgets/placement_map.h"
@@ -82,9 +83,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     contentLayout->setSpacing(4);
     legend_ = new Legend(content);
     contentLayout->addWidget(legend_);
-    context_ = new QLabel(content);
-    context_->setTextFormat(Qt::PlainText);
-    context_->setWordWrap(true);
+    context_ = wrappedLabel(content);
     context_->setAccessibleName(tr("What context parallelism means here"));
     context_->hide();
     contentLayout->addWidget(context_);
@@ -103,8 +102,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     splitter_->setStretchFactor(1, 1);
     splitter_->setChildrenCollapsible(false);
     contentLayout->addWidget(splitter_, 1);
-    cellLabel_ = new QLabel(content);
-    cellLabel_->setTextFormat(Qt::PlainText);
+    cellLabel_ = plainLabel(content);
     cellLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     cellLabel_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
     cellLabel_->setAccessibleName(tr("Current cell"));
@@ -239,8 +237,7 @@ QWidget* PlacementPage::makeToolbar() {
 QWidget* PlacementPage::makeEmptyState() {
     auto* page = new QWidget(this);
     auto* column = new QVBoxLayout(page);
-    emptyLabel_ = new QLabel(page);
-    emptyLabel_->setTextFormat(Qt::PlainText);
+    emptyLabel_ = plainLabel(page);
     emptyLabel_->setAlignment(Qt::AlignCenter);
     emptyLabel_->setWordWrap(true);
     clearFilter_ = new QPushButton(tr("Clear the filter"), page);
@@ -258,8 +255,7 @@ QWidget* PlacementPage::makeTable() {
     auto* column = new QVBoxLayout(tablePane_);
     column->setContentsMargins(0, 4, 0, 0);
     column->setSpacing(2);
-    tableLabel_ = new QLabel(tablePane_);
-    tableLabel_->setTextFormat(Qt::PlainText);
+    tableLabel_ = plainLabel(tablePane_);
     chunks_ = new ChunkTableModel(session_, this);
     table_ = new QTableView(tablePane_);
     table_->setModel(chunks_);
@@ -410,7 +406,7 @@ void PlacementPage::build() {
     options.pinned = pinned_;
     using Answer = std::shared_ptr<const PlacementMatrix>;
     buildTicket_ = session_.tasks().run<Answer>(
-        Work::query, tr("Working out the placement"),
+        Work::query, tr("Computing the placement"),
         [checkpoint = session_.checkpoint(), tree = session_.visibleTree(), facts = session_.facts(),
          options](const TaskContext& context) -> Result<Answer> {
             Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
@@ -453,7 +449,7 @@ void PlacementPage::showState() {
                 : tr("This checkpoint holds no tensors."));
     }
     stack_->setCurrentIndex(any ? 0 : 1);
-    if (any && !map_->matrix()) cellLabel_->setText(tr("Working out the placement…"));
+    if (any && !map_->matrix()) cellLabel_->setText(tr("Computing the placement…"));
 }
 
 // ------------------------------------------------------------------ selection

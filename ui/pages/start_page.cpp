@@ -16,6 +16,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/run_page.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -30,14 +31,6 @@ QString verdictWord(const QString& name) {
         if (name == toQString(verdictName(verdict))) return verdictText(verdict);
     }
     return StartPage::tr("not validated");
-}
-
-QLabel* plainLabel(QWidget* parent) {
-    auto* label = new QLabel(parent);
-    label->setTextFormat(Qt::PlainText);
-    label->setWordWrap(true);
-    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-    return label;
 }
 
 // Centres a column of contents.
@@ -160,7 +153,7 @@ void StartPage::setDropHighlight(bool on) {
 QWidget* StartPage::makeOpening() {
     auto* page = new QWidget(this);
     QVBoxLayout* layout = column(page);
-    opening_ = plainLabel(page);
+    opening_ = textBlock(page);
     opening_->setAlignment(Qt::AlignCenter);
     auto* bar = new QProgressBar(page);
     bar->setRange(0, 0);
@@ -170,7 +163,7 @@ QWidget* StartPage::makeOpening() {
     connect(cancel, &QPushButton::clicked, &session_, &Session::cancel);
     layout->addStretch(1);
     layout->addWidget(opening_);
-    stage_ = plainLabel(page);
+    stage_ = textBlock(page);
     stage_->setAlignment(Qt::AlignCenter);
     stage_->setAccessibleName(tr("How far the opening is"));
     layout->addWidget(stage_);
@@ -183,12 +176,12 @@ QWidget* StartPage::makeOpening() {
 QWidget* StartPage::makeFailed() {
     auto* page = new QWidget(this);
     QVBoxLayout* layout = column(page);
-    failureTitle_ = plainLabel(page);
+    failureTitle_ = textBlock(page);
     makeTitle(failureTitle_);
-    failureText_ = plainLabel(page);
+    failureText_ = textBlock(page);
     failureText_->setAccessibleName(tr("What went wrong"));
-    failureHint_ = plainLabel(page);
-    found_ = plainLabel(page);
+    failureHint_ = textBlock(page);
+    found_ = textBlock(page);
     auto* buttons = new QHBoxLayout;
     again_ = new QPushButton(tr("Try again"), page);
     connect(again_, &QPushButton::clicked, &session_, &Session::reload);
@@ -315,7 +308,7 @@ void StartPage::showFailure() {
     }
     if (!staged.isEmpty()) {
         unfinished = true;
-        title = tr("A conversion is at work here, or was interrupted");
+        title = tr("A conversion is running here, or was interrupted");
         hint = tr("Its result will be '%1'. The jobs (Ctrl+J) say how far it is, and resume one that was "
                   "interrupted.")
                    .arg(toQString(staged.toStdString()));

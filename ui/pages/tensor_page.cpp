@@ -25,6 +25,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/values_pane.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
 #include "ui/widgets/tensor_box.h"
 #include "ui/widgets/theme.h"
@@ -62,9 +63,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     upperColumn->addWidget(sliderArea_);
     box_ = new TensorBox(upper);
     upperColumn->addWidget(box_, 1);
-    boxNote_ = new QLabel(upper);
-    boxNote_->setTextFormat(Qt::PlainText);
-    boxNote_->setWordWrap(true);
+    boxNote_ = wrappedLabel(upper);
     upperColumn->addWidget(boxNote_);
     legend_ = new Legend(upper);
     upperColumn->addWidget(legend_);
@@ -87,8 +86,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     connect(tabs_, &QTabWidget::currentChanged, this, &TensorPage::giveValuesRoom);
     column->addWidget(splitter, 1);
     stack_->addWidget(content);
-    emptyLabel_ = new QLabel(this);
-    emptyLabel_->setTextFormat(Qt::PlainText);
+    emptyLabel_ = plainLabel(this);
     emptyLabel_->setAlignment(Qt::AlignCenter);
     emptyLabel_->setWordWrap(true);
     emptyLabel_->setMargin(40);
@@ -218,9 +216,7 @@ QWidget* TensorPage::makeControls() {
         tr("Mesh of a target sharding to draw over the box, such as dp=2,tp=4"));
     add(tr("s&hard"), ghostRule_, tr("Target sharding"),
         tr("Axis of the target mesh and the dimension that it shards, such as tp=0; several with commas"));
-    ghostNote_ = new QLabel(bar);
-    ghostNote_->setTextFormat(Qt::PlainText);
-    ghostNote_->setWordWrap(true);
+    ghostNote_ = wrappedLabel(bar);
     auto* column = new QWidget(this);
     auto* both = new QVBoxLayout(column);
     both->setContentsMargins(0, 0, 0, 0);

@@ -4,7 +4,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QVBoxLayout>
 #include <algorithm>
@@ -14,12 +13,13 @@
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/heatmap.h"
 #include "ui/widgets/histogram.h"
+#include "ui/widgets/labels.h"
+#include "ui/widgets/task_progress.h"
 
 namespace shardscope::ui {
 
 namespace {
 constexpr size_t kBins = 64;
-constexpr int kValueSteps = 1000;
 }  // namespace
 
 ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
@@ -28,12 +28,8 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     column->setSpacing(6);
     auto* row = new QHBoxLayout;
     read_ = new QPushButton(tr("&Read values"), this);
-    cost_ = new QLabel(this);
-    cost_->setTextFormat(Qt::PlainText);
-    progress_ = new QProgressBar(this);
-    progress_->setAccessibleName(tr("Progress of reading values"));
-    progress_->setRange(0, kValueSteps);
-    progress_->setMaximumWidth(220);
+    cost_ = plainLabel(this);
+    progress_ = new TaskProgress(tr("Progress of reading values"), this);
     cancel_ = new QPushButton(tr("Cancel"), this);
     row->addWidget(read_);
     row->addWidget(cost_, 1);
@@ -46,8 +42,7 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     statisticsNames_ = new QLabel(this);
     statisticsNames_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     panes->addWidget(statisticsNames_);
-    statistics_ = new QLabel(this);
-    statistics_->setTextFormat(Qt::PlainText);
+    statistics_ = plainLabel(this);
     statistics_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
     statistics_->setAlignment(Qt::AlignTop | Qt::AlignRight);
     statistics_->setAccessibleName(tr("Statistics of the values"));
@@ -63,8 +58,7 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     left->addWidget(histogram_, 1);
     auto* right = new QVBoxLayout;
     auto* rightHead = new QHBoxLayout;
-    sliceLabel_ = new QLabel(tr("Slice"), this);
-    sliceLabel_->setTextFormat(Qt::PlainText);
+    sliceLabel_ = plainLabel(this, tr("Slice"));
     logValues_ = new QCheckBox(tr("Log scale"), this);
     rightHead->addWidget(sliceLabel_, 1);
     rightHead->addWidget(logValues_);
@@ -231,12 +225,7 @@ void ValuesPane::showProgress() {
     progress_->setVisible(running);
     cancel_->setVisible(running);
     read_->setEnabled(tensor_ != kNone && !running);
-    if (!running) return;
-    const TaskStatus status = statisticsTicket_.status();
-    progress_->setValue(status.total ? static_cast<int>(static_cast<double>(status.done) /
-                                                        static_cast<double>(status.total) * kValueSteps)
-                                     : 0);
-    progress_->setTextVisible(status.total > 0);
+    if (running) progress_->setStatus(statisticsTicket_.status());
 }
 
 // The twins of the painted values, for CSV and JSON.

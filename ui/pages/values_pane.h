@@ -11,13 +11,13 @@
 class QAbstractItemModel;
 class QCheckBox;
 class QLabel;
-class QProgressBar;
 class QPushButton;
 
 namespace shardscope::ui {
 
 class Heatmap;
 class Histogram;
+class TaskProgress;
 class TextTableModel;
 
 class ValuesPane : public QWidget {
@@ -46,7 +46,7 @@ class ValuesPane : public QWidget {
     QPushButton* read_;
     QPushButton* cancel_;
     QLabel* cost_;
-    QProgressBar* progress_;
+    TaskProgress* progress_;
     QLabel* statisticsNames_;
     QLabel* statistics_;
     QCheckBox* logCounts_;

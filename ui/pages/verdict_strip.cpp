@@ -5,30 +5,20 @@
 #include <QLabel>
 #include <QMenu>
 #include <QPainter>
-#include <QProgressBar>
 #include <QPushButton>
 #include <algorithm>
 #include <array>
 
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/painting.h"
+#include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
 
 namespace {
-
-constexpr int kProgressSteps = 1000;
-
-QLabel* plainLabel(QWidget* parent) {
-    auto* label = new QLabel(parent);
-    label->setTextFormat(Qt::PlainText);
-    label->setWordWrap(true);
-    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-    label->setFocusPolicy(Qt::NoFocus);
-    return label;
-}
 
 // "2 tensors have gaps, 1 tensor lacks bytes", by state.
 QString damageText(const Facts& facts) {
@@ -68,15 +58,13 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
 
     auto* texts = new QVBoxLayout;
     texts->setSpacing(3);
-    headline_ = plainLabel(this);
+    headline_ = textBlock(this);
     QFont bold = font();
     bold.setBold(true);
     bold.setPointSizeF(bold.pointSizeF() * 1.15);
     headline_->setFont(bold);
-    details_ = plainLabel(this);
-    progress_ = new QProgressBar(this);
-    progress_->setAccessibleName(tr("Progress of the validation"));
-    progress_->setRange(0, kProgressSteps);
+    details_ = textBlock(this);
+    progress_ = new TaskProgress(tr("Progress of the validation"), this);
     texts->addWidget(headline_);
     texts->addWidget(details_);
     texts->addWidget(progress_);
@@ -86,7 +74,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     auto* buttons = new QHBoxLayout;
     buttons->setSpacing(6);
     damaged_ = new QPushButton(tr("Show damaged"), this);
-    damaged_->setToolTip(tr("Filter the tree to tensors that something is wrong with"));
+    damaged_->setToolTip(tr("Filter the tree to damaged tensors"));
     validate_ = new QPushButton(tr("Validate"), this);
     convert_ = new QPushButton(tr("Convert…"), this);
     cancel_ = new QPushButton(tr("Cancel"), this);
@@ -176,18 +164,8 @@ void VerdictStrip::refresh() {
 
 void VerdictStrip::showProgress() {
     const TaskStatus status = session_.validationStatus();
-    QString details = tr("%1 so far").arg(timeText(status.seconds));
-    if (status.total > 0) {
-        progress_->setRange(0, kProgressSteps);
-        progress_->setValue(static_cast<int>(static_cast<double>(status.done) /
-                                             static_cast<double>(status.total) * kProgressSteps));
-        details = tr("%1 of %2 read").arg(sizeText(status.done), sizeText(status.total));
-        if (status.secondsLeft >= 0) details += tr(", %1 left").arg(timeText(status.secondsLeft));
-    } else {
-        progress_->setRange(0, 0);
-    }
-    if (!status.tensor.isEmpty()) details += QStringLiteral(" · ") + toQString(status.tensor.toStdString());
-    say(Tone::unknown, tr("Validating…"), details);
+    progress_->setStatus(status);
+    say(Tone::unknown, tr("Validating…"), toQString(status.tensor.toStdString()));
 }
 
 void VerdictStrip::showReport() {

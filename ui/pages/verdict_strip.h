@@ -7,10 +7,11 @@
 
 class QAction;
 class QLabel;
-class QProgressBar;
 class QPushButton;
 
 namespace shardscope::ui {
+
+class TaskProgress;
 
 class VerdictStrip : public QFrame {
     Q_OBJECT
@@ -39,7 +40,7 @@ class VerdictStrip : public QFrame {
 
     Session& session_;
     QLabel *glyph_, *headline_, *details_;
-    QProgressBar* progress_;
+    TaskProgress* progress_;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;
     QList<QAction*> levels_;  // of the menu of validate_, by level
     Tone tone_ = Tone::unknown;

@@ -62,7 +62,7 @@ NamesStep::NamesStep(WizardState& state)
     lists->addWidget(select_);
     lists->addWidget(exclude_);
     whatLayout->addLayout(lists, 1);
-    weightsOnly_ = new QCheckBox(tr("&Weights only: leave optimizer state behind"), what);
+    weightsOnly_ = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);
     whatLayout->addWidget(weightsOnly_);
     tabs->addTab(what, tr("Selection"));
     rename_ = new RuleTable(tr("Rename rules"), {tr("Regular expression"), tr("Replacement")},
@@ -252,7 +252,7 @@ void NamesStep::showOutlook() {
     size_t count[4] = {};
     for (const NameChange& change : outlook->names->rows)
         ++count[static_cast<size_t>(change.fate)];
-    counts_->setText(tr("%1 tensors: %2 as they are, %3 changed, %4 left behind, %5 left out")
+    counts_->setText(tr("%1 tensors: %2 as they are, %3 changed, %4 excluded, %5 left out")
                          .arg(numberText(outlook->names->rows.size()), numberText(count[0]),
                               numberText(count[1]), numberText(count[2]), numberText(count[3])));
 }

@@ -27,7 +27,7 @@ QString holdsText(const FormatInfo& info) {
         info.singleFile ? WizardPage::tr("Writes one file.") : WizardPage::tr("Writes a directory.");
     if (!can.isEmpty()) text += ' ' + WizardPage::tr("Holds %1.").arg(can.join(QStringLiteral("; ")));
     if (!cannot.isEmpty())
-        text += ' ' + WizardPage::tr("Cannot hold %1; the plan says what that leaves out.")
+        text += ' ' + WizardPage::tr("Cannot hold %1; the plan lists what is left out.")
                           .arg(cannot.join(QStringLiteral("; ")));
     return text;
 }
@@ -135,10 +135,10 @@ SourceStep::SourceStep(WizardState& state)
     auto* apply = new QHBoxLayout;
     readAgain_ = new QPushButton(tr("Apply and reload"), reading_);
     readAgain_->setObjectName(QStringLiteral("readSourceSo"));
-    readAgain_->setAccessibleName(tr("Read the source anew with these options"));
+    readAgain_->setAccessibleName(tr("Read the source again with these options"));
     readAgain_->setAutoDefault(false);
     readingProblem_ = wizardHint({}, reading_);
-    readingProblem_->setAccessibleName(tr("What is wrong with how it is read"));
+    readingProblem_->setAccessibleName(tr("Problem with these options"));
     apply->addWidget(readAgain_);
     apply->addWidget(readingProblem_, 1);
     column->addLayout(apply);
@@ -153,7 +153,7 @@ SourceStep::SourceStep(WizardState& state)
     connect(readAgain_, &QPushButton::clicked, this, [this] {
         SourceOptions options = state_.session().options();
         formatOptions_->take(options);
-        readingProblem_->setText(tr("Reading the metadata anew…"));
+        readingProblem_->setText(tr("Reading the metadata again…"));
         state_.session().open(state_.session().path(), options);
     });
     connect(&state_.session(), &Session::stateChanged, this, [this, compare] {
@@ -226,7 +226,7 @@ void SourceStep::showSpec() {
     const bool gaps = hasGaps(session);
     gaps_->setVisible(gaps || state_.spec().fillGaps != FillGaps::refuse);
     if (!session.hasFacts()) {
-        health_->setText(tr("The health is being worked out."));
+        health_->setText(tr("Checking coverage…"));
     } else {
         const Facts& facts = *session.facts();
         if (facts.worst() <= Health::unread) {
@@ -248,7 +248,7 @@ void SourceStep::showSpec() {
             health_->setText(
                 parts.isEmpty()
                     ? tr("▲ Some of its files are damaged.")
-                    : tr("▲ Tensors that need a look: %1.").arg(parts.join(QStringLiteral(", "))));
+                    : tr("▲ Tensors that need your attention: %1.").arg(parts.join(QStringLiteral(", "))));
         }
     }
     const QString writing = session.beingWritten();
@@ -370,14 +370,14 @@ void TargetStep::showSpec() {
 
 void TargetStep::showOutlook() {
     const auto& outlook = state_.outlook();
-    if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Say where the result goes."));
-    if (state_.working() || !outlook) return space_->setText(tr("Looking at the place…"));
+    if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Enter the destination."));
+    if (state_.working() || !outlook) return space_->setText(tr("Checking the destination…"));
     QStringList lines;
-    if (outlook->place.parentMissing) lines += tr("▲ The directory in which it should lie does not exist.");
+    if (outlook->place.parentMissing) lines += tr("▲ Its parent directory does not exist.");
     if (outlook->place.exists)
         lines += state_.spec().overwrite
-                     ? tr("It exists, and is replaced once the new one is whole.")
-                     : tr("▲ It exists already. Choose another place, or Overwrite on the page Run options.");
+                     ? tr("It exists, and is replaced when the new one is complete.")
+                     : tr("▲ It exists already. Choose another path, or Overwrite on the page Run options.");
     if (outlook->place.freeBytes) {
         const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
         QString line = tr("%1 free there").arg(sizeText(outlook->place.freeBytes));

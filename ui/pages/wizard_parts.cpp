@@ -3,7 +3,6 @@
 #include <QAbstractSpinBox>
 #include <QAction>
 #include <QComboBox>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QHeaderView>
@@ -17,15 +16,14 @@
 #include <algorithm>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/file_dialog.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
 
 QLabel* wizardText(const QString& text, QWidget* parent) {
-    auto* label = new QLabel(text, parent);
-    label->setTextFormat(Qt::PlainText);
-    label->setWordWrap(true);
-    label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    auto* label = textBlock(parent, text);
     label->setFocusPolicy(Qt::NoFocus);
     // Wide before it is high, also as a field of a form.
     QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Preferred);
@@ -41,8 +39,7 @@ QLabel* wizardHint(const QString& text, QWidget* parent) {
 }
 
 QLabel* wizardHeading(const QString& text, QWidget* parent) {
-    auto* label = new QLabel(text, parent);
-    label->setTextFormat(Qt::PlainText);
+    auto* label = plainLabel(parent, text);
     QFont font = label->font();
     font.setBold(true);
     label->setFont(font);
@@ -102,25 +99,20 @@ void PathEdit::setPath(const QString& path) {
 }
 
 void PathEdit::browse() {
-    auto* dialog = new QFileDialog(this, name_);
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    if (!filter_.isEmpty()) dialog->setNameFilter(filter_);
-    const bool saves = kind_ == Kind::saveAny || kind_ == Kind::saveFile;
-    dialog->setAcceptMode(saves ? QFileDialog::AcceptSave : QFileDialog::AcceptOpen);
-    dialog->setFileMode(kind_ == Kind::openDirectory ? QFileDialog::Directory
-                        : kind_ == Kind::openFile    ? QFileDialog::ExistingFile
-                                                     : QFileDialog::AnyFile);
-    // Whether the destination may be replaced is asked on a page of its own.
-    if (saves) dialog->setOption(QFileDialog::DontConfirmOverwrite);
-    if (!path().isEmpty()) {
-        dialog->setDirectory(QFileInfo(path()).absolutePath());
-        dialog->selectFile(QFileInfo(path()).fileName());
-    }
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& chosen) {
+    FileQuestion question{name_};
+    question.filter = filter_;
+    question.start = path();
+    question.save = kind_ == Kind::saveAny || kind_ == Kind::saveFile;
+    if (kind_ == Kind::openDirectory) question.mode = QFileDialog::Directory;
+    QFileDialog* dialog = askForFile(this, question, [this](const QString& chosen) {
         edit_->setText(chosen);
         emit edited(path());
     });
-    dialog->open();
+    // Whether the destination may be replaced is asked on a page of its own; it may be a directory.
+    if (question.save) {
+        dialog->setOption(QFileDialog::DontConfirmOverwrite);
+        dialog->setDefaultSuffix({});
+    }
 }
 
 RuleTable::RuleTable(const QString& name, const QStringList& columns, const QStringList& examples,
@@ -270,15 +262,15 @@ void RuleTable::syncButtons() {
     down_->setEnabled(row >= 0 && row + 1 < table_->rowCount());
 }
 
-BytesBars::BytesBars(QWidget* parent) : QWidget(parent) {
-    setAccessibleName(tr("Bytes by rank, before and after"));
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+BytesBars::BytesBars(QWidget* parent)
+    : PaintedView(tr("Bytes by rank, before and after"), {360, 150}, {200, 120}, parent) {
+    setFocusPolicy(Qt::NoFocus);
 }
 
 void BytesBars::setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after) {
     bytes_[0] = std::move(before);
     bytes_[1] = std::move(after);
-    setAccessibleDescription(tr("%1 ranks before, %2 after").arg(bytes_[0].size()).arg(bytes_[1].size()));
+    describe(tr("%1 ranks before, %2 after").arg(bytes_[0].size()).arg(bytes_[1].size()));
     update();
 }
 
@@ -288,9 +280,7 @@ QRectF BytesBars::lane(int index) const {
     return {4.0, index * (height + line + 4) + line, std::max(10.0, width() - 8.0), height - 2};
 }
 
-void BytesBars::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
+void BytesBars::paint(QPainter& painter, const QRect&) {
     uint64_t most = 1;
     for (const auto& ranks : bytes_) {
         for (const uint64_t bytes : ranks)
@@ -347,21 +337,15 @@ void BytesBars::paintEvent(QPaintEvent*) {
     }
 }
 
-bool BytesBars::event(QEvent* event) {
-    if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-    const auto* help = static_cast<QHelpEvent*>(event);
+QString BytesBars::textAt(const QPointF& position) const {
     for (int i = 0; i < 2; ++i) {
         const QRectF box = lane(i);
-        if (bytes_[i].empty() || !box.contains(help->pos())) continue;
+        if (bytes_[i].empty() || !box.contains(position)) continue;
         const double width = std::min(48.0, box.width() / static_cast<double>(bytes_[i].size()));
-        const auto rank = static_cast<size_t>((help->pos().x() - box.left()) / width);
-        if (rank >= bytes_[i].size()) break;
-        QToolTip::showText(help->globalPos(), tr("Rank %1: %2").arg(rank).arg(sizeText(bytes_[i][rank])),
-                           this);
-        return true;
+        const auto rank = static_cast<size_t>((position.x() - box.left()) / width);
+        if (rank < bytes_[i].size()) return tr("Rank %1: %2").arg(rank).arg(sizeText(bytes_[i][rank]));
     }
-    QToolTip::hideText();
-    return true;
+    return {};
 }
 
 }  // namespace shardscope::ui

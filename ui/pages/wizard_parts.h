@@ -7,6 +7,8 @@
 #include <QWidget>
 #include <vector>
 
+#include "ui/widgets/painted_view.h"
+
 class QLabel;
 class QLayout;
 class QLineEdit;
@@ -86,17 +88,15 @@ class RuleTable : public QWidget {
 };
 
 // Bytes by rank before and after, as two rows of bars of one scale; with its table twin behind a check box.
-class BytesBars : public QWidget {
+class BytesBars : public PaintedView {
     Q_OBJECT
   public:
     explicit BytesBars(QWidget* parent = nullptr);
     void setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after);
-    QSize sizeHint() const override { return {360, 150}; }
-    QSize minimumSizeHint() const override { return {200, 120}; }
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
-    bool event(QEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString textAt(const QPointF& position) const override;
 
   private:
     QRectF lane(int index) const;

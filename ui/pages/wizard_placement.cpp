@@ -15,6 +15,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -87,7 +88,7 @@ PlacementStep::PlacementStep(WizardState& state)
     auto* scroll = new QScrollArea(this);
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setAccessibleName(tr("What the rules come to"));
+    scroll->setAccessibleName(tr("Result of the rules"));
     legality_ = wizardText({}, scroll);
     legality_->setObjectName(QStringLiteral("legality"));
     legality_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
@@ -127,8 +128,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     mesh_->setAccessibleName(tr("Mesh of the target"));
     mesh_->setPlaceholderText(tr("for example dp=2,tp=4 (the last axis varies fastest)"));
     meshLabel->setBuddy(mesh_);
-    ranks_ = new QLabel(meshPart_);
-    ranks_->setTextFormat(Qt::PlainText);
+    ranks_ = plainLabel(meshPart_);
     split_ = new QComboBox(meshPart_);
     split_->setAccessibleName(tr("Rule for sizes that do not divide"));
     split_->addItem(tr("Uneven sizes: as torch"), static_cast<int>(SplitRule::torch));
@@ -273,7 +273,7 @@ void PlacementStep::showSpec() {
 void PlacementStep::showOutlook() {
     const auto& outlook = state_.outlook();
     if (state_.working() || !outlook) {
-        if (legality_->text().isEmpty()) legality_->setText(tr("The rules are being tried…"));
+        if (legality_->text().isEmpty()) legality_->setText(tr("Applying the rules…"));
         return;
     }
     if (outlook->error) {
@@ -305,8 +305,8 @@ void PlacementStep::showOutlook() {
         } else {
             lines += countedText(
                 effect.whole, tr("1 tensor is matched by no shard rule: it stays whole and is stored once."),
-                tr("%1 tensors are matched by no shard rule: they stay whole and are stored once, "
-                   "where there is least."));
+                tr("%1 tensors are matched by no shard rule: they stay whole and are stored once, on the "
+                   "rank with the fewest bytes."));
         }
     } else if (now == Mode::keep) {
         lines += tr("Every tensor keeps its chunks on the ranks that have them now.");
@@ -315,7 +315,7 @@ void PlacementStep::showOutlook() {
     } else if (state_.spec().like.isEmpty()) {
         lines += tr("▲ Choose the checkpoint to take names and placement from.");
     } else {
-        lines += tr("Every tensor lies as the other checkpoint has it; names that it lacks are left out.");
+        lines += tr("Every tensor is placed as in the other checkpoint; names that it lacks are left out.");
     }
     const Format* target = state_.target();
     if (target && !target->info().shards)

@@ -126,7 +126,7 @@ void RunStep::showOutlook() {
     if (outlook && outlook->place.exists && !state_.spec().overwrite)
         lines += tr("▲ The destination exists already.");
     if (outlook && outlook->place.unfinished && !state_.spec().resume)
-        lines += tr("▲ An interrupted job has left its work beside the destination.");
+        lines += tr("▲ An interrupted job left its work beside the destination.");
     existing_->setText(lines.join('\n'));
     existing_->setVisible(!lines.isEmpty());
 }
@@ -187,7 +187,7 @@ bool PlanStep::attention() const {
 void PlanStep::showOutlook() {
     const auto& outlook = state_.outlook();
     const QString obstacle = state_.obstacle();
-    if (state_.working() || !outlook) return verdict_->setText(tr("The plan is being worked out…"));
+    if (state_.working() || !outlook) return verdict_->setText(tr("Computing the plan…"));
     verdict_->setText(obstacle.isEmpty() ? tr("✓ This can run.")
                                          : tr("✕ This cannot be started: %1").arg(obstacle));
     plan_->setPlan(outlook->plan, outlook->reads);

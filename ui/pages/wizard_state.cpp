@@ -209,9 +209,9 @@ QString WizardState::obstacle() const {
                   "stored.")
             .arg(elsewhere);
     const QString host = hostOf(session_.path());
-    if (spec_.destination.isEmpty()) return tr("Say on the page Target where the result goes.");
+    if (spec_.destination.isEmpty()) return tr("Enter the destination on the page Target.");
     if (!problems_.empty()) return problems_.front().second;
-    if (working() || !outlook_) return tr("The plan is being worked out.");
+    if (working() || !outlook_) return tr("The plan is not ready yet.");
     if (outlook_->error) {
         const QString hint = errorHint(*outlook_->error);
         return errorSentence(*outlook_->error) +
@@ -245,12 +245,11 @@ QString WizardState::obstacle() const {
     }
     if (outlook_->place.unfinished && !spec_.resume)
         return tr(
-            "An interrupted job has left its work beside the destination. Choose Resume on the page Run "
-            "options to continue it.");
+            "An interrupted job left its work beside the destination. Choose Resume on the page Run options "
+            "to continue it.");
     if (outlook_->place.exists && !spec_.overwrite)
         return tr("The destination exists. Choose another one, or Overwrite on the page Run options.");
-    if (outlook_->place.parentMissing)
-        return tr("The directory in which the destination should lie does not exist.");
+    if (outlook_->place.parentMissing) return tr("The parent directory of the destination does not exist.");
     if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes) {
         return tr("The result needs %1, but only %2 are free there.")
             .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes));

@@ -60,11 +60,10 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
     slurm_->setAccessibleName(tr("Options of Slurm"));
     slurm_->setPlaceholderText(tr("nodes=4,partition=gpu,time=02:00:00,account=lab"));
     if (const QString host = hostOf(state_.session().path()); !host.isEmpty()) {
-        add(tr("On %1 itself, where the checkpoint lies").arg(host),
+        add(tr("On %1 itself, where the checkpoint is stored").arg(host),
             {{},
-             tr("One process there reads and writes; only its progress comes here. Should the connection "
-                "end, so "
-                "does the work, and Resume continues it."),
+             tr("One process there reads and writes; only its progress comes here. If the connection ends, "
+                "so does the work; Resume continues it."),
              nullptr,
              true});
         hosts_->setText(host.section(':', 0, 0));
@@ -85,8 +84,7 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
          mode_, false, true});
     add(tr("Other hosts, through your ssh"), {kSsh,
                                               tr("Source and destination must have the same paths on all of "
-                                                 "them and here, and each must let ssh in "
-                                                 "without a question."),
+                                                 "them and here, and each must accept ssh without a prompt."),
                                               hosts_, false});
     add(tr("Slurm"), {kSlurm, tr("Source and destination must have the same paths on its nodes and here."),
                       slurm_, false});

@@ -8,6 +8,7 @@
 #include <QTimer>
 #include <QToolButton>
 
+#include "ui/widgets/labels.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
 
@@ -26,10 +27,7 @@ Banner::Banner(QWidget* parent) : QFrame(parent) {
     icon_ = new QLabel(this);
     icon_->setFixedWidth(20);
     icon_->setAlignment(Qt::AlignCenter);
-    label_ = new QLabel(this);
-    label_->setTextFormat(Qt::PlainText);
-    label_->setWordWrap(true);
-    label_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    label_ = textBlock(this);
     label_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
     buttons_ = new QHBoxLayout;
     buttons_->setSpacing(6);

@@ -1,8 +1,6 @@
 #include "ui/widgets/box_sketch.h"
 
-#include <QHelpEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +15,9 @@ constexpr size_t kMostPieces = 4096;  // more are no picture of anything
 constexpr double kSlimmest = 0.15;    // proportion below which the box is drawn thicker than it is
 }  // namespace
 
-BoxSketch::BoxSketch(QWidget* parent) : QWidget(parent) {
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
+BoxSketch::BoxSketch(QWidget* parent)
+    : PaintedView(tr("Shards of the tensor"), {220, 130}, {120, 90}, parent) {
+    setFocusPolicy(Qt::NoFocus);
 }
 
 void BoxSketch::showMessage(const QString& message) {
@@ -77,14 +76,8 @@ QRectF BoxSketch::box() const {
             height};
 }
 
-void BoxSketch::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (pieces_.empty()) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect().adjusted(8, 4, -8, -4), Qt::AlignCenter | Qt::TextWordWrap, message_);
-        return;
-    }
+void BoxSketch::paint(QPainter& painter, const QRect&) {
+    if (pieces_.empty()) return;
     const QRectF area = box();
     painter.fillRect(area, unreadBrush());
     for (const Piece& piece : pieces_) {
@@ -103,31 +96,15 @@ void BoxSketch::paintEvent(QPaintEvent*) {
     painter.drawText(QRectF(rect()).adjusted(6, 0, -6, -3), Qt::AlignHCenter | Qt::AlignBottom, dimensions_);
 }
 
-bool BoxSketch::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip && !pieces_.empty()) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        const QRectF area = box();
-        const QPointF at((help->pos().x() - area.left()) / area.width(),
-                         (help->pos().y() - area.top()) / area.height());
-        QStringList ranks;
-        for (const Piece& piece : pieces_) {
-            if (piece.share.contains(at) && ranks.size() < 12)
-                ranks += piece.rank == kNone ? tr("no rank") : tr("rank %1").arg(piece.rank);
-        }
-        if (ranks.isEmpty())
-            QToolTip::hideText();
-        else
-            QToolTip::showText(help->globalPos(), ranks.join(QStringLiteral(", ")), this);
-        return true;
+QString BoxSketch::textAt(const QPointF& position) const {
+    const QRectF area = box();
+    const QPointF at((position.x() - area.left()) / area.width(),
+                     (position.y() - area.top()) / area.height());
+    QStringList ranks;
+    for (const Piece& piece : pieces_) {
+        if (piece.share.contains(at) && ranks.size() < 12)
+            ranks += piece.rank == kNone ? tr("no rank") : tr("rank %1").arg(piece.rank);
     }
-    return QWidget::event(event);
+    return ranks.join(QStringLiteral(", "));
 }
-
-QSize BoxSketch::sizeHint() const {
-    return {220, 130};
-}
-QSize BoxSketch::minimumSizeHint() const {
-    return {120, 90};
-}
-
 }  // namespace shardscope::ui

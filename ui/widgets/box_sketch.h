@@ -3,14 +3,14 @@
 #pragma once
 
 #include <QString>
-#include <QWidget>
 #include <vector>
 
 #include "model/catalog.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class BoxSketch : public QWidget {
+class BoxSketch : public PaintedView {
     Q_OBJECT
   public:
     explicit BoxSketch(QWidget* parent = nullptr);
@@ -18,12 +18,11 @@ class BoxSketch : public QWidget {
     // kNone shows `message` instead. The catalog is not kept.
     void show(const Catalog& catalog, TensorId tensor, const QString& message);
     void showMessage(const QString& message);
-    QSize sizeHint() const override;
-    QSize minimumSizeHint() const override;
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
-    bool event(QEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override { return pieces_.empty() ? message_ : QString(); }
+    QString textAt(const QPointF& position) const override;
 
   private:
     struct Piece {

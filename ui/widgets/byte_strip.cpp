@@ -1,9 +1,6 @@
 #include "ui/widgets/byte_strip.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <QWheelEvent>
 #include <algorithm>
 #include <cmath>
@@ -26,9 +23,7 @@ constexpr double kDragThreshold = 4;
 
 }  // namespace
 
-ByteStrip::ByteStrip(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setAccessibleName(tr("Bytes of the file"));
+ByteStrip::ByteStrip(QWidget* parent) : PaintedView(tr("Bytes of the file"), {}, {}, parent) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
 }
 
@@ -185,15 +180,13 @@ void ByteStrip::paintAxis(QPainter& painter) const {
         painter.drawText(line, Qt::AlignCenter, middle);
 }
 
-void ByteStrip::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (pieces_.empty()) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect().adjusted(8, 0, -8, 0), Qt::AlignCenter | Qt::TextWordWrap, message_);
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString ByteStrip::textAt(const QPointF& position) const {
+    const int piece = pieceAt(position);
+    return piece >= 0 && text_ ? text_(piece) : QString();
+}
+
+void ByteStrip::paint(QPainter& painter, const QRect&) {
+    if (pieces_.empty()) return;
     paintPieces(painter, strip(), begin_, end_, true);
     paintAxis(painter);
     const QRectF all = overview();
@@ -214,7 +207,6 @@ void ByteStrip::paintEvent(QPaintEvent*) {
             paintSelectionFrame(painter, mark);
         }
     }
-    paintFocusFrame(painter, *this);
 }
 
 void ByteStrip::choose(int piece) {
@@ -228,7 +220,7 @@ void ByteStrip::choose(int piece) {
         const double begin = from < begin_ || to - from > length ? from : to - length;
         showRange(static_cast<uint64_t>(begin), static_cast<uint64_t>(begin + length));
     }
-    if (text_) setAccessibleDescription(text_(piece));
+    if (text_) describe(text_(piece));
     update();
     emit selected(piece);
 }
@@ -281,65 +273,32 @@ void ByteStrip::wheelEvent(QWheelEvent* event) {
     event->accept();
 }
 
-void ByteStrip::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(pieces_.size()) - 1;
-    switch (event->key()) {
-        case Qt::Key_Left:
-            choose(current_ < 0 ? last : std::max(0, current_ - 1));
-            break;
-        case Qt::Key_Right:
-            choose(std::min(last, current_ + 1));
-            break;
-        case Qt::Key_Home:
-            choose(0);
-            break;
-        case Qt::Key_End:
-            choose(last);
-            break;
+bool ByteStrip::pressKey(int key) {
+    if (const auto piece = itemByKey(key, current_, static_cast<int>(pieces_.size()))) {
+        choose(*piece);
+        return true;
+    }
+    switch (key) {
         case Qt::Key_Plus:
         case Qt::Key_Equal:
             zoom(kZoomStep, (begin_ + end_) / 2);
-            break;
+            return true;
         case Qt::Key_Minus:
             zoom(1 / kZoomStep, (begin_ + end_) / 2);
-            break;
+            return true;
         case Qt::Key_0:
             showAll();
-            break;
+            return true;
         case Qt::Key_Return:
         case Qt::Key_Enter:
             if (current_ >= 0) {
                 const BytePiece& p = pieces_[static_cast<size_t>(current_)];
                 showRange(p.offset, p.offset + p.length);
             }
-            break;
+            return true;
         default:
-            QWidget::keyPressEvent(event);
+            return false;
     }
-}
-
-void ByteStrip::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void ByteStrip::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool ByteStrip::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        const int piece = pieceAt(help->pos());
-        if (piece >= 0 && text_)
-            QToolTip::showText(help->globalPos(),
-                               text_(piece).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-        else
-            QToolTip::showText(help->globalPos(), toolTip(), this);
-        return true;
-    }
-    return QWidget::event(event);
 }
 
 QSize ByteStrip::sizeHint() const {

@@ -5,12 +5,12 @@
 
 #include <QColor>
 #include <QString>
-#include <QWidget>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "model/catalog.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
@@ -23,7 +23,7 @@ struct BytePiece {
     QColor color;  // of chunks
 };
 
-class ByteStrip : public QWidget {
+class ByteStrip : public PaintedView {
     Q_OBJECT
   public:
     explicit ByteStrip(QWidget* parent = nullptr);
@@ -51,16 +51,15 @@ class ByteStrip : public QWidget {
     void viewChanged();
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override { return pieces_.empty() ? message_ : QString(); }
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseMoveEvent(QMouseEvent* event) override;
     void mouseReleaseEvent(QMouseEvent* event) override;
     void mouseDoubleClickEvent(QMouseEvent* event) override;
     void wheelEvent(QWheelEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     QRectF strip() const;

@@ -12,6 +12,7 @@
 #include <QToolButton>
 #include <algorithm>
 
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -43,12 +44,6 @@ class BoxPainter : public QObject {
         return QObject::eventFilter(object, event);
     }
 };
-
-QLabel* plainLabel(QWidget* parent) {
-    auto* label = new QLabel(parent);
-    label->setTextFormat(Qt::PlainText);
-    return label;
-}
 
 }  // namespace
 

@@ -4,7 +4,7 @@
 #include <QAction>
 #include <QApplication>
 #include <QClipboard>
-#include <QFileDialog>
+#include <QDir>
 #include <QJsonArray>
 #include <QJsonDocument>
 #include <QJsonObject>
@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "ui/models/texts.h"
-#include "ui/widgets/banner.h"
+#include "ui/widgets/file_dialog.h"
 
 namespace shardscope::ui {
 
@@ -35,21 +35,8 @@ QString save(const QString& path, const std::function<bool(QSaveFile&)>& write) 
 
 void ask(QWidget* parent, const QString& stem, const QString& suffix, const QString& filter,
          const std::function<QString(const QString&)>& write) {
-    auto* dialog = new QFileDialog(parent, QObject::tr("Export"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setNameFilter(filter);
-    dialog->setDefaultSuffix(suffix);
-    dialog->setDirectory(QStandardPaths::writableLocation(QStandardPaths::DocumentsLocation));
-    dialog->selectFile(stem + '.' + suffix);
-    QObject::connect(dialog, &QFileDialog::fileSelected, parent, [parent, write](const QString& path) {
-        const QString problem = write(path);
-        if (!problem.isEmpty())
-            showBanner(parent, BannerKind::error, problem);
-        else
-            showBanner(parent, BannerKind::info, QObject::tr("Saved as '%1'.").arg(path));
-    });
-    dialog->open();
+    const QDir documents(QStandardPaths::writableLocation(QStandardPaths::DocumentsLocation));
+    askAndSave(parent, QObject::tr("Export"), documents.absoluteFilePath(stem + '.' + suffix), filter, write);
 }
 
 }  // namespace
@@ -57,6 +44,10 @@ void ask(QWidget* parent, const QString& stem, const QString& suffix, const QStr
 QString writePng(QWidget& view, const QString& path) {
     const QImage image = view.grab().toImage();
     return save(path, [&](QSaveFile& file) { return image.save(&file, "PNG"); });
+}
+
+QString writeText(const QByteArray& text, const QString& path) {
+    return save(path, [&](QSaveFile& file) { return file.write(text) == text.size(); });
 }
 
 QString writeSvg(QWidget& view, const QString& path) {

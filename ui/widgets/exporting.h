@@ -29,6 +29,7 @@ QString writePng(QWidget& view, const QString& path);
 QString writeSvg(QWidget& view, const QString& path);
 QString writeCsv(const QAbstractItemModel& rows, const QString& path);
 QString writeJson(const QAbstractItemModel& rows, const QString& path);
+QString writeText(const QByteArray& text, const QString& path);
 
 // Lets Ctrl+C copy the selected rows as tab-separated text, and adds a Copy action to the view.
 void enableRowCopy(QAbstractItemView& view);

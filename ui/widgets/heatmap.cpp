@@ -1,12 +1,7 @@
 #include "ui/widgets/heatmap.h"
 
-#include <QAccessible>
-#include <QContextMenuEvent>
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QMouseEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -20,10 +15,9 @@ namespace {
 constexpr int kScaleWidth = 12;
 }
 
-Heatmap::Heatmap(QWidget* parent) : QWidget(parent) {
-    setAccessibleName(tr("Values of a slice"));
-    setFocusPolicy(Qt::StrongFocus);
-    describe();
+Heatmap::Heatmap(QWidget* parent) : PaintedView(tr("Values of a slice"), {300, 240}, {180, 140}, parent) {
+    setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Preferred);
+    describeCurrent();
 }
 
 void Heatmap::setValues(SliceValues values, int rowAxis, int columnAxis) {
@@ -32,7 +26,7 @@ void Heatmap::setValues(SliceValues values, int rowAxis, int columnAxis) {
     columnAxis_ = columnAxis;
     current_ = {-1, -1};
     measure();
-    describe();
+    describeCurrent();
     update();
 }
 
@@ -124,7 +118,7 @@ QString Heatmap::valueTextAt(const QPoint& sample) const {
     return place.isEmpty() ? text : QStringLiteral("%1 = %2").arg(place.join(QStringLiteral(", ")), text);
 }
 
-void Heatmap::describe() {
+void Heatmap::describeCurrent() {
     QString text = tr("no values read");
     if (current_.x() >= 0)
         text = valueTextAt(current_);
@@ -133,79 +127,47 @@ void Heatmap::describe() {
                    .arg(values_.rows)
                    .arg(values_.columns)
                    .arg(notFinite_);
-    if (text == accessibleDescription()) return;
-    setAccessibleDescription(text);
-    QAccessibleEvent event(this, QAccessible::DescriptionChanged);
-    QAccessible::updateAccessibility(&event);
+    describe(text);
 }
 
 void Heatmap::setCurrent(const QPoint& sample) {
     current_ = sample;
-    describe();
+    describeCurrent();
     update();
-}
-
-bool Heatmap::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        const auto* help = static_cast<QHelpEvent*>(event);
-        if (const QPoint sample = sampleAt(help->pos()); sample.x() >= 0)
-            QToolTip::showText(help->globalPos(), valueTextAt(sample), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
 }
 
 void Heatmap::mousePressEvent(QMouseEvent* event) {
     if (event->button() == Qt::LeftButton) setCurrent(sampleAt(event->position()));
 }
 
-void Heatmap::keyPressEvent(QKeyEvent* event) {
+bool Heatmap::pressKey(int key) {
+    if (values_.values.empty()) return false;
     const auto move = [&](int dx, int dy) {
         const QPoint from = current_.x() < 0 ? QPoint(0, 0) : current_ + QPoint(dx, dy);
         setCurrent({std::clamp(from.x(), 0, static_cast<int>(values_.columns) - 1),
                     std::clamp(from.y(), 0, static_cast<int>(values_.rows) - 1)});
+        return true;
     };
-    if (!values_.values.empty()) {
-        switch (event->key()) {
-            case Qt::Key_Left:
-                move(-1, 0);
-                return;
-            case Qt::Key_Right:
-                move(1, 0);
-                return;
-            case Qt::Key_Up:
-                move(0, -1);
-                return;
-            case Qt::Key_Down:
-                move(0, 1);
-                return;
-            default:
-                break;
-        }
+    switch (key) {
+        case Qt::Key_Left:
+            return move(-1, 0);
+        case Qt::Key_Right:
+            return move(1, 0);
+        case Qt::Key_Up:
+            return move(0, -1);
+        case Qt::Key_Down:
+            return move(0, 1);
+        default:
+            return false;
     }
-    QWidget::keyPressEvent(event);
 }
 
-void Heatmap::contextMenuEvent(QContextMenuEvent* event) {
-    emit menuRequested(event->reason() == QContextMenuEvent::Keyboard ? mapToGlobal(rect().center())
-                                                                      : event->globalPos());
+QString Heatmap::textAt(const QPointF& position) const {
+    const QPoint sample = sampleAt(position);
+    return sample.x() >= 0 ? valueTextAt(sample) : QString();
 }
 
-void Heatmap::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void Heatmap::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-void Heatmap::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
+void Heatmap::paint(QPainter& painter, const QRect&) {
     const QRectF area = plot();
     const QFontMetricsF metrics(font());
     const double line = metrics.height();
@@ -300,7 +262,6 @@ void Heatmap::paintEvent(QPaintEvent*) {
                 Qt::AlignLeft, valueTextAt(current_));
         }
     }
-    if (hasFocus()) paintFocusFrame(painter, *this);
 }
 
 }  // namespace shardscope::ui

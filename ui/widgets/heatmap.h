@@ -3,13 +3,13 @@
 #pragma once
 
 #include <QImage>
-#include <QWidget>
 
 #include "ui/bridge/engine_service.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class Heatmap : public QWidget {
+class Heatmap : public PaintedView {
     Q_OBJECT
   public:
     explicit Heatmap(QWidget* parent = nullptr);
@@ -22,20 +22,11 @@ class Heatmap : public QWidget {
     QPoint current() const { return current_; }  // (column, row) of the samples; (-1, -1) = none
     QString valueTextAt(const QPoint& sample) const;
 
-    QSize sizeHint() const override { return {300, 240}; }
-    QSize minimumSizeHint() const override { return {180, 140}; }
-
-  signals:
-    void menuRequested(const QPoint& globalPosition);
-
   protected:
-    bool event(QEvent* event) override;
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void contextMenuEvent(QContextMenuEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
 
   private:
     QRectF plot() const;
@@ -45,7 +36,7 @@ class Heatmap : public QWidget {
     double scaled(double value) const;  // 0..1
     void measure();
     void setCurrent(const QPoint& sample);
-    void describe();
+    void describeCurrent();
 
     SliceValues values_;
     int rowAxis_ = -1, columnAxis_ = -1;

@@ -1,12 +1,7 @@
 #include "ui/widgets/histogram.h"
 
-#include <QAccessible>
-#include <QContextMenuEvent>
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QMouseEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -22,10 +17,10 @@ QString valueText(double value) {
     return QString::number(value, 'g', 5);
 }
 
-Histogram::Histogram(QWidget* parent) : QWidget(parent) {
-    setAccessibleName(tr("Histogram of the values"));
-    setFocusPolicy(Qt::StrongFocus);
-    describe();
+Histogram::Histogram(QWidget* parent)
+    : PaintedView(tr("Histogram of the values"), {360, 200}, {180, 110}, parent) {
+    setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Preferred);
+    describeCurrent();
 }
 
 void Histogram::setBins(std::vector<uint64_t> bins, double least, double greatest) {
@@ -38,7 +33,7 @@ void Histogram::setBins(std::vector<uint64_t> bins, double least, double greates
         sum_ += count;
     }
     current_ = -1;
-    describe();
+    describeCurrent();
     update();
 }
 
@@ -80,7 +75,7 @@ QString Histogram::binText(int bin) const {
              ratioText(sum_ ? static_cast<double>(count) / static_cast<double>(sum_) : 0));
 }
 
-void Histogram::describe() {
+void Histogram::describeCurrent() {
     QString text = tr("no values read");
     if (current_ >= 0)
         text = binText(current_);
@@ -88,75 +83,31 @@ void Histogram::describe() {
         text = tr("%1 values from %2 to %3 in %4 bars")
                    .arg(numberText(sum_), valueText(least_), valueText(greatest_))
                    .arg(bins_.size());
-    if (text == accessibleDescription()) return;
-    setAccessibleDescription(text);
-    QAccessibleEvent event(this, QAccessible::DescriptionChanged);
-    QAccessible::updateAccessibility(&event);
+    describe(text);
 }
 
 void Histogram::setCurrent(int bin) {
     current_ = bin;
-    describe();
+    describeCurrent();
     update();
-}
-
-bool Histogram::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        const auto* help = static_cast<QHelpEvent*>(event);
-        if (const int bin = binAt(help->pos()); bin >= 0)
-            QToolTip::showText(help->globalPos(), binText(bin), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
 }
 
 void Histogram::mousePressEvent(QMouseEvent* event) {
     if (event->button() == Qt::LeftButton) setCurrent(binAt(event->position()));
 }
 
-void Histogram::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(bins_.size()) - 1;
-    if (last >= 0) {
-        switch (event->key()) {
-            case Qt::Key_Left:
-                setCurrent(std::max(0, current_ - 1));
-                return;
-            case Qt::Key_Right:
-                setCurrent(std::min(last, current_ + 1));
-                return;
-            case Qt::Key_Home:
-                setCurrent(0);
-                return;
-            case Qt::Key_End:
-                setCurrent(last);
-                return;
-            default:
-                break;
-        }
-    }
-    QWidget::keyPressEvent(event);
+QString Histogram::textAt(const QPointF& position) const {
+    const int bin = binAt(position);
+    return bin >= 0 ? binText(bin) : QString();
 }
 
-void Histogram::contextMenuEvent(QContextMenuEvent* event) {
-    emit menuRequested(event->reason() == QContextMenuEvent::Keyboard ? mapToGlobal(rect().center())
-                                                                      : event->globalPos());
+bool Histogram::pressKey(int key) {
+    const auto bin = itemByKey(key, current_, static_cast<int>(bins_.size()));
+    if (bin) setCurrent(*bin);
+    return bin.has_value();
 }
 
-void Histogram::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void Histogram::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-void Histogram::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
+void Histogram::paint(QPainter& painter, const QRect&) {
     const QRectF area = plot();
     const double line = fontMetrics().height();
     if (!bins_.empty() && area.width() > 20 && area.height() > 20) {
@@ -204,7 +155,6 @@ void Histogram::paintEvent(QPaintEvent*) {
                              Qt::AlignRight | Qt::AlignVCenter, numberText(middle));
         }
     }
-    if (hasFocus()) paintFocusFrame(painter, *this);
 }
 
 }  // namespace shardscope::ui

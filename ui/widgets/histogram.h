@@ -1,14 +1,15 @@
 // How the values of a tensor are spread: a bar for each bin. Arrow keys go from bar to bar.
 #pragma once
 
-#include <QWidget>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "ui/widgets/painted_view.h"
+
 namespace shardscope::ui {
 
-class Histogram : public QWidget {
+class Histogram : public PaintedView {
     Q_OBJECT
   public:
     explicit Histogram(QWidget* parent = nullptr);
@@ -21,27 +22,18 @@ class Histogram : public QWidget {
     int currentBin() const { return current_; }  // -1 = none
     QString binText(int bin) const;
 
-    QSize sizeHint() const override { return {360, 200}; }
-    QSize minimumSizeHint() const override { return {180, 110}; }
-
-  signals:
-    void menuRequested(const QPoint& globalPosition);
-
   protected:
-    bool event(QEvent* event) override;
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void contextMenuEvent(QContextMenuEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
 
   private:
     QRectF plot() const;
     int binAt(const QPointF& position) const;
     double height(uint64_t count) const;  // 0..1
     void setCurrent(int bin);
-    void describe();
+    void describeCurrent();
 
     std::vector<uint64_t> bins_;
     uint64_t most_ = 0, sum_ = 0;

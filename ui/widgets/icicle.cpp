@@ -1,9 +1,6 @@
 #include "ui/widgets/icicle.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 
 #include "ui/models/texts.h"
@@ -29,12 +26,7 @@ bool isNumber(std::string_view label) {
 
 }  // namespace
 
-Icicle::Icicle(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setMouseTracking(true);
-    setAccessibleName(tr("Bytes by module"));
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
+Icicle::Icicle(QWidget* parent) : PaintedView(tr("Bytes by module"), {}, {}, parent) {}
 
 void Icicle::setFacts(CheckpointPtr checkpoint, std::shared_ptr<const Facts> facts) {
     // New findings change the marks, not the tree: zoom and selection stay.
@@ -185,16 +177,17 @@ void Icicle::paintHealthOf(QPainter& painter, const Tile& tile, QRectF& label) c
     label.setLeft(mark.right());
 }
 
-void Icicle::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (tiles_.empty()) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect(), Qt::AlignCenter,
-                         facts_ ? tr("There are no tensors here.") : tr("Adding up modules…"));
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString Icicle::emptyText() const {
+    if (!tiles_.empty()) return {};
+    return facts_ ? tr("There are no tensors here.") : tr("Adding up the bytes of modules…");
+}
+
+QString Icicle::textAt(const QPointF& position) const {
+    const Tile* tile = tileAt(position);
+    return tile ? tileText(*tile) : QString();
+}
+
+void Icicle::paint(QPainter& painter, const QRect&) {
     const ModuleTree& tree = facts_->tree;
     const Tile* marked = nullptr;
     for (const Tile& tile : tiles_) {
@@ -218,7 +211,6 @@ void Icicle::paintEvent(QPaintEvent*) {
         if (tile.node == current_ && current_ != ModuleTree::kRoot) marked = &tile;
     }
     if (marked) paintSelectionFrame(painter, tileRect(*marked));
-    paintFocusFrame(painter, *this);
 }
 
 void Icicle::resizeEvent(QResizeEvent* event) {
@@ -229,21 +221,21 @@ void Icicle::resizeEvent(QResizeEvent* event) {
 void Icicle::setCurrent(Node node) {
     if (!facts_ || node >= facts_->tree.size()) node = ModuleTree::kRoot;
     current_ = node;
-    describe();
+    describeCurrent();
     update();
 }
 
-void Icicle::describe() {
-    if (!facts_ || current_ == ModuleTree::kRoot) return setAccessibleDescription({});
+void Icicle::describeCurrent() {
+    if (!facts_ || current_ == ModuleTree::kRoot) return describe({});
     Tile tile;
     tile.node = current_;
     tile.health = healthOf(current_);
-    setAccessibleDescription(tileText(tile));
+    describe(tileText(tile));
 }
 
 void Icicle::choose(Node node) {
     current_ = node;
-    describe();
+    describeCurrent();
     // What is marked stays in sight.
     if (node != ModuleTree::kRoot && nodeRect(node).isEmpty()) zoomTo(facts_->tree.parent(node));
     if (node != ModuleTree::kRoot) emit selected(node);
@@ -278,8 +270,8 @@ void Icicle::mouseDoubleClickEvent(QMouseEvent* event) {
         zoomTo(tile->node);
 }
 
-void Icicle::keyPressEvent(QKeyEvent* event) {
-    if (!facts_ || facts_->tree.empty()) return QWidget::keyPressEvent(event);
+bool Icicle::pressKey(int key) {
+    if (!facts_ || facts_->tree.empty()) return false;
     const ModuleTree& tree = facts_->tree;
     const Node at = current_ == ModuleTree::kRoot ? top_ : current_;
     const auto sibling = [&](int step) {
@@ -289,7 +281,7 @@ void Icicle::keyPressEvent(QKeyEvent* event) {
         if (row >= 0 && row < int64_t{tree.childCount(parent)})
             choose(tree.child(parent, static_cast<uint32_t>(row)));
     };
-    switch (event->key()) {
+    switch (key) {
         case Qt::Key_Left:
             sibling(-1);
             break;
@@ -315,35 +307,13 @@ void Icicle::keyPressEvent(QKeyEvent* event) {
             break;
         case Qt::Key_Escape:
             // At the outermost level Escape is for whoever else listens.
-            if (top_ == ModuleTree::kRoot) return QWidget::keyPressEvent(event);
+            if (top_ == ModuleTree::kRoot) return false;
             zoomOut();
             break;
         default:
-            QWidget::keyPressEvent(event);
+            return false;
     }
-}
-
-void Icicle::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void Icicle::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool Icicle::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        if (const Tile* tile = tileAt(help->pos()))
-            QToolTip::showText(help->globalPos(),
-                               tileText(*tile).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
+    return true;
 }
 
 QSize Icicle::sizeHint() const {

@@ -3,16 +3,16 @@
 // zooms out, the arrows walk the tree.
 #pragma once
 
-#include <QWidget>
 #include <memory>
 #include <vector>
 
 #include "survey/facts.h"
 #include "ui/bridge/engine_service.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class Icicle : public QWidget {
+class Icicle : public PaintedView {
     Q_OBJECT
   public:
     using Node = ModuleTree::Node;
@@ -38,14 +38,13 @@ class Icicle : public QWidget {
     void zoomed(shardscope::ModuleTree::Node top);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void resizeEvent(QResizeEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseDoubleClickEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     struct Tile {
@@ -67,7 +66,7 @@ class Icicle : public QWidget {
     QString tileText(const Tile& tile) const;
     Health healthOf(Node node) const { return node < health_.size() ? health_[node] : Health::ok; }
     void choose(Node node);
-    void describe();  // what is marked, to those who do not see it
+    void describeCurrent();  // what is marked, to those who do not see it
     void rebuildHealth();
 
     CheckpointPtr checkpoint_;

@@ -1,6 +1,5 @@
 #include "ui/widgets/lanes.h"
 
-#include <QKeyEvent>
 #include <QLocale>
 #include <QMouseEvent>
 #include <QPainter>
@@ -33,11 +32,8 @@ double roundedUp(double rate) {
 
 }  // namespace
 
-Lanes::Lanes(const QString& name, QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
+Lanes::Lanes(const QString& name, QWidget* parent) : PaintedView(name, {}, {}, parent) {
     setMouseTracking(true);
-    setAccessibleName(name);
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
 }
 
 void Lanes::setRates(const std::vector<JobRate>& rates, double step, Unit unit) {
@@ -89,8 +85,7 @@ void Lanes::setLanes(std::vector<Lane> lanes, double step, Unit unit) {
             stretches_ = std::max(stretches_, part.amounts.size());
     }
     if (at_ >= static_cast<int>(stretches_)) at_ = -1;
-    setAccessibleDescription(stretches_ ? valueText(static_cast<int>(stretches_) - 1)
-                                        : tr("Nothing has been read or written yet."));
+    describe(stretches_ ? valueText(static_cast<int>(stretches_) - 1) : emptyText());
     if (minimumSizeHint() != before) updateGeometry();
     update();
 }
@@ -161,30 +156,22 @@ void paintArea(QPainter& painter, const QPainterPath& area, size_t of, bool ende
 
 }  // namespace
 
-void Lanes::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (!stretches_) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect(), Qt::AlignCenter, tr("Nothing has been read or written yet."));
-    } else {
-        double most = 1;
-        for (const Lane& lane : lanes_) {
-            for (size_t i = 0; i < stretches_; ++i)
-                most = std::max(most, rate(lane, i));
-        }
-        // One scale for all, so that they can be compared.
-        most = roundedUp(most);
-        if (stacked()) paintKey(painter);
-        for (size_t lane = 0; lane < lanes_.size(); ++lane)
-            paintLane(painter, lane, most);
-        paintAxis(painter, most);
+QString Lanes::emptyText() const {
+    return stretches_ ? QString() : tr("Nothing has been read or written yet.");
+}
+
+void Lanes::paint(QPainter& painter, const QRect&) {
+    double most = 1;
+    for (const Lane& lane : lanes_) {
+        for (size_t i = 0; i < stretches_; ++i)
+            most = std::max(most, rate(lane, i));
     }
-    if (hasFocus()) {
-        painter.setPen(QPen(accentColor(), 2));
-        painter.setBrush(Qt::NoBrush);
-        painter.drawRect(QRectF(rect()).adjusted(1, 1, -1, -1));
-    }
+    // One scale for all, so that they can be compared.
+    most = roundedUp(most);
+    if (stacked()) paintKey(painter);
+    for (size_t lane = 0; lane < lanes_.size(); ++lane)
+        paintLane(painter, lane, most);
+    paintAxis(painter, most);
 }
 
 // What the parts are.
@@ -271,7 +258,7 @@ void Lanes::point(int at) {
     at = stretches_ ? std::clamp(at, -1, static_cast<int>(stretches_) - 1) : -1;
     if (at == at_) return;
     at_ = at;
-    if (at_ >= 0) setAccessibleDescription(valueText(at_));
+    if (at_ >= 0) describe(valueText(at_));
     update();
 }
 
@@ -281,20 +268,10 @@ void Lanes::mouseMoveEvent(QMouseEvent* event) {
     point(share < 0 || share > 1 ? -1 : static_cast<int>(share * static_cast<double>(stretches_)));
 }
 
-void Lanes::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(stretches_) - 1;
-    switch (event->key()) {
-        case Qt::Key_Left:
-            return point(at_ < 0 ? last : std::max(0, at_ - 1));
-        case Qt::Key_Right:
-            return point(at_ < 0 ? 0 : at_ + 1);
-        case Qt::Key_Home:
-            return point(0);
-        case Qt::Key_End:
-            return point(last);
-        default:
-            QWidget::keyPressEvent(event);
-    }
+bool Lanes::pressKey(int key) {
+    const auto at = itemByKey(key, at_, static_cast<int>(stretches_));
+    if (at) point(*at);
+    return at.has_value();
 }
 
 void Lanes::leaveEvent(QEvent*) {
@@ -303,7 +280,7 @@ void Lanes::leaveEvent(QEvent*) {
 
 void Lanes::focusOutEvent(QFocusEvent* event) {
     point(-1);
-    QWidget::focusOutEvent(event);
+    PaintedView::focusOutEvent(event);
 }
 
 }  // namespace shardscope::ui

@@ -3,10 +3,10 @@
 // each of its workers.
 #pragma once
 
-#include <QWidget>
 #include <vector>
 
 #include "ui/models/job_reader.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
@@ -22,7 +22,7 @@ struct Lane {
     bool operator==(const Lane&) const = default;
 };
 
-class Lanes : public QWidget {
+class Lanes : public PaintedView {
     Q_OBJECT
   public:
     enum class Unit : uint8_t { bytes, threads };  // a second; at work, of which the amounts are seconds
@@ -40,11 +40,12 @@ class Lanes : public QWidget {
     QSize minimumSizeHint() const override;
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
-    void mouseMoveEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void leaveEvent(QEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    bool pressKey(int key) override;
     void focusOutEvent(QFocusEvent* event) override;
+    void mouseMoveEvent(QMouseEvent* event) override;
+    void leaveEvent(QEvent* event) override;
 
   private:
     bool stacked() const { return !lanes_.empty() && lanes_.front().parts.size() > 1; }

@@ -1,9 +1,6 @@
 #include "ui/widgets/layer_ladder.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -31,9 +28,7 @@ QString columnList(const std::vector<uint32_t>& columns) {
 
 }  // namespace
 
-LayerLadder::LayerLadder(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setAccessibleName(tr("Layers and stages"));
+LayerLadder::LayerLadder(QWidget* parent) : PaintedView(tr("Layers and stages"), {}, {}, parent) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::MinimumExpanding);
 }
 
@@ -201,19 +196,19 @@ void LayerLadder::paintRow(QPainter& painter, int index) const {
         painter.fontMetrics().elidedText(row.remark, Qt::ElideRight, static_cast<int>(remark.width())));
 }
 
-void LayerLadder::paintEvent(QPaintEvent* event) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (rows_.empty() || columns_ == 0) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect().adjusted(12, 0, -12, 0), Qt::AlignCenter | Qt::TextWordWrap,
-                         tr("No module here is a numbered layer."));
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString LayerLadder::emptyText() const {
+    return rows_.empty() || columns_ == 0 ? tr("No module is a numbered layer.") : QString();
+}
+
+QString LayerLadder::textAt(const QPointF& position) const {
+    const int row = rowAt(position.toPoint());
+    return row >= 0 ? rowText(row) : QString();
+}
+
+void LayerLadder::paint(QPainter& painter, const QRect& exposed) {
     paintHeader(painter);
     for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
-        if (rowRect(row).intersects(event->rect())) paintRow(painter, row);
+        if (rowRect(row).intersects(exposed)) paintRow(painter, row);
     }
     for (int row = 0; row < static_cast<int>(rows_.size()); ++row) {
         const Row& r = rows_[static_cast<size_t>(row)];
@@ -222,64 +217,29 @@ void LayerLadder::paintEvent(QPaintEvent* event) {
                                         [&](const Layer& layer) { return layer.name == selected_; });
         if (chosen || (hasFocus() && row == current_)) paintSelectionFrame(painter, rowRect(row));
     }
-    if (current_ < 0) paintFocusFrame(painter, *this);
 }
 
 void LayerLadder::choose(int row) {
     current_ = row;
     update();
     if (row < 0) return;
-    setAccessibleDescription(rowText(row));
+    describe(rowText(row));
     emit selected(layers_[rows_[static_cast<size_t>(row)].first].name);
+}
+
+bool LayerLadder::pressKey(int key) {
+    const int count = static_cast<int>(rows_.size());
+    const bool again = key == Qt::Key_Return || key == Qt::Key_Enter;
+    const std::optional<int> row =
+        again ? std::min(current_, count - 1) : itemByKey(key, current_, count, Qt::Vertical);
+    if (row) choose(*row);
+    return row.has_value();
 }
 
 void LayerLadder::mousePressEvent(QMouseEvent* event) {
     const int row = event->button() == Qt::LeftButton ? rowAt(event->pos()) : -1;
     if (row < 0) return QWidget::mousePressEvent(event);
     choose(row);
-}
-
-void LayerLadder::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(rows_.size()) - 1;
-    switch (event->key()) {
-        case Qt::Key_Up:
-            return choose(std::max(std::min(0, last), current_ - 1));
-        case Qt::Key_Down:
-            return choose(std::min(last, current_ + 1));
-        case Qt::Key_Home:
-            return choose(std::min(0, last));
-        case Qt::Key_End:
-            return choose(last);
-        case Qt::Key_Return:
-        case Qt::Key_Enter:
-            return choose(std::min(current_, last));
-        default:
-            QWidget::keyPressEvent(event);
-    }
-}
-
-void LayerLadder::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void LayerLadder::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool LayerLadder::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        const int row = rowAt(help->pos());
-        if (row >= 0)
-            QToolTip::showText(help->globalPos(),
-                               rowText(row).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
 }
 
 QSize LayerLadder::sizeHint() const {

@@ -4,14 +4,14 @@
 #pragma once
 
 #include <QString>
-#include <QWidget>
 #include <vector>
 
 #include "survey/facts.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class LayerLadder : public QWidget {
+class LayerLadder : public PaintedView {
     Q_OBJECT
   public:
     struct Layer {
@@ -47,12 +47,12 @@ class LayerLadder : public QWidget {
     void selected(const QString& moduleName);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
+    bool hasFocusFrame() const override { return current_ < 0; }
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     void build();

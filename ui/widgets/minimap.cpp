@@ -100,8 +100,8 @@ void Minimap::changeEvent(QEvent* event) {
 }
 
 SeverityStrip::SeverityStrip(PlacementMap* map, QWidget* parent) : QWidget(parent), map_(map) {
-    setAccessibleName(tr("Rows in which something is wrong"));
-    setToolTip(tr("Marks rows in which something is wrong; click to go there"));
+    setAccessibleName(tr("Rows with problems"));
+    setToolTip(tr("Marks rows with problems; click to go there"));
     setFocusPolicy(Qt::NoFocus);
     setFixedWidth(14);
     connect(map, &PlacementMap::matrixChanged, this, qOverload<>(&QWidget::update));

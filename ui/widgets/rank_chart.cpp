@@ -1,9 +1,6 @@
 #include "ui/widgets/rank_chart.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -59,11 +56,7 @@ std::vector<uint32_t> outlyingRanks(const std::vector<RankBar>& bars, uint64_t m
     return ranks;
 }
 
-RankChart::RankChart(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setAccessibleName(tr("Bytes per rank"));
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
+RankChart::RankChart(QWidget* parent) : PaintedView(tr("Bytes per rank"), {500, 220}, {260, 170}, parent) {}
 
 void RankChart::setBars(std::vector<RankBar> bars, uint64_t median) {
     bars_ = std::move(bars);
@@ -267,16 +260,17 @@ void RankChart::paintMarks(QPainter& painter) const {
     }
 }
 
-void RankChart::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (bars_.empty() || most_ == 0) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect(), Qt::AlignCenter,
-                         bars_.empty() ? tr("Adding up ranks…") : tr("No rank holds any bytes."));
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString RankChart::emptyText() const {
+    if (bars_.empty()) return tr("Adding up the bytes of ranks…");
+    return most_ == 0 ? tr("No rank holds any bytes.") : QString();
+}
+
+QString RankChart::textAt(const QPointF& position) const {
+    const int column = columnAt(position.toPoint());
+    return column >= 0 ? columnText(column) : QString();
+}
+
+void RankChart::paint(QPainter& painter, const QRect&) {
     paintAxes(painter);
     const QRectF area = plot();
     const QColor color = categoryColor(4);
@@ -319,7 +313,6 @@ void RankChart::paintEvent(QPaintEvent*) {
     paintMarks(painter);
     if (current_ >= 0 && hasFocus())
         paintSelectionFrame(painter, columnRect(current_).adjusted(-2, -2, 2, 2));
-    paintFocusFrame(painter, *this);
 }
 
 void RankChart::resizeEvent(QResizeEvent* event) {
@@ -333,63 +326,18 @@ void RankChart::mousePressEvent(QMouseEvent* event) {
     choose(column);
 }
 
+bool RankChart::pressKey(int key) {
+    const bool again = key == Qt::Key_Return || key == Qt::Key_Enter || key == Qt::Key_Space;
+    const std::optional<int> column = again ? current_ : itemByKey(key, current_, columnCount());
+    if (column) choose(*column);
+    return column.has_value();
+}
+
 void RankChart::choose(int column) {
     current_ = column;
     update();
     if (column < 0 || column >= columnCount()) return;
-    setAccessibleDescription(columnText(column));
+    describe(columnText(column));
     emit selected(columnRanks(column));
 }
-
-void RankChart::keyPressEvent(QKeyEvent* event) {
-    const int last = columnCount() - 1;
-    switch (event->key()) {
-        case Qt::Key_Left:
-            return choose(std::max(0, current_ - 1));
-        case Qt::Key_Right:
-            return choose(std::min(last, current_ + 1));
-        case Qt::Key_Home:
-            return choose(0);
-        case Qt::Key_End:
-            return choose(last);
-        case Qt::Key_Return:
-        case Qt::Key_Enter:
-        case Qt::Key_Space:
-            return choose(current_);
-        default:
-            QWidget::keyPressEvent(event);
-    }
-}
-
-void RankChart::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void RankChart::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool RankChart::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        const int column = columnAt(help->pos());
-        if (column >= 0)
-            QToolTip::showText(help->globalPos(),
-                               columnText(column).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
-}
-
-QSize RankChart::sizeHint() const {
-    return {500, 220};
-}
-QSize RankChart::minimumSizeHint() const {
-    return {260, 170};
-}
-
 }  // namespace shardscope::ui

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <QString>
-#include <QWidget>
 #include <vector>
 
 #include "survey/facts.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
@@ -22,7 +22,7 @@ struct RankBar {
 // all. The farthest first.
 std::vector<uint32_t> outlyingRanks(const std::vector<RankBar>& bars, uint64_t median);
 
-class RankChart : public QWidget {
+class RankChart : public PaintedView {
     Q_OBJECT
   public:
     explicit RankChart(QWidget* parent = nullptr);
@@ -40,20 +40,16 @@ class RankChart : public QWidget {
     int columnOf(uint32_t rank) const;
     int current() const { return current_; }
 
-    QSize sizeHint() const override;
-    QSize minimumSizeHint() const override;
-
   signals:
     void selected(const std::vector<uint32_t>& ranks);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void resizeEvent(QResizeEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     struct Column {

@@ -1,9 +1,6 @@
 #include "ui/widgets/share_bar.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 
 #include "ui/models/texts.h"
@@ -19,8 +16,7 @@ constexpr int kSwatch = 12;
 constexpr double kLeastPiece = 3;  // pixels; a share is never too small to be seen
 }  // namespace
 
-ShareBar::ShareBar(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
+ShareBar::ShareBar(QWidget* parent) : PaintedView({}, {}, {}, parent) {
     QSizePolicy policy(QSizePolicy::Expanding, QSizePolicy::Preferred);
     policy.setHeightForWidth(true);
     setSizePolicy(policy);
@@ -35,7 +31,7 @@ void ShareBar::setShares(std::vector<Share> shares) {
     QStringList texts;
     for (size_t i = 0; i < shares_.size(); ++i)
         texts += entryText(i);
-    setAccessibleDescription(texts.join("; "));
+    describe(texts.join("; "));
     updateGeometry();
     update();
 }
@@ -84,8 +80,13 @@ QSize ShareBar::minimumSizeHint() const {
     return {200, kBarHeight + 2 * kBarMargin + fontMetrics().height() + 12};
 }
 
-void ShareBar::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
+QString ShareBar::textAt(const QPointF& position) const {
+    const int share = shareAt(position.toPoint());
+    // The widget's own tooltip says what a click does.
+    return share >= 0 ? entryText(static_cast<size_t>(share)) + '\n' + toolTip() : QString();
+}
+
+void ShareBar::paint(QPainter& painter, const QRect&) {
     std::vector<QRect> places;
     placeLegend(width(), &places);
     for (int i = 0; i < static_cast<int>(shares_.size()); ++i) {
@@ -104,7 +105,6 @@ void ShareBar::paintEvent(QPaintEvent*) {
             fontMetrics().elidedText(entryText(static_cast<size_t>(i)), Qt::ElideRight, text.width()));
     }
     if (hasFocus() && current_ >= 0) paintSelectionFrame(painter, shareRect(current_));
-    if (current_ < 0) paintFocusFrame(painter, *this);
 }
 
 int ShareBar::shareAt(const QPoint& at) const {
@@ -116,65 +116,23 @@ int ShareBar::shareAt(const QPoint& at) const {
     return -1;
 }
 
+bool ShareBar::pressKey(int key) {
+    if (key == Qt::Key_Return || key == Qt::Key_Enter || key == Qt::Key_Space) {
+        if (current_ >= 0) emit activated(current_);
+        return true;
+    }
+    const auto share = itemByKey(key, current_, static_cast<int>(shares_.size()));
+    if (share) current_ = *share;
+    update();
+    return share.has_value();
+}
+
 void ShareBar::mousePressEvent(QMouseEvent* event) {
     const int hit = shareAt(event->pos());
     if (event->button() != Qt::LeftButton || hit < 0) return QWidget::mousePressEvent(event);
     current_ = hit;
     update();
     emit activated(hit);
-}
-
-void ShareBar::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(shares_.size()) - 1;
-    switch (event->key()) {
-        case Qt::Key_Left:
-            current_ = std::max(0, current_ - 1);
-            break;
-        case Qt::Key_Right:
-            current_ = std::min(last, current_ + 1);
-            break;
-        case Qt::Key_Home:
-            current_ = 0;
-            break;
-        case Qt::Key_End:
-            current_ = last;
-            break;
-        case Qt::Key_Return:
-        case Qt::Key_Enter:
-        case Qt::Key_Space:
-            if (current_ >= 0 && current_ <= last) emit activated(current_);
-            return;
-        default:
-            return QWidget::keyPressEvent(event);
-    }
-    update();
-}
-
-void ShareBar::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void ShareBar::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool ShareBar::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        const int hit = shareAt(help->pos());
-        // The widget's own tool tip says what a click does.
-        if (hit >= 0)
-            QToolTip::showText(
-                help->globalPos(),
-                entryText(static_cast<size_t>(hit)).toHtmlEscaped() + "<br>" + toolTip().toHtmlEscaped(),
-                this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
 }
 
 }  // namespace shardscope::ui

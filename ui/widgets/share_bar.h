@@ -4,12 +4,13 @@
 
 #include <QColor>
 #include <QString>
-#include <QWidget>
 #include <vector>
+
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class ShareBar : public QWidget {
+class ShareBar : public PaintedView {
     Q_OBJECT
   public:
     struct Share {
@@ -34,12 +35,11 @@ class ShareBar : public QWidget {
     void activated(int index);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
+    bool hasFocusFrame() const override { return current_ < 0; }
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     QString entryText(size_t index) const;

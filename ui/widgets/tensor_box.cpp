@@ -1,12 +1,7 @@
 #include "ui/widgets/tensor_box.h"
 
-#include <QAccessible>
-#include <QContextMenuEvent>
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QMouseEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -22,7 +17,7 @@ constexpr size_t kPainted = 3000;   // more shapes than that are painted once, a
 constexpr size_t kMostEdges = 128;  // more cuts than that have no numbers
 constexpr double kThinnest = 28;    // the shorter side of a box is at least so long
 constexpr double kBand = 64;        // the side of a box that has no dimension along it
-constexpr double kOutlined = 6;
+constexpr double kOutlinedShape = 6;
 constexpr int kDepth = 3;      // pixels from one copy to the next
 constexpr int kMostDepth = 3;  // copies that are drawn behind the first
 
@@ -32,11 +27,8 @@ QColor fillOf(uint32_t rank) {
 
 }  // namespace
 
-TensorBox::TensorBox(QWidget* parent) : QWidget(parent) {
-    setAccessibleName(tr("Box of the tensor"));
-    setFocusPolicy(Qt::StrongFocus);
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-    describe();
+TensorBox::TensorBox(QWidget* parent) : PaintedView(tr("Box of the tensor"), {560, 320}, {220, 120}, parent) {
+    describeCurrent();
 }
 
 void TensorBox::setScene(std::shared_ptr<const BoxScene> scene) {
@@ -66,7 +58,7 @@ void TensorBox::setScene(std::shared_ptr<const BoxScene> scene) {
     }
     selectedShape_ = scene_ && selected_ != kNone ? scene_->shapeOf(selected_) : SIZE_MAX;
     measure();
-    describe();
+    describeCurrent();
 }
 
 void TensorBox::setGhosts(std::vector<BoxShape> ghosts, std::vector<QString> labels) {
@@ -83,7 +75,7 @@ void TensorBox::setLogProportion(bool on) {
 void TensorBox::setSelectedChunk(ChunkId chunk) {
     selected_ = chunk;
     selectedShape_ = scene_ && chunk != kNone ? scene_->shapeOf(chunk) : SIZE_MAX;
-    describe();
+    describeCurrent();
     update();
 }
 
@@ -208,7 +200,7 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
     return lines.join('\n');
 }
 
-void TensorBox::describe() {
+void TensorBox::describeCurrent() {
     QString text = tr("nothing to show");
     if (scene_) {
         if (selectedShape_ < scene_->shapes.size()) {
@@ -222,27 +214,12 @@ void TensorBox::describe() {
                        .arg(gaps);
         }
     }
-    if (text == accessibleDescription()) return;
-    setAccessibleDescription(text);
-    QAccessibleEvent event(this, QAccessible::DescriptionChanged);
-    QAccessible::updateAccessibility(&event);
+    describe(text);
 }
 
-bool TensorBox::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        const auto* help = static_cast<QHelpEvent*>(event);
-        const BoxShape* shape = shapeAt(help->pos());
-        // Escaped, because a name could look like markup.
-        if (shape)
-            QToolTip::showText(
-                help->globalPos(),
-                QStringLiteral("<qt>%1</qt>").arg(shapeText(*shape).toHtmlEscaped().replace('\n', "<br>")),
-                this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
+QString TensorBox::textAt(const QPointF& position) const {
+    const BoxShape* shape = shapeAt(position);
+    return shape ? shapeText(*shape) : QString();
 }
 
 // ------------------------------------------------------------------ mouse and keys
@@ -306,57 +283,41 @@ void TensorBox::cycle(int step) {
     }
 }
 
-void TensorBox::keyPressEvent(QKeyEvent* event) {
-    if (scene_ && !scene_->members.empty()) {
-        switch (event->key()) {
-            case Qt::Key_Left:
-                goTo(-1, 0);
-                return;
-            case Qt::Key_Right:
-                goTo(1, 0);
-                return;
-            case Qt::Key_Up:
-                goTo(0, -1);
-                return;
-            case Qt::Key_Down:
-                goTo(0, 1);
-                return;
-            case Qt::Key_PageDown:
-                cycle(1);
-                return;
-            case Qt::Key_PageUp:
-                cycle(-1);
-                return;
-            case Qt::Key_Home:
-                take(scene_->members.front());
-                return;
-            case Qt::Key_End:
-                take(scene_->members.back());
-                return;
-            case Qt::Key_Return:
-            case Qt::Key_Enter:
-                if (selected_ != kNone) emit chunkActivated(selected_);
-                return;
-            default:
-                break;
-        }
+bool TensorBox::pressKey(int key) {
+    if (!scene_ || scene_->members.empty()) return false;
+    switch (key) {
+        case Qt::Key_Left:
+            goTo(-1, 0);
+            break;
+        case Qt::Key_Right:
+            goTo(1, 0);
+            break;
+        case Qt::Key_Up:
+            goTo(0, -1);
+            break;
+        case Qt::Key_Down:
+            goTo(0, 1);
+            break;
+        case Qt::Key_PageDown:
+            cycle(1);
+            break;
+        case Qt::Key_PageUp:
+            cycle(-1);
+            break;
+        case Qt::Key_Home:
+            take(scene_->members.front());
+            break;
+        case Qt::Key_End:
+            take(scene_->members.back());
+            break;
+        case Qt::Key_Return:
+        case Qt::Key_Enter:
+            if (selected_ != kNone) emit chunkActivated(selected_);
+            break;
+        default:
+            return false;
     }
-    QWidget::keyPressEvent(event);
-}
-
-void TensorBox::contextMenuEvent(QContextMenuEvent* event) {
-    emit menuRequested(event->reason() == QContextMenuEvent::Keyboard ? mapToGlobal(box_.center().toPoint())
-                                                                      : event->globalPos());
-}
-
-void TensorBox::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void TensorBox::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
+    return true;
 }
 
 void TensorBox::changeEvent(QEvent* event) {
@@ -408,7 +369,7 @@ void TensorBox::paintLabel(QPainter& painter, const QRectF& rect, const BoxShape
 
 void TensorBox::paintShape(QPainter& painter, const BoxShape& shape) const {
     const QRectF rect = shapeRect(shape);
-    const bool outlined = rect.width() >= kOutlined && rect.height() >= kOutlined;
+    const bool outlined = rect.width() >= kOutlinedShape && rect.height() >= kOutlinedShape;
     if (shape.kind != BoxShape::Kind::chunk) {
         paintHealth(painter, rect, shape.health);
         return;
@@ -471,7 +432,7 @@ void TensorBox::paintPicture(QPainter& painter) {
             const int right = std::max(left + 1, pixel(shape.right, scene_->width, size.width()));
             const int bottom = std::max(top + 1, pixel(shape.bottom, scene_->height, size.height()));
             const bool sound = shape.kind == BoxShape::Kind::chunk && shape.health == Health::ok;
-            if (std::min(right - left, bottom - top) >= kOutlined * ratio ||
+            if (std::min(right - left, bottom - top) >= kOutlinedShape * ratio ||
                 shape.kind != BoxShape::Kind::chunk)
                 outlined.push_back(i);
             const QRgb color = (sound ? fillOf(shape.rank) : healthColor(shape.health)).rgb();
@@ -538,10 +499,7 @@ void TensorBox::paintAxes(QPainter& painter) const {
     }
 }
 
-void TensorBox::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.setFont(font());
-    painter.fillRect(rect(), surfaceColor());
+void TensorBox::paint(QPainter& painter, const QRect&) {
     if (scene_ && !box_.isEmpty()) {
         painter.fillRect(box_, unreadBrush());
         if (scene_->shapes.size() > kPainted) {
@@ -579,7 +537,6 @@ void TensorBox::paintEvent(QPaintEvent*) {
                 paintSelectionFrame(painter, shapeRect(shape));
         }
     }
-    if (hasFocus()) paintFocusFrame(painter, *this);
 }
 
 }  // namespace shardscope::ui

@@ -7,15 +7,15 @@
 #pragma once
 
 #include <QImage>
-#include <QWidget>
 #include <memory>
 #include <vector>
 
 #include "ui/models/box_scene.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class TensorBox : public QWidget {
+class TensorBox : public PaintedView {
     Q_OBJECT
   public:
     explicit TensorBox(QWidget* parent = nullptr);
@@ -34,24 +34,18 @@ class TensorBox : public QWidget {
     QString shapeText(const BoxShape& shape) const;
     bool inProportion() const;  // false where true proportion would leave a thin line
 
-    QSize sizeHint() const override { return {560, 320}; }
-    QSize minimumSizeHint() const override { return {220, 120}; }
-
   signals:
     void chunkClicked(ChunkId chunk);
     void chunkActivated(ChunkId chunk);
-    void menuRequested(const QPoint& globalPosition);
 
   protected:
-    bool event(QEvent* event) override;
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
+    QPointF menuPosition() const override { return box_.center(); }
     void resizeEvent(QResizeEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseDoubleClickEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void contextMenuEvent(QContextMenuEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
     void changeEvent(QEvent* event) override;
 
   private:
@@ -60,7 +54,7 @@ class TensorBox : public QWidget {
     void take(ChunkId chunk);
     void goTo(int dx, int dy);
     void cycle(int step);
-    void describe();
+    void describeCurrent();
     QString rankText(uint32_t rank) const;
     void paintShape(QPainter& painter, const BoxShape& shape) const;
     void paintPicture(QPainter& painter);

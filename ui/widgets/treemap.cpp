@@ -1,9 +1,6 @@
 #include "ui/widgets/treemap.h"
 
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <cmath>
 
@@ -62,11 +59,7 @@ void squarifyAreas(const std::vector<double>& areas, QRectF rect, Place&& place)
 
 }  // namespace
 
-Treemap::Treemap(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setAccessibleName(tr("Files by size"));
-    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
+Treemap::Treemap(QWidget* parent) : PaintedView(tr("Files by size"), {400, 300}, {160, 100}, parent) {}
 
 void Treemap::setItems(std::vector<Item> items, std::function<QString(uint32_t)> text) {
     items_ = std::move(items);
@@ -211,15 +204,16 @@ QString Treemap::tileText(const Tile& tile) const {
     return text_ ? text_(items_[tile.first].id) : items_[tile.first].label;
 }
 
-void Treemap::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (tiles_.empty()) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect(), Qt::AlignCenter, tr("There are no files here."));
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString Treemap::emptyText() const {
+    return tiles_.empty() ? tr("There are no files here.") : QString();
+}
+
+QString Treemap::textAt(const QPointF& position) const {
+    const Tile* tile = tileAt(position);
+    return tile ? tileText(*tile) : QString();
+}
+
+void Treemap::paint(QPainter& painter, const QRect&) {
     for (const Header& header : headers_) {
         painter.setPen(palette().color(QPalette::WindowText));
         const QRectF text = header.rect.adjusted(2, 0, -4, 0);
@@ -263,7 +257,6 @@ void Treemap::paintEvent(QPaintEvent*) {
     }
     if (const Tile* tile = selected_ == kNone ? nullptr : tileOf(selected_))
         paintSelectionFrame(painter, tile->rect);
-    paintFocusFrame(painter, *this);
 }
 
 void Treemap::resizeEvent(QResizeEvent* event) {
@@ -274,7 +267,7 @@ void Treemap::resizeEvent(QResizeEvent* event) {
 void Treemap::choose(const Tile* tile) {
     if (!tile) return;
     selected_ = items_[tile->first].id;
-    setAccessibleDescription(tileText(*tile));
+    describe(tileText(*tile));
     update();
     emit chosen(selected_);
 }
@@ -284,9 +277,9 @@ void Treemap::mousePressEvent(QMouseEvent* event) {
     choose(tileAt(event->position()));
 }
 
-void Treemap::keyPressEvent(QKeyEvent* event) {
+bool Treemap::pressKey(int key) {
     QPointF step;
-    switch (event->key()) {
+    switch (key) {
         case Qt::Key_Left:
             step = {-1, 0};
             break;
@@ -300,10 +293,13 @@ void Treemap::keyPressEvent(QKeyEvent* event) {
             step = {0, 1};
             break;
         default:
-            return QWidget::keyPressEvent(event);
+            return false;
     }
     const Tile* from = selected_ == kNone ? nullptr : tileOf(selected_);
-    if (!from) return choose(tiles_.empty() ? nullptr : &tiles_.front());
+    if (!from) {
+        choose(tiles_.empty() ? nullptr : &tiles_.front());
+        return true;
+    }
     // The nearest tile that lies that way; sideways distance counts double.
     const Tile* best = nullptr;
     double least = INFINITY;
@@ -319,36 +315,6 @@ void Treemap::keyPressEvent(QKeyEvent* event) {
         }
     }
     choose(best);
+    return true;
 }
-
-void Treemap::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void Treemap::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool Treemap::event(QEvent* event) {
-    if (event->type() == QEvent::ToolTip) {
-        auto* help = static_cast<QHelpEvent*>(event);
-        if (const Tile* tile = tileAt(help->pos()))
-            QToolTip::showText(help->globalPos(),
-                               tileText(*tile).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-        else
-            QToolTip::hideText();
-        return true;
-    }
-    return QWidget::event(event);
-}
-
-QSize Treemap::sizeHint() const {
-    return {400, 300};
-}
-QSize Treemap::minimumSizeHint() const {
-    return {160, 100};
-}
-
 }  // namespace shardscope::ui

@@ -4,16 +4,16 @@
 
 #include <QColor>
 #include <QString>
-#include <QWidget>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "survey/facts.h"
+#include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {
 
-class Treemap : public QWidget {
+class Treemap : public PaintedView {
     Q_OBJECT
   public:
     struct Item {
@@ -35,20 +35,16 @@ class Treemap : public QWidget {
     // Items that stand in tiles of several.
     size_t aggregated() const;
 
-    QSize sizeHint() const override;
-    QSize minimumSizeHint() const override;
-
   signals:
     void chosen(uint32_t id);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
     void resizeEvent(QResizeEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     struct Tile {

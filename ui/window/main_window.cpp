@@ -8,7 +8,6 @@
 #include <QLabel>
 #include <QMenuBar>
 #include <QMessageBox>
-#include <QProgressBar>
 #include <QPushButton>
 #include <QSettings>
 #include <QStackedWidget>
@@ -39,6 +38,7 @@
 #include "ui/widgets/banner.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/symbols.h"
+#include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
@@ -316,10 +316,8 @@ void MainWindow::makeActions() {
         auto* about =
             new QMessageBox(QMessageBox::NoIcon, tr("About Shardscope"),
                             tr("Shardscope %1\n\nInspects, validates, converts and reshards distributed "
-                               "checkpoints where they lie, "
-                               "without loading them and without running anything in them.\n\nApache License "
-                               "2.0. Uses Qt %2 under the "
-                               "LGPL 3.")
+                               "checkpoints where they are stored, without loading them and without running "
+                               "anything in them.\n\nApache License 2.0. Uses Qt %2 under the LGPL 3.")
                                 .arg(QApplication::applicationVersion(), QString::fromLatin1(qVersion())),
                             QMessageBox::Close, this);
         about->setAttribute(Qt::WA_DeleteOnClose);
@@ -382,22 +380,19 @@ void MainWindow::fillRecentMenu() {
 void MainWindow::makeStatusBar() {
     depth_ = new QLabel(this);
     depth_->setContentsMargins(8, 0, 0, 0);
-    depth_->setAccessibleName(tr("How deep the checkpoint was looked at"));
+    depth_->setAccessibleName(tr("How deep the checkpoint was checked"));
     totals_ = new QLabel(this);
     totals_->setAccessibleName(tr("Totals"));
     task_ = new QLabel(this);
     task_->setAccessibleName(tr("Work under way"));
-    taskBar_ = new QProgressBar(this);
-    taskBar_->setMaximumWidth(140);
-    taskBar_->setTextVisible(false);
-    taskBar_->setAccessibleName(tr("Progress"));
+    taskProgress_ = new TaskProgress(tr("Progress"), this);
     taskCancel_ = new QToolButton(this);
     taskCancel_->setText(tr("Cancel"));
     taskCancel_->setAccessibleName(tr("Cancel the work under way"));
     connect(taskCancel_, &QToolButton::clicked, this, [this] { shownTask_.cancel(); });
     statusBar()->addWidget(depth_);
     statusBar()->addWidget(totals_, 1);
-    for (QWidget* part : std::initializer_list<QWidget*>{task_, taskBar_, taskCancel_}) {
+    for (QWidget* part : std::initializer_list<QWidget*>{task_, taskProgress_, taskCancel_}) {
         statusBar()->addPermanentWidget(part);
         part->hide();
     }
@@ -523,7 +518,7 @@ void MainWindow::showBeingWritten() {
                      "meanwhile.")
                       .arg(why),
                   {{tr("Look again"), [this] { session_->lookAgain(); }},
-                   {tr("It is finished"), [this] { session_->takeAsFinished(); }}},
+                   {tr("Mark as finished"), [this] { session_->takeAsFinished(); }}},
                   QStringLiteral("writing"));
 }
 
@@ -619,20 +614,14 @@ void MainWindow::showTasks() {
     const TaskStatus status = shownTask_.status();
     const bool show = status.seconds >= kShowTaskAfter;
     task_->setVisible(show);
-    taskBar_->setVisible(show);
+    taskProgress_->setVisible(show);
     taskCancel_->setVisible(show);
     if (!show) return;
     QString text = status.title;
-    if (status.waiting) text += tr(" (waiting for other work)");
-    if (status.rate > 0) text += tr(" %1/s").arg(sizeText(static_cast<uint64_t>(status.rate)));
-    if (status.secondsLeft >= 0) text += tr(", %1 left").arg(timeText(status.secondsLeft));
     if (running.size() > 1) text += tr(" (+%1 more)").arg(running.size() - 1);
     task_->setText(text);
     taskCancel_->setToolTip(tr("Cancel: %1").arg(status.title));
-    taskBar_->setRange(0, status.total ? 1000 : 0);
-    if (status.total)
-        taskBar_->setValue(
-            static_cast<int>(1000.0 * static_cast<double>(status.done) / static_cast<double>(status.total)));
+    taskProgress_->setStatus(status);
 }
 
 void MainWindow::log(Severity severity, const QString& text) {

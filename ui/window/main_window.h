@@ -8,7 +8,6 @@
 #include "ui/models/session.h"
 
 class QLabel;
-class QProgressBar;
 class QStackedWidget;
 class QTabWidget;
 class QToolButton;
@@ -25,6 +24,7 @@ class Locator;
 class LogPanel;
 class OpenDialog;
 class StartPage;
+class TaskProgress;
 class TreePanel;
 class Windows;
 enum class ThemeChoice;
@@ -113,7 +113,7 @@ class MainWindow : public QMainWindow {
     QAction *back_, *forward_;
     QList<QAction*> actions_, checkpointActions_;
     QLabel *depth_, *totals_, *task_;
-    QProgressBar* taskBar_;
+    TaskProgress* taskProgress_;
     QToolButton* taskCancel_;
     Ticket shownTask_;  // which these three are about
     QByteArray defaultState_, hiddenState_;

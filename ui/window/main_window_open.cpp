@@ -1,6 +1,5 @@
 // Opening by menu, dialog and drop, and saving the index; the rest of the window is in main_window.cpp.
 #include <QDragEnterEvent>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QMimeData>
 #include <QUrl>
@@ -10,6 +9,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/file_dialog.h"
 #include "ui/window/main_window.h"
 #include "ui/window/open_dialog.h"
 #include "ui/window/windows.h"
@@ -75,14 +75,11 @@ OpenDialog* MainWindow::showOpenDialog(bool onHost) {
 }
 
 void MainWindow::saveIndex() {
-    auto* dialog = new QFileDialog(this, tr("Save the index of this checkpoint"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setAcceptMode(QFileDialog::AcceptSave);
-    dialog->setDefaultSuffix(QStringLiteral("ssidx"));
-    dialog->setNameFilter(tr("Shardscope index (*.ssidx)"));
-    dialog->selectFile(QFileInfo(session_->path()).fileName() + QStringLiteral(".ssidx"));
-    connect(dialog, &QFileDialog::fileSelected, this, &MainWindow::saveIndexAs);
-    dialog->open();
+    askForFile(
+        this,
+        {tr("Save the index of this checkpoint"), QFileDialog::AnyFile, true,
+         tr("Shardscope index (*.ssidx)"), QFileInfo(session_->path()).fileName() + QStringLiteral(".ssidx")},
+        [this](const QString& path) { saveIndexAs(path); });
 }
 
 // Whoever chose a file that is there has been asked by the dialog.
@@ -106,21 +103,15 @@ void MainWindow::saveIndexAs(const QString& file) {
 }
 
 void MainWindow::chooseDirectory() {
-    auto* dialog = new QFileDialog(this, tr("Open a checkpoint directory"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::Directory);
-    dialog->setOption(QFileDialog::ShowDirsOnly, false);
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
-    dialog->open();
+    askForFile(this, {tr("Open a checkpoint directory"), QFileDialog::Directory},
+               [this](const QString& path) { openPath(path); })
+        ->setOption(QFileDialog::ShowDirsOnly, false);
 }
 
 void MainWindow::chooseFile() {
-    auto* dialog = new QFileDialog(this, tr("Open a checkpoint file"));
-    dialog->setAttribute(Qt::WA_DeleteOnClose);
-    dialog->setFileMode(QFileDialog::ExistingFile);
-    dialog->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-    connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { openPath(path); });
-    dialog->open();
+    askForFile(this, {tr("Open a checkpoint file")}, [this](const QString& path) {
+        openPath(path);
+    })->setFilter(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
 }
 
 void MainWindow::openSample() {

@@ -26,16 +26,15 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     setModal(false);
     auto* layout = new QVBoxLayout(this);
     if (other) {
-        layout->addWidget(wizardText(
-            tr("The checkpoint stays where it is: metadata, and what you look at, come over your own ssh, "
-               "which must get in without a question. On first use this program is copied to "
-               "~/.cache/shardscope there."),
-            this));
+        layout->addWidget(wizardText(tr("The checkpoint stays where it is: metadata, and what you look at, "
+                                        "come over your own ssh, which must connect without a prompt. On "
+                                        "first use, this program is copied to ~/.cache/shardscope there."),
+                                     this));
     }
-    layout->addWidget(wizardText(
-        tr("The format is found by content, so most checkpoints need none of this. It helps where several "
-           "checkpoints lie in one directory, or where one can be read in more than one way."),
-        this));
+    layout->addWidget(
+        wizardText(tr("The format is found by content, so most checkpoints need none of this. It helps when "
+                      "a directory holds several checkpoints, or when one can be read in more than one way."),
+                   this));
     auto* grid = new FormGrid;
     if (other) {
         addHost(*grid, path, hosts);

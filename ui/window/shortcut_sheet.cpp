@@ -38,7 +38,7 @@ ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : 
     for (const auto& [what, keys] : std::initializer_list<std::pair<QString, QString>>{
              {tr("Move the current cell"), tr("Arrows, Home, End, Page up, Page down")},
              {tr("Open the tensor"), tr("Enter")},
-             {tr("Pin the row to the top, or let it go"), tr("P")},
+             {tr("Pin the row to the top, or unpin it"), tr("P")},
              {tr("Next, previous finding"), tr("N, Shift+N")},
              {tr("Zoom in, out"), tr("+, − or the wheel")},
              {tr("Show everything"), tr("F")},
