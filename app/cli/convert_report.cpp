@@ -164,8 +164,7 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
             fmt::print("  on the disk of {}: {} files, {}\n", printable(share.name), countText(share.files),
                        bytesText(share.bytes));
     }
-    if (report.bytesReused)
-        fmt::print("  {} were already done and reused\n", bytesText(report.bytesReused));
+    if (report.bytesReused) fmt::print("  {} were already done and reused\n", bytesText(report.bytesReused));
     if (verify == Verify::none) {
         fmt::print("  reopened; values not verified (--verify none)\n");
     } else {
