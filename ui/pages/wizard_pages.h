@@ -109,7 +109,7 @@ class PlacementStep : public WizardPage {
     void fillRankTable();
     Mode chosen_ = Mode::keep;  // by the user; counts where the spec does not tell
     QButtonGroup* modes_;
-    QWidget *meshPart_, *likePart_;
+    QWidget *presets_, *meshPart_, *likePart_;
     QLineEdit* mesh_;
     QLabel* ranks_;
     QComboBox* split_;

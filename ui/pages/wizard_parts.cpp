@@ -337,6 +337,10 @@ void BytesBars::paint(QPainter& painter, const QRect&) {
     }
 }
 
+QString BytesBars::emptyText() const {
+    return bytes_[0].empty() && bytes_[1].empty() ? tr("Adding up the bytes of ranks…") : QString();
+}
+
 QString BytesBars::textAt(const QPointF& position) const {
     for (int i = 0; i < 2; ++i) {
         const QRectF box = lane(i);

@@ -96,6 +96,7 @@ class BytesBars : public PaintedView {
 
   protected:
     void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
     QString textAt(const QPointF& position) const override;
 
   private:

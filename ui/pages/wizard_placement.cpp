@@ -68,6 +68,22 @@ PlacementStep::PlacementStep(WizardState& state)
     layout_->addLayout(choices);
     connect(modes_, &QButtonGroup::idClicked, this, [this](int id) { choose(static_cast<Mode>(id)); });
 
+    presets_ = new QWidget(this);
+    auto* presets = new QHBoxLayout(presets_);
+    presets->setContentsMargins(0, 0, 0, 0);
+    presets->addWidget(new QLabel(tr("Presets:"), presets_));
+    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
+        auto* button = new QPushButton(text, presets_);
+        button->setAutoDefault(false);
+        button->setAccessibleName(tr("Preset: %1").arg(text));
+        presets->addWidget(button);
+        connect(button, &QPushButton::clicked, this, [this, axis, pattern] { preset(axis, pattern); });
+    };
+    presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
+    presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
+    presets->addStretch();
+    layout_->addWidget(presets_);
+
     meshPart_ = new QWidget(this);
     auto* meshLayout = new QVBoxLayout(meshPart_);
     meshLayout->setContentsMargins(0, 0, 0, 0);
@@ -142,20 +158,6 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     row->addWidget(split_);
     into->addLayout(row);
 
-    auto* presets = new QHBoxLayout;
-    presets->addWidget(new QLabel(tr("Presets:"), meshPart_));
-    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
-        auto* button = new QPushButton(text, meshPart_);
-        button->setAutoDefault(false);
-        button->setAccessibleName(tr("Preset: %1").arg(text));
-        presets->addWidget(button);
-        connect(button, &QPushButton::clicked, this, [this, axis, pattern] { preset(axis, pattern); });
-    };
-    presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
-    presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
-    presets->addStretch();
-    into->addLayout(presets);
-
     shard_ = new RuleTable(tr("Shard rules"), {tr("Names"), tr("Shard (axis=dim,…)"), tr("Tensors")},
                            {QStringLiteral("*.weight"), QStringLiteral("tp=0,dp=0")}, true, meshPart_);
     shard_->table()->setObjectName(QStringLiteral("shardRules"));
@@ -224,7 +226,9 @@ void PlacementStep::choose(Mode mode) {
 }
 
 void PlacementStep::preset(const QString& axis, const QString& pattern) {
+    chosen_ = Mode::mesh;
     state_.edit([&](ConversionSpec& spec) {
+        spec.like.clear();
         const auto mesh = parseMesh(spec.mesh.toStdString());
         if (!mesh.ok() || mesh->axisIndex(axis.toStdString()) < 0) {
             const QString more = QStringLiteral("%1=%2").arg(axis).arg(kPresetSize);
@@ -234,6 +238,12 @@ void PlacementStep::preset(const QString& axis, const QString& pattern) {
         if (!spec.shard.contains(rule)) spec.shard += rule;
     });
     showSpec();
+    showOutlook();
+    // The size is what is left to say.
+    const QString text = mesh_->text();
+    const qsizetype begin = text.indexOf(axis + '=') + axis.size() + 1, comma = text.indexOf(',', begin);
+    mesh_->setFocus();
+    mesh_->setSelection(static_cast<int>(begin), static_cast<int>((comma < 0 ? text.size() : comma) - begin));
 }
 
 bool PlacementStep::attention() const {
@@ -257,6 +267,7 @@ void PlacementStep::showSpec() {
     modes_->button(static_cast<int>(Mode::like))->setEnabled(shards);
     const Mode now = mode();
     modes_->button(static_cast<int>(now))->setChecked(true);
+    presets_->setVisible(shards);
     meshPart_->setVisible(now == Mode::mesh);
     likePart_->setVisible(now == Mode::like);
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);

@@ -1,0 +1,108 @@
+// What people come for, done as a new user would: each task takes at most five clicks from the open
+// checkpoint. The pictures on the way are the frames of the animation in the README (packaging/screenshots).
+#include <QLabel>
+#include <QLineEdit>
+#include <QListWidget>
+#include <QTemporaryDir>
+#include <QTextBrowser>
+#include <QTreeView>
+
+#include "support/window_fixture.h"
+#include "ui/pages/convert_wizard.h"
+#include "ui/pages/findings_panel.h"
+#include "ui/pages/placement_page.h"
+#include "ui/pages/verdict_strip.h"
+#include "ui/widgets/placement_map.h"
+
+using namespace shardscope;
+using namespace shardscope::ui;
+
+class WalkthroughTest : public QObject, WindowFixture {
+    Q_OBJECT
+
+    static constexpr int kMostClicks = 5;
+    int clicks_ = 0, frames_ = 0;
+    QString task_;
+
+    void clickAt(QWidget* widget, const QPoint& at) {
+        QTest::mouseClick(widget, Qt::LeftButton, {}, at);
+        ++clicks_;
+    }
+    void clickOn(QWidget* widget) {
+        QVERIFY(widget && widget->isVisible() && widget->isEnabled());
+        clickAt(widget, widget->rect().center());
+    }
+    void clickItem(QAbstractItemView& view, const QModelIndex& index) {
+        QVERIFY(index.isValid());
+        clickAt(view.viewport(), view.visualRect(index).center());
+    }
+    void frame(QWidget& widget) { picture(widget, QStringLiteral("walk-%1-%2").arg(task_).arg(++frames_)); }
+    void begin(const QString& task) {
+        task_ = task;
+        clicks_ = frames_ = 0;
+        start();
+    }
+
+  private slots:
+    void cleanup() { end(); }
+
+    void whyARunCannotBeResumed() {
+        begin(QStringLiteral("resume"));
+        open(qEnvironmentVariable("SHARDSCOPE_INDEX_COPY", SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx"),
+             {1280, 800});
+        frame(*window_);
+        clickOn(shownButton(window_->findings(), QStringLiteral("Validate")));
+        QTRY_VERIFY(session().report() && !session().validating());
+        QVERIFY(shownText(*window_->findChild<VerdictStrip*>()).contains("Do not resume"));
+        frame(*window_);
+        auto* findings = window_->findings().findChild<QTreeView*>();
+        clickItem(*findings, findings->model()->index(0, 0));
+        const QString why = window_->findings().findChild<QTextBrowser*>()->toPlainText();
+        QVERIFY2(why.contains("__17_0.distcp"), qPrintable(why));
+        frame(*window_);
+        // Where it is on the map, and which tensors it costs.
+        QTest::keyClick(window_, Qt::Key_F8);
+        session().selection().setPage(Page::placement);
+        const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
+        QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
+        frame(*window_);
+        QVERIFY2(clicks_ <= kMostClicks, qPrintable(QString::number(clicks_)));
+        qInfo("%d clicks", clicks_);
+    }
+
+    void convertToFourTensorParallelRanks() {
+        begin(QStringLiteral("convert"));
+        open(qEnvironmentVariable("SHARDSCOPE_SAMPLE_COPY", sampleCheckpoint()), {1280, 800});
+        clickOn(shownButton(*window_->findChild<VerdictStrip*>(), QStringLiteral("Convert…")));
+        auto* wizard = window_->findChild<ConvertWizard*>();
+        QVERIFY(wizard && QTest::qWaitForWindowExposed(wizard));
+        QTemporaryDir directory;
+        const QString destination = directory.filePath(QStringLiteral("tp4"));
+        ConversionSpec spec = wizard->spec();
+        spec.destination = destination;  // the proposal is beside the source
+        wizard->setSpec(spec);
+        auto* steps = wizard->findChild<QListWidget*>();
+        clickItem(*steps, steps->model()->index(2, 0));
+        clickOn(shownButton(*wizard, QStringLiteral("TP on weights' dim 0")));
+        // The size is selected and has the keyboard.
+        QTest::keyClicks(
+            QApplication::focusWidget() ? QApplication::focusWidget() : wizard->findChild<QLineEdit*>("mesh"),
+            QStringLiteral("4"));
+        QCOMPARE(wizard->spec().mesh, QStringLiteral("tp=4"));
+        QCOMPARE(wizard->spec().shard, QStringList{QStringLiteral("*.weight:tp=0")});
+        frame(*wizard);
+        clickItem(*steps, steps->model()->index(kWizardPagePlan, 0));
+        QTRY_VERIFY2_WITH_TIMEOUT(wizard->findChild<QPushButton*>("start")->isEnabled(),
+                                  qPrintable(wizard->findChild<QLabel*>("wizardStatus")->text()), 60'000);
+        frame(*wizard);
+        clickOn(wizard->findChild<QPushButton*>("start"));
+        QVERIFY2(clicks_ <= kMostClicks, qPrintable(QString::number(clicks_)));
+        qInfo("%d clicks", clicks_);
+        QTRY_VERIFY_WITH_TIMEOUT(QFileInfo::exists(destination + "/.metadata"), 60'000);
+        QTRY_VERIFY_WITH_TIMEOUT(
+            !windows_->jobs().jobs().empty() && !windows_->jobs().jobs().front()->active(), 60'000);
+    }
+};
+
+SHARDSCOPE_GUI_TEST_MAIN(WalkthroughTest)
+#include "walkthrough_test.moc"
