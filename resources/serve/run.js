@@ -22,10 +22,10 @@ function drawn(tag, attributes, ...children) {
   return made;
 }
 
-// Bars at the times of the saves, as high as the steps are large; by their order where a time is unknown.
+// Bars at the times of the saves, as high as the steps are large; by their order where times do not tell.
 function timeline(run, width) {
   const steps = run.steps.slice().reverse();
-  const timed = steps.every((step) => step.saved);
+  const timed = steps.every((step) => step.saved) && (steps.length === 1 || new Set(steps.map((step) => step.saved)).size > 1);
   const at = (step, i) => timed ? Date.parse(step.saved) : i;
   const placed = steps.map((step, i) => ({ step, at: at(step, i) })).sort((a, b) => a.at - b.at);
   const from = placed[0].at, to = placed[placed.length - 1].at;
@@ -47,19 +47,22 @@ function timeline(run, width) {
     drawn("title", {}, [step.name + ": " + (step.error ? "does not open" : step.verdict || "not checked"), savedText(step), sinceText(step) && sinceText(step) + " after the save before it", bytesText(step.bytes), ranksText(step) && "ranks: " + ranksText(step)].filter(Boolean).join("\n")),
     drawn("rect", { x: x - bar / 2, y: base - height, width: bar, height, class: step.verdict === "safe" || step.verdict === "care" ? "whole" : "other" })));
   const signs = heads.map(({ step, x, height }) => line(x, base - height - 5, step.verdict ? marks[step.verdict] : "○", { class: step.verdict || "quiet", "text-anchor": "middle" }));
-  const changes = [];
+  const lines = [], words = [];
   let right = width;
   for (const { step, x } of placed.slice().reverse().filter((one) => one.step.ranks_before != null)) {
-    changes.push(drawn("line", { x1: x, x2: x, y1: kTop - 6, y2: base, class: "change" }));
-    if (x + 50 > right && x < width - 70) continue;
+    lines.push(drawn("line", { x1: x, x2: x, y1: kTop - 6, y2: base, class: "change" }));
+    if (x + 50 > right && right < width) continue;
     right = x - 50;
-    changes.push(line(0, kTop - 10, step.ranks === step.ranks_before ? "other mesh" : countText(step.ranks_before) + " → " + countText(step.ranks) + " ranks", { ...anchored(x), class: step.ranks < step.ranks_before ? "care" : "quiet" }));
+    words.push(line(0, kTop - 10, step.ranks === step.ranks_before ? "other mesh" : countText(step.ranks_before) + " → " + countText(step.ranks) + " ranks", { ...anchored(x), class: step.ranks < step.ranks_before ? "care" : "quiet" }));
   }
   const newest = placed.find((one) => one.step.name === run.newest_whole);
-  const badge = newest && [drawn("line", { x1: newest.x, x2: newest.x, y1: 16, y2: base - newest.height - kHead - 2, class: "newest" }), line(0, 12, "newest whole step", { ...anchored(newest.x), class: "newest" })];
+  if (newest) {
+    lines.push(drawn("line", { x1: newest.x, x2: newest.x, y1: 16, y2: base - newest.height - kHead - 2, class: "newest" }));
+    words.push(line(0, 12, "newest whole step", { ...anchored(newest.x), class: "newest" }));
+  }
   const ends = timed ? [line(2, kHeight - 6, savedText(placed[0].step), { class: "quiet" }), to > from && line(width - 2, kHeight - 6, savedText(placed[placed.length - 1].step), { class: "quiet", "text-anchor": "end" })] : [];
   return drawn("svg", { id: "timeline", viewBox: "0 0 " + width + " " + kHeight, role: "img", "aria-label": "Timeline of the run; the table below says the same" },
-    drawn("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: "base" }), ...changes, ...bars, ...(badge || []), ...signs, ...ends);
+    drawn("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: "base" }), ...lines, ...bars, ...signs, ...words, ...ends);
 }
 
 export function showRun(page) {

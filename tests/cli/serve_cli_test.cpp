@@ -722,6 +722,12 @@ class ServeCliTest : public QObject {
                                                              {"step-300", "t2.15.0-damaged-missing-file"}};
         for (const auto& [step, from] : steps)
             QCOMPARE(QProcess::execute("cp", {"-r", genuine(from), run.filePath(step)}), 0);
+        // An hour, then two.
+        for (const auto& [step, hour] :
+             {std::pair("step-100", 1), std::pair("step-200", 2), std::pair("step-300", 4)})
+            QCOMPARE(QProcess::execute("find", {run.filePath(step), "-type", "f", "-exec", "touch", "-d",
+                                                QString("2026-11-02 0%1:00 UTC").arg(hour), "{}", "+"}),
+                     0);
         QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
         environment.insert("XDG_STATE_HOME", state.path());
         QProcess validate;
@@ -736,6 +742,7 @@ class ServeCliTest : public QObject {
         };
         QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
         QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));
         QVERIFY(text("run").contains("✓ Resume from " + run.filePath("step-200")));
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect').length)"),
                  QString("3"));

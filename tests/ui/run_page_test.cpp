@@ -225,6 +225,10 @@ class RunPageTest : public QObject, protected WindowFixture {
         timeline.setMarks(marks, noText);
         // 10, 2, 1.
         QVERIFY(timeline.xOf(0) - timeline.xOf(1) > 7 * (timeline.xOf(1) - timeline.xOf(2)));
+        for (RunMark& mark : marks)
+            mark.savedMs = 1;
+        timeline.setMarks(marks, noText);
+        QVERIFY(timeline.xOf(0) - timeline.xOf(1) > 7 * (timeline.xOf(1) - timeline.xOf(2)));
         marks[0].step = -1;
         timeline.setMarks(marks, noText);
         QCOMPARE(qRound(timeline.xOf(0) - timeline.xOf(1)), qRound(timeline.xOf(1) - timeline.xOf(2)));

@@ -221,7 +221,7 @@ void RunPage::showSteps() {
                                     return {};
                             }
                         },
-                        {false, false, true, true, true, false, false, false}});
+                        {false, false, true, true, true, true, false, false}});
 }
 
 // A new listing keeps the step, wherever its row is now; the first one chooses the newest.

@@ -102,10 +102,14 @@ double RunTimeline::positionOf(const RunMark& mark, size_t index) const {
 }
 
 void RunTimeline::layOut() {
+    // Times tell nothing where one is unknown, or all are the same (a run that was copied).
     const auto all = [&](auto known) { return std::ranges::all_of(marks_, known); };
-    axis_ = all([](const RunMark& mark) { return mark.savedMs != 0; }) ? Axis::time
-            : all([](const RunMark& mark) { return mark.step >= 0; })  ? Axis::step
-                                                                       : Axis::order;
+    const auto sameTime = [&](const RunMark& mark) { return mark.savedMs == marks_[0].savedMs; };
+    const bool timed =
+        all([](const RunMark& mark) { return mark.savedMs != 0; }) && (marks_.size() < 2 || !all(sameTime));
+    axis_ = timed                                                     ? Axis::time
+            : all([](const RunMark& mark) { return mark.step >= 0; }) ? Axis::step
+                                                                      : Axis::order;
     most_ = 0;
     ranksChange_ = false;
     for (const RunMark& mark : marks_) {

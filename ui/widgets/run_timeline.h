@@ -1,7 +1,7 @@
 // The steps of a run by the time of their saves, each a bar as high as its size with a mark for its verdict.
-// Time between saves stands under the bars, where the ranks changed above them. Where times are unknown steps
-// stand by their numbers. Left and right move, Enter opens; marks that have no room leave theirs to those
-// that matter more.
+// Time between saves stands under the bars, where the ranks changed above them. Where times tell nothing
+// steps stand by their numbers. Left and right move, Enter opens; marks that have no room leave theirs to
+// those that matter more.
 #pragma once
 
 #include <QString>
