@@ -233,17 +233,16 @@ class Page::Impl {
         SHARDSCOPE_ASSIGN(const StepFiles files, listStep(*run_, *step));
         SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context_.open(run_->pathOf(*step)));
         // As `validate` of the run remembers it.
-        const auto remember =
-            [this, run = *run_, step = *step, files,
-             format = std::string(checkpoint.format->info().title)](const ValidationReport& report) {
-                StepVerdict verdict;
-                verdict.format = format;
-                verdict.report = report;
-                // Two steps may be done at once, and each writes the file anew.
-                std::lock_guard remembering(remembering_);
-                RunVerdicts(run, fmt::format("{}", fmt::join(context_.sourceWords(), "\n")))
-                    .keep(run, step, files, verdict);
-            };
+        const StepVerdict opened = verdictOf(checkpoint, {});
+        const auto remember = [this, run = *run_, step = *step, files,
+                               opened](const ValidationReport& report) {
+            StepVerdict verdict = opened;
+            verdict.report = report;
+            // Two steps may be done at once, and each writes the file anew.
+            std::lock_guard remembering(remembering_);
+            RunVerdicts(run, fmt::format("{}", fmt::join(context_.sourceWords(), "\n")))
+                .keep(run, step, files, verdict);
+        };
         steps_.emplace_front(name, std::make_shared<PageCheckpoint>(context_, std::move(checkpoint),
                                                                     options_.level, remember));
         // An answer that is being made keeps its own.

@@ -40,6 +40,35 @@ std::optional<Finding> missingStep(const Run& run) {
     return finding;
 }
 
+RunFacts factsOf(const std::vector<StepLine>& lines) {
+    std::vector<SeenStep> seen;
+    for (const StepLine& line : lines)
+        seen.push_back({&line.files, line.verdict ? &*line.verdict : nullptr});
+    return shardscope::factsOf(seen);
+}
+
+// What to resume from, of the steps that were judged.
+void printNewestWhole(const Context& context, const Run& run, const RunFacts& facts, const char* before) {
+    if (facts.newestWhole == kNoStep) return;
+    const RunStep& step = run.directory.steps[facts.newestWhole];
+    fmt::print("{}the newest whole step; resume from {}\n", before,
+               printable(context.shown(run.pathOf(step))));
+}
+
+// Time between saves and ranks, as a table of their own under what was found.
+void printChanges(const Run& run, const RunFacts& facts, const Style& style) {
+    Table table(
+        {{"step", Table::Align::left}, {"since", Table::Align::right}, {"ranks", Table::Align::left}});
+    for (size_t i = 0; i < facts.steps.size(); ++i) {
+        const StepFacts& step = facts.steps[i];
+        if (step.secondsSincePrevious || step.ranks > 0)
+            table.add({printable(run.directory.steps[i].name), step.sinceText(), step.ranksText()});
+    }
+    if (table.empty()) return;
+    fmt::print("\n");
+    table.print(stdout, style);
+}
+
 Json findingsJson(const ValidationReport& report, const Json& step) {
     Json findings = Json::parse(validationJson(report))["findings"];
     for (Json& finding : findings)
@@ -71,15 +100,20 @@ Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files)
 }
 
 Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
-              const std::optional<StepVerdict>& verdict, const std::string& format) {
+              const std::optional<StepVerdict>& verdict, const std::string& format, const StepFacts& facts) {
     Json json;
     json["name"] = step.name;
     json["step"] = step.step < 0 ? Json() : Json(step.step);
     json["path"] = context.shown(run.pathOf(step));
     json["saved"] = files.modifiedNs ? Json(isoTime(savedAt(files))) : Json();
+    json["seconds_since_previous"] = facts.secondsSincePrevious ? Json(*facts.secondsSincePrevious) : Json();
     json["files"] = files.files;
     json["bytes"] = files.bytes;
     json["format"] = format.empty() ? Json() : Json(format);
+    json["ranks"] = facts.ranks ? Json(facts.ranks) : Json();
+    json["mesh"] = facts.mesh.empty() ? Json() : Json(facts.mesh);
+    json["ranks_before"] = facts.otherRanks() ? Json(facts.ranksBefore) : Json();
+    json["mesh_before"] = facts.meshBefore.empty() ? Json() : Json(facts.meshBefore);
     json["verdict"] = verdict ? Json(verdictName(verdict->verdict())) : Json();
     json["level"] = verdict ? Json(levelName(verdict->report.level)) : Json();
     if (verdict) json["unchanged"] = verdict->remembered;
@@ -108,11 +142,14 @@ Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
 }
 
 Json runJson(const Context& context, const Run& run, const std::vector<StepLine>& lines) {
+    const RunFacts facts = factsOf(lines);
     Json json = runJson(context, run);
+    json["newest_whole"] =
+        facts.newestWhole == kNoStep ? Json() : Json(run.directory.steps[facts.newestWhole].name);
     json["steps"] = Json::array();
     for (size_t i = 0; i < lines.size(); ++i)
         json["steps"].push_back(stepJson(context, run, run.directory.steps[i], lines[i].files,
-                                         lines[i].verdict, lines[i].format));
+                                         lines[i].verdict, lines[i].format, facts.steps[i]));
     return json;
 }
 
@@ -123,12 +160,15 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
         return 0;
     }
     const Style style{context.colored()};
-    Table table({{"step", Table::Align::left},
-                 {"saved", Table::Align::left},
-                 {"size", Table::Align::right},
-                 {"files", Table::Align::right},
-                 {"format", Table::Align::left},
-                 {"verdict", Table::Align::left}});
+    const RunFacts facts = factsOf(lines);
+    const bool ranks = std::ranges::any_of(facts.steps, [](const StepFacts& step) { return step.ranks > 0; });
+    using Column = std::pair<std::string, Table::Align>;
+    std::vector<Column> columns{{"step", Table::Align::left},   {"saved", Table::Align::left},
+                                {"since", Table::Align::right}, {"size", Table::Align::right},
+                                {"files", Table::Align::right}, {"format", Table::Align::left},
+                                {"verdict", Table::Align::left}};
+    if (ranks) columns.insert(columns.begin() + 5, Column{"ranks", Table::Align::left});
+    Table table(std::move(columns));
     for (size_t i = 0; i < lines.size(); ++i) {
         const RunStep& step = run.directory.steps[i];
         const auto& [files, verdict, format] = lines[i];
@@ -141,9 +181,18 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
         }
         const std::string saved =
             files.modifiedNs ? fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(savedAt(files))) : "unknown";
-        table.add({printable(step.name) + (run.directory.tracks(step) ? " *" : ""), saved,
-                   bytesText(files.bytes), countText(files.files), format.empty() ? "unknown" : format,
-                   word});
+        std::string marks;
+        if (run.directory.tracks(step)) marks += " *";
+        if (i == facts.newestWhole) marks += " +";
+        std::vector<std::string> row{printable(step.name) + marks,
+                                     saved,
+                                     facts.steps[i].sinceText(),
+                                     bytesText(files.bytes),
+                                     countText(files.files),
+                                     format.empty() ? "unknown" : format,
+                                     word};
+        if (ranks) row.insert(row.begin() + 5, facts.steps[i].ranksText());
+        table.add(std::move(row));
     }
     fmt::print("{}: a run with {} step{}\n\n", style.bold(printable(context.shown(run.source.display))),
                run.directory.steps.size(), run.directory.steps.size() == 1 ? "" : "s");
@@ -155,6 +204,7 @@ Result<int> showRun(const Context& context, const Run& run, std::optional<Valida
                                    ? std::string("the last step of the run")
                                    : fmt::format("named by {}", run.directory.tracker));
     }
+    printNewestWhole(context, run, facts, run.directory.tracker.empty() ? "\n+ " : "+ ");
     return 0;
 }
 
@@ -164,7 +214,7 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
     bool fails = false;
     Verdict worst = Verdict::safe;
     size_t good = 0;
-    Json steps = Json::array(), findings = Json::array();
+    Json findings = Json::array();
     const auto seen = [&](const ValidationReport& report) {
         for (const Finding& finding : report.findings)
             fails = fails || finding.severity >= failOn;
@@ -178,10 +228,14 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
         findings = findingsJson(report, Json());
         if (!context.json) printFinding(report.findings[0], style);
     }
+    std::vector<StepLine> lines;
     for (const RunStep& step : run.directory.steps) {
         SHARDSCOPE_TRY(StopToken(context.stop).poll());
-        SHARDSCOPE_ASSIGN(const StepFiles files, listStep(run, step));
-        SHARDSCOPE_ASSIGN(StepVerdict verdict, judge.judge(step, files));
+        StepLine& line = lines.emplace_back();
+        SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
+        SHARDSCOPE_ASSIGN(line.verdict, judge.judge(step, line.files));
+        StepVerdict& verdict = *line.verdict;
+        line.format = verdict.format;
         if (verdict.error) {
             // A run of one step stands for it.
             if (run.directory.steps.size() == 1 && findings.empty()) return *std::move(verdict.error);
@@ -192,7 +246,6 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
         }
         good += verdict.verdict() == Verdict::safe;
         if (context.json) {
-            steps.push_back(stepJson(context, run, step, files, verdict, verdict.format));
             for (Json& finding : findingsJson(verdict.report, step.name))
                 findings.push_back(std::move(finding));
             continue;
@@ -206,15 +259,20 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
         std::fflush(stdout);
     }
     if (context.json) {
-        Json json = runJson(context, run);
+        Json json = runJson(context, run, lines);
         json["verdict"] = verdictName(worst);
         json["level"] = levelName(words.level);
-        json["steps"] = std::move(steps);
         json["findings"] = std::move(findings);
         printJson(json);
     } else {
+        const RunFacts facts = factsOf(lines);
+        printChanges(run, facts, style);
         fmt::print("\n{}: {} ({} of {} steps are safe; level {})\n", style.bold("verdict"),
                    coloredVerdict(worst, style), good, run.directory.steps.size(), levelName(words.level));
+        if (facts.newestWhole != kNoStep)
+            printNewestWhole(
+                context, run, facts,
+                fmt::format("{}: ", printable(run.directory.steps[facts.newestWhole].name)).c_str());
     }
     return fails ? 1 : 0;
 }

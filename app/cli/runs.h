@@ -5,7 +5,7 @@
 
 #include "cli/json.h"
 #include "cli/validate_words.h"
-#include "engine/run_verdicts.h"
+#include "engine/run_facts.h"
 
 namespace shardscope::cli {
 
@@ -26,7 +26,7 @@ class RunJudge {
 
 // "schema": "shardscope.run/1", or with `verdict` its entry in "steps". `format` where nothing is judged.
 Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
-              const std::optional<StepVerdict>& verdict, const std::string& format);
+              const std::optional<StepVerdict>& verdict, const std::string& format, const StepFacts& facts);
 
 // The steps of a run as they are listed, in its order; with a level each is judged that is not known at it.
 struct StepLine {

@@ -31,7 +31,7 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
                 SHARDSCOPE_ASSIGN(verdict, judge.judge(step, files));
                 json["level"] = levelName(verdict->report.level);
             }
-            if (verdict && verdict->verdict() == Verdict::unsafe) {
+            if (verdict && !verdict->whole()) {
                 std::string why = verdict->error ? describe(*verdict->error) : std::string();
                 for (const Finding& finding : verdict->report.findings) {
                     if (why.empty() && finding.severity == Severity::error)

@@ -94,7 +94,7 @@ class Watch {
             const auto files = listStep(*run, *step);
             if (!files.ok()) continue;  // removed meanwhile, or not readable for now
             const auto judged = judged_.find(step->name);
-            if (judged != judged_.end() && judged->second == files->identity) continue;
+            if (judged != judged_.end() && judged->second.files.identity == files->identity) continue;
             if (saves_.isComplete(*run, *step, *files)) SHARDSCOPE_TRY(judge(*run, *step, *files, stop));
         }
         return {};
@@ -103,7 +103,7 @@ class Watch {
     Status judge(const Run& run, const RunStep& step, const StepFiles& files, const StopToken& stop) {
         RunJudge judge(context_, run, options_.what);
         SHARDSCOPE_ASSIGN(const StepVerdict verdict, judge.judge(step, files));
-        judged_[step.name] = files.identity;
+        judged_[step.name] = {files, verdict};
         found_ = found_ || verdict.verdict() == Verdict::unsafe;
         SHARDSCOPE_TRY(say(run, step, files, verdict));
         if (options_.command.empty()) return {};
@@ -117,11 +117,28 @@ class Watch {
         return {};
     }
 
+    // Against the steps that were judged already.
+    StepFacts factsFor(const Run& run, const RunStep& step) const {
+        std::vector<SeenStep> seen;
+        size_t at = 0;
+        for (const RunStep& each : run.directory.steps) {
+            const auto judged = judged_.find(each.name);
+            if (judged == judged_.end()) continue;
+            if (each.name == step.name) at = seen.size();
+            seen.push_back({&judged->second.files, &judged->second.verdict});
+        }
+        return factsOf(seen).steps[at];
+    }
+
     Status say(const Run& run, const RunStep& step, const StepFiles& files, const StepVerdict& verdict) {
+        const StepFacts facts = factsFor(run, step);
         if (options_.form == WatchForm::text) {
             const Style style{context_.colored()};
-            fmt::print("{}: {} ({})\n", style.bold(printable(step.name)),
-                       coloredVerdict(verdict.verdict(), style), bytesText(files.bytes));
+            const std::string since =
+                facts.secondsSincePrevious ? ", " + facts.sinceText() + " after the save before it" : "";
+            fmt::print("{}: {} ({}{}{})\n", style.bold(printable(step.name)),
+                       coloredVerdict(verdict.verdict(), style), bytesText(files.bytes), since,
+                       facts.otherRanks() ? "; ranks: " + facts.ranksText() : "");
             if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
             for (const Finding& finding : verdict.report.findings) {
                 if (finding.severity != Severity::info) printFinding(finding, style, 4);
@@ -133,7 +150,7 @@ class Watch {
         if (options_.form == WatchForm::json) {
             Json json;
             json["schema"] = "shardscope.watch/1";
-            json.update(stepJson(context_, run, step, files, verdict, verdict.format));
+            json.update(stepJson(context_, run, step, files, verdict, verdict.format, facts));
             json["findings"] = Json::parse(validationJson(verdict.report))["findings"];
             text = dump(json) + "\n";
         } else {
@@ -165,7 +182,11 @@ class Watch {
     const Context& context_;
     const WatchOptions& options_;
     SaveWatch saves_;
-    std::map<std::string, Digest128> judged_;  // by name of the step: how it looked then
+    struct Judged {
+        StepFiles files;  // as they were then
+        StepVerdict verdict;
+    };
+    std::map<std::string, Judged> judged_;  // by name of the step
     bool found_ = false;
 };
 

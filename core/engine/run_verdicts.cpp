@@ -23,7 +23,7 @@ constexpr uintmax_t kMostRemembered = 64 << 20;  // bytes of the file
 constexpr size_t kExamplesRemembered = 100;      // of a finding
 constexpr char kBeforeReport = '\t';             // no JSON here holds one
 // Another version may judge otherwise.
-constexpr std::string_view kRemembers = "shardscope.verdicts/1 of " SHARDSCOPE_VERSION;
+constexpr std::string_view kRemembers = "shardscope.verdicts/2 of " SHARDSCOPE_VERSION;
 
 Digest128 digestOf(std::string_view text) {
     return cellDigest(std::as_bytes(std::span(text)));
@@ -46,9 +46,20 @@ Status collect(const Directory& directory, const std::string& below, int levels,
     return {};
 }
 
+// 0 where neither the metadata nor the names of files say a rank.
+uint32_t ranksThatWrote(const Catalog& catalog) {
+    const auto& files = catalog.files();
+    const bool known =
+        catalog.rankCount() > 1 || catalog.mesh() ||
+        (catalog.chunkCount() > 0 && catalog.chunk(0).rank != kNone) ||
+        std::any_of(files.begin(), files.end(), [](const FileInfo& file) { return file.rank != kNone; });
+    return known ? catalog.rankCount() : 0;
+}
+
 // A line of the file: what it is of, as JSON, and the report (validationJson).
 struct Record {
-    std::string step, identity, format;
+    std::string step, identity, format, mesh;
+    uint32_t ranks = 0;
     std::string_view report;  // in the line
 };
 Record recordOf(std::string_view line) {
@@ -58,7 +69,14 @@ Record recordOf(std::string_view line) {
         const auto value = json.is_object() ? json.find(key) : json.end();
         return value != json.end() && value->is_string() ? value->get<std::string>() : std::string();
     };
-    return {text("step"), text("identity"), text("format"), line.substr(std::min(tab + 1, line.size()))};
+    const auto ranks = json.is_object() ? json.find("ranks") : json.end();
+    const bool counted = ranks != json.end() && ranks->is_number_unsigned();
+    return {text("step"),
+            text("identity"),
+            text("format"),
+            text("mesh"),
+            counted ? ranks->get<uint32_t>() : 0,
+            line.substr(std::min(tab + 1, line.size()))};
 }
 
 }  // namespace
@@ -97,6 +115,16 @@ bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles&
     return old || now - seen->second.since >= settle_;
 }
 
+StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report) {
+    StepVerdict verdict;
+    verdict.format = checkpoint.format->info().title;
+    verdict.report = std::move(report);
+    verdict.ranks = ranksThatWrote(checkpoint.catalog());
+    if (const auto& mesh = checkpoint.catalog().mesh(); mesh && mesh->source == Mesh::Source::declared)
+        verdict.mesh = formatMesh(*mesh);
+    return verdict;
+}
+
 RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::string directory) {
     if (directory.empty()) directory = stateDirectory("verdicts");
     file_ = joinPath(directory, digestOf(run.source.directory->path() + '\0' + openedHow).hex() + ".jsonl");
@@ -119,7 +147,8 @@ std::optional<StepVerdict> RunVerdicts::find(const RunStep& step, const StepFile
     if (record.identity != files.identity.hex()) return std::nullopt;
     auto report = validationFromJson(record.report);
     if (!report.ok() || report->level < level) return std::nullopt;
-    return StepVerdict{std::move(record.format), std::nullopt, std::move(report).value(), true};
+    return StepVerdict{std::move(record.format), std::nullopt, std::move(report).value(), true, record.ranks,
+                       std::move(record.mesh)};
 }
 
 void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& files,
@@ -129,7 +158,11 @@ void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& fil
     ValidationReport report = verdict.report;
     for (Finding& finding : report.findings)
         finding.examples.resize(std::min(finding.examples.size(), kExamplesRemembered));
-    const Json json{{"step", step.name}, {"identity", files.identity.hex()}, {"format", verdict.format}};
+    const Json json{{"step", step.name},
+                    {"identity", files.identity.hex()},
+                    {"format", verdict.format},
+                    {"ranks", verdict.ranks},
+                    {"mesh", verdict.mesh}};
     records_[step.name] =
         json.dump(-1, ' ', true, Json::error_handler_t::replace) + kBeforeReport + validationJson(report);
     const auto& steps = run.directory.steps;
@@ -157,23 +190,23 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
         return error.code == ErrorCode::cancelled || error.code == ErrorCode::limit ||
                error.code == ErrorCode::usage;
     };
-    StepVerdict verdict;
-    verdict.report.level = level;
+    StepVerdict failed;
+    failed.report.level = level;
     const auto checkpoint = openCheckpoint(run.pathOf(step), options);
     if (!checkpoint.ok()) {
         if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();
-        verdict.error = checkpoint.error();
-        return verdict;
+        failed.error = checkpoint.error();
+        return failed;
     }
-    verdict.format = checkpoint->format->info().title;
     auto report = validate(*checkpoint);
-    if (!report.ok() && isOurs(report.error())) return report.error();
-    if (report.ok()) {
-        verdict.report = std::move(report).value();
-        if (verdicts) verdicts->keep(run, step, files, verdict);
-    } else {
-        verdict.error = report.error();
+    if (!report.ok()) {
+        if (isOurs(report.error())) return report.error();
+        failed.format = checkpoint->format->info().title;
+        failed.error = report.error();
+        return failed;
     }
+    StepVerdict verdict = verdictOf(*checkpoint, std::move(report).value());
+    if (verdicts) verdicts->keep(run, step, files, verdict);
     return verdict;
 }
 

@@ -46,8 +46,13 @@ struct StepVerdict {
     std::optional<Error> error;  // why it does not open
     ValidationReport report;     // where it does
     bool remembered = false;     // nothing was read for it
+    uint32_t ranks = 0;          // that wrote it; 0 = the format does not say
+    std::string mesh;            // "dp=2,tp=4" as the checkpoint declares it; may be empty
     Verdict verdict() const { return error ? Verdict::unsafe : report.verdict; }
+    bool whole() const { return verdict() != Verdict::unsafe; }
 };
+// Of a step that opens.
+StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);
 
 // What was found before, for the steps of one run opened in one way; a file below
 // $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.

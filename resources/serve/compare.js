@@ -31,7 +31,7 @@ export function showCompare(page) {
   const start = element("button", { class: "main" }, "Compare");
   const result = element("div", {}, element("p", { class: "empty" }, "Name a checkpoint on the server's machine: names, shapes, dtypes and placement are compared from metadata alone."));
   const steps = shown.run ? element("datalist", { id: "compare-steps" }, ...shown.run.steps.filter((other) => other.name !== step).map((other) => element("option", { value: other.path }))) : null;
-  page.append(element("form", { class: "bar", onsubmit: async (event) => {
+  const form = element("form", { class: "bar", onsubmit: async (event) => {
     event.preventDefault();
     const other = field.value.trim();
     if (!other) return field.focus();
@@ -41,5 +41,12 @@ export function showCompare(page) {
     catch (error) { result.replaceChildren(element("p", { class: "error" }, error.message)); }
     start.disabled = false;
   } }, element("label", { for: "compare-with" }, "With"), field, steps ?? "",
-  element("label", { title: allowed() ? "" : "only when the server was started with --allow-jobs" }, values, "Values too"), start), result);
+  element("label", { title: allowed() ? "" : "only when the server was started with --allow-jobs" }, values, "Values too"), start);
+  page.append(form, result);
+  // Asked for by the page of the run, by the name of a step of it.
+  const asked = new URLSearchParams(location.search).get("with");
+  const other = shown.run && shown.run.steps.find((one) => one.name === asked);
+  if (!other) return;
+  field.value = other.path;
+  form.requestSubmit();
 }

@@ -1,5 +1,6 @@
 // Directories of runs: what `info`, `validate`, `latest` and `watch` say of their steps, and that a step
 // which did not change is not read again.
+#include <QDateTime>
 #include <QDir>
 #include <QProcess>
 #include <QTemporaryDir>
@@ -43,6 +44,16 @@ class RunCliTest : public QObject {
         QVERIFY(!data.isEmpty() && QFile::remove(step(number) + '/' + data[0]));
     }
 
+    // Seconds since 1970.
+    void savedAt(int number, qint64 seconds) const {
+        for (const QFileInfo& info : QDir(step(number)).entryInfoList(QDir::Files | QDir::Hidden)) {
+            QFile file(info.filePath());
+            QVERIFY(file.open(QIODevice::ReadWrite));
+            QVERIFY(
+                file.setFileTime(QDateTime::fromSecsSinceEpoch(seconds), QFileDevice::FileModificationTime));
+        }
+    }
+
   private slots:
     void init() {
         place_ = std::make_unique<QTemporaryDir>();
@@ -71,6 +82,40 @@ class RunCliTest : public QObject {
         const Outcome text = runShardscope({"info", run_});
         QVERIFY(text.out.find("3 steps") != std::string::npos);
         QVERIFY(text.out.find("safe (files)") != std::string::npos);
+    }
+
+    // Saved after 10 minutes and then after 2 hours, the last one by fewer ranks.
+    void stepsAreSeenTogether() {
+        QVERIFY(QDir(step(10)).removeRecursively());
+        copyTree(QString::fromStdString(genuineCase("dcp", "t2.15.0-no-dist").openPath()), step(10));
+        savedAt(1, 1'000'000);
+        savedAt(2, 1'000'600);
+        savedAt(10, 1'007'800);
+        const json listed = runShardscope({"info", run_, "--json"}).json();
+        QVERIFY(listed["newest_whole"].is_null());
+        QVERIFY(stepOf(listed, "step-1")["seconds_since_previous"].is_null());
+        QVERIFY(stepOf(listed, "step-2")["seconds_since_previous"] == 600);
+        QVERIFY(stepOf(listed, "step-10")["seconds_since_previous"] == 7200);
+        QVERIFY(stepOf(listed, "step-10")["ranks"].is_null());
+        QVERIFY(runShardscope({"info", run_}).out.find("ranks") == std::string::npos);
+        const json report = runShardscope({"validate", run_, "--json"}).json();
+        QVERIFY(stepOf(report, "step-2")["ranks"] == 4 && stepOf(report, "step-2")["ranks_before"].is_null());
+        QVERIFY(stepOf(report, "step-10")["ranks"] == 1 && stepOf(report, "step-10")["ranks_before"] == 4);
+        // It is what `latest --good` says, and remembered.
+        const auto newest = [&] { return runShardscope({"info", run_, "--json"}).json()["newest_whole"]; };
+        QVERIFY(report["newest_whole"] == "step-10" && newest() == "step-10");
+        QVERIFY(stepOf(runShardscope({"info", run_, "--json"}).json(), "step-10")["ranks_before"] == 4);
+        damage(10);
+        const Outcome text = runShardscope({"info", run_, "--level", "files"});
+        QVERIFY2(text.out.find("step-2 +") != std::string::npos, text.out.c_str());
+        QVERIFY(text.out.find("resume from " + step(2).toStdString()) != std::string::npos);
+        QVERIFY(text.out.find("1, before 4") != std::string::npos);
+        QVERIFY(text.out.find("2 h 0 min") != std::string::npos);
+        QVERIFY(newest() == "step-2");
+        QVERIFY(newest() == runShardscope({"latest", run_, "--good", "--json"}).json()["name"]);
+        const Outcome validated = runShardscope({"validate", run_});
+        QVERIFY(validated.out.find("step-2: the newest whole step; resume from") != std::string::npos);
+        QVERIFY(validated.out.find("1, before 4") != std::string::npos);
     }
 
     void aLevelIsForRuns() { QCOMPARE(runShardscope({"info", step(1), "--level", "files"}).exitCode, 2); }

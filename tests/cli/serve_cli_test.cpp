@@ -711,6 +711,51 @@ class ServeCliTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("regular expression"), 30'000);
         QVERIFY(!browser.complaints.contains("exception"));
     }
+
+    // The timeline, the step to resume from, and two steps that are compared with a click.
+    void aRunInABrowser() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir run, state;
+        const std::pair<const char*, const char*> steps[] = {{"step-100", "t2.15.0-damage-base"},
+                                                             {"step-200", "t2.15.0-no-dist"},
+                                                             {"step-300", "t2.15.0-damaged-missing-file"}};
+        for (const auto& [step, from] : steps)
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine(from), run.filePath(step)}), 0);
+        // An hour, then two.
+        for (const auto& [step, hour] :
+             {std::pair("step-100", 1), std::pair("step-200", 2), std::pair("step-300", 4)})
+            QCOMPARE(QProcess::execute("find", {run.filePath(step), "-type", "f", "-exec", "touch", "-d",
+                                                QString("2026-11-02 0%1:00 UTC").arg(hour), "{}", "+"}),
+                     0);
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        QProcess validate;
+        validate.setProcessEnvironment(environment);
+        validate.start(SHARDSCOPE_PROGRAM, {"validate", run.path()});
+        QVERIFY(validate.waitForFinished(60'000));
+        const Served server({run.path()}, environment);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) {
+            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
+        QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));
+        QVERIFY(text("run").contains("✓ Resume from " + run.filePath("step-200")));
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect').length)"),
+                 QString("3"));
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect.other').length)"),
+                 QString("1"));
+        browser.shoot("serve-run");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        browser.evaluate(
+            "[...document.querySelectorAll('#run input')].slice(1).forEach((one) => one.click())");
+        browser.evaluate("document.querySelector('#run p button').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("compare").contains("They differ"), 60'000);
+        QVERIFY(browser.evaluate("document.getElementById('compare-with').value").endsWith("step-200"));
+    }
 };
 
 QTEST_GUILESS_MAIN(ServeCliTest)

@@ -3,12 +3,16 @@
 #include "support/accessibility.h"
 
 #include <QComboBox>
+#include <QDir>
 #include <QFile>
 #include <QTreeView>
 
 #include "support/gui_test.h"
 #include "ui/pages/convert_wizard.h"
+#include "ui/pages/run_page.h"
+#include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
+#include "ui/widgets/run_timeline.h"
 #include "ui/window/main_window.h"
 #include "ui/window/open_dialog.h"
 #include "ui/window/windows.h"
@@ -91,6 +95,25 @@ class AccessibilityTest : public QObject {
     }
 
     void openDialog() { compare(*window_->openWithOptions(), QStringLiteral("open-dialog")); }
+
+    void run() {
+        QTemporaryDir dir;
+        for (const char* name : {"/step-1", "/step-2"}) {
+            QVERIFY(QDir().mkpath(dir.path() + name));
+            for (const QString& file : QDir(sampleCheckpoint()).entryList(QDir::Files | QDir::Hidden))
+                QVERIFY(QFile::copy(sampleCheckpoint() + '/' + file, dir.path() + name + '/' + file));
+        }
+        MainWindow* const window = windows_->newWindow();
+        window->show();
+        window->openPath(dir.path());
+        RunPage& page = window->startPage().runPage();
+        page.steps().setTimes(std::chrono::hours(1), std::chrono::seconds(0));
+        QTRY_VERIFY_WITH_TIMEOUT(page.steps().newestWhole() == 0, 20'000);
+        compare(page, QStringLiteral("run"));
+        QCOMPARE(page.timeline().accessibleName(), QStringLiteral("Timeline of the run"));
+        QVERIFY(page.timeline().accessibleDescription().contains("the newest whole step is step-2"));
+        window->close();
+    }
 
     // Nothing takes the focus with the mouse only (texts that can be selected do).
     void keyboardReachesEveryControl_data() { pages_data(); }

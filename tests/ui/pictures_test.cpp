@@ -2,6 +2,7 @@
 // view that was changed on purpose is accepted by running this with SHARDSCOPE_ACCEPT=1; look at the pictures
 // before committing them.
 #include <QFontInfo>
+#include <QLocale>
 #include <QPainter>
 
 #include "support/gui_test.h"
@@ -11,6 +12,7 @@
 #include "ui/widgets/lanes.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/rank_chart.h"
+#include "ui/widgets/run_timeline.h"
 #include "ui/widgets/tensor_box.h"
 #include "ui/widgets/treemap.h"
 
@@ -90,6 +92,9 @@ class PicturesTest : public QObject {
         QCOMPARE(QFontInfo(font).family(), QStringLiteral("DejaVu Sans"));  // package fonts-dejavu-core
         QApplication::setFont(font);
         QCOMPARE(qGuiApp->devicePixelRatio(), 1.0);
+        // Times are those of one place, in one language.
+        qputenv("TZ", "UTC");
+        QLocale::setDefault(QLocale::c());
     }
     void cleanup() { applyTheme(ThemeChoice::light); }
 
@@ -98,7 +103,7 @@ class PicturesTest : public QObject {
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
             for (const char* view : {"placement-map", "tensor-box", "treemap", "icicle", "lanes", "heat-map",
-                                     "rank-chart", "verdict-strip"})
+                                     "rank-chart", "run-timeline", "verdict-strip"})
                 QTest::addRow("%s-%s", view, dark ? "dark" : "light") << QString(view) << dark;
         }
     }
@@ -166,6 +171,32 @@ class PicturesTest : public QObject {
             chart.setBars(std::move(bars), 1001);
             chart.setSelected({3});
             compare(chart, {480, 160}, name);
+        } else if (view == "run-timeline") {
+            // 24 saves in some 30 minutes each, newest first; a night between two of them, and other ranks
+            // after it.
+            std::vector<RunMark> marks;
+            int64_t minutes = 0;
+            for (int i = 1; i <= 24; ++i) {
+                minutes += i == 14 ? 570 : 28 + i * 7 % 9;
+                RunMark mark;
+                mark.name = QStringLiteral("step-%1").arg(i * 250);
+                mark.step = i * 250;
+                mark.savedMs = (int64_t{1'730'500'000} + minutes * 60) * 1000;
+                mark.bytes = uint64_t{1'000'000'000} * static_cast<uint64_t>(i == 20   ? 40
+                                                                             : i == 24 ? 20
+                                                                                       : 90);
+                if (i < 23) mark.verdict = i == 20 ? Verdict::unsafe : i == 9 ? Verdict::care : Verdict::safe;
+                mark.saving = i == 24;
+                mark.newestWhole = i == 22;
+                mark.ranks = i < 14 ? 64 : 63;
+                mark.ranksBefore = i == 14 ? 64 : 0;
+                marks.insert(marks.begin(), mark);
+            }
+            RunTimeline timeline;
+            timeline.setMarks(std::move(marks), [](int) { return QString(); });
+            timeline.setCurrent(4);
+            timeline.setSelected({4, 15});
+            compare(timeline, {900, 190}, name);
         } else {
             VerdictStrip strip(*session);
             session->validate(ValidateLevel::metadata);

@@ -17,6 +17,7 @@
 #include "support/window_fixture.h"
 #include "ui/models/tensor_tree_model.h"
 #include "ui/models/texts.h"
+#include "ui/pages/compare_page.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/jobs_panel.h"
@@ -123,8 +124,8 @@ class StatesTest : public QObject, protected WindowFixture {
         const auto cell = [&](int row, int column) {
             return page.table().model()->index(row, column).data().toString();
         };
-        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 5), QString("✕ do not resume"), kPatience);
-        QTRY_COMPARE_WITH_TIMEOUT(cell(1, 5), QString("✓ safe to resume"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✕ do not resume"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(1, 7), QString("✓ safe to resume · newest whole step"), kPatience);
         QCOMPARE(cell(0, 0), QString("step-2"));
         QTRY_VERIFY(shownText(page).contains("file.missing"));
         QVERIFY2(shownText(page).contains("1 is not whole"), qPrintable(shownText(page)));
@@ -134,7 +135,7 @@ class StatesTest : public QObject, protected WindowFixture {
         for (const QString& file : QDir(sampleCheckpoint()).entryList(QDir::Files | QDir::Hidden))
             QVERIFY(QFile::copy(sampleCheckpoint() + '/' + file, dir.filePath("fresh/") + file));
         QVERIFY(QDir().rename(dir.filePath("fresh"), dir.filePath("step-3")));
-        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 5), QString("✓ safe to resume"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✓ safe to resume · newest whole step"), kPatience);
         QCOMPARE(page.table().currentIndex().row(), 1);
         // One click opens a step, in a window of its own.
         page.table().setCurrentIndex(page.table().model()->index(0, 0));
@@ -142,9 +143,21 @@ class StatesTest : public QObject, protected WindowFixture {
         MainWindow* step = windows_->open(dir.filePath("step-3"));
         QVERIFY(step != window_);
         QTRY_COMPARE_WITH_TIMEOUT(step->session().state(), Session::State::open, kPatience);
+        // Two are compared: the older one opens, with the newer one as the other side.
+        auto* selection = page.table().selectionModel();
+        QVERIFY(!shownButton(page, "Compare")->isEnabled());
+        selection->select(page.table().model()->index(2, 0),
+                          QItemSelectionModel::Select | QItemSelectionModel::Rows);
+        QCOMPARE(selection->selectedRows().size(), 2);
+        click(page, "Compare");
+        MainWindow* older = windows_->open(dir.filePath("step-1"));
+        auto* compared = older->findChild<ComparePage*>();
+        QTRY_VERIFY_WITH_TIMEOUT(compared->comparison(), kPatience);
+        QCOMPARE(older->session().selection().current().page, Page::compare);
+        QCOMPARE(QString::fromStdString(compared->comparison()->b->path), dir.filePath("step-3"));
         // Several are averaged: the last one is the source, those before it come first.
         page.table().selectAll();
-        click(page, "Average...");
+        click(page, "Average…");
         MainWindow* last = windows_->open(dir.filePath("step-3"));
         QTRY_VERIFY_WITH_TIMEOUT(last->findChild<ConvertWizard*>(), kPatience);
         const ConversionSpec spec = last->findChild<ConvertWizard*>()->spec();

@@ -1,5 +1,10 @@
 #include "ui/models/run_steps.h"
 
+#include <QDateTime>
+#include <QLocale>
+#include <algorithm>
+#include <unordered_map>
+
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -28,6 +33,7 @@ void RunSteps::follow() {
     judgeTicket_.drop();
     current_ = SIZE_MAX;
     rows_.clear();
+    facts_ = {};
     listing_.reset();
     run_ = session_.run();
     if (!run_) {
@@ -35,8 +41,16 @@ void RunSteps::follow() {
         return;
     }
     timer_.start();
-    emit changed();
+    tell();
     refresh();
+}
+
+void RunSteps::tell() {
+    std::vector<SeenStep> seen;
+    for (const RunRow& row : rows_)
+        seen.push_back({&row.files, row.verdict ? &*row.verdict : nullptr});
+    facts_ = factsOf(seen);
+    emit changed();
 }
 
 void RunSteps::refresh() {
@@ -58,6 +72,9 @@ void RunSteps::taken(const RunListingPtr& listing) {
     // A step that is judged right now keeps its place by name.
     const std::string current = current_ < rows_.size() ? rows_[current_].step.name : std::string();
     const auto before = std::move(rows_);
+    std::unordered_map<std::string_view, const RunRow*> known;
+    for (const RunRow& row : before)
+        known.emplace(row.step.name, &row);
     listing_ = listing;
     rows_ = listing->rows;
     complete_.assign(rows_.size(), false);
@@ -66,14 +83,13 @@ void RunSteps::taken(const RunListingPtr& listing) {
         RunRow& row = rows_[i];
         complete_[i] = saves_->isComplete(listing->run, row.step, row.files);
         if (!current.empty() && row.step.name == current) current_ = i;
-        for (const RunRow& old : before) {
-            // What did not open is not remembered elsewhere.
-            if (row.verdict || !old.verdict || old.step.name != row.step.name) continue;
-            if (old.files.identity == row.files.identity && old.verdict->report.level >= level_)
-                row.verdict = old.verdict;
-        }
+        // What did not open is not remembered elsewhere.
+        const auto old = known.find(row.step.name);
+        if (row.verdict || old == known.end() || !old->second->verdict) continue;
+        if (old->second->files.identity == row.files.identity && old->second->verdict->report.level >= level_)
+            row.verdict = old->second->verdict;
     }
-    emit changed();
+    tell();
     next();
 }
 
@@ -99,7 +115,7 @@ void RunSteps::next() {
                 verdict = *std::move(answer);
             } else if (answer.error().code == ErrorCode::cancelled) {
                 checking_ = false;
-                emit changed();
+                tell();
                 return;
             } else {
                 verdict.error = std::move(answer).error();
@@ -112,10 +128,10 @@ void RunSteps::next() {
                 judged.verdict = std::move(verdict);
                 break;
             }
-            emit changed();
+            tell();
             next();
         });
-    emit changed();
+    tell();
 }
 
 void RunSteps::setLevel(ValidateLevel level) {
@@ -126,7 +142,7 @@ void RunSteps::setLevel(ValidateLevel level) {
     for (RunRow& row : rows_) {
         if (row.verdict && row.verdict->report.level < level_) row.verdict.reset();
     }
-    emit changed();
+    tell();
     listTicket_.drop();
     refresh();
 }
@@ -135,7 +151,7 @@ void RunSteps::setChecking(bool on) {
     if (on == checking_) return;
     checking_ = on;
     if (!on) judgeTicket_.cancel();
-    emit changed();
+    tell();
     next();
 }
 
@@ -184,6 +200,45 @@ QString RunSteps::details(size_t row) const {
             line += QStringLiteral(" (%1)").arg(toQString(finding.cause));
         lines += line;
     }
+    return lines.join('\n');
+}
+
+QString RunSteps::savedText(size_t row) const {
+    const int64_t ns = rows_[row].files.modifiedNs;
+    if (ns == 0) return tr("unknown");
+    return QLocale().toString(QDateTime::fromMSecsSinceEpoch(ns / 1'000'000), QLocale::ShortFormat);
+}
+
+QString RunSteps::advice() const {
+    const size_t newest = facts_.newestWhole;
+    if (newest == kNoStep) {
+        const bool judged =
+            std::ranges::any_of(rows_, [](const RunRow& row) { return row.verdict.has_value(); });
+        return judged ? tr("✕ No step that was checked is whole: none to resume from yet.") : QString();
+    }
+    QString text = tr("✓ Resume from %1, the newest whole step.").arg(toQString(rows_[newest].step.name));
+    size_t open = 0;
+    for (size_t row = 0; row < newest; ++row)
+        open += !rows_[row].verdict;
+    if (open > 0)
+        text += ' ' +
+                countedText(open, tr("1 newer step is not checked."), tr("%1 newer steps are not checked."));
+    return text;
+}
+
+QString RunSteps::description(size_t row) const {
+    const RunRow& step = rows_[row];
+    const StepFacts& facts = facts_.steps[row];
+    QStringList lines{toQString(step.step.name) + QStringLiteral(": ") + stateText(row)};
+    if (row == facts_.newestWhole) lines += tr("The newest whole step: resume from it");
+    lines += tr("Saved %1").arg(savedText(row));
+    if (const std::string since = facts.sinceText(); !since.empty())
+        lines += tr("%1 after the save before it").arg(toQString(since));
+    lines +=
+        tr("%1 in %2")
+            .arg(sizeText(step.files.bytes), countedText(step.files.files, tr("1 file"), tr("%1 files")));
+    if (const std::string ranks = facts.ranksText(); !ranks.empty())
+        lines += (facts.lostRanks() ? tr("Ranks lost: %1") : tr("Ranks: %1")).arg(toQString(ranks));
     return lines.join('\n');
 }
 

@@ -6,6 +6,7 @@
 #include <QTimer>
 #include <vector>
 
+#include "engine/run_facts.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
@@ -20,10 +21,18 @@ class RunSteps : public QObject {
     const std::vector<RunRow>& rows() const { return rows_; }
     State state(size_t row) const;
     QString path(size_t row) const;
+    QString savedText(size_t row) const;
     // "not checked", "being saved", "✓ safe to resume", "✕ does not open"
     QString stateText(size_t row) const;
     // What was found, a line each; empty where nothing was.
     QString details(size_t row) const;
+    // What the step says only beside the others.
+    const StepFacts& facts(size_t row) const { return facts_.steps[row]; }
+    size_t newestWhole() const { return facts_.newestWhole; }  // row; kNoStep = none is known
+    // "Resume from step-380, the newest whole step; 1 newer one is not checked yet."
+    QString advice() const;
+    // All that is known of a step but its findings, a line each.
+    QString description(size_t row) const;
     // "12 steps; 'latest' names global_step12", and how many were checked.
     QString summary() const;
 
@@ -41,6 +50,7 @@ class RunSteps : public QObject {
 
   private:
     void follow();
+    void tell();  // works out the facts; rows_ have changed
     void taken(const RunListingPtr& listing);
     void next();
 
@@ -48,6 +58,7 @@ class RunSteps : public QObject {
     RunPtr run_;             // that the session names
     RunListingPtr listing_;  // the last one
     std::vector<RunRow> rows_;
+    RunFacts facts_;  // of rows_
     std::unique_ptr<SaveWatch> saves_;
     std::vector<bool> complete_;  // by row
     ValidateLevel level_ = ValidateLevel::files;

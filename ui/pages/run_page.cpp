@@ -1,11 +1,9 @@
 #include "ui/pages/run_page.h"
 
 #include <QComboBox>
-#include <QDateTime>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
-#include <QLocale>
 #include <QMenu>
 #include <QPushButton>
 #include <QTableView>
@@ -16,27 +14,26 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/run_timeline.h"
 
 namespace shardscope::ui {
 
 namespace {
 
-enum RunColumn { stepColumn, savedColumn, sizeColumn, filesColumn, formatColumn, verdictColumn };
-
-QString savedText(const StepFiles& files) {
-    if (files.modifiedNs == 0) return RunPage::tr("unknown");
-    return QLocale().toString(QDateTime::fromMSecsSinceEpoch(files.modifiedNs / 1'000'000),
-                              QLocale::ShortFormat);
-}
+enum RunColumn {
+    stepColumn,
+    savedColumn,
+    sinceColumn,
+    sizeColumn,
+    filesColumn,
+    ranksColumn,
+    formatColumn,
+    verdictColumn
+};
 
 }  // namespace
 
-RunPage::RunPage(Session& session, QWidget* parent)
-    : QWidget(parent),
-      session_(session),
-      steps_(session),
-      model_(new TextTableModel(
-          {tr("Step"), tr("Saved"), tr("Size"), tr("Files"), tr("Format"), tr("Verdict")}, this)) {
+RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(session), steps_(session) {
     setAccessibleName(tr("Run"));
     auto* layout = new QVBoxLayout(this);
     title_ = new QLabel(this);
@@ -49,8 +46,65 @@ RunPage::RunPage(Session& session, QWidget* parent)
     summary_->setTextFormat(Qt::PlainText);
     summary_->setWordWrap(true);
     summary_->setAccessibleName(tr("Summary of the run"));
+    advice_ = new QLabel(this);
+    advice_->setTextFormat(Qt::PlainText);
+    advice_->setWordWrap(true);
+    QFont bold = advice_->font();
+    bold.setBold(true);
+    advice_->setFont(bold);
+    advice_->setAccessibleName(tr("The step to resume from"));
+    copyNewest_ = new QPushButton(tr("Copy its &path"), this);
+    auto* advice = new QHBoxLayout;
+    advice->addWidget(advice_, 1);
+    advice->addWidget(copyNewest_);
+    auto* timeline = new Panel(tr("Timeline"), this);
+    timeline_ = new RunTimeline(timeline);
+    timeline->setView(timeline_);
+    timeline->setExports({QStringLiteral("timeline"), timeline_, {}});
+    makeTable();
+    details_ = new QLabel(this);
+    details_->setTextFormat(Qt::PlainText);
+    details_->setWordWrap(true);
+    details_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    details_->setAccessibleName(tr("Findings of the chosen step"));
+    layout->addWidget(title_);
+    layout->addWidget(summary_);
+    layout->addLayout(advice);
+    layout->addWidget(timeline);
+    layout->addWidget(panel_, 1);
+    layout->addWidget(details_);
+    layout->addLayout(makeButtons());
+
+    connect(copyNewest_, &QPushButton::clicked, this, [this] {
+        if (steps_.newestWhole() != kNoStep) copyText(steps_.path(steps_.newestWhole()));
+    });
+    connect(table_, &QTableView::activated, this, &RunPage::openCurrent);
+    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, [this] {
+        const int row = currentRow();
+        chosen_ = row < 0 ? std::string() : steps_.rows()[static_cast<size_t>(row)].step.name;
+        timeline_->setCurrent(row);
+        refresh();
+    });
+    connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this, &RunPage::showSelected);
+    connect(timeline_, &RunTimeline::chosen, this,
+            [this](int row) { table_->setCurrentIndex(model_->index(model_->rowOf(row), 0)); });
+    connect(timeline_, &RunTimeline::activated, this, &RunPage::openCurrent);
+    connect(&steps_, &RunSteps::changed, this, [this] {
+        showSteps();
+        showChosen();
+        showSelected();
+        refresh();
+    });
+    showSelected();
+    refresh();
+}
+
+void RunPage::makeTable() {
+    model_ = new TextTableModel({tr("Step"), tr("Saved"), tr("Since the last save"), tr("Size"), tr("Files"),
+                                 tr("Ranks"), tr("Format"), tr("Verdict")},
+                                this);
     panel_ = new Panel(tr("Steps"), this);
-    table_ = makeTable(model_, tr("Steps of the run"), panel_);
+    table_ = ui::makeTable(model_, tr("Steps of the run"), panel_);
     table_->setSelectionMode(QAbstractItemView::ExtendedSelection);
     panel_->setView(table_);
     panel_->setExports({QStringLiteral("steps"), table_, [this] { return model_; }});
@@ -59,18 +113,21 @@ RunPage::RunPage(Session& session, QWidget* parent)
         if (row < 0) return;
         const QString path = steps_.path(static_cast<size_t>(row));
         menu.addAction(tr("Open"), this, &RunPage::openCurrent);
-        if (const QStringList steps = selectedSteps(); steps.size() > 1)
-            menu.addAction(tr("Average..."), this, [this, steps] { emit averageRequested(steps); });
+        const QStringList steps = selectedSteps();
+        if (steps.size() == 2)
+            menu.addAction(tr("Compare"), this, [this, steps] { emit compareRequested(steps); });
+        if (steps.size() > 1)
+            menu.addAction(tr("Average…"), this, [this, steps] { emit averageRequested(steps); });
         menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
     });
-    details_ = new QLabel(this);
-    details_->setTextFormat(Qt::PlainText);
-    details_->setWordWrap(true);
-    details_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-    details_->setAccessibleName(tr("Findings of the chosen step"));
+}
+
+QHBoxLayout* RunPage::makeButtons() {
     open_ = new QPushButton(tr("&Open the step"), this);
     open_->setDefault(true);
-    average_ = new QPushButton(tr("&Average..."), this);
+    compare_ = new QPushButton(tr("Com&pare"), this);
+    compare_->setToolTip(tr("Compare the two selected steps; select a second one with Ctrl"));
+    average_ = new QPushButton(tr("&Average…"), this);
     average_->setToolTip(tr("Average the values of the selected steps; select several with Ctrl or Shift"));
     level_ = new QComboBox(this);
     level_->setAccessibleName(tr("How deep steps are checked"));
@@ -82,27 +139,12 @@ RunPage::RunPage(Session& session, QWidget* parent)
     check_->setToolTip(tr("New and changed steps are checked once their saves are complete"));
     auto* back = new QPushButton(tr("Back to the start"), this);
     auto* buttons = new QHBoxLayout;
-    buttons->addWidget(open_);
-    buttons->addWidget(average_);
-    buttons->addWidget(level_);
-    buttons->addWidget(check_);
+    for (QWidget* each : std::initializer_list<QWidget*>{open_, compare_, average_, level_, check_})
+        buttons->addWidget(each);
     buttons->addStretch(1);
     buttons->addWidget(back);
-    layout->addWidget(title_);
-    layout->addWidget(summary_);
-    layout->addWidget(panel_, 1);
-    layout->addWidget(details_);
-    layout->addLayout(buttons);
-
     connect(open_, &QPushButton::clicked, this, &RunPage::openCurrent);
-    connect(table_, &QTableView::activated, this, &RunPage::openCurrent);
-    connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this, [this] {
-        const int row = currentRow();
-        chosen_ = row < 0 ? std::string() : steps_.rows()[static_cast<size_t>(row)].step.name;
-        refresh();
-    });
-    connect(table_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
-            [this] { average_->setEnabled(selectedSteps().size() > 1); });
+    connect(compare_, &QPushButton::clicked, this, [this] { emit compareRequested(selectedSteps()); });
     connect(average_, &QPushButton::clicked, this, [this] { emit averageRequested(selectedSteps()); });
     connect(check_, &QPushButton::clicked, this, [this] { steps_.setChecking(!steps_.checking()); });
     connect(level_, &QComboBox::activated, this, [this] {
@@ -110,48 +152,76 @@ RunPage::RunPage(Session& session, QWidget* parent)
         steps_.setChecking(true);
     });
     connect(back, &QPushButton::clicked, &session_, &Session::close);
-    connect(&steps_, &RunSteps::changed, this, [this] {
-        const QSignalBlocker quiet(table_->selectionModel());
-        model_->setContent({static_cast<int>(steps_.rows().size()),
-                            [this](int i, int column) -> QString {
-                                const auto at = static_cast<size_t>(i);
-                                const RunRow& step = steps_.rows()[at];
-                                switch (column) {
-                                    case stepColumn:
-                                        return toQString(step.step.name);
-                                    case savedColumn:
-                                        return savedText(step.files);
-                                    case sizeColumn:
-                                        return sizeText(step.files.bytes);
-                                    case filesColumn:
-                                        return numberText(step.files.files);
-                                    case formatColumn:
-                                        return step.format.empty() ? tr("unknown") : toQString(step.format);
-                                    default:
-                                        return steps_.stateText(at);
-                                }
-                            },
-                            [this](int i, int column) -> QVariant {
-                                const RunRow& step = steps_.rows()[static_cast<size_t>(i)];
-                                switch (column) {
-                                    case stepColumn:
-                                        return step.step.step < 0 ? QVariant()
-                                                                  : QVariant(qlonglong(step.step.step));
-                                    case savedColumn:
-                                        return qlonglong(step.files.modifiedNs);
-                                    case sizeColumn:
-                                        return qulonglong(step.files.bytes);
-                                    case filesColumn:
-                                        return qulonglong(step.files.files);
-                                    default:
-                                        return {};
-                                }
-                            },
-                            {false, false, true, true, false, false}});
-        showChosen();
-        refresh();
-    });
-    refresh();
+    return buttons;
+}
+
+void RunPage::showSteps() {
+    std::vector<RunMark> marks;
+    for (size_t i = 0; i < steps_.rows().size(); ++i) {
+        const RunRow& row = steps_.rows()[i];
+        const StepFacts& facts = steps_.facts(i);
+        RunMark mark;
+        mark.name = toQString(row.step.name);
+        mark.savedMs = row.files.modifiedNs / 1'000'000;
+        mark.step = row.step.step;
+        mark.bytes = row.files.bytes;
+        if (row.verdict) mark.verdict = row.verdict->verdict();
+        mark.saving = steps_.state(i) == RunSteps::State::saving;
+        mark.newestWhole = i == steps_.newestWhole();
+        mark.ranks = facts.ranks;
+        mark.ranksBefore = facts.ranksBefore;
+        marks.push_back(std::move(mark));
+    }
+    timeline_->setMarks(std::move(marks),
+                        [this](int row) { return steps_.description(static_cast<size_t>(row)); });
+    const QSignalBlocker quiet(table_->selectionModel());
+    model_->setContent({static_cast<int>(steps_.rows().size()),
+                        [this](int i, int column) -> QString {
+                            const auto at = static_cast<size_t>(i);
+                            const RunRow& step = steps_.rows()[at];
+                            switch (column) {
+                                case stepColumn:
+                                    return toQString(step.step.name);
+                                case savedColumn:
+                                    return steps_.savedText(at);
+                                case sinceColumn:
+                                    return toQString(steps_.facts(at).sinceText());
+                                case sizeColumn:
+                                    return sizeText(step.files.bytes);
+                                case filesColumn:
+                                    return numberText(step.files.files);
+                                case ranksColumn:
+                                    return toQString(steps_.facts(at).ranksText());
+                                case formatColumn:
+                                    return step.format.empty() ? tr("unknown") : toQString(step.format);
+                                default:
+                                    return at == steps_.newestWhole()
+                                               ? tr("%1 · newest whole step").arg(steps_.stateText(at))
+                                               : steps_.stateText(at);
+                            }
+                        },
+                        [this](int i, int column) -> QVariant {
+                            const auto at = static_cast<size_t>(i);
+                            const RunRow& step = steps_.rows()[at];
+                            switch (column) {
+                                case stepColumn:
+                                    return step.step.step < 0 ? QVariant()
+                                                              : QVariant(qlonglong(step.step.step));
+                                case savedColumn:
+                                    return qlonglong(step.files.modifiedNs);
+                                case sinceColumn:
+                                    return steps_.facts(at).secondsSincePrevious.value_or(-1);
+                                case sizeColumn:
+                                    return qulonglong(step.files.bytes);
+                                case filesColumn:
+                                    return qulonglong(step.files.files);
+                                case ranksColumn:
+                                    return steps_.facts(at).ranks;
+                                default:
+                                    return {};
+                            }
+                        },
+                        {false, false, true, true, true, true, false, false}});
 }
 
 // A new listing keeps the step, wherever its row is now; the first one chooses the newest.
@@ -167,6 +237,16 @@ void RunPage::showChosen() {
     if (chosen_.empty()) fitColumns(*table_);
     chosen_ = steps_.rows()[at].step.name;
     table_->setCurrentIndex(model_->index(model_->rowOf(static_cast<int>(at)), 0));
+    timeline_->setCurrent(static_cast<int>(at));
+}
+
+void RunPage::showSelected() {
+    std::vector<int> rows;
+    for (const QModelIndex& index : table_->selectionModel()->selectedRows())
+        rows.push_back(model_->source(index.row()));
+    compare_->setEnabled(rows.size() == 2);
+    average_->setEnabled(rows.size() > 1);
+    timeline_->setSelected(rows.size() > 1 ? std::move(rows) : std::vector<int>());
 }
 
 int RunPage::currentRow() const {
@@ -199,7 +279,11 @@ void RunPage::refresh() {
     check_->setText(steps_.checking() ? tr("&Stop checking") : tr("&Check all steps"));
     const int row = currentRow();
     open_->setEnabled(row >= 0);
-    average_->setEnabled(selectedSteps().size() > 1);
+    advice_->setText(steps_.advice());
+    advice_->setVisible(!advice_->text().isEmpty());
+    const bool resumes = steps_.newestWhole() != kNoStep;
+    copyNewest_->setVisible(resumes);
+    copyNewest_->setToolTip(resumes ? steps_.path(steps_.newestWhole()).toHtmlEscaped() : QString());
     const QString details = row < 0 ? QString() : steps_.details(static_cast<size_t>(row));
     details_->setText(details);
     details_->setVisible(!details.isEmpty());

@@ -1,4 +1,5 @@
-// The steps of a run: when each was saved, its format and size, and whether it is whole.
+// The steps of a run, as a timeline and as a table: when each was saved, by how many ranks, its format and
+// size, and whether it is whole; and the one to resume from.
 #pragma once
 
 #include <QWidget>
@@ -6,6 +7,7 @@
 #include "ui/models/run_steps.h"
 
 class QComboBox;
+class QHBoxLayout;
 class QLabel;
 class QPushButton;
 class QTableView;
@@ -13,6 +15,7 @@ class QTableView;
 namespace shardscope::ui {
 
 class Panel;
+class RunTimeline;
 class TextTableModel;
 
 class RunPage : public QWidget {
@@ -22,16 +25,23 @@ class RunPage : public QWidget {
 
     RunSteps& steps() { return steps_; }
     QTableView& table() { return *table_; }
+    RunTimeline& timeline() { return *timeline_; }
 
   signals:
     void openRequested(const QString& path);
+    // The older step, then the newer one.
+    void compareRequested(const QStringList& paths);
     // Two or more steps, in the order of training.
     void averageRequested(const QStringList& paths);
 
   private:
     void refresh();
     void openCurrent();
+    void makeTable();
+    QHBoxLayout* makeButtons();
+    void showSteps();
     void showChosen();
+    void showSelected();                // what can be done with the selected steps
     int currentRow() const;             // of the steps; -1 = none
     QStringList selectedSteps() const;  // their paths, in the order of training
 
@@ -39,11 +49,12 @@ class RunPage : public QWidget {
     RunSteps steps_;
     TextTableModel* model_;
     Panel* panel_;
+    RunTimeline* timeline_;
     QTableView* table_;
     std::string chosen_;  // name of the step
-    QLabel *title_, *summary_, *details_;
+    QLabel *title_, *summary_, *advice_, *details_;
     QComboBox* level_;
-    QPushButton *open_, *average_, *check_;
+    QPushButton *copyNewest_, *open_, *compare_, *average_, *check_;
 };
 
 }  // namespace shardscope::ui

@@ -66,6 +66,7 @@ StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
     stack_->addWidget(makeFailed());
     run_ = new RunPage(session_, this);
     connect(run_, &RunPage::openRequested, this, &StartPage::openRequested);
+    connect(run_, &RunPage::compareRequested, this, &StartPage::compareRequested);
     connect(run_, &RunPage::averageRequested, this, &StartPage::averageRequested);
     stack_->addWidget(run_);
     layout->addWidget(stack_);

@@ -32,6 +32,7 @@ class StartPage : public QWidget {
     void openFileRequested();
     void openSampleRequested();
     void openRequested(const QString& path);
+    void compareRequested(const QStringList& paths);
     void averageRequested(const QStringList& paths);
     void openRecentRequested(const QString& path);
     void openWithOptionsRequested();

@@ -2,6 +2,7 @@
 
 #include <QPainter>
 #include <QWidget>
+#include <algorithm>
 #include <cmath>
 
 #include "ui/widgets/theme.h"
@@ -65,6 +66,14 @@ void paintFocusFrame(QPainter& painter, const QWidget& view) {
     painter.setPen(QPen(accentColor(), 2));
     painter.drawRect(QRectF(view.rect()).adjusted(1, 1, -1, -1));
     painter.restore();
+}
+
+double bytesAxisStep(double most) {
+    const double unit = std::pow(1024, std::floor(std::log(std::max(1.0, most)) / std::log(1024)));
+    for (double step = unit / 1024; step < most * 2; step *= 2) {
+        if (most / step <= 4) return step;
+    }
+    return std::max(1.0, most);
 }
 
 QColor softened(const QColor& color, double strength) {

@@ -23,6 +23,9 @@ void paintSelectionFrame(QPainter& painter, const QRectF& rect);
 // The frame of a painted view that has the keyboard.
 void paintFocusFrame(QPainter& painter, const QWidget& view);
 
+// Steps of an axis in bytes that read well ("0, 256 MiB, 512 MiB"), at most five.
+double bytesAxisStep(double most);
+
 // `color` mixed into the surface: strength 1 = the colour itself.
 QColor softened(const QColor& color, double strength);
 

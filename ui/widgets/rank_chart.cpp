@@ -24,15 +24,6 @@ constexpr double kOutlierDeviations = 5;
 constexpr double kMarkHeight = 18;  // above the columns, for glyphs
 constexpr double kGlyphSize = 12;
 
-// 1, 2 or 5 times a power of two-ten: steps of an axis in bytes that read well ("0, 256 MiB, 512 MiB").
-double axisStep(double most) {
-    const double unit = std::pow(1024, std::floor(std::log(std::max(1.0, most)) / std::log(1024)));
-    for (double step = unit / 1024; step < most * 2; step *= 2) {
-        if (most / step <= 4) return step;
-    }
-    return std::max(1.0, most);
-}
-
 }  // namespace
 
 std::vector<uint32_t> outlyingRanks(const std::vector<RankBar>& bars, uint64_t median) {
@@ -189,7 +180,7 @@ void RankChart::paintAxes(QPainter& painter) const {
     const QRectF area = plot();
     const double most = static_cast<double>(most_);
     painter.setPen(QPen(gridColor(), 1));
-    const double step = axisStep(most);
+    const double step = bytesAxisStep(most);
     for (double at = 0; at <= most; at += step) {
         const double y = std::round(yOf(at)) + 0.5;
         painter.setPen(QPen(gridColor(), 1));

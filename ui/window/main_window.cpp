@@ -133,6 +133,7 @@ void MainWindow::makePages() {
         // Steps are opened as their run was.
         openPath(path, session_->run() ? session_->options() : SourceOptions());
     });
+    connect(start_, &StartPage::compareRequested, this, &MainWindow::compare);
     connect(start_, &StartPage::averageRequested, this, &MainWindow::average);
     connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
     connect(start_, &StartPage::openOnHostRequested, this, &MainWindow::openOnHost);
@@ -662,22 +663,37 @@ ConvertWizard* MainWindow::convert() {
 void MainWindow::average(const QStringList& steps) {
     MainWindow* const window =
         windows_.open(steps.back(), this, session_->run() ? session_->options() : SourceOptions());
-    if (window) window->averageWith(steps.first(steps.size() - 1));
+    if (window)
+        window->whenOpened([window, others = steps.first(steps.size() - 1)] {
+            ConvertWizard* const wizard = window->convert();
+            if (!wizard) return;
+            ConversionSpec spec = wizard->spec();
+            spec.average = others;
+            spec.destination.clear();
+            wizard->setSpec(spec);
+        });
 }
 
-void MainWindow::averageWith(const QStringList& others) {
-    disconnect(averaging_);
+// The older step is A.
+void MainWindow::compare(const QStringList& steps) {
+    MainWindow* const window =
+        windows_.open(steps.front(), this, session_->run() ? session_->options() : SourceOptions());
+    if (window)
+        window->whenOpened([window, other = steps.back()] {
+            window->session().selection().setPage(Page::compare);
+            auto* page = window->findChild<ComparePage*>();
+            page->setOtherPath(other);
+            page->compare();
+        });
+}
+
+void MainWindow::whenOpened(std::function<void()> then) {
+    disconnect(opened_);
     if (session_->state() == Session::State::opening) {
-        averaging_ =
-            connect(session_.get(), &Session::stateChanged, this, [this, others] { averageWith(others); });
+        opened_ = connect(session_.get(), &Session::stateChanged, this, [this, then] { whenOpened(then); });
         return;
     }
-    ConvertWizard* const wizard = convert();  // none where it could not be opened
-    if (!wizard) return;
-    ConversionSpec spec = wizard->spec();
-    spec.average = others;
-    spec.destination.clear();
-    wizard->setSpec(spec);
+    if (session_->checkpoint()) then();
 }
 
 // ------------------------------------------------------------------ layout

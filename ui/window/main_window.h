@@ -4,6 +4,7 @@
 
 #include <QMainWindow>
 #include <QPointer>
+#include <functional>
 
 #include "ui/models/session.h"
 
@@ -55,6 +56,8 @@ class MainWindow : public QMainWindow {
     ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
     // Opens the last of these checkpoints in its window, and there the wizard to average it with the others.
     void average(const QStringList& steps);
+    // Opens the first of two checkpoints in its window, and there the comparison with the second.
+    void compare(const QStringList& steps);
 
     enum class Perspective { inspect, convert, compare };
     void setPerspective(Perspective perspective);
@@ -106,8 +109,9 @@ class MainWindow : public QMainWindow {
     LogPanel* log_;
     Locator* locator_;
     QPointer<ConvertWizard> wizard_;
-    void averageWith(const QStringList& others);
-    QMetaObject::Connection averaging_;  // while the last step of an average is opened
+    // Once its checkpoint is open; never where it could not be opened.
+    void whenOpened(std::function<void()> then);
+    QMetaObject::Connection opened_;  // while something waits for the checkpoint
     QDockWidget *treeDock_, *detailsDock_, *findingsDock_, *jobsDock_, *logDock_;
     QMenu *recentMenu_, *viewMenu_;
     QAction *back_, *forward_;

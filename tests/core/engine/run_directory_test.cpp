@@ -1,4 +1,4 @@
-// Which step stands for the directory of a run.
+// Which step stands for the directory of a run, and what its steps say beside each other.
 #include "engine/run_directory.h"
 
 #include <QDir>
@@ -7,6 +7,7 @@
 #include <QTest>
 
 #include "engine/engine.h"
+#include "engine/run_facts.h"
 
 using namespace shardscope;
 
@@ -24,6 +25,28 @@ class RunDirectoryTest : public QObject {
         const auto chosen = chooseInRun(source());
         if (!chosen.ok()) return "error: " + chosen.error().message;
         return *chosen ? (*chosen)->path : "none";
+    }
+
+    // Steps as they were saved and judged, oldest first; factsOf() takes them newest first.
+    struct Saved {
+        int64_t second = 0;
+        std::optional<Verdict> verdict = Verdict::safe;
+        uint32_t ranks = 64;
+        std::string mesh;
+    };
+    static RunFacts factsOf(const std::vector<Saved>& oldestFirst) {
+        std::vector<StepFiles> files(oldestFirst.size());
+        std::vector<StepVerdict> verdicts(oldestFirst.size());
+        std::vector<SeenStep> seen;
+        for (size_t i = oldestFirst.size(); i-- > 0;) {
+            const Saved& saved = oldestFirst[i];
+            files[i].modifiedNs = saved.second * 1'000'000'000;
+            verdicts[i].report.verdict = saved.verdict.value_or(Verdict::safe);
+            verdicts[i].ranks = saved.ranks;
+            verdicts[i].mesh = saved.mesh;
+            seen.push_back({&files[i], saved.verdict ? &verdicts[i] : nullptr});
+        }
+        return shardscope::factsOf(seen);
     }
 
   private slots:
@@ -84,6 +107,76 @@ class RunDirectoryTest : public QObject {
         directory("global_step5");
         file("latest", "../other");
         QVERIFY(choice().starts_with("error: 'latest' names the step '../other'"));
+    }
+    void theTimeBetweenSavesIsKnown() {
+        RunFacts facts = factsOf({{1000}, {1600}, {1600}, {9000}});
+        QVERIFY(!facts.steps[3].secondsSincePrevious);
+        QCOMPARE(facts.steps[2].secondsSincePrevious.value(), 600.0);
+        QCOMPARE(facts.steps[1].secondsSincePrevious.value(), 0.0);
+        QCOMPARE(facts.steps[0].secondsSincePrevious.value(), 7400.0);
+        QCOMPARE(facts.steps[0].sinceText(), std::string("2 h 3 min"));
+        QCOMPARE(facts.steps[1].sinceText(), std::string("< 1 s"));
+        // A run that went back to an older step: its higher numbers are older.
+        facts = factsOf({{1000}, {5000}, {2000}});
+        QCOMPARE(facts.steps[0].secondsSincePrevious.value(), 1000.0);
+        QCOMPARE(facts.steps[1].secondsSincePrevious.value(), 3000.0);
+        // One time that is not known leaves the run's order.
+        facts = factsOf({{1000}, {0}, {2000}, {2500}});
+        QVERIFY(!facts.steps[1].secondsSincePrevious && !facts.steps[2].secondsSincePrevious);
+        QCOMPARE(facts.steps[0].secondsSincePrevious.value(), 500.0);
+        QVERIFY(factsOf({}).steps.empty());
+    }
+    void aLossOfRanksShows() {
+        using enum Verdict;
+        RunFacts facts =
+            factsOf({{1, safe, 64}, {2, safe, 64}, {3, std::nullopt, 0}, {4, care, 63}, {5, safe, 63}});
+        QVERIFY(facts.steps[1].lostRanks());
+        QCOMPARE(facts.steps[1].ranksBefore, 64U);
+        QCOMPARE(facts.steps[1].ranksText(), std::string("63, before 64"));
+        for (const size_t same : {0, 2, 3, 4})
+            QVERIFY(!facts.steps[same].otherRanks() && !facts.steps[same].lostRanks());
+        QCOMPARE(facts.steps[0].ranksText(), std::string("63"));
+        QCOMPARE(facts.steps[2].ranksText(), std::string());
+        // More ranks are no loss; neither is another mesh, nor a format that does not say.
+        facts =
+            factsOf({{1, safe, 64, "dp=16,tp=4"}, {2, safe, 64, "dp=8,tp=8"}, {3, safe, 0}, {4, safe, 128}});
+        QCOMPARE(facts.steps[2].ranksText(), std::string("64 (dp=8,tp=8), before 64 (dp=16,tp=4)"));
+        QVERIFY(facts.steps[2].otherRanks() && !facts.steps[2].lostRanks());
+        QVERIFY(facts.steps[0].otherRanks() && !facts.steps[0].lostRanks());
+    }
+    void theNewestWholeStepHasNoErrors() {
+        using enum Verdict;
+        QCOMPARE(factsOf({{1}, {2, care}, {3, unsafe}, {4, std::nullopt}}).newestWhole, size_t{2});
+        QCOMPARE(factsOf({{1, unsafe}, {2, std::nullopt}}).newestWhole, kNoStep);
+        // By the run's order, as `latest` goes, not by time.
+        QCOMPARE(factsOf({{9}, {5}}).newestWhole, size_t{0});
+    }
+    void ranksAreRemembered() {
+        directory("step-1");
+        const Run run = openRun(place_->path().toStdString()).value().value();
+        const RunStep& step = run.directory.steps[0];
+        const StepFiles files = listStep(run, step).value();
+        const std::string state = place_->filePath("state").toStdString();
+        StepVerdict verdict;
+        verdict.format = "a format";
+        verdict.ranks = 63;
+        verdict.mesh = "dp=63";
+        RunVerdicts(run, "", state).keep(run, step, files, verdict);
+        const auto known = [&] {
+            return RunVerdicts(run, "", state).find(step, files, verdict.report.level);
+        };
+        QVERIFY(known() && known()->remembered);
+        QCOMPARE(known()->ranks, 63U);
+        QCOMPARE(known()->mesh, std::string("dp=63"));
+        // Of records that do not have them steps are judged anew.
+        const QDir records(place_->filePath("state"));
+        QFile record(records.filePath(records.entryList(QDir::Files).value(0)));
+        QVERIFY(record.open(QIODevice::ReadWrite));
+        QByteArray text = record.readAll();
+        QVERIFY(record.resize(0) && record.seek(0));
+        QVERIFY(record.write(text.replace("verdicts/2", "verdicts/1")) > 0);
+        record.close();
+        QVERIFY(!known());
     }
     void otherDirectoriesAreNone() {
         directory("logs");
