@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "cli/json.h"
 #include "engine/report.h"
-#include "engine/suppressions.h"
 
 namespace shardscope::cli {
 namespace {
@@ -18,20 +16,11 @@ constexpr uint64_t kMostRows = 512, kMostColumns = 4096, kMostChunks = 1000, kMo
 constexpr size_t kMostMatrices = 3;
 constexpr uint64_t kAny = uint64_t{1} << 40;
 
-// As the window names a checkpoint whose findings somebody has accepted.
-std::string absoluteName(const std::string& path) {
-    if (path.find("://") != std::string::npos) return path;
-    std::error_code failed;
-    std::string name = std::filesystem::absolute(path, failed).lexically_normal().string();
-    while (name.size() > 1 && name.back() == '/')
-        name.pop_back();
-    return failed ? path : name;
-}
-
 Json suppressionsJson(const std::vector<Suppression>& list) {
     Json json = Json::array();
     for (const Suppression& s : list)
-        json.push_back({{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}});
+        json.push_back(
+            {{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}, {"by", s.by}, {"at", s.at}});
     return json;
 }
 
@@ -49,7 +38,7 @@ PageCheckpoint::PageCheckpoint(const Context& context, Checkpoint checkpoint, Va
     : checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
       onReport_(std::move(onReport)),
       info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(catalog())))),
-      key_(absoluteName(checkpoint_->path)) {
+      key_(acceptedName(checkpoint_->path)) {
     quiet(context, context_);
     computed_ =
         std::async(std::launch::async, [this] { return computeFacts(catalog(), context_.stop); }).share();
@@ -102,9 +91,10 @@ void PageCheckpoint::run(Validation& validation) {
     }
     std::lock_guard lock(mutex_);
     validating_ = false;
-    findings_ = done.ok() ? validationJson(*done) : dump(errorDocument(done.error()));
+    failed_ = done.ok() ? std::string() : dump(errorDocument(done.error()));
     if (!done.ok()) return;
     report_ = *done;
+    findings_.clear();
     // Where nothing is wrong the map is what it was.
     if (found || found_) ++generation_;
     found_ = std::move(found);
@@ -116,8 +106,14 @@ void PageCheckpoint::cancelValidation() {
 }
 
 std::string PageCheckpoint::findings() const {
+    const std::vector<Suppression> list = SuppressionStore().of(key_);
     std::lock_guard lock(mutex_);
-    if (!validating_) return findings_;
+    if (!validating_ && !failed_.empty()) return failed_;
+    if (!validating_ && report_) {
+        if (findings_.empty() || findingsBut_ != list) findings_ = validationJson(*report_, list);
+        findingsBut_ = list;
+        return findings_;
+    }
     const Progress& progress = validation_->work->progress();
     return dump({{"schema", "shardscope.validating/1"},
                  {"level", levelName(validation_->level)},

@@ -72,9 +72,11 @@ class PageCheckpoint {
     std::unique_ptr<Validation> validation_;  // the last one
     bool validating_ = false, stopped_ = false;
     std::optional<ValidationReport> report_;
-    std::string findings_;     // of the last validation that ended
-    FactsPtr found_;           // with what it found; null = none did
-    uint64_t generation_ = 0;  // of the facts
+    std::string failed_;  // why the last validation did not end
+    mutable std::string findings_;
+    mutable std::vector<Suppression> findingsBut_;  // what was accepted then
+    FactsPtr found_;                                // with what it found; null = none did
+    uint64_t generation_ = 0;                       // of the facts
     mutable std::list<std::pair<std::string, std::shared_future<MatrixPtr>>>
         matrices_;                // the last used first
     mutable std::mutex reading_;  // values are read for one answer at a time

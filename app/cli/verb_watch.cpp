@@ -123,9 +123,7 @@ class Watch {
             fmt::print("{}: {} ({})\n", style.bold(printable(step.name)),
                        coloredVerdict(verdict.verdict(), style), bytesText(files.bytes));
             if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
-            for (const Finding& finding : verdict.report.findings) {
-                if (finding.severity != Severity::info) printFinding(finding, style, 4);
-            }
+            printFindings(verdict.report, verdict.accepted, style, 4, Severity::warning);
             std::fflush(stdout);
             return {};
         }
@@ -134,10 +132,10 @@ class Watch {
             Json json;
             json["schema"] = "shardscope.watch/1";
             json.update(stepJson(context_, run, step, files, verdict, verdict.format));
-            json["findings"] = Json::parse(validationJson(verdict.report))["findings"];
+            json["findings"] = Json::parse(validationJson(verdict.report, verdict.accepted))["findings"];
             text = dump(json) + "\n";
         } else {
-            text = validationJunit(context_.shown(run.pathOf(step)), reportOf(verdict));
+            text = validationJunit(context_.shown(run.pathOf(step)), reportOf(verdict), verdict.accepted);
         }
         if (!options_.output.empty())
             return writeOutputFile(

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/report.h"
+#include "engine/suppressions.h"
 #include "engine/surroundings.h"
 #include "engine/whole_file.h"
 
@@ -97,6 +97,10 @@ bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles&
     return old || now - seen->second.since >= settle_;
 }
 
+std::vector<Suppression> acceptedOf(const Run& run, const RunStep& step) {
+    return SuppressionStore().of(acceptedName(run.pathOf(step)));
+}
+
 RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::string directory) {
     if (directory.empty()) directory = stateDirectory("verdicts");
     file_ = joinPath(directory, digestOf(run.source.directory->path() + '\0' + openedHow).hex() + ".jsonl");
@@ -151,7 +155,10 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
                               const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
                               RunVerdicts* verdicts) {
     if (verdicts) {
-        if (auto known = verdicts->find(step, files, level)) return *std::move(known);
+        if (auto known = verdicts->find(step, files, level)) {
+            known->accepted = acceptedOf(run, step);
+            return *std::move(known);
+        }
     }
     const auto isOurs = [](const Error& error) {
         return error.code == ErrorCode::cancelled || error.code == ErrorCode::limit ||
@@ -170,6 +177,7 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
     if (!report.ok() && isOurs(report.error())) return report.error();
     if (report.ok()) {
         verdict.report = std::move(report).value();
+        verdict.accepted = acceptedOf(run, step);
         if (verdicts) verdicts->keep(run, step, files, verdict);
     } else {
         verdict.error = report.error();

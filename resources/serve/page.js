@@ -66,7 +66,6 @@ follow("findings", (report) => {
   count("findings", report.findings ? String(report.findings.length) : report.schema === "shardscope.validating/1" ? "…" : "!");
   if (current === "findings") showFindings(byId("findings"));
 });
-follow("accepted", () => { if (current === "findings") showFindings(byId("findings")); });
 follow("run", () => { if (current === "run") showRun(byId("run")); });
 follow("jobs", () => { const active = activeJobs(); count("jobs", active ? String(active) : ""); if (current === "jobs") showJobs(byId("jobs")); });
 

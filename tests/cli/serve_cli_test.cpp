@@ -354,7 +354,7 @@ class ServeCliTest : public QObject {
         QCOMPARE(server.change("/api/jobs/resume", {{"id", "20"}}).first, 404);
     }
 
-    // What is accepted here is accepted in the window, and the other way round.
+    // What is accepted here is accepted in the window and by the command line, and the other way round.
     void accepting() {
         QTemporaryDir config;
         QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
@@ -384,6 +384,34 @@ class ServeCliTest : public QObject {
         entry["withdraw"] = true;
         QCOMPARE(server.change("/api/accept", entry).first, 200);
         QCOMPARE(SuppressionStore(file).of(source.toStdString()).size(), accepted["accepted"].size() - 1);
+
+        const auto validate = [&](const QStringList& more) {
+            QProcess process;
+            process.setProcessEnvironment(environment);
+            process.start(SHARDSCOPE_PROGRAM, QStringList{"validate", source} + more);
+            process.waitForFinished(60'000);
+            return std::pair(process.exitCode(), process.readAllStandardOutput().toStdString());
+        };
+        const std::string rule = entry["rule"];
+        QCOMPARE(validate({"--accept", QString::fromStdString(rule)}).first, 2);  // without a reason
+        QCOMPARE(validate({"--accept", "no.such", "--because", "x"}).first, 2);
+        auto [code, said] =
+            validate({"--json", "--accept", QString::fromStdString(rule), "--because", "known"});
+        QCOMPARE(code, 0);
+        json judged = json::parse(said);
+        COMPARE_JSON(judged["verdict"], json("safe"));
+        COMPARE_JSON(judged["verdict_strict"], json("unsafe"));
+        for (const json& finding : judged["findings"])
+            QVERIFY(finding["accepted"]["reason"] ==
+                    (finding["rule"] == rule ? "known" : "known <b>gap</b>"));
+        COMPARE_JSON(server.document("/api/findings"), judged);
+        QVERIFY(validate({}).second.find("accepted; without that: unsafe") != std::string::npos);
+        std::tie(code, said) = validate({"--json", "--no-accepted"});
+        QCOMPARE(code, 1);
+        const json strict = json::parse(said);
+        COMPARE_JSON(strict["verdict"], json("unsafe"));
+        COMPARE_JSON(strict, report);
+        QCOMPARE(validate({"--withdraw", QString::fromStdString(rule)}).first, 1);
     }
 
     // A plan first; what is started is exactly what was planned, once, and only without obstacles.

@@ -106,6 +106,7 @@ class LocalEngine final : public EngineService {
         const RunVerdicts known(listing->run, openedHow);
         for (const RunStep& step : listing->run.directory.steps) {
             SHARDSCOPE_TRY(context.stop.poll());
+            if (verdict) verdict->accepted = acceptedOf(listing->run, step);
             SHARDSCOPE_ASSIGN(const StepFiles files, listStep(listing->run, step));
             auto verdict = known.find(step, files, level);
             std::string format = verdict ? verdict->format : formatOfStep(listing->run, step);
