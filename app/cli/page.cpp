@@ -162,6 +162,11 @@ class Page::Impl {
         get("/api/placement/cell", of([](Shown& s, const PageRequest& r) { return s.cell(r); }));
         get("/api/tensors", of([](Shown& s, const PageRequest& r) { return s.tensors(r); }));
         get("/api/tensor", of([](Shown& s, const PageRequest& r) { return s.tensor(r); }));
+        get("/api/files", of([](Shown& s, const PageRequest& r) { return s.files(r); }));
+        get("/api/file", of([](Shown& s, const PageRequest& r) { return s.file(r); }));
+        get("/api/objects", of([](Shown& s, const PageRequest& r) { return s.objects(r); }));
+        get("/api/object", of([](Shown& s, const PageRequest& r) { return s.object(r); }));
+        get("/api/slice", of([](Shown& s, const PageRequest& r) { return s.slice(r); }));
         get("/api/diff", of([this](Shown& s, const PageRequest& r) { return diff(s, r); }));
         get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
         get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });

@@ -2,9 +2,11 @@
 import { byId, change, element, follow, get, shown, step, tell } from "./common.js";
 import { showCompare } from "./compare.js";
 import { showConvert } from "./convert.js";
+import { showFile, showFiles } from "./files.js";
 import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
 import { layout, recolor, showMap } from "./map.js";
+import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { showRun } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
@@ -14,6 +16,8 @@ const pages = [
   { name: "overview", title: "Overview", show: showOverview, when: () => shown.info },
   { name: "placement", title: "Placement", show: showMap, when: () => shown.info },
   { name: "tensors", title: "Tensors", show: showTensors, when: () => shown.info },
+  { name: "files", title: "Files", show: showFiles, when: () => shown.info },
+  { name: "objects", title: "Objects", show: showObjects, when: () => shown.info && shown.info.totals.objects > 0 },
   { name: "findings", title: "Findings", show: showFindings, when: () => shown.info },
   { name: "compare", title: "Compare", show: showCompare, when: () => shown.info },
   { name: "convert", title: "Convert", show: showConvert, when: () => shown.info && shown.page.allow_jobs },
@@ -60,6 +64,7 @@ function count(name, text) {
 // Other modules ask for a page, a tensor, or the tensors of a module.
 follow("open", (name) => open(name));
 follow("tensor", (name) => { open("tensors"); showTensor(name); });
+follow("file", showFile);
 follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
 
 follow("findings", (report) => {
