@@ -1,5 +1,6 @@
 // The steps of a run: which are whole, and which one it would resume from.
-import { bytesText, countText, element, fill, shown, table } from "./common.js";
+import { averageOf } from "./average.js";
+import { allowed, bytesText, countText, element, fill, shown, table } from "./common.js";
 
 export function showRun(page) {
   const run = shown.run;
@@ -23,5 +24,6 @@ export function showRun(page) {
           step.saved ? step.saved.replace("T", " ").replace("Z", " UTC") : "unknown", bytesText(step.bytes), countText(step.files), step.format || "unknown", verdict(step)]))
       : element("p", { class: "empty" }, "No step was saved yet."),
     about && element("p", { class: "quiet small" }, about),
-    element("p", { class: "quiet small" }, "Opening a step validates it; what was found is remembered until one of its files changes."));
+    element("p", { class: "quiet small" }, "Opening a step validates it; what was found is remembered until one of its files changes."),
+    allowed() && averageOf(run));
 }
