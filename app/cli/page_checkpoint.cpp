@@ -14,7 +14,7 @@ namespace shardscope::cli {
 namespace {
 
 constexpr uint64_t kMostRows = 512, kMostColumns = 4096, kMostChunks = 1000, kMostNames = 100;
-constexpr size_t kMostMatrices = 3, kMostOfValue = 160;
+constexpr size_t kMostMatrices = 3, kMostOfValue = 160, kMostExamples = 5000;
 constexpr uint64_t kMostAxes = 255, kMostSamples = 128;
 constexpr uint64_t kAny = uint64_t{1} << 40;
 
@@ -97,6 +97,10 @@ void PageCheckpoint::run(Validation& validation) {
     failed_ = done.ok() ? std::string() : dump(errorDocument(done.error()));
     if (!done.ok()) return;
     report_ = *done;
+    // A page that holds a hundred thousand examples is slow, whatever it shows.
+    const size_t most = std::max<size_t>(5, kMostExamples / std::max<size_t>(1, report_->findings.size()));
+    for (Finding& finding : report_->findings)
+        finding.examples.resize(std::min(finding.examples.size(), most));
     findings_.clear();
     // Where nothing is wrong the map is what it was.
     if (found || found_) ++generation_;

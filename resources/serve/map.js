@@ -9,7 +9,7 @@ const kRowBlock = 64, kColumnBlock = 64;  // cells whose slices are asked for at
 const kLine = 17, kLargest = 96, kTallest = 30e6;
 const kMostPixels = 60e6;    // of all pictures of slices
 const kSettle = 120;        // milliseconds without another step of zoom
-const kBudget = 3;          // milliseconds of a frame for new pictures
+const kBudget = 2;          // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
 const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
@@ -821,7 +821,7 @@ export function showMap(into, filter) {
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
       check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
-      element("label", {}, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Overview"),
+      element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Overview"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
     element("div", { id: "map-box" }, scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },

@@ -35,6 +35,7 @@ function open(name, keepAddress) {
     byId("tab-" + one.name).setAttribute("aria-selected", one === page);
     byId("tab-" + one.name).tabIndex = one === page ? 0 : -1;
   }
+  byId("tab-" + page.name).scrollIntoView({ block: "nearest", inline: "nearest" });
   if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
   if (page.name === "tensors" && byId("tensors").childElementCount) return;
   page.show(byId(page.name));
