@@ -50,17 +50,18 @@ int cellOf(double share) {
     return share <= 0.5 ? 3 : 4;
 }
 
+Json numberJson(double v) {
+    return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
+}
+
 Json statisticsJson(const TensorStatistics& s) {
-    const auto number = [](double v) {
-        return std::isfinite(v) ? Json(v) : Json(std::isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
-    };
     Json json{{"elements", s.elements}, {"nan", s.nan}, {"inf", s.inf}, {"zero", s.zero}};
-    json["min"] = s.finite ? number(s.min) : Json();
-    json["max"] = s.finite ? number(s.max) : Json();
-    json["mean"] = s.finite ? number(s.mean) : Json();
-    json["std"] = s.finite ? number(s.deviation) : Json();
-    json["histogram"] = {{"low", s.finite ? number(s.min) : Json()},
-                         {"high", s.finite ? number(s.max) : Json()},
+    json["min"] = s.finite ? numberJson(s.min) : Json();
+    json["max"] = s.finite ? numberJson(s.max) : Json();
+    json["mean"] = s.finite ? numberJson(s.mean) : Json();
+    json["std"] = s.finite ? numberJson(s.deviation) : Json();
+    json["histogram"] = {{"low", s.finite ? numberJson(s.min) : Json()},
+                         {"high", s.finite ? numberJson(s.max) : Json()},
                          {"counts", s.histogram}};
     return json;
 }
@@ -293,6 +294,64 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
         }
         json["rows"].push_back(std::move(one));
     }
+    return json;
+}
+
+std::vector<uint64_t> usedBytes(const Catalog& catalog) {
+    std::vector<uint64_t> used(catalog.files().size(), 0);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (catalog.aliasOf(t) != kNone) continue;
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            if (chunk.file != kNone) used[chunk.file] += chunk.length;
+        }
+    }
+    for (const ObjectInfo& object : catalog.objects()) {
+        if (object.file != kNone) used[object.file] += object.length;
+    }
+    return used;
+}
+
+Json fileJson(const Catalog& catalog, FileId id, uint64_t used) {
+    const FileInfo& file = catalog.files()[id];
+    Json json{{"path", file.path},
+              {"size", file.size},
+              {"used", used},
+              {"referenced", file.referenced},
+              {"metadata", file.metadata}};
+    json["state"] = file.state == FileInfo::State::present      ? "present"
+                    : file.state == FileInfo::State::missing    ? "missing"
+                    : file.state == FileInfo::State::unreadable ? "unreadable"
+                                                                : "wrong-kind";
+    json["rank"] = file.rank == kNone ? Json() : Json(file.rank);
+    return json;
+}
+
+Json objectJson(const Checkpoint& checkpoint, ObjectId id) {
+    const ObjectInfo& object = checkpoint.catalog().objects()[id];
+    const auto value = checkpoint.reader->objectValue(id);
+    Json json{{"name", object.name}, {"path", pathJson(object.path)}};
+    json["kind"] = value.ok() ? Json(valueKindName(*value)) : Json();
+    json["value"] = value.ok() ? valueJson(*value) : Json();
+    if (!value.ok()) json["error"] = errorDocument(value.error());
+    return json;
+}
+
+Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceValues& values) {
+    Json json{{"schema", "shardscope.slice/1"},
+              {"tensor", catalog.name(request.tensor)},
+              {"down", request.rowAxis},
+              {"across", request.columnAxis},
+              {"index", request.index},
+              {"top", request.top},
+              {"left", request.left},
+              {"rows", values.rows},
+              {"columns", values.columns},
+              {"row_step", values.rowStep},
+              {"column_step", values.columnStep}};
+    json["values"] = Json::array();
+    for (const double value : values.values)
+        json["values"].push_back(numberJson(value));
     return json;
 }
 

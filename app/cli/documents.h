@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/json.h"
+#include "engine/slice_values.h"
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
@@ -56,6 +57,14 @@ Json showJson(const Catalog& catalog, TensorId tensor, const ChunkRange& chunks,
               const TensorStatistics* values);
 // Errors: notFound, with the name that may be meant.
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path);
+
+// An entry of "files" and of "objects" of shardscope.ls/1. A value is read where it is not in the metadata.
+std::vector<uint64_t> usedBytes(const Catalog& catalog);  // by file
+Json fileJson(const Catalog& catalog, FileId file, uint64_t used);
+Json objectJson(const Checkpoint& checkpoint, ObjectId object);
+
+// shardscope.slice/1
+Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceValues& values);
 
 Json formatsJson();                                 // shardscope.formats/1
 Json recipesJson();                                 // shardscope.recipes/1

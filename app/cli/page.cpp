@@ -162,6 +162,11 @@ class Page::Impl {
         get("/api/placement/cell", of([](Shown& s, const PageRequest& r) { return s.cell(r); }));
         get("/api/tensors", of([](Shown& s, const PageRequest& r) { return s.tensors(r); }));
         get("/api/tensor", of([](Shown& s, const PageRequest& r) { return s.tensor(r); }));
+        get("/api/files", of([](Shown& s, const PageRequest& r) { return s.files(r); }));
+        get("/api/file", of([](Shown& s, const PageRequest& r) { return s.file(r); }));
+        get("/api/objects", of([](Shown& s, const PageRequest& r) { return s.objects(r); }));
+        get("/api/object", of([](Shown& s, const PageRequest& r) { return s.object(r); }));
+        get("/api/slice", of([](Shown& s, const PageRequest& r) { return s.slice(r); }));
         get("/api/diff", of([this](Shown& s, const PageRequest& r) { return diff(s, r); }));
         get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
         get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });
@@ -323,16 +328,34 @@ class Page::Impl {
                               planned.request);
     }
 
+    // What is averaged with the step that is shown: other steps of the run, by their names.
+    Status nameInputs(std::vector<std::string>& inputs) {
+        if (inputs.empty()) return {};
+        std::lock_guard lock(mutex_);
+        if (!run_) return makeError(ErrorCode::usage, "steps of a run are averaged");
+        SHARDSCOPE_TRY(listRun());
+        for (std::string& input : inputs) {
+            const auto& all = run_->directory.steps;
+            const auto step = std::ranges::find_if(all, [&](const RunStep& s) { return s.name == input; });
+            if (step == all.end()) return makeError(ErrorCode::notFound, "the run has no such step");
+            input = run_->pathOf(*step);
+        }
+        return {};
+    }
+
     Result<Json> plan(const PageCheckpoint& shown, const PageRequest& body) {
         Planned planned;
         SHARDSCOPE_ASSIGN(planned.request, requestFromJson(body.body));
         ConversionRequest& request = planned.request;
         const Checkpoint& source = *shown.checkpoint();
+        SHARDSCOPE_TRY(nameInputs(request.average));
         request.source = source.path;
         request.sourceOptions = context_.sourceWords();
         if (!request.destination.starts_with('/'))
             return makeError(ErrorCode::usage, "the destination is an absolute path, such as /data/model");
         SHARDSCOPE_TRY(checkOutside(request.destination, source.path));
+        for (const std::string& input : request.average)
+            SHARDSCOPE_TRY(checkOutside(request.destination, input));
         SHARDSCOPE_TRY(needData(source, "a conversion"));
         SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
                           prepareConversion(source, request.destination, request, context_.stop));

@@ -2,36 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 #include "cli/json.h"
 #include "engine/report.h"
-#include "engine/suppressions.h"
+#include "survey/file_state.h"
 
 namespace shardscope::cli {
 namespace {
 
 constexpr uint64_t kMostRows = 512, kMostColumns = 4096, kMostChunks = 1000, kMostNames = 100;
-constexpr size_t kMostMatrices = 3;
+constexpr size_t kMostMatrices = 3, kMostOfValue = 160, kMostExamples = 5000;
+constexpr uint64_t kMostAxes = 255, kMostSamples = 128;
 constexpr uint64_t kAny = uint64_t{1} << 40;
-
-// As the window names a checkpoint whose findings somebody has accepted.
-std::string absoluteName(const std::string& path) {
-    if (path.find("://") != std::string::npos) return path;
-    std::error_code failed;
-    std::string name = std::filesystem::absolute(path, failed).lexically_normal().string();
-    while (name.size() > 1 && name.back() == '/')
-        name.pop_back();
-    return failed ? path : name;
-}
 
 Json suppressionsJson(const std::vector<Suppression>& list) {
     Json json = Json::array();
     for (const Suppression& s : list)
-        json.push_back({{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}});
+        json.push_back(
+            {{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}, {"by", s.by}, {"at", s.at}});
     return json;
 }
 
@@ -49,7 +40,8 @@ PageCheckpoint::PageCheckpoint(const Context& context, Checkpoint checkpoint, Va
     : checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
       onReport_(std::move(onReport)),
       info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(catalog())))),
-      key_(absoluteName(checkpoint_->path)) {
+      key_(acceptedName(checkpoint_->path)),
+      used_(usedBytes(catalog())) {
     quiet(context, context_);
     computed_ =
         std::async(std::launch::async, [this] { return computeFacts(catalog(), context_.stop); }).share();
@@ -102,9 +94,14 @@ void PageCheckpoint::run(Validation& validation) {
     }
     std::lock_guard lock(mutex_);
     validating_ = false;
-    findings_ = done.ok() ? validationJson(*done) : dump(errorDocument(done.error()));
+    failed_ = done.ok() ? std::string() : dump(errorDocument(done.error()));
     if (!done.ok()) return;
     report_ = *done;
+    // A page that holds a hundred thousand examples is slow, whatever it shows.
+    const size_t most = std::max<size_t>(5, kMostExamples / std::max<size_t>(1, report_->findings.size()));
+    for (Finding& finding : report_->findings)
+        finding.examples.resize(std::min(finding.examples.size(), most));
+    findings_.clear();
     // Where nothing is wrong the map is what it was.
     if (found || found_) ++generation_;
     found_ = std::move(found);
@@ -116,8 +113,14 @@ void PageCheckpoint::cancelValidation() {
 }
 
 std::string PageCheckpoint::findings() const {
+    const std::vector<Suppression> list = SuppressionStore().of(key_);
     std::lock_guard lock(mutex_);
-    if (!validating_) return findings_;
+    if (!validating_ && !failed_.empty()) return failed_;
+    if (!validating_ && report_) {
+        if (findings_.empty() || findingsBut_ != list) findings_ = validationJson(*report_, list);
+        findingsBut_ = list;
+        return findings_;
+    }
     const Progress& progress = validation_->work->progress();
     return dump({{"schema", "shardscope.validating/1"},
                  {"level", levelName(validation_->level)},
@@ -161,7 +164,7 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
     for (const char c : axes) {
         if (c >= '0' && c <= '9') options.axes.push_back(c - '0');
     }
-    if (!computed_.get()) return makeError(ErrorCode::cancelled, "cancelled");
+    SHARDSCOPE_TRY(this->facts());
     FactsPtr facts;
     std::promise<MatrixPtr> made;
     std::shared_future<MatrixPtr> matrix;
@@ -286,6 +289,157 @@ Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
     }
     return dump(showJson(catalog(), t, chunks, statistics ? &*statistics : nullptr));
+}
+
+Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {
+    SHARDSCOPE_TRY(needData(*checkpoint_, "reading values"));
+    SliceRequest wanted;
+    SHARDSCOPE_ASSIGN(wanted.tensor, findTensor(catalog(), request.text("name"), checkpoint_->path));
+    const DimSpan shape = catalog().shape(wanted.tensor);
+    const auto axes = static_cast<int64_t>(shape.size());
+    // Without another wish the last two.
+    const auto axis = [&](const char* name, int64_t usual) -> Result<int> {
+        if (request.text(name).empty()) return static_cast<int>(std::max<int64_t>(-1, usual));
+        SHARDSCOPE_ASSIGN(const uint64_t chosen, request.number(name, 0, kMostAxes));
+        return static_cast<int>(chosen);
+    };
+    SHARDSCOPE_ASSIGN(wanted.rowAxis, axis("down", axes - 2));
+    SHARDSCOPE_ASSIGN(wanted.columnAxis, axis("across", axes - 1));
+    const auto number = [&](const char* name, uint64_t usual, uint64_t most) -> Result<int64_t> {
+        SHARDSCOPE_ASSIGN(const uint64_t given, request.number(name, usual, most));
+        return static_cast<int64_t>(given);
+    };
+    SHARDSCOPE_ASSIGN(wanted.top, number("top", 0, kAny));
+    SHARDSCOPE_ASSIGN(wanted.left, number("left", 0, kAny));
+    SHARDSCOPE_ASSIGN(wanted.height, number("height", kAny, kAny));
+    SHARDSCOPE_ASSIGN(wanted.width, number("width", kAny, kAny));
+    SHARDSCOPE_ASSIGN(wanted.rows, number("rows", kMostSamples, kMostSamples));
+    SHARDSCOPE_ASSIGN(wanted.columns, number("columns", kMostSamples, kMostSamples));
+    for (int64_t d = 0; d < axes; ++d) {
+        SHARDSCOPE_ASSIGN(const int64_t at, number(fmt::format("at{}", d).c_str(), 0, kAny));
+        wanted.index.push_back(
+            std::clamp<int64_t>(at, 0, std::max<int64_t>(0, shape[static_cast<size_t>(d)] - 1)));
+    }
+    const std::lock_guard lock(slicing_);
+    Work work(context_, catalog().memoryBytes());
+    SHARDSCOPE_TRY(work.start());
+    SHARDSCOPE_ASSIGN(const SliceValues values, sliceValues(*checkpoint_->reader, wanted, work.resources()));
+    return dump(sliceJson(catalog(), wanted, values));
+}
+
+// ------------------------------------------------------------------ files and objects
+
+Result<PageCheckpoint::FactsPtr> PageCheckpoint::facts() const {
+    const FactsPtr plain = computed_.get();
+    if (!plain) return makeError(ErrorCode::cancelled, "cancelled");
+    std::lock_guard lock(mutex_);
+    return found_ ? found_ : plain;
+}
+
+Json PageCheckpoint::fileRow(const Facts& facts, FileId id) const {
+    const FileInfo& file = catalog().files()[id];
+    Json json = fileJson(catalog(), id, used_[id]);
+    json["tensors"] = facts.files[id].tensors;
+    json["chunks"] = facts.files[id].chunks;
+    json["health"] = healthName(fileHealth(file, &facts.files[id]));
+    json["words"] = fileStateText(file, &facts.files[id]);
+    return json;
+}
+
+Result<std::string> PageCheckpoint::files(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
+    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostRows));
+    SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+    Json list = Json::array();
+    uint64_t matches = 0, size = 0, used = 0, wrong = 0;
+    for (FileId f = 0; f < catalog().files().size(); ++f) {
+        const FileInfo& file = catalog().files()[f];
+        const bool isWrong = fileHealth(file, &known->files[f]) > Health::unread || !file.referenced;
+        size += file.size;
+        used += used_[f];
+        wrong += isWrong;
+        if (!pattern.matches(file.path) || (request.flag("wrong") && !isWrong)) continue;
+        const uint64_t at = matches++;
+        if (at >= first && at - first < count) list.push_back(fileRow(*known, f));
+    }
+    return dump({{"schema", "shardscope.ls/1"},
+                 {"total", matches},
+                 {"first", first},
+                 {"all", catalog().files().size()},
+                 {"size", size},
+                 {"used", used},
+                 {"wrong", wrong},
+                 {"files", std::move(list)}});
+}
+
+Result<std::string> PageCheckpoint::file(const PageRequest& request) const {
+    const std::string name = request.text("name");
+    const auto& all = catalog().files();
+    const auto found = std::ranges::find_if(all, [&](const FileInfo& f) { return f.path == name; });
+    if (found == all.end()) return makeError(ErrorCode::notFound, "the checkpoint has no such file");
+    const auto id = static_cast<FileId>(found - all.begin());
+    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostChunks));
+    SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+    const std::span<const ChunkId> chunks = known->chunksOf(id);
+    Json list = Json::array();
+    for (uint64_t i = first; i < chunks.size() && i - first < count; ++i) {
+        const TensorId tensor = catalog().tensorOf(chunks[i]);
+        Json one{{"tensor", catalog().name(tensor)},
+                 {"dtype", dtypeName(catalog().dtype(tensor))},
+                 {"health", healthName(known->chunkHealth[chunks[i]])}};
+        one.update(chunkJson(catalog(), catalog().chunk(tensor, chunks[i])));
+        one.erase("file");
+        list.push_back(std::move(one));
+    }
+    Json objects = Json::array();
+    uint64_t objectCount = 0;
+    for (const ObjectInfo& object : catalog().objects()) {
+        if (object.file == id && objectCount++ < kMostNames) objects.push_back(object.name);
+    }
+    return dump({{"schema", "shardscope.file/1"},
+                 {"file", fileRow(*known, id)},
+                 {"chunk_count", chunks.size()},
+                 {"first_chunk", first},
+                 {"chunks", std::move(list)},
+                 {"object_count", objectCount},
+                 {"objects", std::move(objects)}});
+}
+
+Result<std::string> PageCheckpoint::objects(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
+    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostNames));
+    Json list = Json::array();
+    uint64_t matches = 0;
+    for (ObjectId o = 0; o < catalog().objects().size(); ++o) {
+        const ObjectInfo& object = catalog().objects()[o];
+        if (!pattern.matches(object.name)) continue;
+        const uint64_t at = matches++;
+        if (at < first || at - first >= count) continue;
+        // As the window: what is not in the metadata is read when it is asked for.
+        Json one{{"id", o},
+                 {"name", object.name},
+                 {"rank", object.rank == kNone ? Json() : Json(object.rank)},
+                 {"file", object.file == kNone ? Json() : Json(catalog().files()[object.file].path)},
+                 {"kind", object.value ? Json(valueKindName(object.value)) : Json()},
+                 {"text", object.value ? Json(valueRepr(object.value, kMostOfValue)) : Json()}};
+        list.push_back(std::move(one));
+    }
+    return dump({{"schema", "shardscope.objects/1"},
+                 {"total", matches},
+                 {"first", first},
+                 {"objects", std::move(list)}});
+}
+
+Result<std::string> PageCheckpoint::object(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const uint64_t id, request.number("id", 0, kAny));
+    if (id >= catalog().objects().size())
+        return makeError(ErrorCode::notFound, "the checkpoint has no such object");
+    Json json{{"schema", "shardscope.object/1"}};
+    json.update(objectJson(*checkpoint_, static_cast<ObjectId>(id)));
+    return dump(json);
 }
 
 Result<std::string> PageCheckpoint::diff(const Checkpoint& other, bool values) const {

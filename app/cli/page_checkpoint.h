@@ -43,7 +43,13 @@ class PageCheckpoint {
     Result<std::string> cell(const PageRequest& request) const;       // shardscope.cell/1
     Result<std::string> tensors(const PageRequest& request) const;    // shardscope.ls/1, one page of it
     // Errors: notFound; exists while another reading of values is under way.
-    Result<std::string> tensor(const PageRequest& request) const;          // shardscope.show/1
+    Result<std::string> tensor(const PageRequest& request) const;  // shardscope.show/1
+    // A file's chunks by offset, and the objects in it. The name is that of shardscope.ls/1.
+    Result<std::string> files(const PageRequest& request) const;           // shardscope.ls/1
+    Result<std::string> file(const PageRequest& request) const;            // shardscope.file/1
+    Result<std::string> objects(const PageRequest& request) const;         // shardscope.objects/1
+    Result<std::string> object(const PageRequest& request) const;          // shardscope.object/1
+    Result<std::string> slice(const PageRequest& request) const;           // shardscope.slice/1
     Result<std::string> diff(const Checkpoint& other, bool values) const;  // shardscope.diff/1
 
     static constexpr uint64_t kTile = 256;
@@ -62,6 +68,8 @@ class PageCheckpoint {
     void quiet(const Context& from, Context& to) const;
     void run(Validation& validation);
     Result<MatrixPtr> matrix(const PageRequest& request) const;
+    Result<FactsPtr> facts() const;  // with what was found; errors: cancelled
+    Json fileRow(const Facts& facts, FileId file) const;
 
     const std::shared_ptr<const Checkpoint> checkpoint_;
     const OnReport onReport_;
@@ -72,12 +80,16 @@ class PageCheckpoint {
     std::unique_ptr<Validation> validation_;  // the last one
     bool validating_ = false, stopped_ = false;
     std::optional<ValidationReport> report_;
-    std::string findings_;     // of the last validation that ended
-    FactsPtr found_;           // with what it found; null = none did
-    uint64_t generation_ = 0;  // of the facts
+    std::string failed_;  // why the last validation did not end
+    mutable std::string findings_;
+    mutable std::vector<Suppression> findingsBut_;  // what was accepted then
+    FactsPtr found_;                                // with what it found; null = none did
+    uint64_t generation_ = 0;                       // of the facts
     mutable std::list<std::pair<std::string, std::shared_future<MatrixPtr>>>
-        matrices_;                // the last used first
-    mutable std::mutex reading_;  // values are read for one answer at a time
+        matrices_;                      // the last used first
+    mutable std::mutex reading_;        // values are read for one answer at a time
+    mutable std::mutex slicing_;        // and slices
+    const std::vector<uint64_t> used_;  // bytes of each file
 };
 
 }  // namespace shardscope::cli

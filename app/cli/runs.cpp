@@ -69,8 +69,9 @@ void printChanges(const Run& run, const RunFacts& facts, const Style& style) {
     table.print(stdout, style);
 }
 
-Json findingsJson(const ValidationReport& report, const Json& step) {
-    Json findings = Json::parse(validationJson(report))["findings"];
+Json findingsJson(const ValidationReport& report, const std::vector<Suppression>& accepted,
+                  const Json& step) {
+    Json findings = Json::parse(validationJson(report, accepted))["findings"];
     for (Json& finding : findings)
         finding["step"] = step;
     return findings;
@@ -86,7 +87,9 @@ RunJudge::RunJudge(const Context& context, const Run& run, ValidateWords words)
 
 std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files,
                                            ValidateLevel level) const {
-    return verdicts_.find(step, files, level);
+    auto verdict = verdicts_.find(step, files, level);
+    if (verdict && !words_.noAccepted) verdict->accepted = acceptedOf(run_, step);
+    return verdict;
 }
 
 Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files) {
@@ -95,8 +98,10 @@ Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files)
     const auto validate = [&](const Checkpoint& checkpoint) {
         return validateOpen(context_, checkpoint, words_);
     };
-    return judgeStep(run_, step, files, words_.level, context_.openOptions(), validate,
-                     remembers ? &verdicts_ : nullptr);
+    SHARDSCOPE_ASSIGN(StepVerdict verdict, judgeStep(run_, step, files, words_.level, context_.openOptions(),
+                                                     validate, remembers ? &verdicts_ : nullptr));
+    if (words_.noAccepted) verdict.accepted.clear();
+    return verdict;
 }
 
 Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
@@ -215,18 +220,17 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
     Verdict worst = Verdict::safe;
     size_t good = 0;
     Json findings = Json::array();
-    const auto seen = [&](const ValidationReport& report) {
-        for (const Finding& finding : report.findings)
-            fails = fails || finding.severity >= failOn;
-        worst = std::max(worst, report.verdict);
+    const auto seen = [&](const StepVerdict& verdict) {
+        fails = fails || anyAsSevere(verdict.report, verdict.accepted, failOn);
+        worst = std::max(worst, verdict.verdict());
     };
     if (auto missing = missingStep(run)) {
-        ValidationReport report;
-        report.verdict = Verdict::unsafe;
-        report.findings.push_back(*std::move(missing));
-        seen(report);
-        findings = findingsJson(report, Json());
-        if (!context.json) printFinding(report.findings[0], style);
+        StepVerdict step;
+        step.report.verdict = Verdict::unsafe;
+        step.report.findings.push_back(*std::move(missing));
+        seen(step);
+        findings = findingsJson(step.report, {}, Json());
+        if (!context.json) printFinding(step.report.findings[0], style);
     }
     std::vector<StepLine> lines;
     for (const RunStep& step : run.directory.steps) {
@@ -242,20 +246,18 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateWo
             fails = true;
             worst = Verdict::unsafe;
         } else {
-            seen(verdict.report);
+            seen(verdict);
         }
         good += verdict.verdict() == Verdict::safe;
         if (context.json) {
-            for (Json& finding : findingsJson(verdict.report, step.name))
+            for (Json& finding : findingsJson(verdict.report, verdict.accepted, step.name))
                 findings.push_back(std::move(finding));
             continue;
         }
         fmt::print("{}: {}{}\n", style.bold(printable(step.name)), coloredVerdict(verdict.verdict(), style),
                    verdict.remembered ? style.dim(" (unchanged since it was checked)") : "");
         if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
-        for (const Finding& finding : verdict.report.findings) {
-            if (finding.severity != Severity::info) printFinding(finding, style, 4);
-        }
+        printFindings(verdict.report, verdict.accepted, style, 4, Severity::warning);
         std::fflush(stdout);
     }
     if (context.json) {

@@ -27,6 +27,12 @@ void addValidateWords(CLI::App& verb, ValidateWords& words) {
     verb.add_option("--expect", words.expect, "Names, shapes and dtypes must be those of this checkpoint")
         ->type_name("OTHER");
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");
+    verb.add_flag("--no-accepted", words.noAccepted,
+                  "Judge as if no finding had been accepted (in the window, the page or with --accept)");
+}
+
+std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path) {
+    return words.noAccepted ? std::vector<Suppression>() : SuppressionStore().of(acceptedName(path));
 }
 
 Result<Validated> openAndValidate(const Context& context, const ValidateWords& words) {
@@ -114,6 +120,25 @@ void printFinding(const Finding& finding, const Style& style, size_t indent) {
     }
     if (finding.count > kShown && finding.examples.size() > kShown)
         fmt::print("{}    ... {} in all (with --json: up to --examples of them)\n", margin, finding.count);
+}
+
+void printFindings(const ValidationReport& report, const std::vector<Suppression>& accepted,
+                   const Style& style, size_t indent, Severity least) {
+    for (const Finding& finding : report.findings) {
+        if (finding.severity >= least && !suppressionOf(finding, accepted))
+            printFinding(finding, style, indent);
+    }
+    const std::string margin(indent, ' ');
+    for (const Finding& finding : report.findings) {
+        const Suppression* why = suppressionOf(finding, accepted);
+        if (!why) continue;
+        fmt::print("{}{} {}: {}\n", margin, style.green("accepted"), style.bold(finding.rule),
+                   printable(finding.message));
+        if (!finding.cause.empty()) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
+        std::string by = why->by.empty() ? std::string() : " by " + why->by;
+        if (!why->at.empty()) by += " at " + why->at;
+        fmt::print("{}    accepted{}: {}\n", margin, printable(by), printable(why->reason));
+    }
 }
 
 std::string coloredVerdict(Verdict verdict, const Style& style) {

@@ -7,6 +7,7 @@
 
 #include "cli/application.h"
 #include "cli/text.h"
+#include "engine/suppressions.h"
 #include "execute/part_reading.h"
 
 namespace shardscope::cli {
@@ -15,13 +16,17 @@ struct ValidateWords {
     std::string path;
     ValidateLevel level = ValidateLevel::files;
     std::string expect;
-    size_t examples = 100;  // most that are listed for a finding
+    size_t examples = 100;    // most that are listed for a finding
+    bool noAccepted = false;  // judge as if no finding had been accepted
 };
 
 // --level. It is kept by reference.
 void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description);
 // The options are kept by reference: `words` must live as long as the verb.
 void addValidateWords(CLI::App& verb, ValidateWords& words);
+
+// The findings of a checkpoint that do not count.
+std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path);
 
 struct Validated {
     Checkpoint checkpoint;
@@ -41,6 +46,9 @@ Result<ValidatedInParts> validateInParts(const Context& context, const Checkpoin
                                          const std::string& records);
 
 void printFinding(const Finding& finding, const Style& style, size_t indent = 0);
+// Those that count, then those that somebody has accepted, with the reason.
+void printFindings(const ValidationReport& report, const std::vector<Suppression>& accepted,
+                   const Style& style, size_t indent = 0, Severity least = Severity::info);
 std::string coloredVerdict(Verdict verdict, const Style& style);
 
 }  // namespace shardscope::cli

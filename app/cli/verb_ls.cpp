@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
+#include "cli/documents.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -17,21 +16,6 @@ struct LsOptions {
     int64_t rank = -1;
     std::string sort = "position";
 };
-
-std::vector<uint64_t> usedBytes(const Catalog& catalog) {
-    std::vector<uint64_t> used(catalog.files().size(), 0);
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        if (catalog.aliasOf(t) != kNone) continue;
-        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-            const ChunkInfo chunk = catalog.chunk(t, c);
-            if (chunk.file != kNone) used[chunk.file] += chunk.length;
-        }
-    }
-    for (const ObjectInfo& object : catalog.objects()) {
-        if (object.file != kNone) used[object.file] += object.length;
-    }
-    return used;
-}
 
 std::string stateText(const FileInfo& file) {
     switch (file.state) {
@@ -102,11 +86,7 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
         if (!pattern.matches(object.name) ||
             (options.rank >= 0 && object.rank != static_cast<uint32_t>(options.rank)))
             continue;
-        const auto value = checkpoint.reader->objectValue(o);
-        Json json{{"name", object.name}, {"path", pathJson(object.path)}};
-        json["kind"] = value.ok() ? Json(valueKindName(*value)) : Json();
-        json["value"] = value.ok() ? valueJson(*value) : Json();
-        if (!value.ok()) json["error"] = errorDocument(value.error());
+        const Json json = objectJson(checkpoint, o);
         if (!first) out += ',';
         first = false;
         out += dump(json);
@@ -129,19 +109,8 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
     out += "],\"files\":[";
     const std::vector<uint64_t> used = usedBytes(catalog);
     for (FileId f = 0; f < catalog.files().size(); ++f) {
-        const FileInfo& file = catalog.files()[f];
-        Json json{{"path", file.path},
-                  {"size", file.size},
-                  {"used", used[f]},
-                  {"referenced", file.referenced},
-                  {"metadata", file.metadata}};
-        json["state"] = file.state == FileInfo::State::present      ? "present"
-                        : file.state == FileInfo::State::missing    ? "missing"
-                        : file.state == FileInfo::State::unreadable ? "unreadable"
-                                                                    : "wrong-kind";
-        json["rank"] = file.rank == kNone ? Json() : Json(file.rank);
         if (f) out += ',';
-        out += dump(json);
+        out += dump(fileJson(catalog, f, used[f]));
     }
     out += "]}\n";
     flush();

@@ -24,11 +24,12 @@ Result<int> report(const Context& context, const ReportOptions& options) {
     if (!options.output.empty() && !context.away())
         SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
     SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
+    const std::vector<Suppression> accepted = acceptedBy(options.what, done.checkpoint.path);
     done.checkpoint.path = context.shown(done.checkpoint.path);
-    const std::string text = options.form == Form::html ? validationHtml(done.checkpoint, done.report)
-                             : options.form == Form::json
-                                 ? validationJson(done.report) + "\n"
-                                 : validationJunit(done.checkpoint.path, done.report);
+    const std::string text =
+        options.form == Form::html   ? validationHtml(done.checkpoint, done.report, accepted)
+        : options.form == Form::json ? validationJson(done.report, accepted) + "\n"
+                                     : validationJunit(done.checkpoint.path, done.report, accepted);
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;

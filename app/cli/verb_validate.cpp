@@ -16,18 +16,24 @@ struct ValidateOptions {
     ValidateWords what;
     Severity failOn = Severity::error;
     PartWords parts;
+    std::string accept, because, withdraw;  // rules
 };
 
-void printReport(const Context& context, const ValidationReport& report) {
+void printReport(const Context& context, const ValidationReport& report,
+                 const std::vector<Suppression>& accepted) {
     if (context.json) {
-        fmt::print("{}\n", validationJson(report));
+        fmt::print("{}\n", validationJson(report, accepted));
         return;
     }
     const Style style{context.colored()};
-    for (const Finding& finding : report.findings)
-        printFinding(finding, style);
+    printFindings(report, accepted, style);
     if (!report.findings.empty()) fmt::print("\n");
-    fmt::print("{}: {}\n", style.bold("verdict"), coloredVerdict(report.verdict, style));
+    const Judgement judgement = judgementOf(report, accepted);
+    fmt::print("{}: {}", style.bold("verdict"), coloredVerdict(judgement.verdict, style));
+    if (judgement.accepted)
+        fmt::print(" ({} accepted; without that: {})", judgement.accepted,
+                   coloredVerdict(report.verdict, style));
+    fmt::print("\n");
     const auto list = [&](const char* title, const std::vector<std::string>& items) {
         if (items.empty()) return;
         std::string line;
@@ -42,11 +48,34 @@ void printReport(const Context& context, const ValidationReport& report) {
     list("not checked", notChecked);
 }
 
+// Accepts what was found of a rule, or no longer does.
+Status changeAccepted(const ValidateOptions& options, const ValidationReport& report,
+                      const std::string& path) {
+    const std::string& rule = options.accept.empty() ? options.withdraw : options.accept;
+    if (rule.empty()) return {};
+    SuppressionStore store;
+    bool any = false;
+    for (const Finding& finding : report.findings) {
+        if (finding.rule != rule) continue;
+        any = true;
+        SHARDSCOPE_TRY(options.accept.empty() ? store.remove(path, rule, finding.cause)
+                                              : store.add(path, {rule, finding.cause, options.because}));
+    }
+    if (any) return {};
+    return makeError(ErrorCode::usage, fmt::format("no finding has the rule '{}'", rule)).inFile(path);
+}
+
 Result<int> validate(const Context& context, const ValidateOptions& options) {
+    if (options.accept.empty() != options.because.empty())
+        return makeError(ErrorCode::usage, "--accept RULE and --because TEXT belong together");
     SHARDSCOPE_TRY(checkRecords(context, options.parts, options.what.path));
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
     ValidatedInParts done;
     if (const Run* run = std::get_if<Run>(&opened)) {
+        if (!options.accept.empty() || !options.withdraw.empty())
+            return makeError(ErrorCode::usage, "findings of a step are accepted, not those of a run")
+                .inFile(options.what.path)
+                .withHint("name the directory of a step");
         if (!options.parts.given()) return validateRun(context, *run, options.what, options.failOn);
         return makeError(ErrorCode::usage, "this is the directory of a run; parts are of one checkpoint")
             .inFile(options.what.path)
@@ -64,10 +93,11 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
     } else {
         SHARDSCOPE_ASSIGN(done.report, validateOpen(context, checkpoint, options.what));
     }
-    bool fails = false;
-    for (const Finding& finding : done.report.findings)
-        fails = fails || finding.severity >= options.failOn;
-    printReport(context, done.report);
+    const std::string path = acceptedName(checkpoint.path);
+    SHARDSCOPE_TRY(changeAccepted(options, done.report, path));
+    const std::vector<Suppression> accepted = acceptedBy(options.what, path);
+    const bool fails = anyAsSevere(done.report, accepted, options.failOn);
+    printReport(context, done.report, accepted);
     if (done.read.found) SHARDSCOPE_TRY(done.read.found->remove());
     return fails ? 1 : 0;
 }
@@ -82,7 +112,8 @@ void addValidate(CLI::App& app, Context& context) {
         "/checkpoints/step-1000 --level values --fail-on warning\n  shardscope validate /checkpoints\n\n"
         "Of the directory of a run all steps are judged, newest first; what did not change since is not read "
         "again.\n"
-        "Exit code 1 when there is a finding of the --fail-on severity or worse.");
+        "Exit code 1 when there is a finding of the --fail-on severity or worse that nobody has accepted; "
+        "with --no-accepted all count.");
     auto options = std::make_shared<ValidateOptions>();
     addValidateWords(*verb, options->what);
     static const std::map<std::string, Severity> severities{
@@ -91,6 +122,13 @@ void addValidate(CLI::App& app, Context& context) {
                      "Least severity that makes the exit code 1: error (default) or warning")
         ->transform(oneOf(severities))
         ->type_name("SEVERITY");
+    verb->add_option("--accept", options->accept,
+                     "Accept what is found of this rule, as in the window; it no longer counts")
+        ->type_name("RULE");
+    verb->add_option("--because", options->because, "Why, for --accept")->type_name("TEXT");
+    verb->add_option("--withdraw", options->withdraw, "No longer accept what is found of this rule")
+        ->type_name("RULE")
+        ->excludes("--accept");
     addReadingWords(*verb, options->parts, "Judge what all parts have read");
     addCommon(*verb, context, true);
     verb->callback(

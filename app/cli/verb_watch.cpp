@@ -140,9 +140,7 @@ class Watch {
                        coloredVerdict(verdict.verdict(), style), bytesText(files.bytes), since,
                        facts.otherRanks() ? "; ranks: " + facts.ranksText() : "");
             if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
-            for (const Finding& finding : verdict.report.findings) {
-                if (finding.severity != Severity::info) printFinding(finding, style, 4);
-            }
+            printFindings(verdict.report, verdict.accepted, style, 4, Severity::warning);
             std::fflush(stdout);
             return {};
         }
@@ -151,10 +149,10 @@ class Watch {
             Json json;
             json["schema"] = "shardscope.watch/1";
             json.update(stepJson(context_, run, step, files, verdict, verdict.format, facts));
-            json["findings"] = Json::parse(validationJson(verdict.report))["findings"];
+            json["findings"] = Json::parse(validationJson(verdict.report, verdict.accepted))["findings"];
             text = dump(json) + "\n";
         } else {
-            text = validationJunit(context_.shown(run.pathOf(step)), reportOf(verdict));
+            text = validationJunit(context_.shown(run.pathOf(step)), reportOf(verdict), verdict.accepted);
         }
         if (!options_.output.empty())
             return writeOutputFile(

@@ -79,10 +79,48 @@ Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppres
     return verdict;
 }
 
-std::string validationJson(const ValidationReport& report) {
+std::string Judgement::words() const {
+    std::string found;
+    const auto add = [&](size_t count, const char* one, const char* many) {
+        if (count)
+            found +=
+                fmt::format("{}{} {}", found.empty() ? "" : ", ", countText(count), count == 1 ? one : many);
+    };
+    add(errors, "error", "errors");
+    add(warnings, "warning", "warnings");
+    add(accepted, "finding accepted", "findings accepted");
+    if (found.empty()) found = "nothing found";
+    if (partly()) return fmt::format("Not all values were read: {} so far", found);
+    return fmt::format("{}: {}", verdictSentence(verdict), found);
+}
+
+Judgement judgementOf(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
+    Judgement judgement{verdictWithout(report, suppressions), report.stopped};
+    for (const Finding& finding : report.findings) {
+        if (suppressionOf(finding, suppressions))
+            ++judgement.accepted;
+        else if (finding.severity == Severity::error)
+            ++judgement.errors;
+        else if (finding.severity == Severity::warning)
+            ++judgement.warnings;
+    }
+    return judgement;
+}
+
+bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>& suppressions,
+                 Severity severity) {
+    return std::ranges::any_of(report.findings, [&](const Finding& f) {
+        return f.severity >= severity && !suppressionOf(f, suppressions);
+    });
+}
+
+std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
     OrderedJson json;
     json["schema"] = "shardscope.validate/1";
-    json["verdict"] = verdictName(report.verdict);
+    const Judgement judgement = judgementOf(report, suppressions);
+    json["verdict"] = verdictName(suppressions.empty() ? report.verdict : judgement.verdict);
+    json["verdict_strict"] = verdictName(report.verdict);
+    json["words"] = judgement.words();
     json["level"] = levelName(report.level);
     json["checked"] = report.checked;
     json["not_checked"] = OrderedJson::array();
@@ -99,6 +137,8 @@ std::string validationJson(const ValidationReport& report) {
         entry["count"] = finding.count;
         entry["message"] = finding.message;
         entry["cause"] = finding.cause;
+        if (const Suppression* accepted = suppressionOf(finding, suppressions))
+            entry["accepted"] = {{"reason", accepted->reason}, {"by", accepted->by}, {"at", accepted->at}};
         entry["examples"] = OrderedJson::array();
         for (const FindingExample& example : finding.examples) {
             OrderedJson e;
@@ -136,7 +176,8 @@ Result<ValidationReport> validationFromJson(std::string_view text) {
         const auto verdict = oneOfThree(json.at("verdict").get<std::string>(), verdictName);
         if (!level || !verdict) return damaged("a report with an unknown level or verdict");
         report.level = *level;
-        report.verdict = *verdict;
+        const auto strict = oneOfThree(json.value("verdict_strict", std::string()), verdictName);
+        report.verdict = strict.value_or(*verdict);
         report.checked = json.at("checked").get<std::vector<std::string>>();
         const auto notChecked = json.at("not_checked").get<std::vector<std::string>>();
         const auto options = json.value("not_checked_options", nlohmann::json::array());

@@ -14,13 +14,29 @@ namespace shardscope {
 // A finding that somebody has looked at and accepted; known by its rule and cause.
 struct Suppression {
     std::string rule, cause, reason;
+    std::string by = {}, at = {};  // who accepted it, and when: "2026-11-02T04:10:00Z"; empty = not known
+    bool operator==(const Suppression&) const = default;
 };
 
 // The verdict that is left when accepted findings do not count.
 Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppression>& suppressions);
 const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppression>& suppressions);
 
-std::string validationJson(const ValidationReport& report);  // compact
+// What a validation comes to, the same in window, page and command line.
+struct Judgement {
+    Verdict verdict = Verdict::safe;  // accepted findings do not count
+    bool stopped = false;             // only a part of the values was read
+    size_t errors = 0, warnings = 0, accepted = 0;
+    bool partly() const { return stopped && verdict == Verdict::safe; }  // says nothing about the rest
+    std::string words() const;  // "Do not resume: 2 errors, 1 finding accepted"
+};
+Judgement judgementOf(const ValidationReport& report, const std::vector<Suppression>& suppressions);
+// Whether a finding that nobody has accepted is this severe.
+bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>& suppressions,
+                 Severity severity);
+
+// Compact. What is accepted is said of each finding; `verdict` is without it.
+std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions = {});
 // The same backwards. Errors: damaged.
 Result<ValidationReport> validationFromJson(std::string_view text);
 std::string validationJunit(const std::string& path, const ValidationReport& report,

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/report.h"
+#include "engine/suppressions.h"
 #include "engine/surroundings.h"
 #include "engine/whole_file.h"
 
@@ -125,6 +125,10 @@ StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report) {
     return verdict;
 }
 
+std::vector<Suppression> acceptedOf(const Run& run, const RunStep& step) {
+    return SuppressionStore().of(acceptedName(run.pathOf(step)));
+}
+
 RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::string directory) {
     if (directory.empty()) directory = stateDirectory("verdicts");
     file_ = joinPath(directory, digestOf(run.source.directory->path() + '\0' + openedHow).hex() + ".jsonl");
@@ -184,7 +188,10 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
                               const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
                               RunVerdicts* verdicts) {
     if (verdicts) {
-        if (auto known = verdicts->find(step, files, level)) return *std::move(known);
+        if (auto known = verdicts->find(step, files, level)) {
+            known->accepted = acceptedOf(run, step);
+            return *std::move(known);
+        }
     }
     const auto isOurs = [](const Error& error) {
         return error.code == ErrorCode::cancelled || error.code == ErrorCode::limit ||
@@ -206,6 +213,7 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
         return failed;
     }
     StepVerdict verdict = verdictOf(*checkpoint, std::move(report).value());
+    verdict.accepted = acceptedOf(run, step);
     if (verdicts) verdicts->keep(run, step, files, verdict);
     return verdict;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/report.h"
 #include "engine/run_directory.h"
 #include "storage/digest.h"
 #include "validate/validate.h"
@@ -42,17 +43,21 @@ class SaveWatch {
 };
 
 struct StepVerdict {
-    std::string format;          // title of the format; empty where it does not open
-    std::optional<Error> error;  // why it does not open
-    ValidationReport report;     // where it does
-    bool remembered = false;     // nothing was read for it
-    uint32_t ranks = 0;          // that wrote it; 0 = the format does not say
-    std::string mesh;            // "dp=2,tp=4" as the checkpoint declares it; may be empty
-    Verdict verdict() const { return error ? Verdict::unsafe : report.verdict; }
+    std::string format;                      // title of the format; empty where it does not open
+    std::optional<Error> error;              // why it does not open
+    ValidationReport report;                 // where it does
+    bool remembered = false;                 // nothing was read for it
+    uint32_t ranks = 0;                      // that wrote it; 0 = the format does not say
+    std::string mesh;                        // "dp=2,tp=4" as the checkpoint declares it; may be empty
+    std::vector<Suppression> accepted = {};  // findings that do not count
+    Verdict verdict() const { return error ? Verdict::unsafe : verdictWithout(report, accepted); }
     bool whole() const { return verdict() != Verdict::unsafe; }
 };
 // Of a step that opens.
 StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);
+
+// What the user has accepted of a step.
+std::vector<Suppression> acceptedOf(const Run& run, const RunStep& step);
 
 // What was found before, for the steps of one run opened in one way; a file below
 // $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -32,6 +34,15 @@ std::string textOf(const Entries& object, const char* key) {
 
 }  // namespace
 
+std::string acceptedName(const std::string& path) {
+    if (path.find("://") != std::string::npos) return path;
+    std::error_code failed;
+    std::string name = std::filesystem::absolute(path, failed).lexically_normal().string();
+    while (name.size() > 1 && name.back() == '/')
+        name.pop_back();
+    return failed ? path : name;
+}
+
 SuppressionStore::SuppressionStore(std::string file) : file_(file.empty() ? defaultFile() : std::move(file)) {
     load();
 }
@@ -48,7 +59,8 @@ void SuppressionStore::load() {
     for (const Entries& object : document) {
         if (!object.is_object()) continue;
         entries_.push_back({textOf(object, "checkpoint"),
-                            {textOf(object, "rule"), textOf(object, "cause"), textOf(object, "reason")}});
+                            {textOf(object, "rule"), textOf(object, "cause"), textOf(object, "reason"),
+                             textOf(object, "by"), textOf(object, "at")}});
     }
 }
 
@@ -62,7 +74,9 @@ Status SuppressionStore::save() {
         document.push_back({{"checkpoint", e.checkpoint},
                             {"rule", e.suppression.rule},
                             {"cause", e.suppression.cause},
-                            {"reason", e.suppression.reason}});
+                            {"reason", e.suppression.reason},
+                            {"by", e.suppression.by},
+                            {"at", e.suppression.at}});
     }
     fs::create_directories(fs::path(file_).parent_path(), failed);
     return putWholeFile(*systemFileSystem(), file_,
@@ -88,6 +102,10 @@ bool SuppressionStore::drop(std::string_view checkpoint, std::string_view rule, 
 Status SuppressionStore::add(const std::string& checkpoint, Suppression suppression) {
     load();
     drop(checkpoint, suppression.rule, suppression.cause);
+    const char* user = std::getenv("USER");
+    if (suppression.by.empty() && user) suppression.by = user;
+    if (suppression.at.empty())
+        suppression.at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
     entries_.push_back({checkpoint, std::move(suppression)});
     return save();
 }

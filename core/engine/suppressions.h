@@ -1,5 +1,5 @@
-// Findings that the user has accepted, with the reason, for window and page alike; kept beside the user's
-// settings, never beside the checkpoint.
+// Findings that the user has accepted, with the reason, for window, page and command line alike; kept beside
+// the user's settings, never beside the checkpoint.
 #pragma once
 
 #include <string>
@@ -10,6 +10,9 @@
 #include "engine/report.h"
 
 namespace shardscope {
+
+// The name under which findings of a checkpoint are accepted: its absolute path, or its address.
+std::string acceptedName(const std::string& path);
 
 // Not thread-safe. A change reads the file anew first, so that what another program has accepted meanwhile
 // stays. Of two that write in the same instant the later one wins.
@@ -23,7 +26,8 @@ class SuppressionStore {
 
     // Those that hold for one checkpoint: its own, and those for every checkpoint.
     std::vector<Suppression> of(std::string_view checkpoint) const;
-    // Errors: those of writing; it holds for this store all the same.
+    // Who and when are filled in where they are empty. Errors: those of writing; it holds for this store all
+    // the same.
     Status add(const std::string& checkpoint, Suppression suppression);
     Status remove(const std::string& checkpoint, std::string_view rule, std::string_view cause);
 

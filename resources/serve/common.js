@@ -38,8 +38,8 @@ async function checked(answer) {
 }
 export const get = async (path, parameters) => (await checked(await fetch(address(path, parameters)))).json();
 export const getBytes = async (path, parameters) => new Uint8Array(await (await checked(await fetch(address(path, parameters)))).arrayBuffer());
-export async function post(path, body) {
-  const answer = await fetch(address(path), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+export async function post(path, body, parameters) {
+  const answer = await fetch(address(path, parameters), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
   return (await checked(answer)).json();
 }
 
@@ -58,6 +58,7 @@ export function timeText(seconds) {
   if (seconds < 3600) return Math.round(seconds / 60) + " min";
   return (seconds / 3600).toFixed(1) + " h";
 }
+export const numberText = (value) => (typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e9 ? countText(value) : value.toPrecision(6)) : String(value ?? "–"));
 export const shapeText = (shape) => "[" + shape.join(", ") + "]";
 export function boxText(part) {
   const box = part.flat || part;
@@ -75,6 +76,14 @@ export function table(columns, rows) {
 }
 
 export const button = (text, onclick, attributes) => element("button", { type: "button", onclick, ...attributes }, text);
+
+// Names that a list is filtered by; `go(pattern)` shows them.
+export function filterBar(id, title, pattern, like, go, ...more) {
+  const field = element("input", { type: "text", id, value: pattern, spellcheck: "false", autocomplete: "off" });
+  return element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); go(field.value || "*"); } },
+    element("label", { for: id }, title), field, element("button", {}, "Filter"), ...more,
+    element("span", { class: "quiet small" }, "a pattern such as ", element("code", {}, like), ", or ", element("code", {}, "re:"), " and a regular expression"));
+}
 
 // One page of a long list; `go(first)` shows another.
 export function pager(first, count, total, what, go) {

@@ -5,7 +5,7 @@ import { bytesText, counted, countText, element, get, post, shown, table, tell, 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const pairs = (text, first, second) => lines(text).map((line) => { const at = line.lastIndexOf("="); return { [first]: line.slice(0, Math.max(0, at)), [second]: line.slice(at + 1) }; });
 
-let fields, result, planned = null;  // planned: { key, id, obstacles }
+let fields;
 
 // What the form says, as a recipe (docs/cli.md, "Recipes").
 function request() {
@@ -30,68 +30,80 @@ function group(title, list, second, open) {
   if (!list || !list.length) return null;
   const kMost = 200;
   return element("details", { open }, element("summary", {}, title + " (" + countText(list.length) + ")"),
-    table(["what", ""], list.slice(0, kMost).map((entry) => [element("span", { class: "mono" }, entry.name), entry[second]])),
+    table(["what", second === "from" ? "made of" : second === "to" ? "becomes" : "why"], list.slice(0, kMost).map((entry) => [element("span", { class: "mono" }, entry.name), entry[second]])),
     list.length > kMost ? element("p", { class: "quiet" }, countText(list.length - kMost) + " more; shardscope plan lists all.") : null);
 }
 
-function showPlan(plan) {
-  const tone = plan.obstacles.length ? "unsafe" : plan.left_out.length ? "care" : "safe";
-  const start = element("button", { type: "button", class: "main", id: "convert-start", disabled: plan.obstacles.length > 0, onclick: async () => {
-    start.disabled = true;
-    try {
-      await post("convert", { plan: planned.id });
-      planned = null;
-      result.replaceChildren(element("p", { class: "safe" }, "✓ The job was started; the page Jobs shows it."));
-      tell("open", "jobs");
-    } catch (error) { start.after(element("span", { class: "error" }, " " + error.message)); }
-  } }, "Start the job");
-  result.replaceChildren(element("section", { class: "plan tone-" + tone, id: "convert-plan" },
-    element("h3", {}, plan.obstacles.length ? "✕ This cannot be started" : "✓ This can run"),
-    plan.obstacles.length ? element("ul", { class: "error" }, ...plan.obstacles.slice(0, 20).map((why) => element("li", {}, why))) : null,
-    element("dl", {}, ...[
-      ["reads", bytesText(plan.bytes_read) + " from " + plan.source.path + " (" + plan.source.format + ")"],
-      ["writes", bytesText(plan.bytes_written) + " in " + counted(plan.files.length, "file", "files") + " to " + plan.target.path + " (" + plan.target.format + ")"],
-      ["holds", counted(plan.tensors, "tensor", "tensors") + ", " + counted(plan.chunks, "chunk", "chunks") + ", " + counted(plan.objects, "object", "objects")],
-      ["takes", (plan.estimate_s < 1 ? "less than a second" : "about " + timeText(plan.estimate_s)) + " on a plain NVMe disk, below " + bytesText(plan.peak_memory) + " of memory"]]
-      .flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)])),
-    group("Left out", plan.left_out, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
-    group("Notes", plan.notes, "why", false), group("Renamed", plan.renamed, "to", false), group("Excluded", plan.excluded, "why", false),
-    element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
-      table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),
-    element("p", {}, start)));
-  result.scrollIntoView({ block: "nearest" });
-}
+// Plans what `request()` says and offers to start exactly that. `result` belongs below the form, which says `edited` when it changes.
+export function planner(prefix, request, parameters) {
+  const result = element("div", { "aria-live": "polite" });
+  let planned = null;  // { key, id }
 
-// Another request than the plan's cannot be started.
-function edited() {
-  if (!planned || planned.key === JSON.stringify(request())) return;
-  planned = null;
-  const plan = document.getElementById("convert-plan");
-  if (!plan) return;
-  plan.classList.add("stale");
-  plan.querySelector("h3").textContent = "The form was changed: plan again";
-  document.getElementById("convert-start").disabled = true;
-}
-
-async function plan(event) {
-  event.preventDefault();
-  const wanted = request(), key = JSON.stringify(wanted);
-  planned = null;
-  result.replaceChildren(element("p", { class: "empty" }, "The plan is being worked out …"));
-  try {
-    const said = await post("plan", wanted);
-    // The form may say something else by now.
-    if (key !== JSON.stringify(request())) return result.replaceChildren(element("p", { class: "empty" }, "The form was changed: plan again."));
-    planned = { key, id: said.id };
-    showPlan(said);
-  } catch (error) {
-    result.replaceChildren(element("section", { class: "plan tone-unsafe" }, element("h3", {}, "✕ There is no plan"), element("p", { class: "error" }, error.message)));
+  function show(plan) {
+    const tone = plan.obstacles.length ? "unsafe" : plan.left_out.length ? "care" : "safe";
+    const start = element("button", { type: "button", class: "main", id: prefix + "-start", disabled: plan.obstacles.length > 0, onclick: async () => {
+      start.disabled = true;
+      try {
+        await post("convert", { plan: planned.id });
+        planned = null;
+        result.replaceChildren(element("p", { class: "safe" }, "✓ The job was started; the page Jobs shows it."));
+        tell("open", "jobs");
+      } catch (error) { start.after(element("span", { class: "error" }, " " + error.message)); }
+    } }, "Start the job");
+    const average = plan.average;
+    result.replaceChildren(element("section", { class: "plan tone-" + tone, id: prefix + "-plan" }, ...[
+      element("h3", {}, plan.obstacles.length ? "✕ This cannot be started" : "✓ This can run"),
+      plan.obstacles.length ? element("ul", { class: "error" }, ...plan.obstacles.slice(0, 20).map((why) => element("li", {}, why))) : null,
+      element("dl", {}, ...[
+        ["reads", bytesText(plan.bytes_read) + " from " + plan.source.path + " (" + plan.source.format + ")" + (average ? " and " + counted(average.inputs.length - 1, "other step", "other steps") : "")],
+        ["writes", bytesText(plan.bytes_written) + " in " + counted(plan.files.length, "file", "files") + " to " + plan.target.path + " (" + plan.target.format + ")"],
+        ["holds", counted(plan.tensors, "tensor", "tensors") + ", " + counted(plan.chunks, "chunk", "chunks") + ", " + counted(plan.objects, "object", "objects")],
+        ["takes", (plan.estimate_s < 1 ? "less than a second" : "about " + timeText(plan.estimate_s)) + " on a plain NVMe disk, below " + bytesText(plan.peak_memory) + " of memory"]]
+        .flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)])),
+      average && element("details", { open: true }, element("summary", {}, "Averaged in " + average.accumulate),
+        table(["checkpoint", { text: "weight", number: true }], average.inputs.map((input) => [element("span", { class: "mono" }, input.path), String(Number(input.weight.toPrecision(6)))]))),
+      average && group("Not averaged", average.not_averaged, "why", false),
+      group("Left out", plan.left_out, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
+      group("Notes", plan.notes, "why", false), group("Renamed", plan.renamed, "to", false), group("Excluded", plan.excluded, "why", false),
+      element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
+        table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),
+      element("p", {}, start)].filter(Boolean)));
+    result.scrollIntoView({ block: "nearest" });
   }
+
+  // Another request than the plan's cannot be started.
+  function edited() {
+    if (!planned || planned.key === JSON.stringify(request())) return;
+    planned = null;
+    const plan = document.getElementById(prefix + "-plan");
+    if (!plan) return;
+    plan.classList.add("stale");
+    plan.querySelector("h3").textContent = "The form was changed: plan again";
+    document.getElementById(prefix + "-start").disabled = true;
+  }
+
+  async function plan(event) {
+    event.preventDefault();
+    const wanted = request(), key = JSON.stringify(wanted);
+    planned = null;
+    result.replaceChildren(element("p", { class: "empty" }, "The plan is being worked out …"));
+    try {
+      const said = await post("plan", wanted, parameters && parameters());
+      // The form may say something else by now.
+      if (key !== JSON.stringify(request())) return result.replaceChildren(element("p", { class: "empty" }, "The form was changed: plan again."));
+      planned = { key, id: said.id };
+      show(said);
+    } catch (error) {
+      result.replaceChildren(element("section", { class: "plan tone-unsafe" }, element("h3", {}, "✕ There is no plan"), element("p", { class: "error" }, error.message)));
+    }
+  }
+  return { result, edited, plan };
 }
 
 export async function showConvert(page) {
   if (page.childElementCount) return;
   fields = {};
+  const { result, edited, plan } = planner("convert", request);
   const text = (name, placeholder) => (fields[name] = element("input", { type: "text", id: "convert-" + name, placeholder, spellcheck: "false", autocomplete: "off" }));
   const area = (name, placeholder) => (fields[name] = element("textarea", { id: "convert-" + name, placeholder, spellcheck: "false", rows: 2 }));
   const choice = (name, list) => (fields[name] = element("select", { id: "convert-" + name }, ...list.map(([value, words]) => element("option", { value }, words))));
@@ -114,6 +126,5 @@ export async function showConvert(page) {
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
       line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));
-  result = element("div", { "aria-live": "polite" });
   page.append(element("p", { class: "quiet" }, "Nothing is written before a plan was made and started. The source is never touched."), form, result);
 }

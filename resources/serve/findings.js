@@ -1,6 +1,5 @@
 // Findings by cause, with filters; accepted ones with their reason, shared with the window.
 import { allowed, boxText, button, countText, element, fill, post, shown, tell } from "./common.js";
-import { isAccepted } from "./overview.js";
 
 const filters = { error: true, warning: true, info: true, accepted: false, text: "" };
 const opened = new Set();  // findings of which all examples are shown
@@ -35,14 +34,14 @@ function acceptForm(finding) {
 
 function card(finding) {
   const rule = shown.rules[finding.rule] || {};
-  const accepted = isAccepted(finding), key = keyOf(finding);
+  const accepted = finding.accepted, key = keyOf(finding);
   const marks = { error: "✕ error", warning: "▲ warning", info: "• info" };
   const box = element("article", { class: "finding is-" + finding.severity + (accepted ? " accepted" : "") },
     element("div", { class: "head" },
       element("b", { class: finding.severity }, marks[finding.severity]), element("b", {}, finding.message), element("code", {}, finding.rule),
       accepted ? allowed() && button("Withdraw", () => post("accept", { rule: finding.rule, cause: finding.cause, withdraw: true }))
         : finding.severity !== "info" && allowed() && accepting !== key && button("Accept…", () => { accepting = key; draw(); })),
-    accepted && element("p", {}, "Accepted: " + accepted.reason),
+    accepted && element("p", {}, "Accepted" + (accepted.by ? " by " + accepted.by : "") + (accepted.at ? " at " + accepted.at.replace("T", " ").replace("Z", " UTC") : "") + ": " + accepted.reason),
     rule.meaning && element("p", { class: "quiet small" }, rule.meaning + (rule.remedy ? " " + rule.remedy : "")),
     accepting === key && acceptForm(finding));
   const kFirst = 5, all = opened.has(key);
@@ -61,7 +60,7 @@ function draw() {
   if (report.schema === "shardscope.error/1")
     return list.replaceChildren(element("p", { class: "empty" }, report.code === "cancelled" ? "The validation was cancelled." : "The validation failed: " + report.message));
   const text = filters.text.toLowerCase();
-  const matches = (finding) => filters[finding.severity] && (filters.accepted || !isAccepted(finding)) &&
+  const matches = (finding) => filters[finding.severity] && (filters.accepted || !finding.accepted) &&
     (!text || [finding.rule, finding.message, finding.cause, ...finding.examples.map((e) => e.tensor || e.file || "")].some((words) => (words || "").toLowerCase().includes(text)));
   const chosen = report.findings.filter(matches);
   // What has one cause belongs together, the worst first as the report has them.

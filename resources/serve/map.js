@@ -5,11 +5,11 @@ import { byId, button, color, counted, countText, css, element, follow, get, get
 
 const kTile = 256;          // cells a tile has each way; PageCheckpoint::kTile
 const kReadable = 14;       // pixels from which a cell shows slices
-const kRowBlock = 64, kColumnBlock = 128;  // cells whose slices are asked for at once
+const kRowBlock = 64, kColumnBlock = 64;  // cells whose slices are asked for at once: some milliseconds to take in
 const kLine = 17, kLargest = 96, kTallest = 30e6;
 const kMostPixels = 60e6;    // of all pictures of slices
 const kSettle = 120;        // milliseconds without another step of zoom
-const kBudget = 3;          // milliseconds of a frame for new pictures
+const kBudget = 2;          // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
 const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
@@ -26,8 +26,10 @@ let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
 let labels, labelWidth = 240, theme;
+let drawnLeft = -1, drawnTop = -1;
+let minimap, minimapPen, minimapShown = false, minimapWanted = true;
 let laid = "", copies = false, zoomed = -1e9, settling = 0;
-let partRows = 8, partColumns = 16;  // cells of one painted picture: some 500 x 250 pixels
+let partRows = 8, partColumns = 16;  // cells of one painted picture: some 320 x 160 pixels, a millisecond or less to paint
 let tiles, rowBlocks, sliceBlocks, parts, partPixels = 0, asked, bands;
 
 const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, ...more });
@@ -37,6 +39,9 @@ const gridWidth = () => Math.max(1, scroll.clientWidth - labelWidth - gapWidth()
 const gridHeight = () => Math.max(1, scroll.clientHeight - headHeight());
 const ratio = () => window.devicePixelRatio || 1;
 const readable = () => Math.min(cellWidth, cellHeight) >= kReadable;
+
+// Two numbers below 2^26 as one, so that looking something up makes no text.
+const pairKey = (row, column) => row * 67108864 + column;
 
 // ------------------------------------------------------------------ what is asked for
 
@@ -100,16 +105,38 @@ function rowAt(row) {
   return null;
 }
 
-// Cells of a block of rows and columns, by row.
+// Cells of a block in flat arrays: a million small objects would be the garbage collector's work, not the map's.
+function packed(rows, left) {
+  let cells = 0, edges = 0;
+  for (const row of rows) for (const cell of row.cells) { ++cells; edges += cell[5].length; }
+  const block = { at: new Int32Array(kRowBlock * kColumnBlock).fill(-1), state: new Uint8Array(cells), copy: new Int32Array(cells), chunks: new Int32Array(cells), first: new Int32Array(cells + 1), edges: new Float32Array(edges) };
+  let cell = 0, edge = 0;
+  rows.forEach((row, r) => {
+    for (const [column, state, copyOf, chunks, , slices] of row.cells) {
+      block.at[r * kColumnBlock + column - left] = cell;
+      block.state[cell] = state;
+      block.copy[cell] = copyOf;
+      block.chunks[cell] = chunks;
+      block.first[cell] = edge;
+      block.edges.set(slices, edge);
+      edge += slices.length;
+      ++cell;
+    }
+  });
+  block.first[cell] = edge;
+  return block;
+}
+
+// Cells of a block of rows and columns.
 function slicesAt(rowBlock, columnBlock) {
-  const key = rowBlock + "," + columnBlock, known = sliceBlocks.get(key);
+  const key = pairKey(rowBlock, columnBlock), known = sliceBlocks.get(key);
   if (known) return known;
   ask("s" + key, async () => {
     const of = generation;
     const said = await get("placement", parameters({ first: rowBlock * kRowBlock, count: kRowBlock, slices: 1, from: columnBlock * kColumnBlock, to: (columnBlock + 1) * kColumnBlock }));
     if (of !== generation) return;
-    if (sliceBlocks.size > 200) sliceBlocks.clear();
-    sliceBlocks.set(key, said.rows.map((row) => new Map(row.cells.map((cell) => [cell[0], cell]))));
+    if (sliceBlocks.size > 400) sliceBlocks.clear();
+    sliceBlocks.set(key, packed(said.rows, columnBlock * kColumnBlock));
     rowBlocks.set(rowBlock, said.rows.map(({ cells, ...row }) => row));
   });
   return null;
@@ -129,7 +156,12 @@ function readTheme() {
   const mixed = (a, b, part) => a.map((value, i) => Math.round(value + (b[i] - value) * part));
   theme = { words, states, surface, text: color("text"), quiet: color("quiet"), line: color("line"), panel: color("panel"), outline: color("outline"), accent: color("accent"),
     held: mixed(from, to, 0.8), empty: mixed(surface, states[0], 0.47) };
+  // As texts, so that no frame makes them.
+  theme.css = { empty: css(theme.empty), held: css(theme.held), outline: css(theme.outline, 0.6), bandOdd: css(theme.outline, 0.2), bandEven: css(theme.outline, 0.1), bandsThin: css(theme.outline, 0.15),
+    veil: css(theme.surface, 0.6), cursorRow: css(theme.accent, 0.18), cursorLines: css(theme.accent, 0.5), hoverLines: css(theme.accent, 0.35), states: states.map((one) => css(one)) };
+  for (const name of ["surface", "text", "quiet", "line", "panel", "accent"]) theme.css[name] = css(theme[name]);
   theme.hatches = kStates.map((_, state) => hatch(state));
+  theme.patterns = theme.hatches.map((made) => made && paint.createPattern(made, "repeat"));
 }
 
 // As the window hatches them: nothing is told by color alone.
@@ -151,14 +183,14 @@ function hatch(state) {
 }
 
 function paintState(pen, state, x, y, width, height) {
-  pen.fillStyle = theme.hatches[state] && Math.min(width, height) >= 6 ? pen.createPattern(theme.hatches[state], "repeat") : css(theme.states[state]);
+  pen.fillStyle = theme.patterns[state] && Math.min(width, height) >= 6 ? theme.patterns[state] : theme.css.states[state];
   pen.fillRect(x, y, width, height);
   if (Math.min(width, height) < 14 || !kGlyphs[state]) return;
   pen.font = "bold 11px system-ui, sans-serif";
   pen.textAlign = "center";
-  pen.fillStyle = css(theme.surface);
+  pen.fillStyle = theme.css.surface;
   pen.fillRect(x + width / 2 - 5, y + height / 2 - 5.5, 10, 11);
-  pen.fillStyle = css(theme.text);
+  pen.fillStyle = theme.css.text;
   pen.fillText(kGlyphs[state], x + width / 2, y + height / 2 + 0.5);
   pen.textAlign = "start";
 }
@@ -166,8 +198,8 @@ function paintState(pen, state, x, y, width, height) {
 // ------------------------------------------------------------------ pictures
 
 function tileAt(down, across, row, column, mayPaint) {
-  const key = [down, across, row, column].join();
-  const known = tiles.get(key);
+  // A level has fewer than 2^20 tiles each way.
+  const key = ((down * 32 + across) * 1048576 + row) * 1048576 + column, known = tiles.get(key);
   if (known) {
     if (known.theme !== theme) {
       if (!mayPaint) return null;
@@ -208,11 +240,11 @@ function gapsAt(down, row) {
 
 // Some cells with their slices; null until they are known. One of another size serves until the zoom has settled.
 function partAt(row, column, mayPaint) {
-  const key = row + "," + column, known = parts.get(key);
+  const key = pairKey(row, column), known = parts.get(key);
   if (known && known.width === cellWidth && known.height === cellHeight) return known;
   const rowBlock = Math.floor((row * partRows) / kRowBlock), columnBlock = Math.floor((column * partColumns) / kColumnBlock);
-  const rows = slicesAt(rowBlock, columnBlock);
-  if (!rows || !mayPaint || performance.now() - zoomed < kSettle) return known || null;
+  const block = slicesAt(rowBlock, columnBlock);
+  if (!block || !mayPaint || performance.now() - zoomed < kSettle) return known || null;
   const scale = ratio();
   const left = column * partColumns, top = row * partRows;
   const picture = document.createElement("canvas");
@@ -221,52 +253,61 @@ function partAt(row, column, mayPaint) {
   const pen = picture.getContext("2d");
   pen.scale(scale, scale);
   pen.textBaseline = "middle";
-  const whole = css(theme.empty), held = css(theme.held), none = css(theme.quiet);
-  const own = new Path2D(), copied = new Path2D();
+  const own = new Path2D(), copied = new Path2D(), empty = new Path2D(), filled = new Path2D(), none = new Path2D();
+  const { at, state, copy, chunks, first, edges } = block;
+  const counts = [];
+  let some = false;
   for (let r = 0; r < partRows; ++r) {
-    const cells = rows[top + r - rowBlock * kRowBlock];
-    if (!cells) break;
+    const line = (top + r - rowBlock * kRowBlock) * kColumnBlock - columnBlock * kColumnBlock;
+    const y = Math.floor(r * cellHeight) + 1, height = Math.floor((r + 1) * cellHeight) - y - 1;
     for (let c = 0; c < partColumns; ++c) {
-      const cell = cells.get(left + c);
-      if (!cell) continue;
-      const x = Math.floor(c * cellWidth) + 1, y = Math.floor(r * cellHeight) + 1;
-      const width = Math.floor((c + 1) * cellWidth) - x - 1, height = Math.floor((r + 1) * cellHeight) - y - 1;
-      const [, state, copyOf, chunks, , slices] = cell;
-      const damaged = state > 1;
-      if (damaged) paintState(pen, state, x, y, width, height);
-      else { pen.fillStyle = whole; pen.fillRect(x, y, width, height); }
-      for (let i = 0; i + 3 < slices.length; i += 4) {
-        const a = Math.round(x + 1 + (width - 2) * slices[i]), b = Math.round(y + 1 + (height - 2) * slices[i + 1]);
-        const w = Math.max(1, Math.round(x + 1 + (width - 2) * slices[i + 2]) - a), h = Math.max(1, Math.round(y + 1 + (height - 2) * slices[i + 3]) - b);
+      const cell = at[line + left + c];
+      if (cell < 0) continue;
+      const x = Math.floor(c * cellWidth) + 1, width = Math.floor((c + 1) * cellWidth) - x - 1;
+      const damaged = state[cell] > 1;
+      if (damaged) paintState(pen, state[cell], x, y, width, height);
+      else empty.rect(x, y, width, height);
+      for (let i = first[cell]; i < first[cell + 1]; i += 4) {
+        const a = Math.round(x + 1 + (width - 2) * edges[i]), b = Math.round(y + 1 + (height - 2) * edges[i + 1]);
+        const w = Math.max(1, Math.round(x + 1 + (width - 2) * edges[i + 2]) - a), h = Math.max(1, Math.round(y + 1 + (height - 2) * edges[i + 3]) - b);
         if (damaged) {
           if (w >= width - 2 && h >= height - 2) continue;
-          pen.strokeStyle = css(theme.text);
+          pen.strokeStyle = theme.css.text;
           pen.lineWidth = 1;
           pen.strokeRect(a + 0.5, b + 0.5, w - 1, h - 1);
         } else {
-          pen.fillStyle = slices[i] === slices[i + 2] || slices[i + 1] === slices[i + 3] ? none : held;
-          pen.fillRect(a, b, w, h);
+          (edges[i] === edges[i + 2] || edges[i + 1] === edges[i + 3] ? none : filled).rect(a, b, w, h);
         }
       }
-      if (copyOf >= 0) copied.some = true;
-      (copyOf >= 0 ? copied : own).rect(x + 0.5, y + 0.5, width - 1, height - 1);
-      if (chunks > 1 && Math.min(width, height) >= 28) {
-        pen.font = "11px system-ui, sans-serif";
-        const text = String(chunks), room = pen.measureText(text).width + 6;
-        pen.fillStyle = css(theme.surface);
-        pen.fillRect(x + width - room - 1, y + height - 15, room, 14);
-        pen.fillStyle = css(theme.text);
-        pen.fillText(text, x + width - room + 2, y + height - 7.5);
-      }
+      some ||= copy[cell] >= 0;
+      (copy[cell] >= 0 ? copied : own).rect(x + 0.5, y + 0.5, width - 1, height - 1);
+      if (chunks[cell] > 1 && Math.min(width, height) >= 28) counts.push(x + width, y + height, chunks[cell]);
     }
   }
+  // All of one color at once.
+  pen.fillStyle = theme.css.empty;
+  pen.fill(empty);
+  pen.fillStyle = theme.css.held;
+  pen.fill(filled);
+  pen.fillStyle = theme.css.quiet;
+  pen.fill(none);
+  if (counts.length) pen.font = "11px system-ui, sans-serif";
+  for (let i = 0; i < counts.length; i += 3) {
+    const text = String(counts[i + 2]), room = pen.measureText(text).width + 6;
+    pen.fillStyle = theme.css.surface;
+    pen.fillRect(counts[i] - room - 1, counts[i + 1] - 15, room, 14);
+    pen.fillStyle = theme.css.text;
+    pen.fillText(text, counts[i] - room + 2, counts[i + 1] - 7.5);
+  }
   pen.lineWidth = 1;
-  pen.strokeStyle = css(theme.outline, 0.6);
+  pen.strokeStyle = theme.css.outline;
   pen.stroke(own);
-  pen.strokeStyle = css(theme.text);
-  pen.setLineDash([1, 2]);
-  pen.stroke(copied);
-  if (!copies && copied.some) { copies = true; explain(); }
+  if (some) {
+    pen.strokeStyle = theme.css.text;
+    pen.setLineDash([1, 2]);
+    pen.stroke(copied);
+  }
+  if (!copies && some) { copies = true; explain(); }
   const pixels = picture.width * picture.height;
   if (known) partPixels -= known.pixels;
   if (partPixels + pixels > kMostPixels) forgetParts();
@@ -283,7 +324,7 @@ function measureLabels(rows) {
   pen.font = "12.5px system-ui, sans-serif";
   let widest = 60;
   for (const row of rows) widest = Math.max(widest, pen.measureText(row.name).width + (row.tensors > 1 ? pen.measureText("×" + row.tensors).width + 8 : 0) + (head.states.length > 1 ? 17 : 0));
-  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * 0.38, 460)));
+  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * (scroll.clientWidth < 500 ? 0.42 : 0.38), 460)));
 }
 
 // All columns, and all rows where they stay readable.
@@ -300,6 +341,14 @@ function fitAll() {
   layout();
 }
 
+// Steps of the wheel that come within one frame are one.
+let wheel = null;
+function zoomSoon(factor, x, y) {
+  if (wheel) { wheel.factor *= factor; wheel.x = x; wheel.y = y; return; }
+  wheel = { factor, x, y };
+  redraw();
+}
+
 // `x` and `y`: what stays where it is, in pixels of the grid.
 function zoom(factor, x = gridWidth() / 2, y = gridHeight() / 2) {
   if (!head) return;
@@ -314,6 +363,9 @@ function zoom(factor, x = gridWidth() / 2, y = gridHeight() / 2) {
   scroll.scrollTop = row * cellHeight - y;
 }
 
+// A style that is written has the browser lay out the page anew.
+const set = (node, name, value) => { if (node.style[name] !== value) node.style[name] = value; };
+
 export function layout() {
   if (!scroll || page.hidden) return;
   // Another width or another screen: names have other room, pictures other pixels.
@@ -322,20 +374,23 @@ export function layout() {
   if (fitted) fit();
   const width = scroll.clientWidth, height = scroll.clientHeight;
   if (head) {
-    space.style.width = Math.max(width, labelWidth + head.column_count * cellWidth + gapWidth()) + "px";
-    space.style.height = Math.max(height, headHeight() + head.row_count * cellHeight) + "px";
+    set(space, "width", Math.max(width, labelWidth + head.column_count * cellWidth + gapWidth()) + "px");
+    set(space, "height", Math.max(height, headHeight() + head.row_count * cellHeight) + "px");
   }
   // The scroll bars take their room first.
   const inner = [scroll.clientWidth, scroll.clientHeight];
   const [wide, high] = inner.map((length) => Math.round(length * ratio()));
   if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
   const cells = (pixels, size, least, most) => Math.max(least, Math.min(most, 2 ** Math.floor(Math.log2(pixels / size))));
-  const [rows, columns] = [cells(256, cellHeight, 2, 16), cells(512, cellWidth, 4, 32)];
+  const [rows, columns] = [cells(160, cellHeight, 2, 8), cells(320, cellWidth, 4, 16)];
   if (rows !== partRows || columns !== partColumns) { partRows = rows; partColumns = columns; forgetParts(); }
-  canvas.style.width = inner[0] + "px";
-  canvas.style.height = inner[1] + "px";
+  set(canvas, "width", inner[0] + "px");
+  set(canvas, "height", inner[1] + "px");
+  placeMinimap();
   redraw();
 }
+
+const rankText = (column) => column[0] + (column[1] > 1 ? " ×" + column[1] : "");
 
 function makeBands() {
   // Neighbors with one place on an axis and on those outside of it are one band.
@@ -348,8 +403,13 @@ function makeBands() {
       list[list.length - 1].end = c + 1;
       last = places;
     });
+    for (const band of list) band.text = axis.name + band.low + (band.high !== band.low ? "–" + band.high : "");
     return list;
   });
+  head.missing = [];
+  head.columns.forEach((column, c) => { if (column[2]) head.missing.push(c); });
+  const last = head.columns[head.column_count - 1];
+  head.rankLength = last ? rankText(last).length : 1;
 }
 
 // ------------------------------------------------------------------ drawing
@@ -358,8 +418,13 @@ export function redraw() {
   if (waiting || !scroll || page.hidden) return;
   waiting = true;
   requestAnimationFrame(() => {
-    waiting = false;
     const began = performance.now();
+    if (wheel) {
+      const { factor, x, y } = wheel;
+      wheel = null;
+      zoom(factor, x, y);  // asks for no other frame, as this one is not drawn yet
+    }
+    waiting = false;
     const more = draw(began);
     frames.push(performance.now() - began);
     if (frames.length > 5000) frames.shift();
@@ -375,10 +440,10 @@ function draw(began) {
   const scale = ratio(), width = canvas.width / scale, height = canvas.height / scale;
   paint.setTransform(scale, 0, 0, scale, 0, 0);
   paint.textBaseline = "middle";
-  paint.fillStyle = css(theme.surface);
+  paint.fillStyle = theme.css.surface;
   paint.fillRect(0, 0, width, height);
   if (!head || !head.row_count) return false;
-  const left = scroll.scrollLeft, top = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
+  const left = drawnLeft = scroll.scrollLeft, top = drawnTop = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
   const right = width - gapWidth();
   const firstRow = Math.floor(top / cellHeight), endRow = Math.min(head.row_count, Math.ceil((top + height - y0) / cellHeight));
   const firstColumn = Math.floor(left / cellWidth), endColumn = Math.min(head.column_count, Math.ceil((left + right - x0) / cellWidth));
@@ -390,15 +455,15 @@ function draw(began) {
   paint.clip();
   paint.imageSmoothingEnabled = false;
   // Pictures of slices lie over the tiles below, which are there sooner.
-  const missing = [];
+  let missing = false;
   if (readable()) {
     for (let r = Math.floor(firstRow / partRows); r * partRows < endRow; ++r) {
       for (let c = Math.floor(firstColumn / partColumns); c * partColumns < endColumn; ++c) {
-        if (!parts.has(r + "," + c)) missing.push([r, c]);
+        missing ||= !parts.has(pairKey(r, c));
       }
     }
   }
-  if (!readable() || missing.length) {
+  if (!readable() || missing) {
     // A value of a tile is at least a pixel of the screen wide.
     const across = Math.max(0, Math.ceil(Math.log2(1 / (cellWidth * scale)))), down = Math.max(0, Math.ceil(Math.log2(1 / (cellHeight * scale))));
     const tileWidth = kTile * 2 ** across, tileHeight = kTile * 2 ** down;
@@ -411,7 +476,7 @@ function draw(began) {
       }
     }
     if (cellWidth >= 6 && cellHeight >= 6) {
-      paint.fillStyle = css(theme.surface);
+      paint.fillStyle = theme.css.surface;
       for (let c = firstColumn; c <= endColumn; ++c) paint.fillRect(Math.floor(x0 + c * cellWidth - left), y0, 1, height);
       for (let r = firstRow; r <= endRow; ++r) paint.fillRect(x0, Math.floor(y0 + r * cellHeight - top), width, 1);
     }
@@ -426,40 +491,87 @@ function draw(began) {
         more ||= !may && !fits;
         if (!part) continue;
         const x = x0 + c * stepX - left, y = y0 + r * stepY - top;
-        paint.fillStyle = css(theme.surface);
+        paint.fillStyle = theme.css.surface;
         paint.fillRect(x, y, stepX, stepY);
         if (fits) paint.drawImage(part.picture, Math.round(x * scale) / scale, Math.round(y * scale) / scale, part.picture.width / scale, part.picture.height / scale);
         else paint.drawImage(part.picture, x, y, part.picture.width / scale * cellWidth / part.width, part.picture.height / scale * cellHeight / part.height);
       }
     }
   }
-  const frame = (at, alpha) => {
+  const frame = (at, color) => {
     const x = x0 + at.column * cellWidth - left, y = y0 + at.row * cellHeight - top;
-    paint.strokeStyle = css(theme.accent, alpha);
+    paint.strokeStyle = color;
     paint.lineWidth = 1;
     paint.beginPath();
     paint.moveTo(x0, y + cellHeight / 2); paint.lineTo(right, y + cellHeight / 2);
     if (at.column < head.column_count) { paint.moveTo(x + cellWidth / 2, y0); paint.lineTo(x + cellWidth / 2, height); }
     paint.stroke();
   };
-  if (hover) frame(hover, 0.35);
+  if (hover) frame(hover, theme.css.hoverLines);
   if (cursor && cursor.column < head.column_count) {
-    frame(cursor, 0.5);
+    frame(cursor, theme.css.cursorLines);
     const w = Math.max(9, cellWidth), h = Math.max(9, cellHeight);
     const x = x0 + (cursor.column + 0.5) * cellWidth - left - w / 2, y = y0 + (cursor.row + 0.5) * cellHeight - top - h / 2;
-    paint.lineWidth = 4; paint.strokeStyle = css(theme.surface); paint.strokeRect(x, y, w, h);
-    paint.lineWidth = 2; paint.strokeStyle = css(theme.accent); paint.strokeRect(x, y, w, h);
+    paint.lineWidth = 4; paint.strokeStyle = theme.css.surface; paint.strokeRect(x, y, w, h);
+    paint.lineWidth = 2; paint.strokeStyle = theme.css.accent; paint.strokeRect(x, y, w, h);
   }
   paint.restore();
   drawGaps(right, y0, height, top);
-  drawLabels(firstRow, endRow, y0, height, top);
+  more = drawLabels(firstRow, endRow, y0, height, top, began) || more;
   drawHead(firstColumn, endColumn, x0, right, left, width);
+  if (minimapShown) drawMinimap(left, top);
   return more;
 }
 
+// ------------------------------------------------------------------ the overview in a corner
+
+const kMinimap = { width: 168, height: 112, margin: 12 };
+
+// Where the map is larger than what is seen of it, and there is room.
+function placeMinimap() {
+  minimapShown = !!head && minimapWanted && head.row_count > 0 && gridWidth() > 3 * kMinimap.width && gridHeight() > 2 * kMinimap.height &&
+    (head.column_count * cellWidth > gridWidth() + 1 || head.row_count * cellHeight > gridHeight() + 1);
+  if (minimap.hidden === minimapShown) minimap.hidden = !minimapShown;
+  if (!minimapShown) return;
+  set(minimap, "right", scroll.offsetWidth - scroll.clientWidth + gapWidth() + kMinimap.margin + "px");
+  set(minimap, "bottom", scroll.offsetHeight - scroll.clientHeight + kMinimap.margin + "px");
+  const [wide, high] = [kMinimap.width, kMinimap.height].map((length) => Math.round(length * ratio()));
+  if (minimap.width !== wide || minimap.height !== high) { minimap.width = wide; minimap.height = high; }
+}
+
+function drawMinimap(left, top) {
+  const { width, height } = kMinimap, pen = minimapPen;
+  pen.setTransform(ratio(), 0, 0, ratio(), 0, 0);
+  pen.fillStyle = theme.css.surface;
+  pen.fillRect(0, 0, width, height);
+  const halvings = (count) => Math.max(0, Math.ceil(Math.log2(count / kTile)));
+  const down = halvings(head.row_count), across = halvings(head.column_count), picture = tileAt(down, across, 0, 0, true);
+  if (picture) pen.drawImage(picture, 0, 0, head.column_count / 2 ** across, head.row_count / 2 ** down, 0, 0, width, height);
+  const share = (from, room, all) => [Math.max(0, from / all), Math.min(1, (from + room) / all)];
+  const [x0, x1] = share(left, gridWidth(), head.column_count * cellWidth), [y0, y1] = share(top, gridHeight(), head.row_count * cellHeight);
+  const x = Math.min(x0 * width, width - 6), y = Math.min(y0 * height, height - 6), w = Math.max(6, (x1 - x0) * width), h = Math.max(6, (y1 - y0) * height);
+  pen.fillStyle = theme.css.veil;
+  pen.fillRect(0, 0, width, y);
+  pen.fillRect(0, y + h, width, height - y - h);
+  pen.fillRect(0, y, x, h);
+  pen.fillRect(x + w, y, width - x - w, h);
+  pen.lineWidth = 2;
+  pen.strokeStyle = theme.css.accent;
+  pen.strokeRect(x + 1, y + 1, Math.max(1, w - 2), Math.max(1, h - 2));
+}
+
+function goTo(event) {
+  const box = minimap.getBoundingClientRect();
+  scroll.scrollLeft = (event.clientX - box.left) / box.width * head.column_count * cellWidth - gridWidth() / 2;
+  scroll.scrollTop = (event.clientY - box.top) / box.height * head.row_count * cellHeight - gridHeight() / 2;
+  redraw();
+}
+
+// ------------------------------------------------------------------ margins
+
 function drawGaps(x, y0, height, top) {
   if (!gapWidth()) return;
-  paint.fillStyle = css(theme.panel);
+  paint.fillStyle = theme.css.panel;
   paint.fillRect(x, y0, gapWidth(), height - y0);
   const down = Math.max(0, Math.ceil(Math.log2(1 / cellHeight))), each = 2 ** down;
   const first = Math.floor(top / cellHeight / each), end = Math.ceil(Math.min(head.row_count, (top + height - y0) / cellHeight) / each);
@@ -469,21 +581,23 @@ function drawGaps(x, y0, height, top) {
     const tall = Math.max(7, each * cellHeight - 2), y = y0 + (at + 0.5) * each * cellHeight - top - tall / 2;
     paintState(paint, 6, x + 6, y, gapWidth() - 12, tall);
     if (cursor && cursor.column >= head.column_count && Math.floor(cursor.row / each) === at) {
-      paint.lineWidth = 2; paint.strokeStyle = css(theme.accent); paint.strokeRect(x + 4, y - 2, gapWidth() - 8, tall + 4);
+      paint.lineWidth = 2; paint.strokeStyle = theme.css.accent; paint.strokeRect(x + 4, y - 2, gapWidth() - 8, tall + 4);
     }
   }
-  paint.fillStyle = css(theme.line);
+  paint.fillStyle = theme.css.line;
   paint.fillRect(x, 0, 1, height);
 }
 
 // Parts of a name give way from the front, as in the window: the end tells layers and projections apart.
-function shortened(name, room) {
-  const key = name + "\n" + Math.floor(room);
-  const known = labels.get(key);
-  if (known !== undefined) return known;
-  let text = name;
+function shortened(name, room, may) {
+  const known = labels.get(name);
+  if (known && known.room === Math.floor(room)) return known.text;
+  if (!may) return null;
+  // Where there is little room, what all names have says nothing.
+  const short = room < 130 ? name.replace(/\.weight(?=$|\.)/, "") : name;
+  let text = short;
   if (paint.measureText(text).width > room) {
-    const pieces = name.split(".");
+    const pieces = short.split(".");
     for (let i = 0; i + 1 < pieces.length && paint.measureText(text).width > room; ++i) {
       if (pieces[i].length < 2 || /^\d/.test(pieces[i])) continue;
       pieces[i] = pieces[i][0];
@@ -494,47 +608,59 @@ function shortened(name, room) {
     while (keep > 1 && paint.measureText(text).width > room) { keep = Math.floor(keep * 0.9); text = "…" + whole.slice(-keep); }
   }
   if (labels.size > 5000) labels.clear();
-  labels.set(key, text);
+  labels.set(name, { text, room: Math.floor(room) });
   return text;
 }
 
-function drawLabels(first, end, y0, height, top) {
+const badges = new Map();
+function widthOf(badge) {
+  if (!badges.has(badge)) badges.set(badge, paint.measureText(badge).width);
+  return badges.get(badge);
+}
+
+// Whether there is more to draw.
+function drawLabels(first, end, y0, height, top, began) {
+  let more = false;
   paint.save();
-  paint.fillStyle = css(theme.panel);
+  paint.fillStyle = theme.css.panel;
   paint.fillRect(0, y0, labelWidth - 1, height - y0);
   paint.beginPath();
   paint.rect(0, y0, labelWidth - 1, height - y0);
   paint.clip();
+  paint.font = "12.5px system-ui, sans-serif";
   const every = Math.max(1, Math.ceil(kLine / cellHeight));
   for (let row = first - (first % every); row < end; row += every) {
     const known = rowAt(row);
     if (!known) continue;
     const y = y0 + (row + 0.5) * cellHeight - top;
     if (y < y0 - kLine / 2) continue;
-    if (cursor && cursor.row === row) { paint.fillStyle = css(theme.accent, 0.18); paint.fillRect(0, y - kLine / 2, labelWidth, kLine); }
+    if (cursor && cursor.row === row) { paint.fillStyle = theme.css.cursorRow; paint.fillRect(0, y - kLine / 2, labelWidth, kLine); }
     let right = labelWidth - 10;
     const state = kStates.indexOf(known.health);
     if (state > 0) { paintState(paint, state, right - 12, y - 6, 12, 12); right -= 17; }
-    paint.font = "12.5px system-ui, sans-serif";
-    if (known.tensors > 1) {
-      const badge = "×" + known.tensors, room = paint.measureText(badge).width;
-      paint.fillStyle = css(theme.quiet);
+    if (known.tensors > 1 && labelWidth >= 160) {
+      const badge = "×" + known.tensors, room = widthOf(badge);
+      paint.fillStyle = theme.css.quiet;
       paint.fillText(badge, right - room, y);
       right -= room + 7;
     }
-    paint.fillStyle = css(every === 1 ? theme.text : theme.quiet);
-    paint.fillText(shortened(known.name, right - 10), 8, y);
+    paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
+    // Names that are new take their time: the rest of them come with the next frame, and are cut until then.
+    const text = shortened(known.name, right - 10, performance.now() - began < kBudget);
+    more ||= text === null;
+    paint.fillText(text ?? known.name, 8, y);
   }
   paint.restore();
-  paint.fillStyle = css(theme.line);
+  paint.fillStyle = theme.css.line;
   paint.fillRect(labelWidth - 1, 0, 1, height);
+  return more;
 }
 
 function drawHead(first, end, x0, right, left, width) {
-  paint.fillStyle = css(theme.panel);
+  paint.fillStyle = theme.css.panel;
   paint.fillRect(0, 0, width, headHeight() - 1);
   paint.font = "12px system-ui, sans-serif";
-  const named = (text, line) => { paint.fillStyle = css(theme.quiet); paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * kLine + kLine / 2 + 2); paint.textAlign = "start"; };
+  const named = (text, line) => { paint.fillStyle = theme.css.quiet; paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * kLine + kLine / 2 + 2); paint.textAlign = "start"; };
   head.axes.forEach((axis, a) => named(axis.name, a));
   named("rank", head.axes.length);
   paint.save();
@@ -544,41 +670,44 @@ function drawHead(first, end, x0, right, left, width) {
   bands.forEach((list, a) => {
     const y = a * kLine + 2;
     // Too thin to be told apart, they are one.
-    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = css(theme.outline, 0.15); paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, kLine - 2); return; }
+    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, kLine - 2); return; }
     let low = 0, high = list.length;
     while (low < high) { const middle = (low + high) >> 1; if (list[middle].end <= first) low = middle + 1; else high = middle; }
     paint.textAlign = "center";
+    // One color after the other, then the labels.
+    for (const odd of [0, 1]) {
+      paint.fillStyle = odd ? theme.css.bandOdd : theme.css.bandEven;
+      for (let i = low; i < list.length && list[i].begin < end; ++i) {
+        if (list[i].low % 2 !== odd) continue;
+        const from = x0 + list[i].begin * cellWidth - left, wide = (list[i].end - list[i].begin) * cellWidth, edge = wide >= 4 ? 0.5 : 0;
+        paint.fillRect(from + edge, y + 1, wide - 2 * edge, kLine - 2);
+      }
+    }
+    paint.fillStyle = theme.css.text;
     for (let i = low; i < list.length && list[i].begin < end; ++i) {
-      const band = list[i], from = x0 + band.begin * cellWidth - left, to = x0 + band.end * cellWidth - left;
-      paint.fillStyle = css(theme.outline, band.low % 2 ? 0.2 : 0.1);
-      paint.fillRect(from + (to - from >= 4 ? 0.5 : 0), y + 1, to - from - (to - from >= 4 ? 1 : 0), kLine - 2);
       // The label stays in view while a part of its band is.
-      const a0 = Math.max(from, x0), a1 = Math.min(to, right);
-      const text = head.axes[a].name + band.low + (band.high !== band.low ? "–" + band.high : "");
-      if (a1 - a0 < 3 + 6 * text.length) continue;
-      paint.fillStyle = css(theme.text);
-      paint.fillText(text, (a0 + a1) / 2, y + kLine / 2);
+      const a0 = Math.max(x0 + list[i].begin * cellWidth - left, x0), a1 = Math.min(x0 + list[i].end * cellWidth - left, right);
+      if (a1 - a0 >= 3 + 6 * list[i].text.length) paint.fillText(list[i].text, (a0 + a1) / 2, y + kLine / 2);
     }
     paint.textAlign = "start";
   });
-  const y = head.axes.length * kLine + 2, last = head.columns[head.column_count - 1];
-  const textOf = (column) => column[0] + (column[1] > 1 ? " ×" + column[1] : "");
-  const room = paint.measureText(textOf(last)).width + 8, every = Math.max(1, Math.ceil(room / cellWidth));
-  for (let c = first; c < end; ++c) {
-    if (!head.columns[c][2]) continue;
+  const y = head.axes.length * kLine + 2;
+  const room = 7 * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
+  paint.fillStyle = theme.css.states[5];
+  for (const c of head.missing) {
+    if (c < first || c >= end) continue;
     const from = x0 + c * cellWidth - left;
-    paint.fillStyle = css(theme.states[5]);
     paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + kLine - 5, Math.max(3, cellWidth - 1), 4);
   }
   for (let c = first - (first % every); c < end; c += every) {
-    const from = x0 + c * cellWidth - left, text = textOf(head.columns[c]) + (head.columns[c][2] && every === 1 ? " /" : "");
-    paint.fillStyle = css(every === 1 ? theme.text : theme.quiet);
+    const from = x0 + c * cellWidth - left, text = rankText(head.columns[c]) + (head.columns[c][2] && every === 1 ? " /" : "");
+    paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
     if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
     else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + kLine / 2 - 1); paint.fillRect(from, y + kLine - 6, 1, 5); }
   }
   paint.restore();
-  if (gapWidth()) { paint.fillStyle = css(theme.text); paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
-  paint.fillStyle = css(theme.line);
+  if (gapWidth()) { paint.fillStyle = theme.css.text; paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
+  paint.fillStyle = theme.css.line;
   paint.fillRect(0, headHeight() - 1, width, 1);
 }
 
@@ -595,12 +724,12 @@ function explain() {
     draws(pen);
     items.push(element("span", {}, made, words));
   };
-  sample((pen) => { pen.fillStyle = css(theme.held); pen.fillRect(0, 0, 16, 14); }, "held: where in the tensor, or from afar the share of it (the stronger the color, the more)");
+  sample((pen) => { pen.fillStyle = theme.css.held; pen.fillRect(0, 0, 16, 14); }, "held: where in the tensor, or from afar the share of it (the stronger the color, the more)");
   head.states.forEach((name) => {
     const state = kStates.indexOf(name);
     if (state > 0) sample((pen) => paintState(pen, state, 0, 0, 16, 14), kStateWords[state]);
   });
-  if (copies) sample((pen) => { pen.fillStyle = css(theme.empty); pen.fillRect(0, 0, 16, 14); pen.setLineDash([1, 2]); pen.strokeStyle = css(theme.text); pen.strokeRect(0.5, 0.5, 15, 13); }, "dotted: a copy of what an earlier rank holds");
+  if (copies) sample((pen) => { pen.fillStyle = theme.css.empty; pen.fillRect(0, 0, 16, 14); pen.setLineDash([1, 2]); pen.strokeStyle = theme.css.text; pen.strokeRect(0.5, 0.5, 15, 13); }, "dotted: a copy of what an earlier rank holds");
   legend.replaceChildren(...items);
 }
 
@@ -692,15 +821,20 @@ export function showMap(into, filter) {
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
       check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
+      element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Overview"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
-    scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
+    element("div", { id: "map-box" }, scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
       space = element("div", { id: "map-space" }, canvas = element("canvas", { id: "map" }))),
+      minimap = element("canvas", { id: "minimap", hidden: true, title: "Click or drag to move the map", "aria-hidden": "true" })),
     cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"),
     legend = element("div", { id: "legend" }),
     element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor."));
   paint = canvas.getContext("2d", { alpha: false });
-  scroll.addEventListener("scroll", redraw, { passive: true });
+  // A zoom scrolls, too, and is drawn already.
+  scroll.addEventListener("scroll", () => { if (scroll.scrollLeft !== drawnLeft || scroll.scrollTop !== drawnTop) redraw(); }, { passive: true });
+  minimapPen = minimap.getContext("2d");
+  for (const name of ["pointerdown", "pointermove"]) minimap.addEventListener(name, (event) => { if (event.buttons & 1) { minimap.setPointerCapture(event.pointerId); goTo(event); } });
   scroll.addEventListener("keydown", key);
   scroll.addEventListener("pointermove", (event) => { hover = cellAt(event); say(hover); redraw(); });
   scroll.addEventListener("pointerleave", () => { hover = null; say(cursor); redraw(); });
@@ -710,7 +844,7 @@ export function showMap(into, filter) {
     if (!event.ctrlKey) return;
     event.preventDefault();
     const box = scroll.getBoundingClientRect();
-    zoom(Math.exp(-event.deltaY / 300), Math.max(0, event.clientX - box.left - labelWidth), Math.max(0, event.clientY - box.top - headHeight()));
+    zoomSoon(Math.exp(-event.deltaY / 300), Math.max(0, event.clientX - box.left - labelWidth), Math.max(0, event.clientY - box.top - headHeight()));
   }, { passive: false });
   new ResizeObserver(() => layout()).observe(scroll);
   open();

@@ -1,5 +1,5 @@
 // Figures, types, modules, mesh and notes; and the verdict above all pages.
-import { allowed, bytesText, button, byId, counted, countText, element, fill, follow, post, shown, table, tell } from "./common.js";
+import { allowed, bytesText, button, byId, countText, element, fill, follow, post, shown, table, tell } from "./common.js";
 
 export function showOverview(page) {
   const info = shown.info, totals = info.totals;
@@ -51,8 +51,6 @@ export function showOverview(page) {
       info.notes.length > kMost && element("li", { class: "quiet" }, countText(info.notes.length - kMost) + " more")));
 }
 
-export const isAccepted = (finding) => shown.accepted && shown.accepted.accepted.find((entry) => entry.rule === finding.rule && entry.cause === finding.cause);
-
 // The words of the window's strip.
 function verdictWords() {
   const report = shown.findings;
@@ -61,15 +59,8 @@ function verdictWords() {
       text: report.bytes_total > 0 ? bytesText(report.bytes_done) + " of " + bytesText(report.bytes_total) + " read" : "" };
   if (report.schema === "shardscope.error/1")
     return { tone: "care", mark: "?", head: report.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: report.code === "cancelled" ? "" : report.message };
-  const open = report.findings.filter((finding) => !isAccepted(finding));
-  const errors = open.filter((finding) => finding.severity === "error").length;
-  const warnings = open.filter((finding) => finding.severity === "warning").length;
-  const accepted = report.findings.length - open.length;
-  const found = [errors && counted(errors, "error", "errors"), warnings && counted(warnings, "warning", "warnings"),
-    accepted && counted(accepted, "finding accepted", "findings accepted")].filter(Boolean).join(", ") || "nothing found";
-  const verdict = (shown.accepted && shown.accepted.verdict) || report.verdict;
-  const words = { safe: ["✓", "Safe to resume: "], care: ["▲", "Resume with care: "], unsafe: ["✕", "Do not resume: "] }[verdict];
-  return { tone: verdict, mark: words[0], head: words[1] + found,
+  const mark = { safe: "✓", care: "▲", unsafe: "✕" }[report.verdict];
+  return { tone: report.verdict, mark, head: report.words,
     text: "Checked: " + report.checked.join(", ") + "." +
       (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };
 }
@@ -101,4 +92,3 @@ export function showVerdict() {
     element("div", { class: "words", role: "status" }, element("b", {}, head), text && element("p", {}, text)), actions);
 }
 follow("findings", showVerdict);
-follow("accepted", showVerdict);

@@ -2,9 +2,11 @@
 import { byId, change, element, follow, get, shown, step, tell } from "./common.js";
 import { showCompare } from "./compare.js";
 import { showConvert } from "./convert.js";
+import { showFile, showFiles } from "./files.js";
 import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
 import { layout, recolor, showMap } from "./map.js";
+import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { showRun } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
@@ -14,6 +16,8 @@ const pages = [
   { name: "overview", title: "Overview", show: showOverview, when: () => shown.info },
   { name: "placement", title: "Placement", show: showMap, when: () => shown.info },
   { name: "tensors", title: "Tensors", show: showTensors, when: () => shown.info },
+  { name: "files", title: "Files", show: showFiles, when: () => shown.info },
+  { name: "objects", title: "Objects", show: showObjects, when: () => shown.info && shown.info.totals.objects > 0 },
   { name: "findings", title: "Findings", show: showFindings, when: () => shown.info },
   { name: "compare", title: "Compare", show: showCompare, when: () => shown.info },
   { name: "convert", title: "Convert", show: showConvert, when: () => shown.info && shown.page.allow_jobs },
@@ -31,6 +35,7 @@ function open(name, keepAddress) {
     byId("tab-" + one.name).setAttribute("aria-selected", one === page);
     byId("tab-" + one.name).tabIndex = one === page ? 0 : -1;
   }
+  byId("tab-" + page.name).scrollIntoView({ block: "nearest", inline: "nearest" });
   if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
   if (page.name === "tensors" && byId("tensors").childElementCount) return;
   page.show(byId(page.name));
@@ -60,13 +65,13 @@ function count(name, text) {
 // Other modules ask for a page, a tensor, or the tensors of a module.
 follow("open", (name) => open(name));
 follow("tensor", (name) => { open("tensors"); showTensor(name); });
+follow("file", showFile);
 follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
 
 follow("findings", (report) => {
   count("findings", report.findings ? String(report.findings.length) : report.schema === "shardscope.validating/1" ? "…" : "!");
   if (current === "findings") showFindings(byId("findings"));
 });
-follow("accepted", () => { if (current === "findings") showFindings(byId("findings")); });
 follow("run", () => { if (current === "run") showRun(byId("run")); });
 follow("jobs", () => { const active = activeJobs(); count("jobs", active ? String(active) : ""); if (current === "jobs") showJobs(byId("jobs")); });
 

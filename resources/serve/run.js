@@ -1,5 +1,6 @@
 // The steps of a run: which are whole, how they follow one another, and which one to resume from.
-import { button, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
+import { averageOf } from "./average.js";
+import { allowed, button, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
 
 const marks = { safe: "✓", care: "▲", unsafe: "✕" };
 const kHeight = 150, kLeft = 12, kTop = 40, kBottom = 26, kHead = 16;
@@ -101,5 +102,6 @@ export function showRun(page) {
       : element("p", { class: "empty" }, "No step was saved yet."),
     run.steps.length > 1 && element("p", {}, compare, element("span", { class: "quiet small" }, " Tick two steps.")),
     about && element("p", { class: "quiet small" }, about),
-    element("p", { class: "quiet small" }, "Opening a step validates it; what was found is remembered until one of its files changes."));
+    element("p", { class: "quiet small" }, "Opening a step validates it; what was found is remembered until one of its files changes."),
+    allowed() && averageOf(run));
 }

@@ -1,5 +1,6 @@
 // The tensors as a list, and one of them with its chunks and values.
-import { boxText, button, bytesText, countText, element, fill, get, pager, shapeText, shown, table, tell } from "./common.js";
+import { boxText, button, bytesText, countText, element, fill, filterBar, get, numberText, pager, shapeText, shown, table, tell } from "./common.js";
+import { sliceView } from "./values.js";
 
 const kRows = 100, kChunks = 100;
 let page = null, pattern = "*", first = 0;
@@ -20,16 +21,11 @@ async function list(at) {
 export function showTensors(into, filter) {
   page = into;
   if (filter) pattern = filter;
-  const field = element("input", { type: "text", id: "tensor-filter", value: pattern, spellcheck: "false", autocomplete: "off" });
   page.replaceChildren(
-    element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); pattern = field.value || "*"; list(0).catch(fail); } },
-      element("label", { for: "tensor-filter" }, "Tensors"), field, element("button", {}, "Filter"),
-      element("span", { class: "quiet small" }, "a pattern such as ", element("code", {}, "*.weight"), ", or ", element("code", {}, "re:"), " and a regular expression")),
+    filterBar("tensor-filter", "Tensors", pattern, "*.weight", (wanted) => { pattern = wanted; list(0).catch(fail); }),
     element("div", { class: "list" }));
   list(filter ? 0 : first).catch(fail);
 }
-
-const numberText = (value) => (typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e9 ? countText(value) : value.toPrecision(6)) : String(value ?? "–"));
 
 function histogram(values) {
   const space = "http://www.w3.org/2000/svg";
@@ -92,11 +88,12 @@ export async function showTensor(name, at = 0) {
     element("dl", {}, ...fields.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
     ...said.gaps.slice(0, 20).map((gap) => element("p", { class: "error" }, "✕ no rank holds " + boxText(gap))),
     said.gaps.length > 20 && element("p", { class: "error" }, countText(said.gaps.length - 20) + " more places that no rank holds"),
-    element("h2", {}, "Values"), elsewhere ? element("p", { class: "quiet" }, "The data is not here: only " + elsewhere + " is.") : read, values,
+    element("h2", {}, "Values"), elsewhere ? element("p", { class: "quiet" }, "The data is not here: only " + elsewhere + " is.") : element("div", { class: "bar" }, read, element("span", { class: "quiet small" }, "statistics and histogram of all values")), values,
+    !elsewhere && sliceView(tensor),
     element("h2", {}, "Chunks"),
     tensor.chunks.length
       ? table([{ text: "rank", number: true }, { text: "place", keep: true }, { text: "box", keep: true }, "file", { text: "from byte", number: true }, { text: "bytes", number: true }],
-        tensor.chunks.map((chunk) => [chunk.rank ?? "", place(chunk), element("span", { class: "mono" }, boxText(chunk)), chunk.file ?? "", countText(chunk.offset), countText(chunk.length)]))
+        tensor.chunks.map((chunk) => [chunk.rank ?? "", place(chunk), element("span", { class: "mono" }, boxText(chunk)), chunk.file ? button(chunk.file, () => tell("file", chunk.file), { class: "link mono" }) : "", countText(chunk.offset), countText(chunk.length)]))
       : element("p", { class: "empty" }, "Nothing of it is stored."),
     pager(said.first_chunk, kChunks, said.chunk_count, "chunks", (to) => showTensor(name, to)));
 }

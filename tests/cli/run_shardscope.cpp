@@ -10,7 +10,9 @@ Outcome run(QProcess& process, const QStringList& arguments, int timeoutMs) {
     // What a program remembers stays out of the user's home.
     static const QTemporaryDir state;
     QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-    if (!environment.contains("XDG_STATE_HOME")) environment.insert("XDG_STATE_HOME", state.path());
+    for (const char* home : {"XDG_STATE_HOME", "XDG_CONFIG_HOME"}) {
+        if (!environment.contains(home)) environment.insert(home, state.path());
+    }
     process.setProcessEnvironment(environment);
     process.start(SHARDSCOPE_PROGRAM, arguments);
     Outcome outcome;

@@ -354,7 +354,7 @@ class ServeCliTest : public QObject {
         QCOMPARE(server.change("/api/jobs/resume", {{"id", "20"}}).first, 404);
     }
 
-    // What is accepted here is accepted in the window, and the other way round.
+    // What is accepted here is accepted in the window and by the command line, and the other way round.
     void accepting() {
         QTemporaryDir config;
         QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
@@ -384,6 +384,159 @@ class ServeCliTest : public QObject {
         entry["withdraw"] = true;
         QCOMPARE(server.change("/api/accept", entry).first, 200);
         QCOMPARE(SuppressionStore(file).of(source.toStdString()).size(), accepted["accepted"].size() - 1);
+
+        const auto validate = [&](const QStringList& more) {
+            QProcess process;
+            process.setProcessEnvironment(environment);
+            process.start(SHARDSCOPE_PROGRAM, QStringList{"validate", source} + more);
+            process.waitForFinished(60'000);
+            return std::pair(process.exitCode(), process.readAllStandardOutput().toStdString());
+        };
+        const std::string rule = entry["rule"];
+        QCOMPARE(validate({"--accept", QString::fromStdString(rule)}).first, 2);  // without a reason
+        QCOMPARE(validate({"--accept", "no.such", "--because", "x"}).first, 2);
+        auto [code, said] =
+            validate({"--json", "--accept", QString::fromStdString(rule), "--because", "known"});
+        QCOMPARE(code, 0);
+        json judged = json::parse(said);
+        COMPARE_JSON(judged["verdict"], json("safe"));
+        COMPARE_JSON(judged["verdict_strict"], json("unsafe"));
+        for (const json& finding : judged["findings"])
+            QVERIFY(finding["accepted"]["reason"] ==
+                    (finding["rule"] == rule ? "known" : "known <b>gap</b>"));
+        COMPARE_JSON(server.document("/api/findings"), judged);
+        QVERIFY(validate({}).second.find("accepted; without that: unsafe") != std::string::npos);
+        std::tie(code, said) = validate({"--json", "--no-accepted"});
+        QCOMPARE(code, 1);
+        const json strict = json::parse(said);
+        COMPARE_JSON(strict["verdict"], json("unsafe"));
+        COMPARE_JSON(strict, report);
+        QCOMPARE(validate({"--withdraw", QString::fromStdString(rule)}).first, 1);
+    }
+
+    // Files, objects and values are those of `ls` and `show`.
+    void filesObjectsAndSlices() {
+        const QString source = genuine("t2.6.0-fsdp2-adam");
+        const Served server({source});
+        const json ls = runShardscope({"ls", source, "--json"}).json();
+        const json files = server.document("/api/files?count=512");
+        QCOMPARE(files["files"].size(), ls["files"].size());
+        COMPARE_JSON(files["wrong"], json(0));
+        uint64_t chunks = 0;
+        for (size_t i = 0; i < ls["files"].size(); ++i) {
+            for (const auto& [key, value] : ls["files"][i].items())
+                COMPARE_JSON(files["files"][i][key], value);
+            const json held =
+                server.document("/api/file?count=1000&name=" + ls["files"][i]["path"].get<std::string>());
+            COMPARE_JSON(held["file"], files["files"][i]);
+            QCOMPARE(held["chunks"].size(), held["chunk_count"].get<size_t>());
+            chunks += held["chunk_count"].get<uint64_t>();
+            for (size_t c = 1; c < held["chunks"].size(); ++c)
+                QVERIFY(held["chunks"][c - 1]["offset"] <= held["chunks"][c]["offset"]);
+        }
+        COMPARE_JSON(json(chunks), server.document("/api/info")["totals"]["chunks"]);
+        const json objects = server.document("/api/objects?count=100");
+        QVERIFY(!ls["objects"].empty());
+        COMPARE_JSON(objects["total"], json(ls["objects"].size()));
+        for (const json& object : objects["objects"]) {
+            const auto id = object["id"].get<size_t>();
+            json whole = server.document("/api/object?id=" + std::to_string(id));
+            whole.erase("schema");
+            COMPARE_JSON(whole, ls["objects"][id]);
+        }
+        for (const json& tensor : ls["tensors"]) {
+            const std::string name = tensor["name"];
+            const json shown =
+                runShardscope({"show", source, QString::fromStdString(name), "--values", "--json"})
+                    .json()["values"];
+            if (shown["elements"] == 0 || tensor["shape"].size() > 2) continue;
+            const json slice = server.document("/api/slice?name=" + name);
+            COMPARE_JSON(slice["schema"], json("shardscope.slice/1"));
+            if (slice["row_step"] != 1 || slice["column_step"] != 1) continue;
+            COMPARE_JSON(json(slice["values"].size()), shown["elements"]);
+            COMPARE_JSON(*std::min_element(slice["values"].begin(), slice["values"].end()), shown["min"]);
+            if (tensor["shape"].size() != 2) continue;
+            // A part of it is the same part.
+            const json part = server.document("/api/slice?top=1&left=2&height=2&width=3&name=" + name);
+            const auto columns = slice["columns"].get<size_t>();
+            for (size_t i = 0; i < part["values"].size(); ++i)
+                COMPARE_JSON(part["values"][i],
+                             slice["values"][(1 + i / part["columns"].get<size_t>()) * columns + 2 +
+                                             i % part["columns"].get<size_t>()]);
+        }
+        const std::string any = ls["tensors"][0]["name"];
+        for (const auto& [bad, status] : {std::pair("file?name=/etc/passwd", 404),
+                                          {"file?name=..", 404},
+                                          {"object?id=999999", 404},
+                                          {"object?id=-1", 400},
+                                          {"slice?name=no", 404},
+                                          {"files?first=x", 400},
+                                          {"files?pattern=re:%28", 400},
+                                          {"objects?count=9999", 400}})
+            QCOMPARE(server.get(std::string("/api/") + bad, server.cookie())->status, status);
+        for (const char* bad : {"&down=0&across=0", "&across=99", "&rows=1000", "&top=x"})
+            QCOMPARE(server.get("/api/slice?name=" + any + bad, server.cookie())->status, 400);
+        // What is missing is said.
+        const Served damaged({genuine("t2.15.0-damaged-missing-file")});
+        const json wrong = damaged.document("/api/files?wrong=1");
+        COMPARE_JSON(wrong["total"], json(1));
+        COMPARE_JSON(wrong["files"][0]["words"], json("missing"));
+    }
+
+    // Several steps of a run, by their names alone, planned before they are averaged.
+    void averaging() {
+        QTemporaryDir run;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        for (const char* home : {"XDG_STATE_HOME", "XDG_CONFIG_HOME"})
+            environment.insert(home, run.filePath("state"));
+        QVERIFY(QDir(run.path()).mkdir("state") && QDir(run.path()).mkdir("run"));
+        for (const char* step : {"step-100", "step-200"})
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), run.filePath("run/") + step}),
+                     0);
+        const Served server({run.filePath("run"), "--allow-jobs"}, environment);
+        const auto request = [&](const std::string& other) {
+            return json{
+                {"schema", "shardscope.recipe/1"},
+                {"job", {{"destination", run.filePath("average").toStdString()}, {"average", {other}}}}};
+        };
+        for (const char* bad : {"/etc", "..", "step-300", "step-100/.."})
+            QCOMPARE(server.change("/api/plan?step=step-200", request(bad)).first, 404);
+        const auto [status, plan] = server.change("/api/plan?step=step-200", request("step-100"));
+        QCOMPARE(status, 200);
+        COMPARE_JSON(plan["obstacles"], json::array());
+        QCOMPARE(plan["average"]["inputs"].size(), size_t{2});
+        COMPARE_JSON(plan["average"]["inputs"][0]["path"], json(run.filePath("run/step-100").toStdString()));
+        QVERIFY(!QFile::exists(run.filePath("average")));
+        QCOMPARE(server.change("/api/convert", {{"plan", plan["id"]}}).first, 200);
+        QTRY_COMPARE_WITH_TIMEOUT(server.document("/api/jobs")["jobs"][0]["state"].get<std::string>(),
+                                  std::string("done"), 60'000);
+        // The average of two that are equal.
+        QVERIFY(runShardscope(
+                    {"diff", run.filePath("average"), run.filePath("run/step-200"), "--values", "--json"})
+                    .json()["values"]
+                    .empty());
+        // Where no run is served there are no steps.
+        const Served alone({run.filePath("run/step-200"), "--allow-jobs"}, environment);
+        QCOMPARE(alone.change("/api/plan", request("step-100")).first, 400);
+
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) {
+            return browser.evaluate(std::string("document.getElementById('") + id + "')?.textContent ?? ''");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(text("average").contains("step-100"), 60'000);
+        browser.evaluate(
+            "document.getElementById('average').open = true;"
+            "for (const box of document.querySelectorAll('#average .checks input')) box.click();"
+            "document.getElementById('average-destination').value = '" +
+            run.filePath("other").toStdString() +
+            "'; document.querySelector('#average button.main').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("average-plan").contains("This can run"), 30'000);
+        QVERIFY(text("average-plan").contains("Averaged in fp32"));
+        browser.shoot("serve-average");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
     // A plan first; what is started is exactly what was planned, once, and only without obstacles.
@@ -664,9 +817,22 @@ class ServeCliTest : public QObject {
             "[...document.querySelectorAll('#tensors button.link')].find((one) => "
             "one.textContent === 'model.v').click()");
         QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("Chunks"), 30'000);
-        click("#tensors .list > button");
+        click("#tensors .list > .bar button");
         QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("standard deviation"), 30'000);
+        click("#tensors .slice > button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("values that are shown"), 30'000);
         browser.shoot("serve-tensor");
+
+        // A chunk leads to its file, the file to its tensors.
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors td button.link')].find((one) => "
+            "one.textContent.endsWith('.distcp')).click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("files").contains("by their place in the file"), 30'000);
+        browser.shoot("serve-file");
+        click("#files .list p button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("files").contains("All files are there"), 30'000);
+        browser.shoot("serve-files");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
 
         // Accepted with a reason, which is text and nothing else.
         click("#tab-findings");

@@ -5,7 +5,6 @@
 
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
-#include "engine/element.h"
 #include "model/coverage.h"
 
 namespace shardscope::ui {
@@ -14,7 +13,6 @@ namespace {
 
 // Validation, comparison and statistics of the window together with all that it holds stay below this.
 constexpr uint64_t kMemory = uint64_t{512} << 20;
-constexpr uint64_t kWholeRowBytes = uint64_t{4} << 20;
 
 // Threads and buffers of one piece of work.
 class EngineWork {
@@ -108,6 +106,7 @@ class LocalEngine final : public EngineService {
             SHARDSCOPE_TRY(context.stop.poll());
             SHARDSCOPE_ASSIGN(const StepFiles files, listStep(listing->run, step));
             auto verdict = known.find(step, files, level);
+            if (verdict) verdict->accepted = acceptedOf(listing->run, step);
             std::string format = verdict ? verdict->format : formatOfStep(listing->run, step);
             listing->rows.push_back({step, files, std::move(format), std::move(verdict)});
         }
@@ -165,7 +164,10 @@ class LocalEngine final : public EngineService {
     }
 
     Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
-                              const TaskContext& context) override;
+                              const TaskContext& context) override {
+        const EngineWork work(buffers(*checkpoint), context);
+        return sliceValues(*checkpoint->reader, request, work.resources());
+    }
 
     Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext&) override {
         return checkpoint->reader->objectValue(object);
@@ -227,58 +229,6 @@ Result<PlaceFacts> LocalEngine::lookAt(const WorkerSpec& place, const Checkpoint
     }();
     SHARDSCOPE_TRY(context.stop.poll());
     return facts;
-}
-
-Result<SliceValues> LocalEngine::slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
-                                       const TaskContext& context) {
-    const EngineWork work(buffers(*checkpoint), context);
-    const Catalog& catalog = checkpoint->catalog();
-    const DimSpan shape = catalog.shape(request.tensor);
-    const DType dtype = catalog.dtype(request.tensor);
-    if (dtypeBits(dtype) % 8)
-        return unsupported("values smaller than a byte are not shown").ofTensor(catalog.name(request.tensor));
-    const size_t item = dtypeBits(dtype) / 8;
-    const auto length = [&](int axis) { return axis < 0 ? int64_t{1} : shape[static_cast<size_t>(axis)]; };
-    const auto stepOf = [](int64_t size, int64_t most) {
-        return std::max<int64_t>(1, (size + most - 1) / std::max<int64_t>(1, most));
-    };
-    SliceValues values;
-    values.rowStep = stepOf(length(request.rowAxis), request.rows);
-    values.columnStep = stepOf(length(request.columnAxis), request.columns);
-    values.rows = (length(request.rowAxis) + values.rowStep - 1) / values.rowStep;
-    values.columns = (length(request.columnAxis) + values.columnStep - 1) / values.columnStep;
-    values.values.reserve(static_cast<size_t>(values.rows * values.columns));
-
-    Box box{Dims(shape.size(), 0), Dims(shape.size(), 1)};
-    for (size_t d = 0; d < shape.size(); ++d) {
-        if (d < request.index.size())
-            box.offsets[d] = std::clamp<int64_t>(request.index[d], 0, std::max<int64_t>(0, shape[d] - 1));
-    }
-    const uint64_t rowBytes = static_cast<uint64_t>(length(request.columnAxis)) * item;
-    const bool wholeRows = rowBytes <= kWholeRowBytes;
-    for (int64_t r = 0; r < values.rows; ++r) {
-        SHARDSCOPE_TRY(context.stop.poll());
-        if (request.rowAxis >= 0) box.offsets[static_cast<size_t>(request.rowAxis)] = r * values.rowStep;
-        if (wholeRows) {
-            if (request.columnAxis >= 0) {
-                box.offsets[static_cast<size_t>(request.columnAxis)] = 0;
-                box.lengths[static_cast<size_t>(request.columnAxis)] = length(request.columnAxis);
-            }
-            SHARDSCOPE_ASSIGN(const auto bytes, readRegion(*checkpoint->reader, request.tensor, box,
-                                                           kWholeRowBytes + item, work.resources()));
-            for (int64_t c = 0; c < values.columns; ++c)
-                values.values.push_back(
-                    elementValue(dtype, bytes.data() + static_cast<size_t>(c * values.columnStep) * item));
-            continue;
-        }
-        for (int64_t c = 0; c < values.columns; ++c) {
-            box.offsets[static_cast<size_t>(request.columnAxis)] = c * values.columnStep;
-            SHARDSCOPE_ASSIGN(const auto bytes,
-                              readRegion(*checkpoint->reader, request.tensor, box, 64, work.resources()));
-            values.values.push_back(elementValue(dtype, bytes.data()));
-        }
-    }
-    return values;
 }
 
 }  // namespace

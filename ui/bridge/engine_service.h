@@ -9,6 +9,7 @@
 #include "cluster/coordinator.h"
 #include "engine/engine.h"
 #include "engine/run_verdicts.h"
+#include "engine/slice_values.h"
 #include "engine/statistics.h"
 #include "ui/bridge/hosts.h"
 #include "ui/bridge/place_check.h"
@@ -17,19 +18,6 @@
 namespace shardscope::ui {
 
 using CheckpointPtr = std::shared_ptr<const Checkpoint>;
-
-// A rectangle of values out of a tensor, thinned to at most `rows` x `columns`.
-struct SliceRequest {
-    TensorId tensor = kNone;
-    int rowAxis = -1, columnAxis = -1;  // -1 = the tensor has no such axis
-    Dims index;                         // of the other axes
-    int64_t rows = 64, columns = 64;
-};
-struct SliceValues {
-    int64_t rows = 0, columns = 0;
-    int64_t rowStep = 1, columnStep = 1;  // elements between two samples
-    std::vector<double> values;           // row-major; NaN and infinities as they are
-};
 
 // What a conversion would do, with the catalog that it would make, for previews.
 struct Preview {

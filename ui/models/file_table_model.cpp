@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "survey/file_state.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -59,25 +60,15 @@ FileTableModel::Totals FileTableModel::totals() const {
 
 uint64_t FileTableModel::missingTail(FileId file) const {
     const FileFacts* known = facts(file);
-    return known && known->end > info(file).size ? known->end - info(file).size : 0;
+    return known ? shardscope::missingTail(info(file), *known) : 0;
 }
 
 Health FileTableModel::health(FileId file) const {
-    if (info(file).referenced && info(file).state != FileInfo::State::present) return Health::missing;
-    const FileFacts* known = facts(file);
-    return known ? known->health : Health::unread;
+    return fileHealth(info(file), facts(file));
 }
 
 QString FileTableModel::stateText(FileId file) const {
-    const FileInfo& i = info(file);
-    if (i.state == FileInfo::State::missing) return tr("missing");
-    if (i.state == FileInfo::State::unreadable) return tr("unreadable");
-    if (i.state == FileInfo::State::wrongKind) return tr("not a regular file");
-    if (const uint64_t tail = missingTail(file)) return tr("truncated by %1").arg(sizeText(tail));
-    if (i.metadata) return tr("metadata");
-    if (!i.referenced) return i.size == 0 ? tr("empty, not referenced") : tr("not referenced");
-    const FileFacts* known = facts(file);
-    return known ? QString::fromLatin1(healthName(known->health)) : QStringLiteral("…");
+    return toQString(fileStateText(info(file), facts(file)));
 }
 
 QString FileTableModel::text(FileId file, int column) const {

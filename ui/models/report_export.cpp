@@ -42,7 +42,7 @@ QString writeReport(const Session& session, const Suppressions& suppressions, Re
                     const QString& path) {
     const ValidationReport& report = *session.report();
     const std::vector<Suppression> accepted = suppressions.of(session.path());
-    const std::string text = form == ReportForm::json  ? validationJson(report) + "\n"
+    const std::string text = form == ReportForm::json  ? validationJson(report, accepted) + "\n"
                              : form == ReportForm::csv ? validationCsv(report, accepted)
                              : form == ReportForm::html
                                  ? validationHtml(*session.checkpoint(), report, accepted)

@@ -170,42 +170,16 @@ void VerdictStrip::showProgress() {
 
 void VerdictStrip::showReport() {
     const ValidationReport& report = *session_.report();
-    const std::vector<Suppression> suppressed = session_.suppressions();
-    size_t errors = 0, warnings = 0, accepted = 0;
-    for (const Finding& finding : report.findings) {
-        if (suppressionOf(finding, suppressed))
-            ++accepted;
-        else if (finding.severity == Severity::error)
-            ++errors;
-        else if (finding.severity == Severity::warning)
-            ++warnings;
-    }
-    QStringList counts;
-    if (errors > 0) counts += countedText(errors, tr("1 error"), tr("%1 errors"));
-    if (warnings > 0) counts += countedText(warnings, tr("1 warning"), tr("%1 warnings"));
-    if (accepted > 0) counts += countedText(accepted, tr("1 finding accepted"), tr("%1 findings accepted"));
-    const QString found = counts.isEmpty() ? tr("nothing found") : counts.join(QStringLiteral(", "));
+    const Judgement judgement = judgementOf(report, session_.suppressions());
     QString details = session_.depth() + '.';
     details[0] = details[0].toUpper();
     const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
     if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
     if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
         details += tr("\nNot checked: %1.").arg(notChecked);
-    switch (*session_.verdict()) {
-        case Verdict::safe:
-            // What was read in part says nothing about the rest.
-            if (report.stopped)
-                say(Tone::unknown, tr("Not all values were read: %1 so far").arg(found), details);
-            else
-                say(Tone::good, tr("Safe to resume: %1").arg(found), details);
-            break;
-        case Verdict::care:
-            say(Tone::care, tr("Resume with care: %1").arg(found), details);
-            break;
-        case Verdict::unsafe:
-            say(Tone::bad, tr("Do not resume: %1").arg(found), details);
-            break;
-    }
+    static constexpr Tone tones[] = {Tone::good, Tone::care, Tone::bad};
+    say(judgement.partly() ? Tone::unknown : tones[static_cast<int>(judgement.verdict)],
+        toQString(judgement.words()), details);
 }
 
 void VerdictStrip::showUnvalidated() {

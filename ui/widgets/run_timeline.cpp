@@ -1,11 +1,9 @@
 #include "ui/widgets/run_timeline.h"
 
 #include <QDateTime>
-#include <QHelpEvent>
-#include <QKeyEvent>
 #include <QLocale>
+#include <QMouseEvent>
 #include <QPainter>
-#include <QToolTip>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -55,11 +53,10 @@ QColor markColor(const RunMark& mark) {
 
 }  // namespace
 
-RunTimeline::RunTimeline(QWidget* parent) : QWidget(parent) {
-    setFocusPolicy(Qt::StrongFocus);
-    setAccessibleName(tr("Timeline of the run"));
+RunTimeline::RunTimeline(QWidget* parent)
+    : PaintedView(tr("Timeline of the run"), {700, 190}, {320, 150}, parent) {
     setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Preferred);
-    describe();
+    describeCurrent();
 }
 
 void RunTimeline::setMarks(std::vector<RunMark> marks, std::function<QString(int)> text) {
@@ -68,13 +65,13 @@ void RunTimeline::setMarks(std::vector<RunMark> marks, std::function<QString(int
     current_ = std::min(current_, static_cast<int>(marks_.size()) - 1);
     std::erase_if(selected_, [&](int mark) { return static_cast<size_t>(mark) >= marks_.size(); });
     layOut();
-    describe();
+    describeCurrent();
 }
 
 void RunTimeline::setCurrent(int mark) {
     if (mark == current_ || mark >= static_cast<int>(marks_.size())) return;
     current_ = mark;
-    describe();
+    describeCurrent();
     update();
 }
 
@@ -384,15 +381,16 @@ void RunTimeline::paintNewest(QPainter& painter) const {
     paintPlate(painter, plate, text, accentColor());
 }
 
-void RunTimeline::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    painter.fillRect(rect(), surfaceColor());
-    if (marks_.empty()) {
-        painter.setPen(faintTextColor());
-        painter.drawText(rect(), Qt::AlignCenter, tr("No steps yet."));
-        paintFocusFrame(painter, *this);
-        return;
-    }
+QString RunTimeline::emptyText() const {
+    return marks_.empty() ? tr("No steps yet.") : QString();
+}
+
+QString RunTimeline::textAt(const QPointF& position) const {
+    const int mark = markAt(position.x(), kReach);
+    return mark >= 0 ? text_(mark) : QString();
+}
+
+void RunTimeline::paint(QPainter& painter, const QRect&) {
     paintSizes(painter);
     if (axis_ == Axis::time) {
         paintGaps(painter);
@@ -416,7 +414,6 @@ void RunTimeline::paintEvent(QPaintEvent*) {
         paintSelectionFrame(painter, barOf(current_).united(headOf(current_)).adjusted(-3, -3, 3, 2));
     for (const int mark : headed())
         paintHead(painter, mark);
-    paintFocusFrame(painter, *this);
 }
 
 // ------------------------------------------------------------------ input
@@ -439,12 +436,12 @@ void RunTimeline::choose(int mark) {
 }
 
 // For those who do not see it: the run in a line, then the current step.
-void RunTimeline::describe() {
+void RunTimeline::describeCurrent() {
     QString text = countedText(marks_.size(), tr("1 step"), tr("%1 steps"));
     const auto newest = std::ranges::find_if(marks_, &RunMark::newestWhole);
     if (newest != marks_.end()) text += tr("; the newest whole step is %1").arg(newest->name);
     if (current_ >= 0) text += '\n' + text_(current_);
-    if (text != accessibleDescription()) setAccessibleDescription(text);
+    describe(text);
 }
 
 void RunTimeline::mousePressEvent(QMouseEvent* event) {
@@ -457,63 +454,25 @@ void RunTimeline::mouseDoubleClickEvent(QMouseEvent* event) {
     if (mark >= 0) emit activated(mark);
 }
 
-void RunTimeline::keyPressEvent(QKeyEvent* event) {
-    const int last = static_cast<int>(order_.size()) - 1;
-    const auto at = static_cast<int>(std::ranges::find(order_, current_) - order_.begin());
-    const auto go = [&](int place) {
-        if (last >= 0) choose(order_[static_cast<size_t>(std::clamp(place, 0, last))]);
-    };
-    switch (event->key()) {
-        case Qt::Key_Left:
-            return go(at - 1);
-        case Qt::Key_Right:
-            return go(current_ < 0 ? 0 : at + 1);
-        case Qt::Key_Home:
-            return go(0);
-        case Qt::Key_End:
-            return go(last);
-        case Qt::Key_Return:
-        case Qt::Key_Enter:
-            if (current_ >= 0) emit activated(current_);
-            return;
-        default:
-            QWidget::keyPressEvent(event);
+bool RunTimeline::pressKey(int key) {
+    if (key == Qt::Key_Return || key == Qt::Key_Enter) {
+        if (current_ >= 0) emit activated(current_);
+        return true;
     }
+    const auto at = std::ranges::find(order_, current_);
+    const int place = at == order_.end() ? -1 : static_cast<int>(at - order_.begin());
+    const auto next = itemByKey(key, place, static_cast<int>(order_.size()));
+    if (next) choose(order_[static_cast<size_t>(*next)]);
+    return next.has_value();
+}
+
+void RunTimeline::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::FontChange) layOut();
 }
 
 void RunTimeline::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
     layOut();
 }
-
-void RunTimeline::focusInEvent(QFocusEvent* event) {
-    QWidget::focusInEvent(event);
-    update();
-}
-
-void RunTimeline::focusOutEvent(QFocusEvent* event) {
-    QWidget::focusOutEvent(event);
-    update();
-}
-
-bool RunTimeline::event(QEvent* event) {
-    if (event->type() == QEvent::FontChange) layOut();
-    if (event->type() != QEvent::ToolTip) return QWidget::event(event);
-    auto* help = static_cast<QHelpEvent*>(event);
-    const int mark = markAt(help->pos().x(), kReach);
-    if (mark >= 0)
-        QToolTip::showText(help->globalPos(),
-                           text_(mark).toHtmlEscaped().replace('\n', QLatin1String("<br>")), this);
-    else
-        QToolTip::hideText();
-    return true;
-}
-
-QSize RunTimeline::sizeHint() const {
-    return {700, 190};
-}
-QSize RunTimeline::minimumSizeHint() const {
-    return {320, 150};
-}
-
 }  // namespace shardscope::ui

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <QString>
-#include <QWidget>
 #include <functional>
 #include <optional>
 #include <vector>
 
+#include "ui/widgets/painted_view.h"
 #include "validate/validate.h"
 
 namespace shardscope::ui {
@@ -26,7 +26,7 @@ struct RunMark {
     uint32_t ranksBefore = 0;  // 0 = the same
 };
 
-class RunTimeline : public QWidget {
+class RunTimeline : public PaintedView {
     Q_OBJECT
   public:
     explicit RunTimeline(QWidget* parent = nullptr);
@@ -43,28 +43,25 @@ class RunTimeline : public QWidget {
     // Those whose verdict is shown by a mark of its own, not by the bar alone.
     std::vector<int> headed() const;
 
-    QSize sizeHint() const override;
-    QSize minimumSizeHint() const override;
-
   signals:
     void chosen(int mark);
     void activated(int mark);
 
   protected:
-    void paintEvent(QPaintEvent* event) override;
+    void paint(QPainter& painter, const QRect& exposed) override;
+    QString emptyText() const override;
+    QString textAt(const QPointF& position) const override;
+    bool pressKey(int key) override;
+    void changeEvent(QEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseDoubleClickEvent(QMouseEvent* event) override;
-    void keyPressEvent(QKeyEvent* event) override;
-    void focusInEvent(QFocusEvent* event) override;
-    void focusOutEvent(QFocusEvent* event) override;
-    bool event(QEvent* event) override;
 
   private:
     enum class Axis { time, step, order };
     void layOut();
     void choose(int mark);
-    void describe();
+    void describeCurrent();
     int markAt(double x, double within) const;  // the nearest; -1 = none
     const QRectF& plot() const { return plot_; }
     double laneHeight() const;
