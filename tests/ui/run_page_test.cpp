@@ -187,6 +187,38 @@ class RunPageTest : public QObject, protected WindowFixture {
         QCOMPARE(opened, QString(kRunPath) + "/step-9750");
     }
 
+    // The run goes on while two steps are selected.
+    void aSelectionOutlivesANewListing() {
+        std::vector<RunRow> rows = realisticRun();
+        const RunRow newest = rows.front();
+        rows.erase(rows.begin());
+        openRunOf(rows);
+        auto* selection = page().table().selectionModel();
+        page().table().setCurrentIndex(page().table().model()->index(0, 0));
+        selection->select(page().table().model()->index(3, 0),
+                          QItemSelectionModel::Select | QItemSelectionModel::Rows);
+        QVERIFY(shownButton(page(), "Compare")->isEnabled());
+        int told = 0;
+        connect(&page().steps(), &RunSteps::changed, this, [&] { ++told; });
+        // A listing that says the same is not shown anew.
+        page().steps().refresh();
+        settle();
+        QCOMPARE(told, 0);
+        rows.insert(rows.begin(), newest);
+        engine_->run.directory.steps.insert(engine_->run.directory.steps.begin(), newest.step);
+        engine_->rows = rows;
+        page().steps().refresh();
+        QTRY_COMPARE(page().table().model()->rowCount(), 40);
+        QCOMPARE(selection->selectedRows().size(), 2);
+        QCOMPARE(page().table().currentIndex().row(), 1);
+        QStringList asked;
+        connect(&page(), &RunPage::compareRequested, this, [&](const QStringList& paths) { asked = paths; });
+        click(page(), "Compare");
+        QCOMPARE(asked.size(), 2);
+        QVERIFY2(asked[0].endsWith("step-9000") && asked[1].endsWith("step-9750"),
+                 qPrintable(asked.join(' ')));
+    }
+
     void oneStep() {
         openRunOf({rowOf(1, 0, 1 << 20, Verdict::safe, 8)});
         RunTimeline& timeline = page().timeline();

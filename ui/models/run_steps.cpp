@@ -13,6 +13,13 @@ namespace {
 constexpr int kLook = 5000;  // milliseconds from one listing to the next
 constexpr std::chrono::seconds kSettle{30};
 constexpr size_t kMostDetails = 8;
+
+bool looksTheSame(const RunRow& a, const RunRow& b) {
+    if (a.step.name != b.step.name || !(a.files.identity == b.files.identity) || a.format != b.format)
+        return false;
+    if (!a.verdict || !b.verdict) return a.verdict.has_value() == b.verdict.has_value();
+    return a.verdict->verdict() == b.verdict->verdict() && a.verdict->report.level == b.verdict->report.level;
+}
 }  // namespace
 
 RunSteps::RunSteps(Session& session, QObject* parent)
@@ -75,6 +82,10 @@ void RunSteps::taken(const RunListingPtr& listing) {
     std::unordered_map<std::string_view, const RunRow*> known;
     for (const RunRow& row : before)
         known.emplace(row.step.name, &row);
+    const auto completeBefore = std::move(complete_);
+    const bool sameRun = listing_ && listing_->run.directory.tracker == listing->run.directory.tracker &&
+                         listing_->run.directory.tracked == listing->run.directory.tracked &&
+                         listing_->run.directory.trackedExists == listing->run.directory.trackedExists;
     listing_ = listing;
     rows_ = listing->rows;
     complete_.assign(rows_.size(), false);
@@ -89,7 +100,8 @@ void RunSteps::taken(const RunListingPtr& listing) {
         if (old->second->files.identity == row.files.identity && old->second->verdict->report.level >= level_)
             row.verdict = old->second->verdict;
     }
-    tell();
+    // Views are not told anew what they show already.
+    if (!sameRun || complete_ != completeBefore || !std::ranges::equal(rows_, before, looksTheSame)) tell();
     next();
 }
 

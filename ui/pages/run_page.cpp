@@ -6,6 +6,7 @@
 #include <QLabel>
 #include <QMenu>
 #include <QPushButton>
+#include <QScrollBar>
 #include <QTableView>
 #include <QVBoxLayout>
 #include <algorithm>
@@ -90,8 +91,13 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
             [this](int row) { table_->setCurrentIndex(model_->index(model_->rowOf(row), 0)); });
     connect(timeline_, &RunTimeline::activated, this, &RunPage::openCurrent);
     connect(&steps_, &RunSteps::changed, this, [this] {
+        // What is selected stays, and what is looked at.
+        const auto selected = selected_;
+        const int scrolled = chosen_.empty() ? 0 : table_->verticalScrollBar()->value();
         showSteps();
         showChosen();
+        select(selected);
+        table_->verticalScrollBar()->setValue(scrolled);
         showSelected();
         refresh();
     });
@@ -240,10 +246,23 @@ void RunPage::showChosen() {
     timeline_->setCurrent(static_cast<int>(at));
 }
 
+void RunPage::select(const std::set<std::string>& names) {
+    QItemSelection rows;
+    for (size_t i = 0; i < steps_.rows().size(); ++i) {
+        if (!names.contains(steps_.rows()[i].step.name)) continue;
+        const QModelIndex index = model_->index(model_->rowOf(static_cast<int>(i)), 0);
+        rows.select(index, index);
+    }
+    table_->selectionModel()->select(rows, QItemSelectionModel::Select | QItemSelectionModel::Rows);
+}
+
 void RunPage::showSelected() {
     std::vector<int> rows;
-    for (const QModelIndex& index : table_->selectionModel()->selectedRows())
+    selected_.clear();
+    for (const QModelIndex& index : table_->selectionModel()->selectedRows()) {
         rows.push_back(model_->source(index.row()));
+        selected_.insert(steps_.rows()[static_cast<size_t>(rows.back())].step.name);
+    }
     compare_->setEnabled(rows.size() == 2);
     average_->setEnabled(rows.size() > 1);
     timeline_->setSelected(rows.size() > 1 ? std::move(rows) : std::vector<int>());

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <QWidget>
+#include <set>
+#include <string>
 
 #include "ui/models/run_steps.h"
 
@@ -41,7 +43,8 @@ class RunPage : public QWidget {
     QHBoxLayout* makeButtons();
     void showSteps();
     void showChosen();
-    void showSelected();                // what can be done with the selected steps
+    void showSelected();  // what can be done with the selected steps
+    void select(const std::set<std::string>& names);
     int currentRow() const;             // of the steps; -1 = none
     QStringList selectedSteps() const;  // their paths, in the order of training
 
@@ -51,7 +54,8 @@ class RunPage : public QWidget {
     Panel* panel_;
     RunTimeline* timeline_;
     QTableView* table_;
-    std::string chosen_;  // name of the step
+    std::string chosen_;              // name of the step
+    std::set<std::string> selected_;  // likewise
     QLabel *title_, *summary_, *advice_, *details_;
     QComboBox* level_;
     QPushButton *copyNewest_, *open_, *compare_, *average_, *check_;
