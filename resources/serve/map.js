@@ -9,7 +9,7 @@ const kRowBlock = 64, kColumnBlock = 64;  // cells whose slices are asked for at
 const kLine = 17, kLargest = 96, kTallest = 30e6;
 const kMostPixels = 60e6;    // of all pictures of slices
 const kSettle = 120;        // milliseconds without another step of zoom
-const kBudget = 2;          // milliseconds of a frame for new pictures
+const kBudget = 2, kBudgetAtRest = 5;  // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
 const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
@@ -26,7 +26,7 @@ let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
 let labels, labelWidth = 240, theme;
-let drawnLeft = -1, drawnTop = -1;
+let drawnLeft = -1, drawnTop = -1, moved = -1e9;
 let minimap, minimapPen, minimapShown = false, minimapWanted = true;
 let laid = "", copies = false, zoomed = -1e9, settling = 0;
 let partRows = 8, partColumns = 16;  // cells of one painted picture: some 320 x 160 pixels, a millisecond or less to paint
@@ -327,17 +327,20 @@ function measureLabels(rows) {
   labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * (scroll.clientWidth < 500 ? 0.42 : 0.38), 460)));
 }
 
+// The largest cells of a map that is seen whole.
+const fitting = () => (gridWidth() > 2000 ? [kLargest, 40] : [48, 26]);
+
 // All columns, and all rows where they stay readable.
 function fit() {
   if (!head) return;
-  cellWidth = Math.max(0.02, Math.min(48, gridWidth() / Math.max(1, head.column_count)));
-  cellHeight = Math.max(Math.min(18, kTallest / Math.max(1, head.row_count)), Math.min(26, gridHeight() / Math.max(1, head.row_count)));
+  cellWidth = Math.max(0.02, Math.min(fitting()[0], gridWidth() / Math.max(1, head.column_count)));
+  cellHeight = Math.max(Math.min(18, kTallest / Math.max(1, head.row_count)), Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
 }
 function fitAll() {
   if (!head) return;
   fitted = false;
-  cellWidth = Math.max(0.02, Math.min(48, gridWidth() / Math.max(1, head.column_count)));
-  cellHeight = Math.max(0.002, Math.min(26, gridHeight() / Math.max(1, head.row_count)));
+  cellWidth = Math.max(0.02, Math.min(fitting()[0], gridWidth() / Math.max(1, head.column_count)));
+  cellHeight = Math.max(0.002, Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
   layout();
 }
 
@@ -357,7 +360,7 @@ function zoom(factor, x = gridWidth() / 2, y = gridHeight() / 2) {
   cellWidth = Math.min(kLargest, kTallest / head.column_count, Math.max(leastWidth, cellWidth * factor));
   cellHeight = Math.min(kLargest, kTallest / head.row_count, Math.max(leastHeight, cellHeight * factor));
   fitted = false;
-  zoomed = performance.now();
+  zoomed = moved = performance.now();
   layout();
   scroll.scrollLeft = column * cellWidth - x;
   scroll.scrollTop = row * cellHeight - y;
@@ -414,6 +417,9 @@ function makeBands() {
 
 // ------------------------------------------------------------------ drawing
 
+// More while nothing moves: a late frame is not seen then.
+const budget = () => (performance.now() - moved < kSettle ? kBudget : kBudgetAtRest);
+
 export function redraw() {
   if (waiting || !scroll || page.hidden) return;
   waiting = true;
@@ -443,8 +449,11 @@ function draw(began) {
   paint.fillStyle = theme.css.surface;
   paint.fillRect(0, 0, width, height);
   if (!head || !head.row_count) return false;
-  const left = drawnLeft = scroll.scrollLeft, top = drawnTop = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
+  const left = scroll.scrollLeft, top = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
   const right = width - gapWidth();
+  if (left !== drawnLeft || top !== drawnTop) moved = began;
+  drawnLeft = left;
+  drawnTop = top;
   const firstRow = Math.floor(top / cellHeight), endRow = Math.min(head.row_count, Math.ceil((top + height - y0) / cellHeight));
   const firstColumn = Math.floor(left / cellWidth), endColumn = Math.min(head.column_count, Math.ceil((left + right - x0) / cellWidth));
   let more = false;
@@ -469,7 +478,7 @@ function draw(began) {
     const tileWidth = kTile * 2 ** across, tileHeight = kTile * 2 ** down;
     for (let r = Math.floor(firstRow / tileHeight); r * tileHeight < endRow; ++r) {
       for (let c = Math.floor(firstColumn / tileWidth); c * tileWidth < endColumn; ++c) {
-        const may = performance.now() - began < kBudget;
+        const may = performance.now() - began < budget();
         const picture = tileAt(down, across, r, c, may);
         more ||= !picture && !may;
         if (picture) paint.drawImage(picture, x0 + c * tileWidth * cellWidth - left, y0 + r * tileHeight * cellHeight - top, tileWidth * cellWidth, tileHeight * cellHeight);
@@ -485,7 +494,7 @@ function draw(began) {
     const stepX = partColumns * cellWidth, stepY = partRows * cellHeight;
     for (let r = Math.floor(firstRow / partRows); r * partRows < endRow; ++r) {
       for (let c = Math.floor(firstColumn / partColumns); c * partColumns < endColumn; ++c) {
-        const may = performance.now() - began < kBudget;
+        const may = performance.now() - began < budget();
         const part = partAt(r, c, may);
         const fits = part && part.width === cellWidth && part.height === cellHeight;
         more ||= !may && !fits;
@@ -588,6 +597,17 @@ function drawGaps(x, y0, height, top) {
   paint.fillRect(x, 0, 1, height);
 }
 
+// The sum over its letters, each measured once: names are many, letters are few.
+const letters = new Map();
+function textWidth(text) {
+  let width = 0;
+  for (const letter of text) {
+    if (!letters.has(letter)) letters.set(letter, paint.measureText(letter).width);
+    width += letters.get(letter);
+  }
+  return width;
+}
+
 // Parts of a name give way from the front, as in the window: the end tells layers and projections apart.
 function shortened(name, room, may) {
   const known = labels.get(name);
@@ -596,26 +616,20 @@ function shortened(name, room, may) {
   // Where there is little room, what all names have says nothing.
   const short = room < 130 ? name.replace(/\.weight(?=$|\.)/, "") : name;
   let text = short;
-  if (paint.measureText(text).width > room) {
+  if (textWidth(text) > room) {
     const pieces = short.split(".");
-    for (let i = 0; i + 1 < pieces.length && paint.measureText(text).width > room; ++i) {
+    for (let i = 0; i + 1 < pieces.length && textWidth(text) > room; ++i) {
       if (pieces[i].length < 2 || /^\d/.test(pieces[i])) continue;
       pieces[i] = pieces[i][0];
       text = pieces.join(".");
     }
     let keep = text.length;
     const whole = text;
-    while (keep > 1 && paint.measureText(text).width > room) { keep = Math.floor(keep * 0.9); text = "…" + whole.slice(-keep); }
+    while (keep > 1 && textWidth(text) > room) { keep = Math.floor(keep * 0.9); text = "…" + whole.slice(-keep); }
   }
   if (labels.size > 5000) labels.clear();
   labels.set(name, { text, room: Math.floor(room) });
   return text;
-}
-
-const badges = new Map();
-function widthOf(badge) {
-  if (!badges.has(badge)) badges.set(badge, paint.measureText(badge).width);
-  return badges.get(badge);
 }
 
 // Whether there is more to draw.
@@ -639,14 +653,14 @@ function drawLabels(first, end, y0, height, top, began) {
     const state = kStates.indexOf(known.health);
     if (state > 0) { paintState(paint, state, right - 12, y - 6, 12, 12); right -= 17; }
     if (known.tensors > 1 && labelWidth >= 160) {
-      const badge = "×" + known.tensors, room = widthOf(badge);
+      const badge = "×" + known.tensors, room = textWidth(badge);
       paint.fillStyle = theme.css.quiet;
       paint.fillText(badge, right - room, y);
       right -= room + 7;
     }
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
     // Names that are new take their time: the rest of them come with the next frame, and are cut until then.
-    const text = shortened(known.name, right - 10, performance.now() - began < kBudget);
+    const text = shortened(known.name, right - 10, performance.now() - began < budget());
     more ||= text === null;
     paint.fillText(text ?? known.name, 8, y);
   }

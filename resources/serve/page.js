@@ -83,11 +83,12 @@ function setTheme(name) {
   if (name) document.documentElement.dataset.theme = name;
   else delete document.documentElement.dataset.theme;
   recolor();
+  tell("theme");
 }
 byId("theme").value = kept.get();
 setTheme(kept.get());
 byId("theme").addEventListener("change", (event) => { kept.set(event.target.value); setTheme(event.target.value); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolor);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { recolor(); tell("theme"); });
 
 // ------------------------------------------------------------------ start
 

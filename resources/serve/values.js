@@ -1,7 +1,11 @@
 // A rectangle of a tensor's values, as the window's values pane: from afar thinned to a picture, from near as numbers.
-import { button, color, countText, css, element, fill, get, numberText } from "./common.js";
+import { button, color, countText, css, element, fill, follow, get, numberText } from "./common.js";
 
 const kPicture = 128, kNumbers = 16;  // values each way
+
+// The picture that is shown, in the colors of another theme.
+let recolor = null;
+follow("theme", () => recolor && recolor());
 
 // Two colors away from zero, as in the window; NaN and infinities stand out.
 function paint(canvas, said, log) {
@@ -100,7 +104,8 @@ export function sliceView(tensor) {
         under.textContent = "[" + index.join(", ") + "] = " + numberText(said.values[row * said.columns + column]);
       });
       canvas.addEventListener("click", (event) => nearer(...cell(event)));
-      paint(canvas, said, view.log);
+      recolor = () => paint(canvas, said, view.log);
+      recolor();
       parts.push(canvas, under);
     }
     parts.push(element("dl", { class: "figures" }, ...statistics(said.values).flatMap(([name, value]) => [element("dt", {}, name), element("dd", { class: (name === "NaN" || name === "infinities") && value > 0 ? "error" : null }, numberText(value))])),
@@ -122,7 +127,7 @@ export function sliceView(tensor) {
         ...tensor.shape.map((size, d) => d !== view.down && d !== view.across && element("label", {}, "dim " + d + " at ", element("input", { type: "number", min: 0, max: size - 1, value: view.at[d],
           onchange: (event) => { view.at[d] = Math.max(0, Math.min(size - 1, Math.floor(Number(event.target.value)) || 0)); event.target.value = view.at[d]; read(); } }))),
         button("All", whole), button("↑", () => move(-1, 0), { "aria-label": "Up" }), button("↓", () => move(1, 0), { "aria-label": "Down" }), button("←", () => move(0, -1), { "aria-label": "Left" }), button("→", () => move(0, 1), { "aria-label": "Right" }),
-        button("First numbers", () => { [view.top, view.left] = [0, 0]; [view.height, view.width] = [Math.min(kNumbers, length(view.down)), Math.min(kNumbers, length(view.across))]; read(); }),
+        button("Numbers", () => { [view.top, view.left] = [0, 0]; [view.height, view.width] = [Math.min(kNumbers, length(view.down)), Math.min(kNumbers, length(view.across))]; read(); }),
         element("label", {}, element("input", { type: "checkbox", checked: view.log, onchange: (event) => { view.log = event.target.checked; if (last) show(); } }), "Log scale"));
     }
     build();

@@ -163,6 +163,31 @@ class RunCliTest : public QObject {
         QVERIFY(again["findings"][0]["examples"].size() > 0);
     }
 
+    // What somebody has accepted of a step does not count for it, wherever it is judged.
+    void acceptedFindingsDoNotCount() {
+        damage(10);
+        const json found = runShardscope({"validate", step(10), "--json"}).json();
+        QCOMPARE(found.value("verdict", ""), std::string("unsafe"));
+        QCOMPARE(runShardscope({"latest", run_, "--good"}).out, (step(2) + '\n').toStdString());
+        for (const json& finding : found["findings"])
+            runShardscope({"validate", step(10), "--because", "known", "--accept",
+                           QString::fromStdString(finding["rule"].get<std::string>())});
+        const Outcome accepted = runShardscope({"validate", run_, "--json"});
+        QCOMPARE(accepted.exitCode, 0);
+        QCOMPARE(stepOf(accepted.json(), "step-10").value("verdict", ""), std::string("safe"));
+        QCOMPARE(accepted.json()["findings"][0]["accepted"].value("reason", ""), std::string("known"));
+        QCOMPARE(runShardscope({"latest", run_, "--good"}).out, (step(10) + '\n').toStdString());
+        QCOMPARE(stepOf(runShardscope({"info", run_, "--json"}).json(), "step-10").value("verdict", ""),
+                 std::string("safe"));
+        QCOMPARE(runShardscope({"validate", run_, "--no-accepted"}).exitCode, 1);
+        QCOMPARE(runShardscope({"validate", run_, "--accept", "file.missing", "--because", "x"}).exitCode, 2);
+        const Outcome junit = runShardscope({"report", step(10), "--as", "junit"});
+        QVERIFY(junit.out.find("<failure") == std::string::npos &&
+                junit.out.find("(known)") != std::string::npos);
+        QVERIFY(runShardscope({"report", step(10), "--as", "junit", "--no-accepted"}).out.find("<failure") !=
+                std::string::npos);
+    }
+
     void aTrackerThatNamesAMissingStepIsAFinding() {
         write("latest_checkpointed_iteration.txt", "77");
         const Outcome outcome = runShardscope({"validate", run_, "--json"});

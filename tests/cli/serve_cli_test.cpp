@@ -289,7 +289,9 @@ class ServeCliTest : public QObject {
                      std::string(bad) == "tensor?first=x&name=a" ? 404 : 400);
         const json missing = server.document("/api/placement/cell?row=0&column=0");
         QVERIFY(missing["text"].get<std::string>().find("rank 0") != std::string::npos);
-        COMPARE_JSON(server.document("/api/diff?with=" + source.toStdString())["equal"], json(true));
+        for (const QString& second : {source, genuine("t2.15.0-damage-base")})
+            COMPARE_JSON(server.document("/api/diff?with=" + second.toStdString()),
+                         runShardscope({"diff", source, second, "--json"}).json());
         QCOMPARE(server.get("/api/diff?with=/nowhere", server.cookie())->status, 404);
         // Reading every byte of two checkpoints is a job.
         QCOMPARE(server.get("/api/diff?values=1&with=" + source.toStdString(), server.cookie())->status, 403);
@@ -624,6 +626,11 @@ class ServeCliTest : public QObject {
             return json();
         };
         QTRY_COMPARE_WITH_TIMEOUT(known().dump(), std::string("\"unsafe\""), 20'000);
+        QProcess info;
+        info.setProcessEnvironment(environment);
+        info.start(SHARDSCOPE_PROGRAM, {"info", run.path(), "--json"});
+        QVERIFY(info.waitForFinished(60'000));
+        COMPARE_JSON(server.document("/api/run"), json::parse(info.readAllStandardOutput().toStdString()));
     }
 
     void jobsAsTheyGoOn() {
