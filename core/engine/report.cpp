@@ -71,12 +71,16 @@ const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppr
 
 Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
     Verdict verdict = Verdict::safe;
+    bool any = false;
     for (const Finding& finding : report.findings) {
-        if (suppressionOf(finding, suppressions)) continue;
+        if (suppressionOf(finding, suppressions)) {
+            any = true;
+            continue;
+        }
         if (finding.severity == Severity::error) verdict = Verdict::unsafe;
         if (finding.severity == Severity::warning && verdict == Verdict::safe) verdict = Verdict::care;
     }
-    return verdict;
+    return any ? verdict : report.verdict;
 }
 
 std::string Judgement::words() const {
