@@ -92,7 +92,7 @@ class Served {
 // Chromium without a window, driven through its debugging pipe.
 class Browser {
   public:
-    Browser() {
+    explicit Browser(bool dark = false) : dark_(dark) {
         process_.start("bash", {"-c",
                                 "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage "
                                 "--user-data-dir=\"$0\" "
@@ -111,6 +111,9 @@ class Browser {
         if (!target.contains("targetId")) return false;
         session_ = call("Target.attachToTarget", {{"targetId", target["targetId"]}, {"flatten", true}})
                        .value("sessionId", "");
+        if (dark_)
+            call("Emulation.setEmulatedMedia",
+                 {{"features", json::array({{{"name", "prefers-color-scheme"}, {"value", "dark"}}})}});
         call("Log.enable", {});
         call("Runtime.enable", {});
         return call("Page.navigate", {{"url", url}}).contains("frameId");
@@ -124,6 +127,9 @@ class Browser {
     void shoot(const QString& name) {
         const QString directory = qEnvironmentVariable("SHARDSCOPE_SCREENSHOTS");
         if (directory.isEmpty()) return;
+        const int scale = qEnvironmentVariable("SHARDSCOPE_SCALE", "1").toInt();
+        call("Emulation.setDeviceMetricsOverride",
+             {{"width", 1280}, {"height", 800}, {"deviceScaleFactor", scale}, {"mobile", false}});
         const json picture = call("Page.captureScreenshot", {{"format", "png"}});
         QFile file(directory + "/" + name + ".png");
         if (file.open(QIODevice::WriteOnly))
@@ -156,6 +162,7 @@ class Browser {
         return json::object();
     }
 
+    const bool dark_;
     QTemporaryDir profile_;
     QProcess process_;
     QByteArray received_;
@@ -886,6 +893,39 @@ class ServeCliTest : public QObject {
     }
 
     // The timeline, the step to resume from, and two steps that are compared with a click.
+    // Llama-3-8B with its optimizer on 32 ranks, of which the file of rank 17 is truncated; also for the
+    // guide.
+    void aRealModelInABrowser_data() {
+        QTest::addColumn<bool>("dark");
+        QTest::newRow("light") << false;
+        QTest::newRow("dark") << true;
+    }
+    void aRealModelInABrowser() {
+        QFETCH(bool, dark);
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir state;
+        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+        environment.insert("XDG_STATE_HOME", state.path());
+        environment.insert("XDG_CONFIG_HOME", state.path());
+        const QString index =
+            qEnvironmentVariable("SHARDSCOPE_INDEX_COPY", SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx");
+        const Served server({index, "--level", "metadata"}, environment);
+        Browser browser(dark);
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) {
+            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
+        browser.evaluate("document.querySelector('#tab-placement').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
+        browser.evaluate(
+            "document.getElementById('map-scroll').dispatchEvent(new KeyboardEvent('keydown', {key: 'f'}))");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 17"), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
+    }
+
     void aRunInABrowser() {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");

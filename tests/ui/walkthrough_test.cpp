@@ -3,6 +3,8 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
+#include <QProcess>
+#include <QTableView>
 #include <QTemporaryDir>
 #include <QTextBrowser>
 #include <QTreeView>
@@ -11,6 +13,7 @@
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/placement_page.h"
+#include "ui/pages/run_page.h"
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/placement_map.h"
 
@@ -37,6 +40,11 @@ class WalkthroughTest : public QObject, WindowFixture {
         clickAt(view.viewport(), view.visualRect(index).center());
     }
     void frame(QWidget& widget) { picture(widget, QStringLiteral("walk-%1-%2").arg(task_).arg(++frames_)); }
+    static bool anyWindowShows(const QString& text) {
+        const auto windows = QApplication::topLevelWidgets();
+        return std::any_of(windows.begin(), windows.end(),
+                           [&](const QWidget* window) { return shownText(*window).contains(text); });
+    }
     void begin(const QString& task) {
         task_ = task;
         clicks_ = frames_ = 0;
@@ -65,6 +73,8 @@ class WalkthroughTest : public QObject, WindowFixture {
         session().selection().setPage(Page::placement);
         const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
         QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
+        frame(*window_);
+        session().selection().setPage(Page::tensor);
         frame(*window_);
         QVERIFY2(clicks_ <= kMostClicks, qPrintable(QString::number(clicks_)));
         qInfo("%d clicks", clicks_);
@@ -101,6 +111,24 @@ class WalkthroughTest : public QObject, WindowFixture {
         QTRY_VERIFY_WITH_TIMEOUT(QFileInfo::exists(destination + "/.metadata"), 60'000);
         QTRY_VERIFY_WITH_TIMEOUT(
             !windows_->jobs().jobs().empty() && !windows_->jobs().jobs().front()->active(), 60'000);
+    }
+
+    void compareTwoSteps() {
+        begin(QStringLiteral("compare"));
+        QTemporaryDir run;
+        for (const char* step : {"step-100", "step-200"})
+            QCOMPARE(QProcess::execute("cp", {"-r", sampleCheckpoint(), run.filePath(step)}), 0);
+        open(run.path(), {1280, 800});
+        auto* page = window_->findChild<RunPage*>();
+        QTRY_COMPARE(page->table().model()->rowCount(), 2);
+        clickItem(page->table(), page->table().model()->index(0, 0));
+        const QRect other = page->table().visualRect(page->table().model()->index(1, 0));
+        QTest::mouseClick(page->table().viewport(), Qt::LeftButton, Qt::ControlModifier, other.center());
+        ++clicks_;
+        clickOn(shownButton(*page, QStringLiteral("Compare")));
+        QTRY_VERIFY_WITH_TIMEOUT(anyWindowShows(QStringLiteral("Equal as far as metadata tells")), 60'000);
+        QVERIFY2(clicks_ <= kMostClicks, qPrintable(QString::number(clicks_)));
+        qInfo("%d clicks", clicks_);
     }
 };
 
