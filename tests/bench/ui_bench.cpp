@@ -196,6 +196,65 @@ int main(int argc, char** argv) {
     malloc_trim(0);
     result["memory_mib"] = residentMiB() - before;
     result["catalog_mib"] = static_cast<double>(catalog->memoryBytes()) / (1 << 20);
+
+    // The same filters while a path hangs as on a file server that is gone, two windows validate and a
+    // comparison runs, each of the latter begun again as soon as it ends.
+    std::atomic<bool> loading{true};
+    MainWindow* other = windows.open("other");
+    other->show();
+    waitMs([&] { return other->session().hasFacts(); });
+    engine->before = [&](const std::string& call, const TaskContext&) -> Status {
+        while (call == "open" && loading)
+            QThread::msleep(5);
+        // As busy as reading values is, which takes minutes and more.
+        std::atomic<uint64_t> sum{0};
+        while (call == "validate" && loading)
+            ++sum;
+        return {};
+    };
+    windows.open("hangs")->show();
+    int validations = 0, comparisons = 0;
+    const auto again = [&](Session& of) {
+        const auto begin = [&of, &loading, &validations] {
+            if (!loading || of.validating()) return;
+            ++validations;
+            of.validate(ValidateLevel::metadata);
+        };
+        QObject::connect(&of, &Session::reportChanged, &of, begin, Qt::QueuedConnection);
+        begin();
+    };
+    again(session);
+    again(other->session());
+    const std::function<void()> compare = [&] {
+        if (!loading) return;
+        ++comparisons;
+        session.tasks().run<DiffReport>(
+            Work::bulk, "Comparing",
+            [&](const TaskContext& context) {
+                return engine->diff(session.checkpoint(), other->session().checkpoint(), {}, context);
+            },
+            [&](const Result<DiffReport>&) { compare(); });
+    };
+    compare();
+    std::vector<double> loaded;
+    application.longest = 0;
+    for (int round = 0; round < 5; ++round) {
+        for (const char* text : {"mlp", "name:~layers\\.(1|2)\\.", "rank:417", "status:bad"}) {
+            bool changed = false;
+            const auto connection =
+                QObject::connect(&session, &Session::visibleChanged, &session, [&] { changed = true; });
+            session.selection().setFilter(text);
+            loaded.push_back(waitMs([&] { return changed; }) - 80);
+            QObject::disconnect(connection);
+        }
+    }
+    result["loaded_filter_median_ms"] = median(loaded);
+    result["loaded_filter_worst_ms"] = *std::max_element(loaded.begin(), loaded.end());
+    result["loaded_longest_handler_ms"] = application.longest;
+    result["loaded_longest_handler"] = application.where;
+    result["loaded_validations"] = validations;
+    result["loaded_comparisons"] = comparisons;
+    loading = false;
     std::printf("%s\n", QJsonDocument(result).toJson(QJsonDocument::Indented).constData());
     Tasks::waitForAll();
     return 0;

@@ -12,6 +12,9 @@
 #include <new>
 #include <optional>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 namespace shardscope::ui {
 
 using Clock = std::chrono::steady_clock;
@@ -45,6 +48,13 @@ QThreadPool& pool(Work kind) {
     };
     static Pools instance;
     return instance.of[static_cast<size_t>(kind)];
+}
+
+// Reading for long must not keep a filter waiting that somebody looks at, nor the other users of a login
+// node. The threads that a task starts take this over.
+void yieldToOthers() {
+    constexpr int kNice = 10;
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
 }
 
 constexpr int kProgressMilliseconds = 100;
@@ -133,7 +143,8 @@ Ticket Tasks::start(Work kind, const QString& title, std::function<Answer(const 
 
     QPointer<Tasks> self(this);
     handOver();
-    pool(kind).start([self, state, work = std::move(work)]() mutable {
+    pool(kind).start([self, state, kind, work = std::move(work)]() mutable {
+        if (kind == Work::bulk) yieldToOthers();
         takeOver();
         state->begun = true;
         TaskContext context{state->stop, &state->progress};
