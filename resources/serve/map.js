@@ -9,7 +9,7 @@ const kRowBlock = 64, kColumnBlock = 64;  // cells whose slices are asked for at
 const kLine = 17, kLargest = 96, kTallest = 30e6;
 const kMostPixels = 60e6;    // of all pictures of slices
 const kSettle = 120;        // milliseconds without another step of zoom
-const kBudget = 2, kBudgetAtRest = 5;  // milliseconds of a frame for new pictures
+const kBudget = 2, kBudgetAtRest = 4;  // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
 const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
@@ -320,10 +320,9 @@ function partAt(row, column, mayPaint) {
 // ------------------------------------------------------------------ sizes
 
 function measureLabels(rows) {
-  const pen = canvas.getContext("2d");
-  pen.font = "12.5px system-ui, sans-serif";
+  paint.font = "12.5px system-ui, sans-serif";
   let widest = 60;
-  for (const row of rows) widest = Math.max(widest, pen.measureText(row.name).width + (row.tensors > 1 ? pen.measureText("×" + row.tensors).width + 8 : 0) + (head.states.length > 1 ? 17 : 0));
+  for (const row of rows) widest = Math.max(widest, textWidth(row.name) + (row.tensors > 1 ? textWidth("×" + row.tensors) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
   labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * (scroll.clientWidth < 500 ? 0.42 : 0.38), 460)));
 }
 
