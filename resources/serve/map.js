@@ -531,7 +531,7 @@ function draw(began) {
   return more;
 }
 
-// ------------------------------------------------------------------ the overview in a corner
+// ------------------------------------------------------------------ the minimap in a corner
 
 const kMinimap = { width: 168, height: 112, margin: 12 };
 
@@ -834,7 +834,7 @@ export function showMap(into, filter) {
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
       check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
-      element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Overview"),
+      element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Minimap"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
     element("div", { id: "map-box" }, scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
