@@ -124,4 +124,9 @@ async function start() {
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
 addEventListener("resize", layout);
+// Another screen may have other pixels without another size.
+function followPixels() {
+  matchMedia("(resolution: " + devicePixelRatio + "dppx)").addEventListener("change", () => { layout(); followPixels(); }, { once: true });
+}
+followPixels();
 start().catch((error) => { byId("state").textContent = error.message; byId("title").textContent = "Shardscope"; });

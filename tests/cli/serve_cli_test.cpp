@@ -119,17 +119,24 @@ class Browser {
         return call("Page.navigate", {{"url", url}}).contains("frameId");
     }
     QString evaluate(const std::string& expression) {
-        const json answer = call("Runtime.evaluate", {{"expression", expression}, {"returnByValue", true}});
+        const json answer =
+            call("Runtime.evaluate",
+                 {{"expression", expression}, {"returnByValue", true}, {"awaitPromise", true}});
         const json value = answer.contains("result") ? answer["result"].value("value", json()) : json();
         return value.is_string() ? QString::fromStdString(value) : QString();
+    }
+    // As many as on a display with so many pixels for each point.
+    void setPixels(int scale) {
+        call("Emulation.setDeviceMetricsOverride",
+             {{"width", 1280}, {"height", 800}, {"deviceScaleFactor", scale}, {"mobile", false}});
     }
     // Into SHARDSCOPE_SCREENSHOTS, when it is set.
     void shoot(const QString& name) {
         const QString directory = qEnvironmentVariable("SHARDSCOPE_SCREENSHOTS");
         if (directory.isEmpty()) return;
-        const int scale = qEnvironmentVariable("SHARDSCOPE_SCALE", "1").toInt();
-        call("Emulation.setDeviceMetricsOverride",
-             {{"width", 1280}, {"height", 800}, {"deviceScaleFactor", scale}, {"mobile", false}});
+        setPixels(qEnvironmentVariable("SHARDSCOPE_SCALE", "1").toInt());
+        // What that changed is painted.
+        evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))");
         const json picture = call("Page.captureScreenshot", {{"format", "png"}});
         QFile file(directory + "/" + name + ".png");
         if (file.open(QIODevice::WriteOnly))
@@ -922,6 +929,13 @@ class ServeCliTest : public QObject {
         browser.evaluate(
             "document.getElementById('map-scroll').dispatchEvent(new KeyboardEvent('keydown', {key: 'f'}))");
         QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 17"), 30'000);
+        // On another screen of the same size the map has that screen's pixels.
+        const auto canvas = [&] {
+            return browser.evaluate("String(document.querySelector('#placement canvas').width)").toInt();
+        };
+        const int before = canvas();
+        browser.setPixels(2);
+        QTRY_COMPARE_WITH_TIMEOUT(canvas(), 2 * before, 30'000);
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
         browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
     }
