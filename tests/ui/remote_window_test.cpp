@@ -275,7 +275,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QTRY_VERIFY(shownButton(banner(), "Cancel"));
         click(banner(), "Cancel");
         QTRY_VERIFY(banner().text().contains("was lost"));
-        QVERIFY(timer.elapsed() < 3000);
+        QVERIFY(timer.elapsed() < 20'000);
         killSleepers();
         QTest::qWait(1000);  // what asks at the same time as a failed attempt is told of that one
 
@@ -334,7 +334,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         timer.start();
         click(window_->startPage(), "Cancel");
         QTRY_COMPARE(session().state(), Session::State::empty);
-        QVERIFY(timer.elapsed() < 3000);
+        QVERIFY(timer.elapsed() < 20'000);
         killSleepers();
     }
 

@@ -35,6 +35,9 @@ using Json = nlohmann::json;
 using Clock = Channel::Clock;
 
 const std::string kHost = "ssh://there";
+// Seconds in which an end is seen that nothing waits for: less than any patience (30 s and more), and much
+// more than it takes, however busy the machine is.
+constexpr double kSoon = 25;
 
 struct Ends {
     int client = -1, agent = -1;
@@ -571,7 +574,7 @@ class RemoteTest : public QObject {
                     host->close();
                     const double seconds = secondsSince(begin);
                     agent.join();
-                    QVERIFY2(seconds < 4, std::to_string(seconds).c_str());
+                    QVERIFY2(seconds < kSoon, std::to_string(seconds).c_str());
                     ++(status.ok() ? fine : errors);
                     if (!status.ok()) QVERIFY(!status.error().message.empty());
                     if (!flip) QVERIFY(!status.ok());
@@ -724,7 +727,7 @@ class RemoteTest : public QObject {
         const Status status = file.ok() ? (*file)->readAt(0, bytes) : Status(file.error());
         QVERIFY(!status.ok());
         QCOMPARE(status.error().code, ErrorCode::remote);
-        QVERIFY(secondsSince(begin) < 4);
+        QVERIFY(secondsSince(begin) < kSoon);
         host->close();
     }
 
@@ -778,7 +781,7 @@ class RemoteTest : public QObject {
         QVERIFY(!entry.ok());
         QCOMPARE(entry.error().code, ErrorCode::remote);
         QVERIFY(entry.error().message.find("silent") != std::string::npos);
-        QVERIFY2(seconds > 2.5 && seconds < 4, std::to_string(seconds).c_str());
+        QVERIFY2(seconds > 2.5 && seconds < kSoon, std::to_string(seconds).c_str());
     }
 
     void heartbeatsAreAnswered() {
@@ -861,7 +864,7 @@ class RemoteTest : public QObject {
         const auto entry = remoteFileSystem(host)->stat("/x");
         later.join();
         QCOMPARE(entry.error().code, ErrorCode::cancelled);
-        QVERIFY(secondsSince(begin) < 2);
+        QVERIFY(secondsSince(begin) < kSoon);
     }
 
     void hostsThatDoNotAnswerAreNamed() {
@@ -1137,7 +1140,7 @@ class RemoteTest : public QObject {
         QVERIFY(!code.ok());
         QCOMPARE(code.error().code, ErrorCode::remote);
         QVERIFY(code.error().message.find(kHost) != std::string::npos);
-        QVERIFY2(secondsSince(begin) < 9, std::to_string(secondsSince(begin)).c_str());
+        QVERIFY2(secondsSince(begin) < kSoon, std::to_string(secondsSince(begin)).c_str());
     }
 };
 
