@@ -12,6 +12,7 @@
 #include <set>
 
 #include "support/accessibility.h"
+#include "support/recorded_job.h"
 #include "support/window_fixture.h"
 #include "ui/models/file_table_model.h"
 #include "ui/models/report_export.h"
@@ -35,6 +36,7 @@
 
 using namespace shardscope;
 using namespace shardscope::ui;
+using shardscope::test::RecordedJob;
 
 namespace {
 
@@ -106,6 +108,26 @@ class WindowTest : public QObject, protected WindowFixture {
   private slots:
     void init() { start(); }
     void cleanup() { end(); }
+
+    // What runs shows before anything is open, in the words of all who show jobs; Enter goes there.
+    void runningJobsOnTheStartPage() {
+        QVERIFY(RecordedJob::write(qEnvironmentVariable("XDG_STATE_HOME") + "/shardscope/jobs"));
+        MainWindow* window = windows_->newWindow();
+        window->resize(1280, 720);
+        window->show();
+        QVERIFY(QTest::qWaitForWindowExposed(window));
+        auto* list = window->startPage().findChild<QListWidget*>("runningJobs");
+        QTRY_COMPARE(list->count(), 1);
+        QVERIFY2(list->item(0)->text().contains(RecordedJob::text), qPrintable(list->item(0)->text()));
+        QVERIFY(list->isVisible());
+        shoot(*window, "start-jobs");
+        list->setFocus();
+        list->setCurrentRow(0);
+        QTest::keyClick(list, Qt::Key_Return);
+        auto* panel = window->findChild<JobsPanel*>();
+        QTRY_VERIFY(panel->isVisible());
+        QTRY_COMPARE(panel->selectedJob(), QString::fromLatin1(RecordedJob::id));
+    }
 
     void startPage() {
         MainWindow* window = windows_->newWindow();

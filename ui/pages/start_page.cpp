@@ -9,9 +9,12 @@
 #include <QPushButton>
 #include <QStackedWidget>
 #include <QVBoxLayout>
+#include <algorithm>
+#include <tuple>
 
 #include <unistd.h>
 
+#include "engine/engine.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/run_page.h"
@@ -47,6 +50,17 @@ QVBoxLayout* column(QWidget* page) {
     return layout;
 }
 
+// "Reads PyTorch distributed checkpoint (DCP), ...; writes ..."
+QString formatsText() {
+    QStringList reads, writes;
+    for (const Format* format : builtinFormats()) {
+        const FormatInfo& info = format->info();
+        if (info.reads && info.refines.empty()) reads += toQString(info.title);
+        if (info.writes) writes += toQString(info.name);
+    }
+    return StartPage::tr("Reads: %1.\nWrites: %2.").arg(reads.join(", "), writes.join(", "));
+}
+
 void makeTitle(QLabel* label) {
     QFont font = label->font();
     font.setPointSizeF(font.pointSizeF() * 1.5);
@@ -56,8 +70,8 @@ void makeTitle(QLabel* label) {
 
 }  // namespace
 
-StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
-    : QWidget(parent), session_(session), recents_(recents) {
+StartPage::StartPage(Session& session, Recents& recents, JobStore& jobs, QWidget* parent)
+    : QWidget(parent), session_(session), recents_(recents), jobs_(jobs) {
     auto* layout = new QVBoxLayout(this);
     layout->setContentsMargins(0, 0, 0, 0);
     stack_ = new QStackedWidget(this);
@@ -75,7 +89,10 @@ StartPage::StartPage(Session& session, Recents& recents, QWidget* parent)
         if (session_.state() == Session::State::opening) stage_->setText(session_.openingStage());
     });
     connect(&recents_, &Recents::changed, this, &StartPage::fillRecents);
+    connect(&jobs_, &JobStore::listChanged, this, &StartPage::fillJobs);
+    connect(&jobs_, &JobStore::changed, this, &StartPage::fillJobs);
     fillRecents();
+    fillJobs();
     update();
 }
 
@@ -114,17 +131,28 @@ QWidget* StartPage::makeStart() {
     dropLayout->addLayout(buttons);
     layout->addSpacing(12);
     layout->addWidget(drop_);
-    recentTitle_ = new QLabel(tr("Recent"), page);
-    QFont bold = recentTitle_->font();
-    bold.setBold(true);
-    recentTitle_->setFont(bold);
-    recentList_ = new QListWidget(page);
-    recentList_->setObjectName(QStringLiteral("recents"));
-    recentList_->setAccessibleName(tr("Recent checkpoints"));
-    recentList_->setAlternatingRowColors(true);
-    recentList_->setTextElideMode(Qt::ElideMiddle);
+    const auto section = [&](const QString& heading, const char* name, const QString& accessible) {
+        QLabel* label = plainLabel(page, heading);
+        QFont bold = label->font();
+        bold.setBold(true);
+        label->setFont(bold);
+        auto* list = new QListWidget(page);
+        list->setObjectName(QString::fromLatin1(name));
+        list->setAccessibleName(accessible);
+        list->setAlternatingRowColors(true);
+        list->setTextElideMode(Qt::ElideMiddle);
+        label->setBuddy(list);
+        layout->addSpacing(8);
+        layout->addWidget(label);
+        layout->addWidget(list, 1);
+        return std::pair(label, list);
+    };
+    std::tie(jobTitle_, jobList_) =
+        section(tr("Running jobs"), "runningJobs", tr("Running jobs; Enter shows one"));
+    connect(jobList_, &QListWidget::itemActivated, this,
+            [this](QListWidgetItem* item) { emit jobRequested(item->data(Qt::UserRole).toString()); });
+    std::tie(recentTitle_, recentList_) = section(tr("Recent"), "recents", tr("Recent checkpoints"));
     recentList_->setContextMenuPolicy(Qt::CustomContextMenu);
-    recentTitle_->setBuddy(recentList_);
     connect(recentList_, &QListWidget::itemActivated, this,
             [this](QListWidgetItem* item) { emit openRecentRequested(item->data(Qt::UserRole).toString()); });
     connect(recentList_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
@@ -137,10 +165,12 @@ QWidget* StartPage::makeStart() {
         menu.addAction(tr("Remove from the list"), this, [this, path] { recents_.remove(path); });
         menu.exec(recentList_->viewport()->mapToGlobal(at));
     });
-    layout->addSpacing(8);
-    layout->addWidget(recentTitle_);
-    layout->addWidget(recentList_, 1);
     layout->addStretch(0);
+    layout->addSpacing(8);
+    QLabel* formats = textBlock(page, formatsText());
+    formats->setAccessibleName(tr("Formats"));
+    formats->setForegroundRole(QPalette::PlaceholderText);
+    layout->addWidget(formats);
     setDropHighlight(false);
     return page;
 }
@@ -227,6 +257,24 @@ void StartPage::fillRecents() {
     }
     recentTitle_->setVisible(recentList_->count() > 0);
     recentList_->setVisible(recentList_->count() > 0);
+}
+
+void StartPage::fillJobs() {
+    const QListWidgetItem* current = jobList_->currentItem();
+    const QString chosen = current ? current->data(Qt::UserRole).toString() : QString();
+    jobList_->clear();
+    for (const auto& job : jobs_.jobs()) {
+        if (!job->active()) continue;
+        auto* item = new QListWidgetItem(
+            toQString(job->title.toStdString()) + '\n' + toQString(job->progress.text()), jobList_);
+        item->setData(Qt::UserRole, job->id);
+        if (job->id == chosen) jobList_->setCurrentItem(item);
+    }
+    constexpr int kMostJobs = 4;  // more scroll
+    jobList_->setFixedHeight(std::min(kMostJobs, jobList_->count()) * jobList_->sizeHintForRow(0) +
+                             2 * jobList_->frameWidth());
+    jobTitle_->setVisible(jobList_->count() > 0);
+    jobList_->setVisible(jobList_->count() > 0);
 }
 
 void StartPage::update() {

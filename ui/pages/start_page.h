@@ -1,9 +1,10 @@
-// What a window shows while no checkpoint is open: the start page with recents and a drop zone, an opening
-// under way, the steps of a run, or why it failed and what can be done.
+// What a window shows while no checkpoint is open: the start page with a drop zone, running jobs, recents and
+// formats, an opening under way, the steps of a run, or why it failed and what can be done.
 #pragma once
 
 #include <QWidget>
 
+#include "ui/models/job_store.h"
 #include "ui/models/recents.h"
 #include "ui/models/session.h"
 
@@ -21,7 +22,8 @@ class RunPage;
 class StartPage : public QWidget {
     Q_OBJECT
   public:
-    StartPage(Session& session, Recents& recents, QWidget* parent = nullptr);
+    // All must outlive the page.
+    StartPage(Session& session, Recents& recents, JobStore& jobs, QWidget* parent = nullptr);
 
     QListWidget& recentList() { return *recentList_; }
     RunPage& runPage() { return *run_; }
@@ -37,6 +39,7 @@ class StartPage : public QWidget {
     void openRecentRequested(const QString& path);
     void openWithOptionsRequested();
     void openOnHostRequested();
+    void jobRequested(const QString& id);
 
   private:
     QWidget* makeStart();
@@ -44,15 +47,17 @@ class StartPage : public QWidget {
     QWidget* makeFailed();
     void update();
     void fillRecents();
+    void fillJobs();
     void showFailure();
 
     Session& session_;
     Recents& recents_;
+    JobStore& jobs_;
     QStackedWidget* stack_;
     RunPage* run_;
     QWidget* drop_;
-    QListWidget* recentList_;
-    QLabel* recentTitle_;
+    QListWidget *recentList_, *jobList_;
+    QLabel *recentTitle_, *jobTitle_;
     QLabel *opening_, *stage_;
     QLabel* failureTitle_;
     QLabel* failureText_;

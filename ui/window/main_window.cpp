@@ -106,7 +106,7 @@ void MainWindow::makePages() {
     layout->addWidget(banner_);
     central_ = new QStackedWidget(centre);
     layout->addWidget(central_, 1);
-    start_ = new StartPage(*session_, windows_.recents(), central_);
+    start_ = new StartPage(*session_, windows_.recents(), windows_.jobs(), central_);
     central_->addWidget(start_);
     tabs_ = new QTabWidget(central_);
     tabs_->setDocumentMode(true);
@@ -126,6 +126,7 @@ void MainWindow::makePages() {
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
+    connect(start_, &StartPage::jobRequested, this, &MainWindow::showJob);
     connect(start_, &StartPage::openDirectoryRequested, this, &MainWindow::chooseDirectory);
     connect(start_, &StartPage::openFileRequested, this, &MainWindow::chooseFile);
     connect(start_, &StartPage::openSampleRequested, this, &MainWindow::openSample);
@@ -302,10 +303,7 @@ void MainWindow::makeActions() {
         [this] { session_->selection().setPage(Page::compare); }, true);
 
     QMenu* jobs = menuBar()->addMenu(tr("&Jobs"));
-    add(jobs, tr("&Show jobs"), {QKeySequence("Ctrl+J")}, [this] {
-        jobsDock_->show();
-        jobsDock_->raise();
-    });
+    add(jobs, tr("&Show jobs"), {QKeySequence("Ctrl+J")}, [this] { showJob({}); });
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     add(help, tr("&Keyboard shortcuts"), {QKeySequence("?"), QKeySequence("F1")}, [this] {
@@ -642,16 +640,18 @@ void MainWindow::showDocks(bool show) {
         d->hide();
 }
 
+void MainWindow::showJob(const QString& id) {
+    jobsDock_->show();
+    jobsDock_->raise();
+    if (!id.isEmpty()) jobs_->selectJob(id);
+}
+
 ConvertWizard* MainWindow::convert() {
     if (!session_->checkpoint()) return nullptr;
     if (!wizard_) {
         wizard_ = new ConvertWizard(*session_, windows_.jobs(), this);
         wizard_->setAttribute(Qt::WA_DeleteOnClose);
-        connect(wizard_, &ConvertWizard::started, this, [this](const QString& id) {
-            jobsDock_->show();
-            jobsDock_->raise();
-            jobs_->selectJob(id);
-        });
+        connect(wizard_, &ConvertWizard::started, this, &MainWindow::showJob);
     }
     wizard_->show();
     wizard_->raise();

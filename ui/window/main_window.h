@@ -88,6 +88,7 @@ class MainWindow : public QMainWindow {
     void showStatus();
     void showTasks();
     void showDocks(bool show);
+    void showJob(const QString& id);  // empty = none in particular
     void fillRecentMenu();
     void setTheme(ThemeChoice choice);
     void log(Severity severity, const QString& text);
