@@ -60,7 +60,7 @@ class AccessibilityTest : public QObject {
     void showPage(int page) {
         if (!window_->session().checkpoint()) {
             window_->openPath(sampleCheckpoint());
-            QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts(), 20'000);
+            QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts(), 120'000);
             window_->session().selection().selectTensor(0);
         }
         window_->session().selection().setPage(static_cast<Page>(page));
@@ -108,7 +108,7 @@ class AccessibilityTest : public QObject {
         window->openPath(dir.path());
         RunPage& page = window->startPage().runPage();
         page.steps().setTimes(std::chrono::hours(1), std::chrono::seconds(0));
-        QTRY_VERIFY_WITH_TIMEOUT(page.steps().newestWhole() == 0, 20'000);
+        QTRY_VERIFY_WITH_TIMEOUT(page.steps().newestWhole() == 0, 120'000);
         compare(page, QStringLiteral("run"));
         QCOMPARE(page.timeline().accessibleName(), QStringLiteral("Timeline of the run"));
         QVERIFY(page.timeline().accessibleDescription().contains("the newest whole step is step-2"));

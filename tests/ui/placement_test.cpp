@@ -92,7 +92,7 @@ std::unique_ptr<PlacementPage> showPage(Session& session, QSize size = {1180, 72
     [&] {
         QVERIFY(QTest::qWaitForWindowExposed(page.get()));
         QTRY_VERIFY_WITH_TIMEOUT(page->map().matrix() && page->map().matrix()->facts() == session.facts(),
-                                 20'000);
+                                 120'000);
     }();
     return page;
 }

@@ -33,7 +33,7 @@ using namespace shardscope::ui;
 
 namespace {
 
-constexpr int kPatience = 20'000;  // milliseconds
+constexpr int kPatience = 120'000;  // milliseconds
 
 void write(const QString& path, const QByteArray& bytes) {
     QFile file(path);

@@ -60,7 +60,7 @@ class WalkthroughTest : public QObject, WindowFixture {
              {1280, 800});
         frame(*window_);
         clickOn(shownButton(window_->findings(), QStringLiteral("Validate")));
-        QTRY_VERIFY(session().report() && !session().validating());
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), 60'000);
         QVERIFY(shownText(*window_->findChild<VerdictStrip*>()).contains("Do not resume"));
         frame(*window_);
         auto* findings = window_->findings().findChild<QTreeView*>();
@@ -72,7 +72,7 @@ class WalkthroughTest : public QObject, WindowFixture {
         QTest::keyClick(window_, Qt::Key_F8);
         session().selection().setPage(Page::placement);
         const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
-        QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
+        QTRY_VERIFY_WITH_TIMEOUT(map.matrix() && map.matrix()->facts() == session().facts(), 60'000);
         frame(*window_);
         session().selection().setPage(Page::tensor);
         frame(*window_);
@@ -120,7 +120,7 @@ class WalkthroughTest : public QObject, WindowFixture {
             QCOMPARE(QProcess::execute("cp", {"-r", sampleCheckpoint(), run.filePath(step)}), 0);
         open(run.path(), {1280, 800});
         auto* page = window_->findChild<RunPage*>();
-        QTRY_COMPARE(page->table().model()->rowCount(), 2);
+        QTRY_COMPARE_WITH_TIMEOUT(page->table().model()->rowCount(), 2, 60'000);
         clickItem(page->table(), page->table().model()->index(0, 0));
         const QRect other = page->table().visualRect(page->table().model()->index(1, 0));
         QTest::mouseClick(page->table().viewport(), Qt::LeftButton, Qt::ControlModifier, other.center());

@@ -42,7 +42,17 @@ void sortByKey(std::vector<Keyed>& keys) {
 }  // namespace
 
 ChunkTableModel::ChunkTableModel(Session& session, QObject* parent)
-    : QAbstractTableModel(parent), session_(session), checkpoint_(session.checkpoint()) {
+    : Columns({{tr("Tensor")},
+               {tr("Rank"), true},
+               {tr("Place")},
+               {tr("Part of the tensor")},
+               {tr("Size"), true},
+               {tr("File")},
+               {tr("Bytes in file"), true},
+               {tr("State")}},
+              parent),
+      session_(session),
+      checkpoint_(session.checkpoint()) {
     connect(&session, &Session::stateChanged, this, [this] {
         if (checkpoint_ == session_.checkpoint()) return;
         clear();
@@ -84,10 +94,6 @@ int ChunkTableModel::rowOf(ChunkId chunk) const {
 
 int ChunkTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
-}
-
-int ChunkTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
 }
 
 Qt::ItemFlags ChunkTableModel::flags(const QModelIndex& index) const {
@@ -139,9 +145,7 @@ QVariant ChunkTableModel::data(const QModelIndex& index, int role) const {
             return said;
         }
         case Qt::TextAlignmentRole:
-            if (index.column() == rank || index.column() == bytes || index.column() == range)
-                return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return {};
+            return alignment(index.column());
         case ChunkRole:
             return rows_[static_cast<size_t>(index.row())];
         case HealthRole:
@@ -152,29 +156,6 @@ QVariant ChunkTableModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
-}
-
-QVariant ChunkTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case tensor:
-            return tr("Tensor");
-        case rank:
-            return tr("Rank");
-        case place:
-            return tr("Place");
-        case box:
-            return tr("Part of the tensor");
-        case bytes:
-            return tr("Size");
-        case file:
-            return tr("File");
-        case range:
-            return tr("Bytes in file");
-        case health:
-            return tr("State");
-    }
-    return {};
 }
 
 void ChunkTableModel::sort(int column, Qt::SortOrder order) {

@@ -2,14 +2,14 @@
 // ids; sorting permutes them.
 #pragma once
 
-#include <QAbstractTableModel>
 #include <vector>
 
+#include "ui/models/columns.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
 
-class ChunkTableModel : public QAbstractTableModel {
+class ChunkTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { tensor, rank, place, box, bytes, file, range, health, columnCountValue };
@@ -28,10 +28,8 @@ class ChunkTableModel : public QAbstractTableModel {
     QString text(int row, int column) const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
     void sort(int column, Qt::SortOrder order) override;
 
   private:

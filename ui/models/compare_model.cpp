@@ -173,7 +173,18 @@ QString Comparison::summary() const {
 
 // ------------------------------------------------------------------ CompareModel
 
-CompareModel::CompareModel(Tasks& tasks, QObject* parent) : QAbstractTableModel(parent), tasks_(tasks) {}
+CompareModel::CompareModel(Tasks& tasks, QObject* parent)
+    : Columns({{tr("Difference")},
+               {tr("Tensor")},
+               {tr("A")},
+               {tr("B")},
+               {tr("Different elements"), true},
+               {tr("Max abs"), true},
+               {tr("Max relative"), true},
+               {tr("Max ULP"), true},
+               {tr("Cosine"), true}},
+              parent),
+      tasks_(tasks) {}
 
 void CompareModel::setComparison(std::shared_ptr<const Comparison> comparison) {
     ticket_.drop();
@@ -329,10 +340,6 @@ int CompareModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-int CompareModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 Qt::ItemFlags CompareModel::flags(const QModelIndex& index) const {
     return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
                            : Qt::NoItemFlags;
@@ -345,39 +352,12 @@ QVariant CompareModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole:
             return text(row(index.row()), index.column());
         case Qt::TextAlignmentRole:
-            return headerData(index.column(), Qt::Horizontal, role);
+            return alignment(index.column());
         case RowRole:
             return rows_[static_cast<size_t>(index.row())];
         default:
             return {};
     }
-}
-
-QVariant CompareModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole && section >= different)
-        return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case difference:
-            return tr("Difference");
-        case name:
-            return tr("Tensor");
-        case sideA:
-            return tr("A");
-        case sideB:
-            return tr("B");
-        case different:
-            return tr("Different elements");
-        case maxAbs:
-            return tr("Max abs");
-        case maxRelative:
-            return tr("Max relative");
-        case maxUlp:
-            return tr("Max ULP");
-        case cosine:
-            return tr("Cosine");
-    }
-    return {};
 }
 
 }  // namespace shardscope::ui

@@ -2,13 +2,13 @@
 // sorting a million rows happen there too.
 #pragma once
 
-#include <QAbstractTableModel>
 #include <array>
 #include <memory>
 #include <vector>
 
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/tasks.h"
+#include "ui/models/columns.h"
 
 namespace shardscope::ui {
 
@@ -42,7 +42,7 @@ struct Comparison {
     QString summary() const;
 };
 
-class CompareModel : public QAbstractTableModel {
+class CompareModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column {
@@ -75,10 +75,8 @@ class CompareModel : public QAbstractTableModel {
     QString text(const Comparison::Row& row, int column) const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
     void sort(int column, Qt::SortOrder order) override;
 
   signals:

@@ -9,7 +9,16 @@
 namespace shardscope::ui {
 
 FileTableModel::FileTableModel(Session& session, QObject* parent)
-    : QAbstractTableModel(parent), session_(session) {
+    : Columns({{tr("File")},
+               {tr("State")},
+               {tr("Size"), true},
+               {tr("Used"), true},
+               {tr("Dead bytes"), true},
+               {tr("Rank"), true},
+               {tr("Tensors"), true},
+               {tr("Chunks"), true}},
+              parent),
+      session_(session) {
     connect(&session, &Session::stateChanged, this, [this] {
         if (checkpoint_ != session_.checkpoint()) reset();
     });
@@ -100,10 +109,6 @@ int FileTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-int FileTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 Qt::ItemFlags FileTableModel::flags(const QModelIndex& index) const {
     return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
                            : Qt::NoItemFlags;
@@ -117,7 +122,7 @@ QVariant FileTableModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole:
             return text(id, index.column());
         case Qt::TextAlignmentRole:
-            return headerData(index.column(), Qt::Horizontal, role);
+            return alignment(index.column());
         case FileRole:
             return id;
         case HealthRole:
@@ -125,31 +130,6 @@ QVariant FileTableModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
-}
-
-QVariant FileTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation == Qt::Horizontal && role == Qt::TextAlignmentRole && section != path && section != state)
-        return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case path:
-            return tr("File");
-        case rank:
-            return tr("Rank");
-        case size:
-            return tr("Size");
-        case used:
-            return tr("Used");
-        case dead:
-            return tr("Dead bytes");
-        case tensors:
-            return tr("Tensors");
-        case chunks:
-            return tr("Chunks");
-        case state:
-            return tr("State");
-    }
-    return {};
 }
 
 void FileTableModel::sort(int column, Qt::SortOrder order) {

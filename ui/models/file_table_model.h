@@ -1,14 +1,14 @@
 // Files of a checkpoint as rows. Columns of figures sort by the figure.
 #pragma once
 
-#include <QAbstractTableModel>
 #include <vector>
 
+#include "ui/models/columns.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
 
-class FileTableModel : public QAbstractTableModel {
+class FileTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     // The state stands beside the name, where a narrow view shows it.
@@ -35,10 +35,8 @@ class FileTableModel : public QAbstractTableModel {
     uint64_t missingTail(FileId file) const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
     void sort(int column, Qt::SortOrder order) override;
 
   private:

@@ -25,7 +25,10 @@ QString whereText(const FindingExample& e) {
 }  // namespace
 
 FindingsModel::FindingsModel(Session& session, Suppressions& suppressions, QObject* parent)
-    : QAbstractItemModel(parent), session_(session), suppressions_(suppressions) {
+    : Columns({{tr("Severity")}, {tr("Rule")}, {tr("What")}, {tr("Cause and place")}, {tr("Count"), true}},
+              parent),
+      session_(session),
+      suppressions_(suppressions) {
     connect(&session, &Session::reportChanged, this, [this] {
         if (!session_.validating()) rebuild();
     });
@@ -119,10 +122,6 @@ int FindingsModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(findings_[rows_[static_cast<size_t>(parent.row())]].examples.size());
 }
 
-int FindingsModel::columnCount(const QModelIndex&) const {
-    return columnCountValue;
-}
-
 Qt::ItemFlags FindingsModel::flags(const QModelIndex& index) const {
     if (!index.isValid()) return Qt::NoItemFlags;
     Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
@@ -169,8 +168,7 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
             return text;
         }
         case Qt::TextAlignmentRole:
-            if (index.column() == count) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return {};
+            return alignment(index.column());
         case SeverityRole:
             return static_cast<int>(f->severity);
         case SuppressedRole:
@@ -178,23 +176,6 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
-}
-
-QVariant FindingsModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case severity:
-            return tr("Severity");
-        case rule:
-            return tr("Rule");
-        case what:
-            return tr("What");
-        case where:
-            return tr("Cause and place");
-        case count:
-            return tr("Count");
-    }
-    return {};
 }
 
 }  // namespace shardscope::ui

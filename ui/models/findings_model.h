@@ -2,14 +2,13 @@
 // run it shows what opening alone has noticed.
 #pragma once
 
-#include <QAbstractItemModel>
-
+#include "ui/models/columns.h"
 #include "ui/models/session.h"
 #include "ui/models/suppressions.h"
 
 namespace shardscope::ui {
 
-class FindingsModel : public QAbstractItemModel {
+class FindingsModel : public Columns<QAbstractItemModel> {
     Q_OBJECT
   public:
     enum Column { severity, rule, what, where, count, columnCountValue };
@@ -32,10 +31,8 @@ class FindingsModel : public QAbstractItemModel {
     QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
     QModelIndex parent(const QModelIndex& index) const override;
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
     void rebuild();

@@ -8,7 +8,17 @@
 
 namespace shardscope::ui {
 
-JobTableModel::JobTableModel(JobStore& store, QObject* parent) : QAbstractTableModel(parent), store_(store) {
+JobTableModel::JobTableModel(JobStore& store, QObject* parent)
+    : Columns({{tr("Job")},
+               {tr("State")},
+               {tr("Progress"), false, tr("Of the whole job")},
+               {tr("Bytes"), true, tr("Of the present phase")},
+               {tr("Rate"), true, tr("Of the present phase")},
+               {tr("Time left"), true, tr("Of the whole job")},
+               {tr("Where")},
+               {tr("Started")}},
+              parent),
+      store_(store) {
     connect(&store, &JobStore::listChanged, this, &JobTableModel::sync);
     connect(&store, &JobStore::changed, this, [this](const QString& id) {
         const int row = rowOf(id);
@@ -45,10 +55,6 @@ void JobTableModel::sync() {
 int JobTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(ids_.size());
 }
-int JobTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 QVariant JobTableModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const Job* job = store_.find(ids_[index.row()]);
@@ -67,9 +73,7 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
                          .arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()))
                          .toHtmlEscaped());
         case Qt::TextAlignmentRole:
-            if (index.column() == bytes || index.column() == rate || index.column() == left)
-                return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return QVariant(Qt::AlignLeft | Qt::AlignVCenter);
+            return alignment(index.column());
         case Qt::DisplayRole:
             break;
         default:
@@ -124,33 +128,6 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             const bool today = local.date() == QDate::currentDate();
             return local.toString(today ? QStringLiteral("HH:mm:ss") : QStringLiteral("yyyy-MM-dd HH:mm"));
         }
-        default:
-            return {};
-    }
-}
-
-QVariant JobTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal) return {};
-    if (role == Qt::ToolTipRole && (section == bytes || section == rate)) return tr("Of the present phase");
-    if (role == Qt::ToolTipRole && (section == progress || section == left)) return tr("Of the whole job");
-    if (role != Qt::DisplayRole) return {};
-    switch (section) {
-        case title:
-            return tr("Job");
-        case state:
-            return tr("State");
-        case progress:
-            return tr("Progress");
-        case bytes:
-            return tr("Bytes");
-        case rate:
-            return tr("Rate");
-        case left:
-            return tr("Time left");
-        case where:
-            return tr("Where");
-        case started:
-            return tr("Started");
         default:
             return {};
     }

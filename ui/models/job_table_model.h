@@ -5,11 +5,12 @@
 #include <memory>
 #include <vector>
 
+#include "ui/models/columns.h"
 #include "ui/models/job_store.h"
 
 namespace shardscope::ui {
 
-class JobTableModel : public QAbstractTableModel {
+class JobTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { title, state, progress, bytes, rate, left, where, started, columnCountValue };
@@ -21,9 +22,7 @@ class JobTableModel : public QAbstractTableModel {
     int rowOf(const QString& id) const { return static_cast<int>(ids_.indexOf(id)); }  // -1 when absent
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
     void sync();

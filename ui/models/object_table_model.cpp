@@ -12,7 +12,8 @@ constexpr size_t kMostRead = 64;      // values that are kept for the table
 }  // namespace
 
 ObjectTableModel::ObjectTableModel(Session& session, QObject* parent)
-    : QAbstractTableModel(parent), session_(session) {
+    : Columns({{tr("Object")}, {tr("Type")}, {tr("Value")}, {tr("Rank")}, {tr("File")}}, parent),
+      session_(session) {
     connect(&session, &Session::stateChanged, this, [this] {
         if (checkpoint_ != session_.checkpoint()) reset();
     });
@@ -64,10 +65,6 @@ int ObjectTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-int ObjectTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 Qt::ItemFlags ObjectTableModel::flags(const QModelIndex& index) const {
     return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
                            : Qt::NoItemFlags;
@@ -92,23 +89,6 @@ QVariant ObjectTableModel::data(const QModelIndex& index, int role) const {
             return info.rank == kNone ? QStringLiteral("–") : QString::number(info.rank);
         case fileColumn:
             return info.file == kNone ? QString() : toQString(catalog.files()[info.file].path);
-    }
-    return {};
-}
-
-QVariant ObjectTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case nameColumn:
-            return tr("Object");
-        case typeColumn:
-            return tr("Type");
-        case valueColumn:
-            return tr("Value");
-        case rankColumn:
-            return tr("Rank");
-        case fileColumn:
-            return tr("File");
     }
     return {};
 }

@@ -2,14 +2,14 @@
 // is read when it is looked at.
 #pragma once
 
-#include <QAbstractTableModel>
 #include <vector>
 
+#include "ui/models/columns.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
 
-class ObjectTableModel : public QAbstractTableModel {
+class ObjectTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { nameColumn, typeColumn, valueColumn, rankColumn, fileColumn, columnCountValue };
@@ -24,10 +24,8 @@ class ObjectTableModel : public QAbstractTableModel {
     void setValue(ObjectId object, const Value& value);
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
     void reset();

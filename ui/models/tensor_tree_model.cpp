@@ -13,7 +13,10 @@ constexpr size_t kShownOfValue = 60;      // bytes of text
 }  // namespace
 
 TensorTreeModel::TensorTreeModel(Session& session, QObject* parent)
-    : QAbstractItemModel(parent), session_(session) {
+    : Columns(
+          {{tr("Name")}, {tr("Dtype")}, {tr("Shape")}, {tr("Size"), true}, {tr("Sharding")}, {tr("State")}},
+          parent),
+      session_(session) {
     connect(&session, &Session::visibleChanged, this, &TensorTreeModel::rebuild);
     connect(&session, &Session::factsChanged, this, &TensorTreeModel::rebuild);
     rebuild();
@@ -116,10 +119,6 @@ int TensorTreeModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(tree_->childCount(n)) + behind;
 }
 
-int TensorTreeModel::columnCount(const QModelIndex&) const {
-    return columnCountValue;
-}
-
 bool TensorTreeModel::hasChildren(const QModelIndex& parent) const {
     return rowCount(parent) > 0;
 }
@@ -216,8 +215,7 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
             return text;
         }
         case Qt::TextAlignmentRole:
-            if (index.column() == bytes) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-            return {};
+            return alignment(index.column());
         case TensorRole:
             return t;
         case ModuleRole:
@@ -269,25 +267,6 @@ QVariant TensorTreeModel::objectData(ModuleTree::Node n, int column, int role) c
     if (!text || !object.value) return {};
     if (column == dtype) return toQString(valueKindName(object.value));
     if (column == shape) return toQString(valueRepr(object.value, kShownOfValue));
-    return {};
-}
-
-QVariant TensorTreeModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case name:
-            return tr("Name");
-        case dtype:
-            return tr("Dtype");
-        case shape:
-            return tr("Shape");
-        case bytes:
-            return tr("Size");
-        case cut:
-            return tr("Sharding");
-        case health:
-            return tr("State");
-    }
     return {};
 }
 

@@ -4,14 +4,14 @@
 // consecutive ids.
 #pragma once
 
-#include <QAbstractItemModel>
 #include <memory>
 
+#include "ui/models/columns.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
 
-class TensorTreeModel : public QAbstractItemModel {
+class TensorTreeModel : public Columns<QAbstractItemModel> {
     Q_OBJECT
   public:
     enum Column { name, dtype, shape, bytes, cut, health, columnCountValue };
@@ -22,11 +22,9 @@ class TensorTreeModel : public QAbstractItemModel {
     QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
     QModelIndex parent(const QModelIndex& index) const override;
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     bool hasChildren(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
     // The tensor of an index, or kNone for a module.
     TensorId tensor(const QModelIndex& index) const;

@@ -7,7 +7,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kPatience = 20'000;  // milliseconds
+constexpr int kPatience = 120'000;  // milliseconds
 }
 
 QString shownText(const QWidget& widget) {
