@@ -18,6 +18,18 @@ constexpr size_t kMostMatrices = 3, kMostOfValue = 160, kMostExamples = 5000;
 constexpr uint64_t kMostAxes = 255, kMostSamples = 128;
 constexpr uint64_t kAny = uint64_t{1} << 40;
 
+// The part of a list that a request asks for.
+struct Paging {
+    uint64_t first = 0, count = 0;
+    bool holds(uint64_t at) const { return at >= first && at - first < count; }
+};
+Result<Paging> pagingOf(const PageRequest& request, uint64_t most) {
+    Paging page;
+    SHARDSCOPE_ASSIGN(page.first, request.number("first", 0, kAny));
+    SHARDSCOPE_ASSIGN(page.count, request.number("count", kMostNames, most));
+    return page;
+}
+
 Json suppressionsJson(const std::vector<Suppression>& list) {
     Json json = Json::array();
     for (const Suppression& s : list)
@@ -258,24 +270,22 @@ Result<std::string> PageCheckpoint::cell(const PageRequest& request) const {
 
 Result<std::string> PageCheckpoint::tensors(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
-    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
-    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostRows));
+    SHARDSCOPE_ASSIGN(const Paging page, pagingOf(request, kMostRows));
     Json list = Json::array();
     uint64_t matches = 0;
     for (TensorId t = 0; t < catalog().tensorCount(); ++t) {
         if (!pattern.matches(catalog().name(t))) continue;
-        const uint64_t at = matches++;
-        if (at >= first && at - first < count) list.push_back(tensorJson(catalog(), t, false));
+        if (page.holds(matches++)) list.push_back(tensorJson(catalog(), t, false));
     }
-    return dump(
-        {{"schema", "shardscope.ls/1"}, {"total", matches}, {"first", first}, {"tensors", std::move(list)}});
+    return dump({{"schema", "shardscope.ls/1"},
+                 {"total", matches},
+                 {"first", page.first},
+                 {"tensors", std::move(list)}});
 }
 
 Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(const TensorId t, findTensor(catalog(), request.text("name"), checkpoint_->path));
-    ChunkRange chunks;
-    SHARDSCOPE_ASSIGN(chunks.first, request.number("first", 0, kAny));
-    SHARDSCOPE_ASSIGN(chunks.count, request.number("count", kMostNames, kMostChunks));
+    SHARDSCOPE_ASSIGN(const Paging page, pagingOf(request, kMostChunks));
     std::optional<TensorStatistics> statistics;
     if (request.flag("values")) {
         SHARDSCOPE_TRY(needData(*checkpoint_, "reading values"));
@@ -288,7 +298,7 @@ Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
         SHARDSCOPE_TRY(work.start());
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
     }
-    return dump(showJson(catalog(), t, chunks, statistics ? &*statistics : nullptr));
+    return dump(showJson(catalog(), t, {page.first, page.count}, statistics ? &*statistics : nullptr));
 }
 
 Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {
@@ -348,8 +358,7 @@ Json PageCheckpoint::fileRow(const Facts& facts, FileId id) const {
 
 Result<std::string> PageCheckpoint::files(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
-    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
-    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostRows));
+    SHARDSCOPE_ASSIGN(const Paging page, pagingOf(request, kMostRows));
     SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
     Json list = Json::array();
     uint64_t matches = 0, size = 0, used = 0, wrong = 0;
@@ -360,12 +369,11 @@ Result<std::string> PageCheckpoint::files(const PageRequest& request) const {
         used += used_[f];
         wrong += isWrong;
         if (!pattern.matches(file.path) || (request.flag("wrong") && !isWrong)) continue;
-        const uint64_t at = matches++;
-        if (at >= first && at - first < count) list.push_back(fileRow(*known, f));
+        if (page.holds(matches++)) list.push_back(fileRow(*known, f));
     }
     return dump({{"schema", "shardscope.ls/1"},
                  {"total", matches},
-                 {"first", first},
+                 {"first", page.first},
                  {"all", catalog().files().size()},
                  {"size", size},
                  {"used", used},
@@ -379,12 +387,11 @@ Result<std::string> PageCheckpoint::file(const PageRequest& request) const {
     const auto found = std::ranges::find_if(all, [&](const FileInfo& f) { return f.path == name; });
     if (found == all.end()) return makeError(ErrorCode::notFound, "the checkpoint has no such file");
     const auto id = static_cast<FileId>(found - all.begin());
-    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
-    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostChunks));
+    SHARDSCOPE_ASSIGN(const Paging page, pagingOf(request, kMostChunks));
     SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
     const std::span<const ChunkId> chunks = known->chunksOf(id);
     Json list = Json::array();
-    for (uint64_t i = first; i < chunks.size() && i - first < count; ++i) {
+    for (uint64_t i = page.first; i < chunks.size() && page.holds(i); ++i) {
         const TensorId tensor = catalog().tensorOf(chunks[i]);
         Json one{{"tensor", catalog().name(tensor)},
                  {"dtype", dtypeName(catalog().dtype(tensor))},
@@ -401,7 +408,7 @@ Result<std::string> PageCheckpoint::file(const PageRequest& request) const {
     return dump({{"schema", "shardscope.file/1"},
                  {"file", fileRow(*known, id)},
                  {"chunk_count", chunks.size()},
-                 {"first_chunk", first},
+                 {"first_chunk", page.first},
                  {"chunks", std::move(list)},
                  {"object_count", objectCount},
                  {"objects", std::move(objects)}});
@@ -409,15 +416,13 @@ Result<std::string> PageCheckpoint::file(const PageRequest& request) const {
 
 Result<std::string> PageCheckpoint::objects(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(request.text("pattern", "*")));
-    SHARDSCOPE_ASSIGN(const uint64_t first, request.number("first", 0, kAny));
-    SHARDSCOPE_ASSIGN(const uint64_t count, request.number("count", kMostNames, kMostNames));
+    SHARDSCOPE_ASSIGN(const Paging page, pagingOf(request, kMostNames));
     Json list = Json::array();
     uint64_t matches = 0;
     for (ObjectId o = 0; o < catalog().objects().size(); ++o) {
         const ObjectInfo& object = catalog().objects()[o];
         if (!pattern.matches(object.name)) continue;
-        const uint64_t at = matches++;
-        if (at < first || at - first >= count) continue;
+        if (!page.holds(matches++)) continue;
         // As the window: what is not in the metadata is read when it is asked for.
         Json one{{"id", o},
                  {"name", object.name},
@@ -429,7 +434,7 @@ Result<std::string> PageCheckpoint::objects(const PageRequest& request) const {
     }
     return dump({{"schema", "shardscope.objects/1"},
                  {"total", matches},
-                 {"first", first},
+                 {"first", page.first},
                  {"objects", std::move(list)}});
 }
 

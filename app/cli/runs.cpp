@@ -85,10 +85,10 @@ RunJudge::RunJudge(const Context& context, const Run& run, ValidateWords words)
       words_(std::move(words)),
       verdicts_(run, fmt::format("{}", fmt::join(context.sourceWords(), "\n"))) {}
 
-std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files,
-                                           ValidateLevel level) const {
+std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files, ValidateLevel level,
+                                           const SuppressionStore& accepted) const {
     auto verdict = verdicts_.find(step, files, level);
-    if (verdict && !words_.noAccepted) verdict->accepted = acceptedOf(run_, step);
+    if (verdict && !words_.noAccepted) verdict->accepted = acceptedOf(accepted, run_, step);
     return verdict;
 }
 
@@ -131,12 +131,13 @@ Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
     ValidateWords words;
     words.level = level.value_or(ValidateLevel::metadata);
     RunJudge judge(context, run, words);
+    const SuppressionStore accepted;
     std::vector<StepLine> lines;
     for (const RunStep& step : run.directory.steps) {
         SHARDSCOPE_TRY(StopToken(context.stop).poll());
         StepLine line;
         SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
-        line.verdict = judge.known(step, line.files, words.level);
+        line.verdict = judge.known(step, line.files, words.level, accepted);
         if (!line.verdict && level) {
             SHARDSCOPE_ASSIGN(line.verdict, judge.judge(step, line.files));
         }

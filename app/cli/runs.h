@@ -15,7 +15,8 @@ class RunJudge {
     RunJudge(const Context& context, const Run& run, ValidateWords words);
     Result<StepVerdict> judge(const RunStep& step, const StepFiles& files);
     // What is known of it already, at this level or deeper.
-    std::optional<StepVerdict> known(const RunStep& step, const StepFiles& files, ValidateLevel level) const;
+    std::optional<StepVerdict> known(const RunStep& step, const StepFiles& files, ValidateLevel level,
+                                     const SuppressionStore& accepted) const;
 
   private:
     const Context& context_;

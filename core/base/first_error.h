@@ -10,17 +10,14 @@
 namespace shardscope {
 
 // Keeps the error of the lowest index among those that occurred, so that what is said does not depend on
-// which thread was first. `cancelled` is kept only while there is no other: a stop that follows a failure
-// must not hide it. Not thread-safe: whoever adds holds the loop's lock.
+// which thread was first. `cancelled` gives way to any other error: a failure that made the loop stop must
+// not be hidden by the stop. Not thread-safe; the caller locks.
 class FirstError {
   public:
     void add(size_t index, Error error) {
-        const bool cancelled = error.code == ErrorCode::cancelled;
-        if (error_) {
-            const bool kept = error_->code == ErrorCode::cancelled;
-            if (kept == cancelled ? index >= index_ : cancelled) return;
-        }
-        index_ = index;
+        const std::pair order(error.code == ErrorCode::cancelled, index);
+        if (error_ && order >= order_) return;
+        order_ = order;
         error_ = std::move(error);
     }
     explicit operator bool() const { return error_.has_value(); }
@@ -32,7 +29,7 @@ class FirstError {
 
   private:
     std::optional<Error> error_;
-    size_t index_ = 0;
+    std::pair<bool, size_t> order_;  // of error_: cancelled last, then by index
 };
 
 }  // namespace shardscope

@@ -69,20 +69,6 @@ const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppr
     return it == suppressions.end() ? nullptr : &*it;
 }
 
-Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
-    Verdict verdict = Verdict::safe;
-    bool any = false;
-    for (const Finding& finding : report.findings) {
-        if (suppressionOf(finding, suppressions)) {
-            any = true;
-            continue;
-        }
-        if (finding.severity == Severity::error) verdict = Verdict::unsafe;
-        if (finding.severity == Severity::warning && verdict == Verdict::safe) verdict = Verdict::care;
-    }
-    return any ? verdict : report.verdict;
-}
-
 std::string Judgement::words() const {
     std::string found;
     const auto add = [&](size_t count, const char* one, const char* many) {
@@ -99,7 +85,7 @@ std::string Judgement::words() const {
 }
 
 Judgement judgementOf(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
-    Judgement judgement{verdictWithout(report, suppressions), report.stopped};
+    Judgement judgement{report.verdict, report.stopped};
     for (const Finding& finding : report.findings) {
         if (suppressionOf(finding, suppressions))
             ++judgement.accepted;
@@ -108,7 +94,15 @@ Judgement judgementOf(const ValidationReport& report, const std::vector<Suppress
         else if (finding.severity == Severity::warning)
             ++judgement.warnings;
     }
+    if (judgement.accepted)
+        judgement.verdict = judgement.errors     ? Verdict::unsafe
+                            : judgement.warnings ? Verdict::care
+                                                 : Verdict::safe;
     return judgement;
+}
+
+Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
+    return judgementOf(report, suppressions).verdict;
 }
 
 bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>& suppressions,
@@ -122,7 +116,7 @@ std::string validationJson(const ValidationReport& report, const std::vector<Sup
     OrderedJson json;
     json["schema"] = "shardscope.validate/1";
     const Judgement judgement = judgementOf(report, suppressions);
-    json["verdict"] = verdictName(suppressions.empty() ? report.verdict : judgement.verdict);
+    json["verdict"] = verdictName(judgement.verdict);
     json["verdict_strict"] = verdictName(report.verdict);
     json["words"] = judgement.words();
     json["level"] = levelName(report.level);

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "engine/suppressions.h"
 #include "engine/surroundings.h"
 #include "engine/whole_file.h"
 
@@ -125,8 +124,8 @@ StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report) {
     return verdict;
 }
 
-std::vector<Suppression> acceptedOf(const Run& run, const RunStep& step) {
-    return SuppressionStore().of(acceptedName(run.pathOf(step)));
+std::vector<Suppression> acceptedOf(const SuppressionStore& store, const Run& run, const RunStep& step) {
+    return store.of(acceptedName(run.pathOf(step)));
 }
 
 RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::string directory) {
@@ -189,7 +188,7 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
                               RunVerdicts* verdicts) {
     if (verdicts) {
         if (auto known = verdicts->find(step, files, level)) {
-            known->accepted = acceptedOf(run, step);
+            known->accepted = acceptedOf(SuppressionStore(), run, step);
             return *std::move(known);
         }
     }
@@ -213,7 +212,7 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
         return failed;
     }
     StepVerdict verdict = verdictOf(*checkpoint, std::move(report).value());
-    verdict.accepted = acceptedOf(run, step);
+    verdict.accepted = acceptedOf(SuppressionStore(), run, step);
     if (verdicts) verdicts->keep(run, step, files, verdict);
     return verdict;
 }

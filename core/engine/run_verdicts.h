@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "engine/report.h"
 #include "engine/run_directory.h"
+#include "engine/suppressions.h"
 #include "storage/digest.h"
 #include "validate/validate.h"
 
@@ -57,7 +57,7 @@ struct StepVerdict {
 StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);
 
 // What the user has accepted of a step.
-std::vector<Suppression> acceptedOf(const Run& run, const RunStep& step);
+std::vector<Suppression> acceptedOf(const SuppressionStore& store, const Run& run, const RunStep& step);
 
 // What was found before, for the steps of one run opened in one way; a file below
 // $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.

@@ -29,6 +29,14 @@ QString genuine(const char* name) {
     return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/dcp/%1/ckpt").arg(name);
 }
 
+// With settings and jobs of its own, in a directory of the test.
+QProcessEnvironment environmentIn(const QString& directory) {
+    QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+    for (const char* home : {"XDG_STATE_HOME", "XDG_CONFIG_HOME"})
+        environment.insert(home, directory);
+    return environment;
+}
+
 // A server of its own, ended with it.
 class Served {
   public:
@@ -124,6 +132,10 @@ class Browser {
                  {{"expression", expression}, {"returnByValue", true}, {"awaitPromise", true}});
         const json value = answer.contains("result") ? answer["result"].value("value", json()) : json();
         return value.is_string() ? QString::fromStdString(value) : QString();
+    }
+    // Of an element; empty when there is none.
+    QString text(const std::string& id, const std::string& property = "innerText") {
+        return evaluate("document.getElementById('" + id + "')?." + property + " ?? ''");
     }
     // As many as on a display with so many pixels for each point.
     void setPixels(int scale) {
@@ -332,8 +344,7 @@ class ServeCliTest : public QObject {
 
     void whoMayChangeSomething() {
         QTemporaryDir state;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const Served server({genuine("t2.15.0-no-dist"), "--allow-jobs"}, environment);
         const std::string path = "/api/validate", body = R"({"level":"metadata"})";
         const auto status = [&](const httplib::Headers& headers, const char* type = "application/json") {
@@ -373,9 +384,7 @@ class ServeCliTest : public QObject {
     // What is accepted here is accepted in the window and by the command line, and the other way round.
     void accepting() {
         QTemporaryDir config;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_CONFIG_HOME", config.path());
-        environment.insert("XDG_STATE_HOME", config.path());
+        const QProcessEnvironment environment = environmentIn(config.path());
         const QString source = genuine("t2.15.0-damaged-gap");
         const Served server({source, "--allow-jobs"}, environment);
         QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
@@ -502,9 +511,7 @@ class ServeCliTest : public QObject {
     // Several steps of a run, by their names alone, planned before they are averaged.
     void averaging() {
         QTemporaryDir run;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        for (const char* home : {"XDG_STATE_HOME", "XDG_CONFIG_HOME"})
-            environment.insert(home, run.filePath("state"));
+        const QProcessEnvironment environment = environmentIn(run.filePath("state"));
         QVERIFY(QDir(run.path()).mkdir("state") && QDir(run.path()).mkdir("run"));
         for (const char* step : {"step-100", "step-200"})
             QCOMPARE(QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), run.filePath("run/") + step}),
@@ -539,9 +546,7 @@ class ServeCliTest : public QObject {
             QSKIP("chromium is not installed (package chromium)");
         Browser browser;
         QVERIFY(browser.open(server.url));
-        const auto text = [&](const char* id) {
-            return browser.evaluate(std::string("document.getElementById('") + id + "')?.textContent ?? ''");
-        };
+        const auto text = [&](const char* id) { return browser.text(id, "textContent"); };
         QTRY_VERIFY_WITH_TIMEOUT(text("average").contains("step-100"), 60'000);
         browser.evaluate(
             "document.getElementById('average').open = true;"
@@ -558,8 +563,7 @@ class ServeCliTest : public QObject {
     // A plan first; what is started is exactly what was planned, once, and only without obstacles.
     void planThenConvert() {
         QTemporaryDir state;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const QString source = genuine("t2.15.0-no-dist");
         const Served server({source, "--allow-jobs"}, environment);
         QCOMPARE(server.change("/api/convert", {{"plan", "1"}}).first, 404);
@@ -619,8 +623,7 @@ class ServeCliTest : public QObject {
                                                                                  : "t2.15.0-damaged-gap"),
                                          run.filePath(step)}),
                 0);
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", run.filePath("state"));
+        const QProcessEnvironment environment = environmentIn(run.filePath("state"));
         QVERIFY(QDir(run.path()).mkdir("state"));
         const Served server({run.path()}, environment);
         COMPARE_JSON(server.document("/api/page")["shows"], json("run"));
@@ -649,8 +652,7 @@ class ServeCliTest : public QObject {
 
     void jobsAsTheyGoOn() {
         QTemporaryDir state;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const Served server({"--jobs"}, environment);
         COMPARE_JSON(server.document("/api/info"), json());
         COMPARE_JSON(server.document("/api/jobs")["jobs"], json::array());
@@ -680,8 +682,7 @@ class ServeCliTest : public QObject {
     void progressOfJobs() {
         QTemporaryDir state;
         QVERIFY(RecordedJob::write(state.filePath("shardscope/jobs")));
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const auto said = [&](const QStringList& words) {
             QProcess process;
             process.setProcessEnvironment(environment);
@@ -791,16 +792,12 @@ class ServeCliTest : public QObject {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");
         QTemporaryDir state;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
-        environment.insert("XDG_CONFIG_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const QString source = genuine("t2.15.0-damaged-gap");
         const Served server({source, "--allow-jobs"}, environment);
         Browser browser;
         QVERIFY(browser.open(server.url));
-        const auto text = [&](const char* id) {
-            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
-        };
+        const auto text = [&](const char* id) { return browser.text(id); };
         const auto click = [&](const char* what) {
             browser.evaluate(std::string("document.querySelector(\"") + what + "\").click()");
         };
@@ -899,7 +896,6 @@ class ServeCliTest : public QObject {
         QVERIFY(!browser.complaints.contains("exception"));
     }
 
-    // The timeline, the step to resume from, and two steps that are compared with a click.
     // Llama-3-8B with its optimizer on 32 ranks, of which the file of rank 17 is truncated; also for the
     // guide.
     void aRealModelInABrowser_data() {
@@ -912,17 +908,13 @@ class ServeCliTest : public QObject {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");
         QTemporaryDir state;
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
-        environment.insert("XDG_CONFIG_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         const QString index =
             qEnvironmentVariable("SHARDSCOPE_INDEX_COPY", SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx");
         const Served server({index, "--level", "metadata"}, environment);
         Browser browser(dark);
         QVERIFY(browser.open(server.url));
-        const auto text = [&](const char* id) {
-            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
-        };
+        const auto text = [&](const char* id) { return browser.text(id); };
         QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
         browser.evaluate("document.querySelector('#tab-placement').click()");
         QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
@@ -940,6 +932,7 @@ class ServeCliTest : public QObject {
         browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
     }
 
+    // The timeline, the step to resume from, and two steps that are compared with a click.
     void aRunInABrowser() {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");
@@ -955,8 +948,7 @@ class ServeCliTest : public QObject {
             QCOMPARE(QProcess::execute("find", {run.filePath(step), "-type", "f", "-exec", "touch", "-d",
                                                 QString("2026-11-02 0%1:00 UTC").arg(hour), "{}", "+"}),
                      0);
-        QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
-        environment.insert("XDG_STATE_HOME", state.path());
+        const QProcessEnvironment environment = environmentIn(state.path());
         QProcess validate;
         validate.setProcessEnvironment(environment);
         validate.start(SHARDSCOPE_PROGRAM, {"validate", run.path()});
@@ -964,9 +956,7 @@ class ServeCliTest : public QObject {
         const Served server({run.path()}, environment);
         Browser browser;
         QVERIFY(browser.open(server.url));
-        const auto text = [&](const char* id) {
-            return browser.evaluate(std::string("document.getElementById('") + id + "')?.innerText ?? ''");
-        };
+        const auto text = [&](const char* id) { return browser.text(id); };
         QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
         QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
         QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));

@@ -102,11 +102,12 @@ class LocalEngine final : public EngineService {
         if (!run) return RunListingPtr();
         auto listing = std::make_shared<RunListing>(RunListing{*std::move(run), {}});
         const RunVerdicts known(listing->run, openedHow);
+        const SuppressionStore accepted;
         for (const RunStep& step : listing->run.directory.steps) {
             SHARDSCOPE_TRY(context.stop.poll());
             SHARDSCOPE_ASSIGN(const StepFiles files, listStep(listing->run, step));
             auto verdict = known.find(step, files, level);
-            if (verdict) verdict->accepted = acceptedOf(listing->run, step);
+            if (verdict) verdict->accepted = acceptedOf(accepted, listing->run, step);
             std::string format = verdict ? verdict->format : formatOfStep(listing->run, step);
             listing->rows.push_back({step, files, std::move(format), std::move(verdict)});
         }

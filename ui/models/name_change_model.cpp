@@ -57,6 +57,14 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
     return std::shared_ptr<const NameChanges>(changes);
 }
 
+NameChangeModel::NameChangeModel(QObject* parent)
+    : Columns({{tr("Name now")},
+               {tr("Name in the target")},
+               {tr("Dtype now")},
+               {tr("In the target")},
+               {tr("What happens")}},
+              parent) {}
+
 void NameChangeModel::setChanges(std::shared_ptr<const NameChanges> changes) {
     beginResetModel();
     changes_ = std::move(changes);
@@ -73,10 +81,6 @@ int NameChangeModel::rowCount(const QModelIndex& parent) const {
     if (parent.isValid() || !changes_) return 0;
     return static_cast<int>(onlyChanged_ ? changes_->changedRows.size() : changes_->rows.size());
 }
-int NameChangeModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
     // Tool tips show what a narrow column cuts; escaped, for Qt takes what looks like markup for rich text.
     if (role == Qt::ToolTipRole) return data(index, Qt::DisplayRole).toString().toHtmlEscaped();
@@ -108,24 +112,6 @@ QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
             return row.why.empty() ? tr("left out") : tr("left out: %1").arg(toQString(row.why));
     }
     return {};
-}
-
-QVariant NameChangeModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case before:
-            return tr("Name now");
-        case after:
-            return tr("Name in the target");
-        case dtypeBefore:
-            return tr("Dtype now");
-        case dtypeAfter:
-            return tr("In the target");
-        case fate:
-            return tr("What happens");
-        default:
-            return {};
-    }
 }
 
 }  // namespace shardscope::ui

@@ -2,13 +2,13 @@
 // what happens to each. Built off the GUI thread, shown on it.
 #pragma once
 
-#include <QAbstractTableModel>
 #include <memory>
 #include <vector>
 
 #include "base/stop.h"
 #include "model/catalog.h"
 #include "plan/plan.h"
+#include "ui/models/columns.h"
 
 namespace shardscope::ui {
 
@@ -28,21 +28,19 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
                                                        std::shared_ptr<const Catalog> target,
                                                        const Plan& plan, const StopToken& stop);
 
-class NameChangeModel : public QAbstractTableModel {
+class NameChangeModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { before, after, dtypeBefore, dtypeAfter, fate, columnCountValue };
 
-    using QAbstractTableModel::QAbstractTableModel;
+    explicit NameChangeModel(QObject* parent = nullptr);
 
     void setChanges(std::shared_ptr<const NameChanges> changes);
     void setOnlyChanged(bool on);
     const std::shared_ptr<const NameChanges>& changes() const { return changes_; }
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
     std::shared_ptr<const NameChanges> changes_;

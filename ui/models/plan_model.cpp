@@ -43,6 +43,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
 
 }  // namespace
 
+PlanModel::PlanModel(QObject* parent) : Columns({{tr("What")}, {tr("Size, origin or reason")}}, parent) {}
+
 void PlanModel::setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> reads) {
     beginResetModel();
     plan_ = std::move(plan);
@@ -131,10 +133,6 @@ int PlanModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(entries(groupOf(parent)));
 }
 
-int PlanModel::columnCount(const QModelIndex&) const {
-    return 2;
-}
-
 QVariant PlanModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const Group group = groupOf(index);
@@ -158,11 +156,6 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
     if (role == NameRole) return QString::fromStdString(e.name);
     if (index.column() == 0) return e.name.empty() ? tr("(the whole conversion)") : toQString(e.name);
     return group == Group::renamed ? tr("becomes %1").arg(toQString(e.why)) : toQString(e.why);
-}
-
-QVariant PlanModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    return section == 0 ? tr("What") : tr("Size, origin or reason");
 }
 
 Qt::ItemFlags PlanModel::flags(const QModelIndex& index) const {

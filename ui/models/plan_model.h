@@ -2,15 +2,15 @@
 // entries. Groups without entries are not there.
 #pragma once
 
-#include <QAbstractItemModel>
 #include <memory>
 #include <vector>
 
 #include "plan/plan.h"
+#include "ui/models/columns.h"
 
 namespace shardscope::ui {
 
-class PlanModel : public QAbstractItemModel {
+class PlanModel : public Columns<QAbstractItemModel> {
     Q_OBJECT
   public:
     enum class Group : uint8_t {
@@ -31,7 +31,7 @@ class PlanModel : public QAbstractItemModel {
         NameRole
     };  // NameRole: as it is in the checkpoint, for copying
 
-    using QAbstractItemModel::QAbstractItemModel;
+    explicit PlanModel(QObject* parent = nullptr);
 
     // Shown until another one comes; null shows nothing.
     void setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> reads = {});
@@ -41,9 +41,7 @@ class PlanModel : public QAbstractItemModel {
     QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
     QModelIndex parent(const QModelIndex& child) const override;
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
 
   private:

@@ -84,7 +84,7 @@ void Validation::start(ValidateLevel level, const QString& expectPath) {
         scanKey_.reset();
     }
     expectPath_ = expectPath;
-    run(level, expectPath);
+    run(level);
 }
 
 bool Validation::canContinue() const {
@@ -94,10 +94,10 @@ bool Validation::canContinue() const {
 }
 
 void Validation::continueReading() {
-    if (canContinue() && unfinished_().isEmpty()) run(ValidateLevel::values, expectPath_);
+    if (canContinue() && unfinished_().isEmpty()) run(ValidateLevel::values);
 }
 
-void Validation::run(ValidateLevel level, const QString& expectPath) {
+void Validation::run(ValidateLevel level) {
     ticket_.drop();
     error_.reset();
     const bool values = level == ValidateLevel::values;
@@ -107,7 +107,7 @@ void Validation::run(ValidateLevel level, const QString& expectPath) {
         Work::bulk, tr("Validating"),
         [engine = engine_, checkpoint = checkpoint_, level, values, scan = values ? scan_ : nullptr,
          key = scanKey_, how = openedHow_,
-         expectPath = expectPath.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
+         expectPath = expectPath_.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
             CheckpointPtr expect;
             if (!expectPath.empty()) {
                 SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));

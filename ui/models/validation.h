@@ -65,7 +65,7 @@ class Validation : public QObject {
     void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
   private:
-    void run(ValidateLevel level, const QString& expectPath);
+    void run(ValidateLevel level);
     void keepScan();
 
     std::shared_ptr<EngineService> engine_;

@@ -114,6 +114,9 @@ std::string leafText(const Value& value) {
 
 }  // namespace
 
+ValueTreeModel::ValueTreeModel(QObject* parent)
+    : Columns({{tr("Name")}, {tr("Type")}, {tr("Value")}}, parent) {}
+
 void ValueTreeModel::setValue(const QString& name, const Value& value) {
     beginResetModel();
     name_ = name;
@@ -173,10 +176,6 @@ int ValueTreeModel::rowCount(const QModelIndex& parent) const {
     const uint32_t of = item(parent);
     if (items_[of].node == kNoNode || repeats(of)) return 0;
     return static_cast<int>(std::min<uint32_t>(countOf(partsOf(*value_.graph, items_[of].node)), INT32_MAX));
-}
-
-int ValueTreeModel::columnCount(const QModelIndex&) const {
-    return columnCountValue;
 }
 
 bool ValueTreeModel::hasChildren(const QModelIndex& parent) const {
@@ -244,19 +243,6 @@ QVariant ValueTreeModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
-}
-
-QVariant ValueTreeModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    switch (section) {
-        case nameColumn:
-            return tr("Name");
-        case typeColumn:
-            return tr("Type");
-        case valueColumn:
-            return tr("Value");
-    }
-    return {};
 }
 
 Result<std::vector<ValueTreeModel::Place>> ValueTreeModel::find(const Value& top, const QString& text,

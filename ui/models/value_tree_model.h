@@ -3,7 +3,6 @@
 // pickle names are shown by name and never looked up.
 #pragma once
 
-#include <QAbstractItemModel>
 #include <QStringList>
 #include <unordered_map>
 #include <vector>
@@ -11,17 +10,18 @@
 #include "base/result.h"
 #include "base/stop.h"
 #include "model/value.h"
+#include "ui/models/columns.h"
 
 namespace shardscope::ui {
 
-class ValueTreeModel : public QAbstractItemModel {
+class ValueTreeModel : public Columns<QAbstractItemModel> {
     Q_OBJECT
   public:
     enum Column { nameColumn, typeColumn, valueColumn, columnCountValue };
     // Rows from the top down to one entry.
     using Place = std::vector<int>;
 
-    using QAbstractItemModel::QAbstractItemModel;
+    explicit ValueTreeModel(QObject* parent = nullptr);
 
     // `name` is that of the value as a whole, the one top row.
     void setValue(const QString& name, const Value& value);
@@ -31,11 +31,9 @@ class ValueTreeModel : public QAbstractItemModel {
     QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
     QModelIndex parent(const QModelIndex& index) const override;
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     bool hasChildren(const QModelIndex& parent = {}) const override;
     Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
     // The part of the value that stands in a row; empty for an invalid index.
     Value part(const QModelIndex& index) const;

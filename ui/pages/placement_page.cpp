@@ -237,9 +237,8 @@ QWidget* PlacementPage::makeToolbar() {
 QWidget* PlacementPage::makeEmptyState() {
     auto* page = new QWidget(this);
     auto* column = new QVBoxLayout(page);
-    emptyLabel_ = plainLabel(page);
+    emptyLabel_ = wrappedLabel(page);
     emptyLabel_->setAlignment(Qt::AlignCenter);
-    emptyLabel_->setWordWrap(true);
     clearFilter_ = new QPushButton(tr("Clear the filter"), page);
     connect(clearFilter_, &QPushButton::clicked, this, [this] { session_.selection().setFilter({}); });
     column->addStretch(1);

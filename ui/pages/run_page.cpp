@@ -15,6 +15,7 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/run_timeline.h"
 
 namespace shardscope::ui {
@@ -37,19 +38,14 @@ enum RunColumn {
 RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(session), steps_(session) {
     setAccessibleName(tr("Run"));
     auto* layout = new QVBoxLayout(this);
-    title_ = new QLabel(this);
-    title_->setTextFormat(Qt::PlainText);
+    title_ = plainLabel(this);
     QFont font = title_->font();
     font.setPointSizeF(font.pointSizeF() * 1.3);
     font.setBold(true);
     title_->setFont(font);
-    summary_ = new QLabel(this);
-    summary_->setTextFormat(Qt::PlainText);
-    summary_->setWordWrap(true);
+    summary_ = wrappedLabel(this);
     summary_->setAccessibleName(tr("Summary of the run"));
-    advice_ = new QLabel(this);
-    advice_->setTextFormat(Qt::PlainText);
-    advice_->setWordWrap(true);
+    advice_ = wrappedLabel(this);
     QFont bold = advice_->font();
     bold.setBold(true);
     advice_->setFont(bold);
@@ -63,10 +59,7 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
     timeline->setView(timeline_);
     timeline->setExports({QStringLiteral("timeline"), timeline_, {}});
     makeTable();
-    details_ = new QLabel(this);
-    details_->setTextFormat(Qt::PlainText);
-    details_->setWordWrap(true);
-    details_->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
+    details_ = textBlock(this);
     details_->setAccessibleName(tr("Findings of the chosen step"));
     layout->addWidget(title_);
     layout->addWidget(summary_);

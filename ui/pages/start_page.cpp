@@ -92,7 +92,6 @@ StartPage::StartPage(Session& session, Recents& recents, JobStore& jobs, QWidget
     connect(&jobs_, &JobStore::listChanged, this, &StartPage::fillJobs);
     connect(&jobs_, &JobStore::changed, this, &StartPage::fillJobs);
     fillRecents();
-    fillJobs();
     update();
 }
 
@@ -259,7 +258,9 @@ void StartPage::fillRecents() {
     recentList_->setVisible(recentList_->count() > 0);
 }
 
+// Jobs tell of themselves several times a second, also while a checkpoint hides this page.
 void StartPage::fillJobs() {
+    if (!isVisible()) return;
     const QListWidgetItem* current = jobList_->currentItem();
     const QString chosen = current ? current->data(Qt::UserRole).toString() : QString();
     jobList_->clear();
@@ -275,6 +276,11 @@ void StartPage::fillJobs() {
                              2 * jobList_->frameWidth());
     jobTitle_->setVisible(jobList_->count() > 0);
     jobList_->setVisible(jobList_->count() > 0);
+}
+
+void StartPage::showEvent(QShowEvent* event) {
+    QWidget::showEvent(event);
+    fillJobs();
 }
 
 void StartPage::update() {

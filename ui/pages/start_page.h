@@ -41,6 +41,9 @@ class StartPage : public QWidget {
     void openOnHostRequested();
     void jobRequested(const QString& id);
 
+  protected:
+    void showEvent(QShowEvent* event) override;
+
   private:
     QWidget* makeStart();
     QWidget* makeOpening();

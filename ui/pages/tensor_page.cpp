@@ -86,9 +86,8 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     connect(tabs_, &QTabWidget::currentChanged, this, &TensorPage::giveValuesRoom);
     column->addWidget(splitter, 1);
     stack_->addWidget(content);
-    emptyLabel_ = plainLabel(this);
+    emptyLabel_ = wrappedLabel(this);
     emptyLabel_->setAlignment(Qt::AlignCenter);
-    emptyLabel_->setWordWrap(true);
     emptyLabel_->setMargin(40);
     stack_->addWidget(emptyLabel_);
     layout->addWidget(stack_);
@@ -163,21 +162,16 @@ QWidget* TensorPage::makeHead() {
     auto* column = new QVBoxLayout(head);
     column->setContentsMargins(0, 0, 0, 0);
     column->setSpacing(1);
-    name_ = new QLabel(head);
-    facts_ = new QLabel(head);
+    name_ = textBlock(head);
+    facts_ = textBlock(head);
     QFont bold = font();
     bold.setBold(true);
     bold.setPointSizeF(bold.pointSizeF() * 1.15);
     name_->setFont(bold);
     name_->setAccessibleName(tr("Name of the tensor"));
     facts_->setAccessibleName(tr("About the tensor"));
-    for (QLabel* label : {name_, facts_}) {
-        label->setTextFormat(Qt::PlainText);
-        label->setWordWrap(true);
-        label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
-        label->setFocusPolicy(Qt::ClickFocus);
-        column->addWidget(label);
-    }
+    column->addWidget(name_);
+    column->addWidget(facts_);
     return head;
 }
 
