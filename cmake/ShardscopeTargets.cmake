@@ -43,7 +43,7 @@ if(SHARDSCOPE_SANITIZE)
 endif()
 
 # For code around the core: the command line and the tests are templates of other libraries without end (options, JSON,
-# test macros). Under the address sanitizer they are not optimised, and it alone checks their pointers, which takes less
+# test macros). Under the address sanitizer they are not optimized, and it alone checks their pointers, which takes less
 # than half the time to build; the core is checked in full.
 add_library(shardscope_light INTERFACE)
 if(SHARDSCOPE_SANITIZE MATCHES "address")

@@ -94,7 +94,7 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     }
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
-    verb.add_option("--color", context.color, "Colours: auto, always or never (NO_COLOR is respected)")
+    verb.add_option("--color", context.color, "Colors: auto, always or never (NO_COLOR is respected)")
         ->transform(oneOf(colors))
         ->type_name("WHEN");
     verb.add_option_function<std::string>(

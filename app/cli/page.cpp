@@ -267,7 +267,8 @@ class Page::Impl {
         std::lock_guard lock(mutex_);
         if (!runText_.empty() && Clock::now() - listed_ < kListedFor) return runText_;
         SHARDSCOPE_TRY(listRun());
-        SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context_, *run_, std::nullopt));
+        SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines,
+                          stepsOf(context_, *run_, {.level = ValidateLevel::metadata}, false));
         runText_ = dump(runJson(context_, *run_, lines));
         listed_ = Clock::now();
         return runText_;

@@ -41,7 +41,7 @@ std::string sayable(std::string_view word) {
     return printable(word.substr(0, 300));
 }
 
-// One line: control characters escaped but for our own colours.
+// One line: control characters escaped but for our own colors.
 std::string harmless(std::string_view line) {
     std::string text;
     for (size_t at = 0; at < line.size();) {

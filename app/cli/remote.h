@@ -30,7 +30,7 @@ Result<int> serveRemote(Channel& channel, const Frame& first);
 void exitWithinSeconds();
 
 // What may go to a terminal of text that came from elsewhere: complete lines, in which control characters are
-// escaped but for line feeds and the colours that Style uses. Feed it pieces; flush() gives an unfinished
+// escaped but for line feeds and the colors that Style uses. Feed it pieces; flush() gives an unfinished
 // line.
 class TerminalText {
   public:

@@ -126,20 +126,18 @@ Json stepJson(const Context& context, const Run& run, const RunStep& step, const
     return json;
 }
 
-Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
-                                      std::optional<ValidateLevel> level) {
-    ValidateWords words;
-    words.level = level.value_or(ValidateLevel::metadata);
-    RunJudge judge(context, run, words);
+Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run, const ValidateWords& words,
+                                      bool judge) {
+    RunJudge judging(context, run, words);
     const SuppressionStore accepted;
     std::vector<StepLine> lines;
     for (const RunStep& step : run.directory.steps) {
         SHARDSCOPE_TRY(StopToken(context.stop).poll());
         StepLine line;
         SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
-        line.verdict = judge.known(step, line.files, words.level, accepted);
-        if (!line.verdict && level) {
-            SHARDSCOPE_ASSIGN(line.verdict, judge.judge(step, line.files));
+        line.verdict = judging.known(step, line.files, words.level, accepted);
+        if (!line.verdict && judge) {
+            SHARDSCOPE_ASSIGN(line.verdict, judging.judge(step, line.files));
         }
         line.format = line.verdict && !line.verdict->error ? line.verdict->format : formatOfStep(run, step);
         lines.push_back(std::move(line));
@@ -159,8 +157,8 @@ Json runJson(const Context& context, const Run& run, const std::vector<StepLine>
     return json;
 }
 
-Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level) {
-    SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context, run, level));
+Result<int> showRun(const Context& context, const Run& run, const ValidateWords& words, bool judge) {
+    SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context, run, words, judge));
     if (context.json) {
         printJson(runJson(context, run, lines));
         return 0;

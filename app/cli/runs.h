@@ -29,18 +29,19 @@ class RunJudge {
 Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
               const std::optional<StepVerdict>& verdict, const std::string& format, const StepFacts& facts);
 
-// The steps of a run as they are listed, in its order; with a level each is judged that is not known at it.
+// The steps of a run as they are listed, in its order. With `judge` each is judged that is not known at the
+// level of `words`; without, what is known at this level or deeper is shown.
 struct StepLine {
     StepFiles files;
     std::optional<StepVerdict> verdict;
     std::string format;  // title; empty = not recognized
 };
-Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run,
-                                      std::optional<ValidateLevel> level);
+Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run, const ValidateWords& words,
+                                      bool judge);
 Json runJson(const Context& context, const Run& run, const std::vector<StepLine>& lines);  // shardscope.run/1
 
-// What `info` says of a run; with a level each step is judged.
-Result<int> showRun(const Context& context, const Run& run, std::optional<ValidateLevel> level);
+// What `info` says of a run.
+Result<int> showRun(const Context& context, const Run& run, const ValidateWords& words, bool judge);
 // What `validate` says of a run: 1 when a step has a finding of this severity or does not open.
 Result<int> validateRun(const Context& context, const Run& run, const ValidateWords& words, Severity failOn);
 

@@ -16,7 +16,7 @@ namespace shardscope::cli {
 size_t displayWidth(std::string_view text) {
     size_t width = 0;
     for (size_t i = 0; i < text.size();) {
-        if (text[i] == '\x1b') {  // a colour sequence of ours
+        if (text[i] == '\x1b') {  // a color sequence of ours
             const size_t end = text.find('m', i);
             i = end == std::string_view::npos ? text.size() : end + 1;
             continue;

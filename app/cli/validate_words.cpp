@@ -17,18 +17,23 @@ void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& descripti
     verb.add_option("--level", level, description)->transform(oneOf(levels))->type_name("LEVEL");
 }
 
+void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level) {
+    addLevel(verb, words.level, level);
+    verb.add_flag("--no-accepted", words.noAccepted,
+                  "Judge as if no finding had been accepted (in the window, the page or with validate "
+                  "--accept)");
+}
+
 void addValidateWords(CLI::App& verb, ValidateWords& words) {
     verb.add_option("path", words.path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
-    addLevel(
-        verb, words.level,
+    addJudging(
+        verb, words,
         "metadata (no data file is opened), files (their headers too; the default) or values (every byte)");
     verb.add_option("--expect", words.expect, "Names, shapes and dtypes must be those of this checkpoint")
         ->type_name("OTHER");
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");
-    verb.add_flag("--no-accepted", words.noAccepted,
-                  "Judge as if no finding had been accepted (in the window, the page or with --accept)");
 }
 
 std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path) {

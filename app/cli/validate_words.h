@@ -22,7 +22,9 @@ struct ValidateWords {
 
 // --level. It is kept by reference.
 void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description);
-// The options are kept by reference: `words` must live as long as the verb.
+// --level and --no-accepted. `words` is kept by reference: it must live as long as the verb.
+void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level);
+// The same with a path, --expect and --examples.
 void addValidateWords(CLI::App& verb, ValidateWords& words);
 
 // The findings of a checkpoint that do not count.

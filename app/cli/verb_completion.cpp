@@ -1,3 +1,5 @@
+#include <set>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,9 +19,15 @@ std::vector<VerbWords> verbWords() {
     std::vector<VerbWords> verbs;
     for (const CLI::App* verb : app->get_subcommands({})) {
         VerbWords words{verb->get_name(), verb->get_description(), {}};
-        for (const CLI::Option* option : verb->get_options()) {
-            for (const std::string& name : option->get_lnames())
-                words.options.emplace_back("--" + name, option->get_description());
+        std::vector<const CLI::App*> apps = verb->get_subcommands({});
+        apps.insert(apps.begin(), verb);
+        std::set<std::string> known;  // those of nested verbs are completed after any of them
+        for (const CLI::App* one : apps) {
+            for (const CLI::Option* option : one->get_options()) {
+                for (const std::string& name : option->get_lnames())
+                    if (known.insert(name).second)
+                        words.options.emplace_back("--" + name, option->get_description());
+            }
         }
         verbs.push_back(std::move(words));
     }

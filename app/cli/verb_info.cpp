@@ -13,15 +13,16 @@ namespace {
 
 struct InfoOptions {
     std::string path;
-    std::optional<ValidateLevel> level;
+    ValidateWords how{.level = ValidateLevel::metadata};  // of the steps of a run
+    bool judge = false;                                   // --level was given
 };
 
 Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string& path = options.path;
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(path));
-    if (const Run* run = std::get_if<Run>(&opened)) return showRun(context, *run, options.level);
-    if (options.level)
-        return makeError(ErrorCode::usage, "--level is for the directory of a run")
+    if (const Run* run = std::get_if<Run>(&opened)) return showRun(context, *run, options.how, options.judge);
+    if (options.judge || options.how.noAccepted)
+        return makeError(ErrorCode::usage, "--level and --no-accepted are for the directory of a run")
             .withHint(fmt::format("of a checkpoint: shardscope validate {}", printable(path)));
     const Checkpoint& checkpoint = std::get<Checkpoint>(opened);
     const Catalog& catalog = checkpoint.catalog();
@@ -110,12 +111,11 @@ void addInfo(CLI::App& app, Context& context) {
                      "Checkpoint: a directory, a file, or ssh://host/path; or the directory of a run")
         ->required()
         ->type_name("PATH");
-    auto level = std::make_shared<ValidateLevel>();
-    addLevel(*verb, *level,
-             "Judge each step of a run: metadata, files or values (default: show what is known already)");
+    addJudging(*verb, options->how,
+               "Judge each step of a run: metadata, files or values (default: show what is known already)");
     addCommon(*verb, context, true);
-    verb->callback([&context, options, level, verb] {
-        if (verb->count("--level") > 0) options->level = *level;
+    verb->callback([&context, options, verb] {
+        options->judge = verb->count("--level") > 0;
         context.verb = [&context, options] { return info(context, *options); };
     });
 }

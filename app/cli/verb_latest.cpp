@@ -9,7 +9,7 @@ namespace {
 struct LatestOptions {
     std::string path;
     bool good = false;
-    ValidateLevel level = ValidateLevel::files;
+    ValidateWords how;
 };
 
 Result<int> latest(const Context& context, const LatestOptions& options) {
@@ -20,9 +20,7 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
     Json skipped = Json::array();
     bool found = false;
     if (run) {
-        ValidateWords words;
-        words.level = options.level;
-        RunJudge judge(context, *run, words);
+        RunJudge judge(context, *run, options.how);
         for (const RunStep& step : run->directory.steps) {
             SHARDSCOPE_TRY(StopToken(context.stop).poll());
             std::optional<StepVerdict> verdict;
@@ -77,7 +75,7 @@ void addLatest(CLI::App& app, Context& context) {
         ->required()
         ->type_name("RUN");
     verb->add_flag("--good", options->good, "Only a step without errors at --level");
-    addLevel(*verb, options->level, "How deep --good looks: metadata, files (default) or values");
+    addJudging(*verb, options->how, "How deep --good looks: metadata, files (default) or values");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return latest(context, *options); }; });

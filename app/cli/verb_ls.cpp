@@ -5,6 +5,7 @@
 #include "cli/application.h"
 #include "cli/documents.h"
 #include "cli/text.h"
+#include "survey/file_state.h"
 
 namespace shardscope::cli {
 namespace {
@@ -16,21 +17,6 @@ struct LsOptions {
     int64_t rank = -1;
     std::string sort = "position";
 };
-
-std::string stateText(const FileInfo& file) {
-    switch (file.state) {
-        case FileInfo::State::missing:
-            return "missing";
-        case FileInfo::State::wrongKind:
-            return "not a regular file";
-        case FileInfo::State::unreadable:
-            return "unreadable";
-        case FileInfo::State::present:
-            break;
-    }
-    if (file.metadata) return "metadata";
-    return file.referenced ? "" : "unreferenced";
-}
 
 bool onRank(const Catalog& catalog, TensorId t, int64_t rank) {
     for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
@@ -187,7 +173,7 @@ Table fileTable(const Catalog& catalog, const LsOptions& options) {
         table.add({options.csv ? file.path : printable(file.path),
                    file.rank == kNone ? "" : std::to_string(file.rank),
                    options.csv ? std::to_string(file.size) : bytesText(file.size),
-                   options.csv ? std::to_string(used[f]) : bytesText(used[f]), stateText(file)});
+                   options.csv ? std::to_string(used[f]) : bytesText(used[f]), fileStateText(file, nullptr)});
     }
     return table;
 }

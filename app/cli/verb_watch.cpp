@@ -214,7 +214,7 @@ void addWatch(CLI::App& app, Context& context) {
         "Ctrl-C ends it: exit code 0 when every step that was judged is whole, else 1.");
     auto options = std::make_shared<WatchOptions>();
     verb->add_option("path", options->what.path, "Directory of a run")->required()->type_name("RUN");
-    addLevel(*verb, options->what.level, "metadata, files (default) or values");
+    addJudging(*verb, options->what, "metadata, files (default) or values");
     static const std::map<std::string, WatchForm> forms{
         {"text", WatchForm::text}, {"json", WatchForm::json}, {"junit", WatchForm::junit}};
     verb->add_option("--as", options->form, "text (default), json (one line for each step) or junit")

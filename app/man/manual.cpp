@@ -1,9 +1,11 @@
 #include "man/manual.h"
 
 #include <algorithm>
+#include <map>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/application.h"
 
@@ -59,6 +61,18 @@ bool isHelp(const CLI::App& app, const CLI::Option* option) {
     return option == app.get_help_ptr() || option == app.get_version_ptr();
 }
 
+std::vector<const CLI::App*> subcommands(const CLI::App& app) {
+    return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<const CLI::Option*> positionals(const CLI::App& app) {
+    return app.get_options([](const CLI::Option* o) { return o->get_positional(); });
+}
+
+std::vector<const CLI::Option*> namedOptions(const CLI::App& app) {
+    return app.get_options([&](const CLI::Option* o) { return o->nonpositional() && !isHelp(app, o); });
+}
+
 std::string argumentName(const CLI::Option* option) {
     return option->get_type_name().empty() ? option->get_name(true, false) : option->get_type_name();
 }
@@ -85,17 +99,20 @@ std::string paragraph(const std::string& term, const std::string& text) {
     return ".TP\n" + term + "\n" + roffText(text) + "\n";
 }
 
-std::string optionParagraph(const CLI::Option* option) {
+std::string optionText(const CLI::Option* option) {
     std::string text = option->get_description();
     if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
-    return paragraph(optionUsage(option), text);
+    return text;
+}
+
+std::string optionParagraph(const CLI::Option* option) {
+    return paragraph(optionUsage(option), optionText(option));
 }
 
 // Positionals first, then the groups as --help has them, help and version last in theirs.
 std::string options(const CLI::App& app) {
     std::string out;
-    for (const CLI::Option* option :
-         app.get_options([](const CLI::Option* o) { return o->get_positional(); }))
+    for (const CLI::Option* option : positionals(app))
         out += paragraph(italic(argumentName(option)), option->get_description());
     const std::vector<std::string> groups = app.get_groups();
     for (const std::string& group : groups) {
@@ -107,6 +124,14 @@ std::string options(const CLI::App& app) {
         // A lone group needs no title, and "Options" is what the section is called.
         if (group != "Options" || !out.empty()) out += ".SS " + roffText(group) + "\n";
         out += rows + last;
+    }
+    for (const CLI::App* nested : subcommands(app)) {
+        if (app.get_parent() == nullptr) break;  // verbs have pages of their own
+        out += ".SS " + roffText(nested->get_name()) + "\n" + roffText(nested->get_description()) + ".\n";
+        for (const CLI::Option* option : positionals(*nested))
+            out += paragraph(italic(argumentName(option)), option->get_description());
+        for (const CLI::Option* option : namedOptions(*nested))
+            out += optionParagraph(option);
     }
     return out;
 }
@@ -147,8 +172,7 @@ Page verbPage(const CLI::App& verb, const Edition& edition) {
     out += fmt::format(".SH NAME\n{} \\- {}\n", roffText(name), roffText(verb.get_description()));
     out += ".SH SYNOPSIS\n.B " + roffText("shardscope " + verb.get_name()) + "\n";
     out += "[" + italic("OPTION") + "]...";
-    for (const CLI::Option* option :
-         verb.get_options([](const CLI::Option* o) { return o->get_positional(); }))
+    for (const CLI::Option* option : positionals(verb))
         out += " " + positionalUsage(option);
     out += "\n.SH DESCRIPTION\n" + roffText(verb.get_description()) + ".\n" + notes(footer);
     out += ".SH OPTIONS\n" + options(verb);
@@ -156,7 +180,7 @@ Page verbPage(const CLI::App& verb, const Edition& edition) {
     return {name, out};
 }
 
-Page mainPage(const CLI::App& app, const std::vector<const CLI::App*>& verbs, const Edition& edition) {
+Page mainPage(const CLI::App& app, const Edition& edition) {
     // The footer's own words on exit codes stand under EXIT STATUS.
     Footer footer = parseFooter(app.get_footer());
     footer.notes.clear();
@@ -167,7 +191,7 @@ Page mainPage(const CLI::App& app, const std::vector<const CLI::App*>& verbs, co
     out += ".SH DESCRIPTION\n" + roffText(app.get_description()) + "\n";
     out += ".SH VERBS\n";
     std::vector<std::string> names;
-    for (const CLI::App* verb : verbs) {
+    for (const CLI::App* verb : subcommands(app)) {
         out += paragraph(bold(verb->get_name()), verb->get_description());
         names.push_back("shardscope-" + verb->get_name());
     }
@@ -177,7 +201,83 @@ Page mainPage(const CLI::App& app, const std::vector<const CLI::App*>& verbs, co
     return {"shardscope", out};
 }
 
+// `-o`, `--output FILE`
+std::string markdownUsage(const CLI::Option* option) {
+    std::string names;
+    for (const std::string& name : option->get_snames())
+        names += (names.empty() ? "-" : ", -") + name;
+    for (const std::string& name : option->get_lnames())
+        names += (names.empty() ? "--" : ", --") + name;
+    if (option->get_type_size() != 0 && !option->get_type_name().empty())
+        names += " " + option->get_type_name();
+    return "`" + names + "`";
+}
+
+// Inside a cell of a table: a bar would end it, and a name in angle brackets would be taken for HTML.
+std::string markdownText(const std::string& text) {
+    std::string out;
+    for (const char c : text) {
+        if (c == '|' || c == '*' || c == '_' || c == '<') out += '\\';
+        out += c;
+    }
+    return out;
+}
+
+std::string row(const std::string& term, const std::string& text) {
+    return "| " + term + " | " + markdownText(text) + " |\n";
+}
+
+// What makes two options of different verbs the same one for a reader.
+std::string optionRow(const CLI::Option* option) {
+    return row(markdownUsage(option), optionText(option));
+}
+
+constexpr const char* kTableHead = "| option | does |\n|---|---|\n";
+
 }  // namespace
+
+std::string optionReference(const CLI::App& app) {
+    std::map<std::string, size_t> verbsWith;  // by row
+    for (const CLI::App* verb : subcommands(app))
+        for (const CLI::Option* option : namedOptions(*verb))
+            ++verbsWith[optionRow(option)];
+    // Options that most verbs have are described once.
+    const size_t most = subcommands(app).size() / 2;
+    const auto isCommon = [&](const CLI::Option* option) { return verbsWith[optionRow(option)] > most; };
+    std::string out =
+        "# Every option of every verb\n\n"
+        "This page is made from the option table of the program, as the manual pages, the completions and "
+        "`--help` are; a test\nkeeps it up to date. What the verbs promise to scripts: [cli.md](cli.md).\n";
+    std::string common;
+    const auto describe = [&](const CLI::App& verb, const std::string& title, const auto& self) -> void {
+        const Footer footer = parseFooter(verb.get_footer());
+        std::string rows, also, usage = "shardscope " + title;
+        for (const CLI::Option* option : positionals(verb)) {
+            const std::string name = argumentName(option) + (option->get_expected_max() > 1 ? "..." : "");
+            usage += option->get_required() ? " " + name : " [" + name + "]";
+            rows += row("`" + argumentName(option) + "`", option->get_description());
+        }
+        out += fmt::format("\n## `{}`\n{}.\n", usage, markdownText(verb.get_description()));
+        for (const std::string& note : footer.notes)
+            out += "\n" + markdownText(note) + "\n";
+        if (!footer.examples.empty()) out += fmt::format("\n    {}\n", fmt::join(footer.examples, "\n    "));
+        for (const CLI::Option* option : namedOptions(verb)) {
+            if (!isCommon(option)) {
+                rows += optionRow(option);
+                continue;
+            }
+            also += (also.empty() ? "`--" : ", `--") + option->get_lnames().front() + "`";
+            if (common.find(optionRow(option)) == std::string::npos) common += optionRow(option);
+        }
+        if (!rows.empty()) out += std::string("\n") + kTableHead + rows;
+        if (!also.empty()) out += "\nAlso: " + also + " ([options of most verbs](#options-of-most-verbs)).\n";
+        for (const CLI::App* nested : subcommands(verb))
+            self(*nested, title + " " + nested->get_name(), self);
+    };
+    for (const CLI::App* verb : subcommands(app))
+        describe(*verb, verb->get_name(), describe);
+    return out + "\n## Options of most verbs\n\n" + kTableHead + common;
+}
 
 std::string roffText(const std::string& text) {
     std::string out;
@@ -216,9 +316,8 @@ std::string roffText(const std::string& text) {
 }
 
 std::vector<Page> pages(const CLI::App& app, const Edition& edition) {
-    const std::vector<const CLI::App*> verbs = app.get_subcommands([](const CLI::App*) { return true; });
-    std::vector<Page> made{mainPage(app, verbs, edition)};
-    for (const CLI::App* verb : verbs)
+    std::vector<Page> made{mainPage(app, edition)};
+    for (const CLI::App* verb : subcommands(app))
         made.push_back(verbPage(*verb, edition));
     return made;
 }

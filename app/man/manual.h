@@ -1,4 +1,4 @@
-// The manual pages of the command line, made from its option table.
+// The manual pages of the command line and docs/options.md, made from its option table.
 #pragma once
 
 #include <string>
@@ -25,5 +25,8 @@ std::string roffText(const std::string& text);
 
 // shardscope.1 and one page for each verb.
 std::vector<Page> pages(const CLI::App& app, const Edition& edition);
+
+// docs/options.md: every option of every verb, in Markdown.
+std::string optionReference(const CLI::App& app);
 
 }  // namespace shardscope::manual

@@ -1,4 +1,4 @@
-// shardscope-manual DIRECTORY VERSION DATE: writes the manual pages; a step of the build, not installed.
+// write_manual DIRECTORY VERSION DATE: writes the manual pages; a step of the build, not installed.
 #include <cstdio>
 #include <fstream>
 

@@ -1,4 +1,4 @@
-// Recognises the files of torch before 1.6. Private to this room.
+// Recognizes the files of torch before 1.6. Private to this room.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What a checkpoint format is to the rest of the engine: it recognises itself, describes what is there (a
+// What a checkpoint format is to the rest of the engine: it recognizes itself, describes what is there (a
 // Catalog, and where each chunk's raw elements are), and lays out what should lie somewhere else. It moves no
 // tensor data.
 #pragma once

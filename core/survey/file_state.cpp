@@ -30,7 +30,7 @@ std::string fileStateText(const FileInfo& file, const FileFacts* facts) {
         return fmt::format("truncated by {}", bytesText(tail));
     if (file.metadata) return "metadata";
     if (!file.referenced) return file.size == 0 ? "empty, not referenced" : "not referenced";
-    return facts ? healthName(facts->health) : "…";
+    return facts ? healthName(facts->health) : "";
 }
 
 }  // namespace shardscope

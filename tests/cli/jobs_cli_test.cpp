@@ -502,9 +502,9 @@ class JobsCliTest : public QObject {
         saved["job"].erase("source");
         refused("holds no 'job.source' and 'job.destination'");
         saved["job"]["source"] = saved["job"]["destination"] = "x";
-        saved["job"]["colour"] = "red";
-        refused("'job.colour'");
-        saved["job"].erase("colour");
+        saved["job"]["color"] = "red";
+        refused("'job.color'");
+        saved["job"].erase("color");
         saved["job"]["threads"] = "many";
         refused("'job.threads' is not a number");
         saved["job"].erase("threads");

@@ -104,6 +104,19 @@ class PackagingCliTest : public QObject {
         VALIDATE("mandoc", "-T", "lint", "-W", "warning", page);
     }
 
+    // docs/options.md says what the program does; SHARDSCOPE_ACCEPT=1 writes it anew.
+    void optionReferenceIsUpToDate() {
+        const QString kept = QStringLiteral(SHARDSCOPE_SOURCE_DIR "/docs/options.md");
+        const std::string made = manual::optionReference(*app_);
+        if (qEnvironmentVariableIsSet("SHARDSCOPE_ACCEPT")) {
+            QFile file(kept);
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write(made.data(), qint64(made.size())) > 0);
+        }
+        QVERIFY2(contents(kept) == made, "docs/options.md is not up to date; SHARDSCOPE_ACCEPT=1 writes it");
+        for (const CLI::App* verb : app_->get_subcommands([](const CLI::App*) { return true; }))
+            QVERIFY(holds(made, "\n## `shardscope " + verb->get_name()));
+    }
+
     void roffTextIsInert() {
         QCOMPARE(manual::roffText(".SH x"), std::string("\\&.SH x"));
         QCOMPARE(manual::roffText("'a'\n.b"), std::string("\\&\\(aqa\\(aq\n\\&.b"));

@@ -180,6 +180,11 @@ class RunCliTest : public QObject {
         QCOMPARE(stepOf(runShardscope({"info", run_, "--json"}).json(), "step-10").value("verdict", ""),
                  std::string("safe"));
         QCOMPARE(runShardscope({"validate", run_, "--no-accepted"}).exitCode, 1);
+        QCOMPARE(runShardscope({"latest", run_, "--good", "--no-accepted"}).out,
+                 (step(2) + '\n').toStdString());
+        QCOMPARE(stepOf(runShardscope({"info", run_, "--no-accepted", "--json"}).json(), "step-10")
+                     .value("verdict", ""),
+                 std::string("unsafe"));
         QCOMPARE(runShardscope({"validate", run_, "--accept", "file.missing", "--because", "x"}).exitCode, 2);
         const Outcome junit = runShardscope({"report", step(10), "--as", "junit"});
         QVERIFY(junit.out.find("<failure") == std::string::npos &&

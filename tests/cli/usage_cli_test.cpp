@@ -82,7 +82,7 @@ class UsageCliTest : public QObject {
         QCOMPARE(runShardscope({}).exitCode, 2);
         QCOMPARE(runShardscope({"frobnicate"}).exitCode, 2);
         QCOMPARE(runShardscope({"info"}).exitCode, 2);
-        QCOMPARE(runShardscope({"ls", "x", "--sort", "colour"}).exitCode, 2);
+        QCOMPARE(runShardscope({"ls", "x", "--sort", "color"}).exitCode, 2);
         const Outcome error = runShardscope({"ls", "x", "--frobnicate", "--json"});
         QCOMPARE(error.exitCode, 2);
         COMPARE_JSON(error.json()["schema"], json("shardscope.error/1"));

@@ -287,7 +287,7 @@ class JobsTest : public QObject {
         refused(R"({"cast":[{"tensors":"*","dtype":"nothing"}]})", QStringLiteral("GLOB=DTYPE"));
         refused(R"({"job":{"threads":-1}})", QStringLiteral("job.threads"));
         refused(R"({"job":{"verify":"perhaps"}})", QStringLiteral("job.verify"));
-        refused(R"({"job":{"colour":"red"}})", QStringLiteral("job.colour"));
+        refused(R"({"job":{"color":"red"}})", QStringLiteral("job.color"));
         // The command line refuses a `job` that is not an object, and no other.
         write(path, R"({"job":1})");
         QCOMPARE(runShardscope({"plan", sampleCheckpoint(), fresh() + "/o", "--map", path}).code, 2);

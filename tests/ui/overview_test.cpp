@@ -320,7 +320,7 @@ void OverviewTest::manyRanksStayReadable() {
 }
 
 // What the GUI thread does for a large checkpoint stays far below what a person notices; the ceiling leaves
-// room for slow machines and unoptimised builds.
+// room for slow machines and unoptimized builds.
 void OverviewTest::aMillionChunks() {
     auto session = openSynthetic(syntheticGrid(9216, 109));
     QVERIFY(session->hasFacts());

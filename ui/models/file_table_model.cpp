@@ -77,7 +77,8 @@ Health FileTableModel::health(FileId file) const {
 }
 
 QString FileTableModel::stateText(FileId file) const {
-    return toQString(fileStateText(info(file), facts(file)));
+    const std::string text = fileStateText(info(file), facts(file));
+    return text.empty() ? QStringLiteral("…") : toQString(text);
 }
 
 QString FileTableModel::text(FileId file, int column) const {

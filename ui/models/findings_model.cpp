@@ -10,9 +10,6 @@ namespace shardscope::ui {
 
 namespace {
 
-// Index ids: 0 for a finding's row, the finding's place in rows_ + 1 for an example below it.
-constexpr quintptr kTop = 0;
-
 QString whereText(const FindingExample& e) {
     QStringList parts;
     if (e.box) parts += toQString(formatBox(e.box->offsets, e.box->lengths));
@@ -25,8 +22,8 @@ QString whereText(const FindingExample& e) {
 }  // namespace
 
 FindingsModel::FindingsModel(Session& session, Suppressions& suppressions, QObject* parent)
-    : Columns({{tr("Severity")}, {tr("Rule")}, {tr("What")}, {tr("Cause and place")}, {tr("Count"), true}},
-              parent),
+    : TwoLevels({{tr("Severity")}, {tr("Rule")}, {tr("What")}, {tr("Cause and place")}, {tr("Count"), true}},
+                parent),
       session_(session),
       suppressions_(suppressions) {
     connect(&session, &Session::reportChanged, this, [this] {
@@ -88,12 +85,12 @@ void FindingsModel::rebuild() {
 
 const Finding* FindingsModel::finding(const QModelIndex& index) const {
     if (!index.isValid()) return nullptr;
-    const size_t row = index.internalId() == kTop ? static_cast<size_t>(index.row()) : index.internalId() - 1;
+    const auto row = static_cast<size_t>(groupRow(index));
     return row < rows_.size() ? &findings_[rows_[row]] : nullptr;
 }
 
 const FindingExample* FindingsModel::example(const QModelIndex& index) const {
-    if (!index.isValid() || index.internalId() == kTop) return nullptr;
+    if (!index.isValid() || isGroup(index)) return nullptr;
     const Finding* above = finding(index);
     return above && static_cast<size_t>(index.row()) < above->examples.size()
                ? &above->examples[static_cast<size_t>(index.row())]
@@ -102,31 +99,7 @@ const FindingExample* FindingsModel::example(const QModelIndex& index) const {
 
 QString FindingsModel::reason(const QModelIndex& index) const {
     if (!index.isValid()) return {};
-    const size_t row = index.internalId() == kTop ? static_cast<size_t>(index.row()) : index.internalId() - 1;
-    return reasons_[rows_[row]];
-}
-
-QModelIndex FindingsModel::index(int row, int column, const QModelIndex& parent) const {
-    if (!hasIndex(row, column, parent)) return {};
-    return createIndex(row, column, parent.isValid() ? static_cast<quintptr>(parent.row()) + 1 : kTop);
-}
-
-QModelIndex FindingsModel::parent(const QModelIndex& index) const {
-    if (!index.isValid() || index.internalId() == kTop) return {};
-    return createIndex(static_cast<int>(index.internalId() - 1), 0, kTop);
-}
-
-int FindingsModel::rowCount(const QModelIndex& parent) const {
-    if (!parent.isValid()) return static_cast<int>(rows_.size());
-    if (parent.internalId() != kTop || parent.column() > 0) return 0;
-    return static_cast<int>(findings_[rows_[static_cast<size_t>(parent.row())]].examples.size());
-}
-
-Qt::ItemFlags FindingsModel::flags(const QModelIndex& index) const {
-    if (!index.isValid()) return Qt::NoItemFlags;
-    Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
-    if (index.internalId() != kTop) flags |= Qt::ItemNeverHasChildren;
-    return flags;
+    return reasons_[rows_[static_cast<size_t>(groupRow(index))]];
 }
 
 QVariant FindingsModel::data(const QModelIndex& index, int role) const {

@@ -2,13 +2,13 @@
 // run it shows what opening alone has noticed.
 #pragma once
 
-#include "ui/models/columns.h"
 #include "ui/models/session.h"
 #include "ui/models/suppressions.h"
+#include "ui/models/two_levels.h"
 
 namespace shardscope::ui {
 
-class FindingsModel : public Columns<QAbstractItemModel> {
+class FindingsModel : public TwoLevels {
     Q_OBJECT
   public:
     enum Column { severity, rule, what, where, count, columnCountValue };
@@ -28,11 +28,13 @@ class FindingsModel : public Columns<QAbstractItemModel> {
     size_t warnings() const { return warnings_; }
     size_t suppressed() const { return suppressed_; }
 
-    QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
-    QModelIndex parent(const QModelIndex& index) const override;
-    int rowCount(const QModelIndex& parent = {}) const override;
-    Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
+
+  protected:
+    int groupCount() const override { return static_cast<int>(rows_.size()); }
+    int groupSize(int group) const override {
+        return static_cast<int>(findings_[rows_[static_cast<size_t>(group)]].examples.size());
+    }
 
   private:
     void rebuild();

@@ -43,7 +43,7 @@ QString groupText(PlanModel::Group group, size_t entries) {
 
 }  // namespace
 
-PlanModel::PlanModel(QObject* parent) : Columns({{tr("What")}, {tr("Size, origin or reason")}}, parent) {}
+PlanModel::PlanModel(QObject* parent) : TwoLevels({{tr("What")}, {tr("Size, origin or reason")}}, parent) {}
 
 void PlanModel::setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> reads) {
     beginResetModel();
@@ -100,37 +100,11 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
     return list[static_cast<size_t>(row)];
 }
 
-// A group's id is its place; an entry's holds the place of its group plus one in the upper half.
-PlanModel::Group PlanModel::groupOf(const QModelIndex& index) const {
-    const quintptr id = index.internalId();
-    return groups_[isGroup(index) ? static_cast<size_t>(id) : static_cast<size_t>((id >> 32) - 1)];
-}
-
 QModelIndex PlanModel::groupIndex(Group group) const {
     for (size_t g = 0; g < groups_.size(); ++g) {
         if (groups_[g] == group) return index(static_cast<int>(g), 0);
     }
     return {};
-}
-
-QModelIndex PlanModel::index(int row, int column, const QModelIndex& parent) const {
-    if (row < 0 || column < 0 || column >= 2 || row >= rowCount(parent)) return {};
-    if (!parent.isValid()) return createIndex(row, column, static_cast<quintptr>(row));
-    return createIndex(
-        row, column,
-        (static_cast<quintptr>(parent.row()) + 1) << 32 | static_cast<quintptr>(static_cast<uint32_t>(row)));
-}
-
-QModelIndex PlanModel::parent(const QModelIndex& child) const {
-    if (!child.isValid() || isGroup(child)) return {};
-    const quintptr group = (child.internalId() >> 32) - 1;
-    return createIndex(static_cast<int>(group), 0, group);
-}
-
-int PlanModel::rowCount(const QModelIndex& parent) const {
-    if (!parent.isValid()) return static_cast<int>(groups_.size());
-    if (!isGroup(parent) || parent.column() != 0) return 0;
-    return static_cast<int>(entries(groupOf(parent)));
 }
 
 QVariant PlanModel::data(const QModelIndex& index, int role) const {
@@ -156,12 +130,6 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
     if (role == NameRole) return QString::fromStdString(e.name);
     if (index.column() == 0) return e.name.empty() ? tr("(the whole conversion)") : toQString(e.name);
     return group == Group::renamed ? tr("becomes %1").arg(toQString(e.why)) : toQString(e.why);
-}
-
-Qt::ItemFlags PlanModel::flags(const QModelIndex& index) const {
-    Qt::ItemFlags flags = QAbstractItemModel::flags(index);
-    if (index.isValid() && !isGroup(index)) flags |= Qt::ItemNeverHasChildren;
-    return flags;
 }
 
 }  // namespace shardscope::ui

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "plan/plan.h"
-#include "ui/models/columns.h"
+#include "ui/models/two_levels.h"
 
 namespace shardscope::ui {
 
-class PlanModel : public Columns<QAbstractItemModel> {
+class PlanModel : public TwoLevels {
     Q_OBJECT
   public:
     enum class Group : uint8_t {
@@ -38,17 +38,18 @@ class PlanModel : public Columns<QAbstractItemModel> {
     const std::shared_ptr<const Plan>& plan() const { return plan_; }
     QModelIndex groupIndex(Group group) const;  // invalid when it has no entries
 
-    QModelIndex index(int row, int column, const QModelIndex& parent = {}) const override;
-    QModelIndex parent(const QModelIndex& child) const override;
-    int rowCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role) const override;
-    Qt::ItemFlags flags(const QModelIndex& index) const override;
+
+  protected:
+    int groupCount() const override { return static_cast<int>(groups_.size()); }
+    int groupSize(int group) const override {
+        return static_cast<int>(entries(groups_[static_cast<size_t>(group)]));
+    }
 
   private:
     size_t entries(Group group) const;
     const PlanLeftOut& entry(Group group, int row) const;
-    static bool isGroup(const QModelIndex& index) { return (index.internalId() >> 32) == 0; }
-    Group groupOf(const QModelIndex& index) const;
+    Group groupOf(const QModelIndex& index) const { return groups_[static_cast<size_t>(groupRow(index))]; }
 
     std::shared_ptr<const Plan> plan_;
     std::vector<PlanFile> reads_;

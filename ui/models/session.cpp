@@ -2,18 +2,14 @@
 
 #include <QDir>
 #include <QFileInfo>
-#include <numeric>
 
 #include "base/rule.h"
-#include "ui/models/filter.h"
 #include "ui/models/scan_store.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
 namespace {
-constexpr int kFilterDelay = 80;  // milliseconds after the last key
-
 std::string asText(const SourceOptions& options) {
     return options.words().join('\n').toStdString();
 }
@@ -41,10 +37,9 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
       engine_(std::move(engine)),
       connection_(engine_, tasks_),
       watch_(tasks_, connection_),
-      validation_(engine_, tasks_, [this] { return beingWritten(); }) {
-    filterTimer_.setSingleShot(true);
-    filterTimer_.setInterval(kFilterDelay);
-    connect(&filterTimer_, &QTimer::timeout, this, &Session::startFilter);
+      validation_(engine_, tasks_, [this] { return beingWritten(); }),
+      filtered_(tasks_) {
+    connect(&filtered_, &FilteredTensors::changed, this, &Session::visibleChanged);
     connect(&connection_, &HostConnection::changed, this, &Session::connectionChanged);
     connect(&connection_, &HostConnection::found, &watch_, &FileWatch::look);
     connect(&watch_, &FileWatch::changed, this, &Session::filesChanged);
@@ -56,7 +51,7 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     });
     connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
     connect(&selection_, &Selection::changed, this, [this](const Selected& now, const Selected& before) {
-        if (now.filter != before.filter) filterTimer_.start();
+        if (now.filter != before.filter) filtered_.setText(now.filter);
     });
 }
 
@@ -152,7 +147,6 @@ void Session::opened(Opened opened) {
     const std::string object =
         again && before.object != kNone ? catalog().objects()[before.object].name : std::string();
     factsTicket_.drop();
-    filterTicket_.drop();
     facts_.reset();
     reportOfFacts_.reset();
     finished_ = false;
@@ -161,11 +155,7 @@ void Session::opened(Opened opened) {
     connection_.begin(checkpoint_->path);
     watch_.begin(checkpoint_, std::move(opened.stamps), again);
     validation_.begin(checkpoint_, path_, openedHow(), std::move(opened.scan), std::move(opened.scanKey));
-    wholeTree_ = visibleTree_ = std::move(opened.tree);
-    visible_.resize(catalog().tensorCount());
-    std::iota(visible_.begin(), visible_.end(), 0U);
-    filtered_ = false;
-    filterError_.clear();
+    filtered_.begin(checkpoint_, std::move(opened.tree));
     openedAt_ = QDateTime::currentDateTime();
     state_ = State::open;
     selection_.clear();
@@ -207,54 +197,11 @@ void Session::takeFindings() {
     reportOfFacts_ = report();
     if (reportOfFacts_) facts_ = withFindings(*facts_, catalog(), *reportOfFacts_);
     emit factsChanged();
-    if (selection_.current().filter.contains("status:")) startFilter();
+    filtered_.setFacts(facts_);
 }
 
 std::vector<FormatMatch> Session::otherFormats() const {
     return checkpoint_ && options_.format.isEmpty() ? checkpoint_->others : std::vector<FormatMatch>();
-}
-
-void Session::startFilter() {
-    filterTicket_.drop();
-    if (!checkpoint_) return;
-    const QString text = selection_.current().filter.trimmed();
-    auto parsed = Filter::parse(text.toStdString());
-    if (!parsed.ok()) {
-        // What is shown stays while a token is being typed.
-        filterError_ = QString::fromStdString(parsed.error().message);
-        emit visibleChanged();
-        return;
-    }
-    filterError_.clear();
-    if (parsed->empty()) {
-        filtered_ = false;
-        visible_.resize(catalog().tensorCount());
-        std::iota(visible_.begin(), visible_.end(), 0U);
-        visibleTree_ = wholeTree_;
-        emit visibleChanged();
-        return;
-    }
-    filterTicket_ = tasks_.run<Filtered>(
-        Work::query, tr("Filtering"),
-        [checkpoint = checkpoint_, facts = facts_,
-         filter = std::move(parsed).value()](const TaskContext& context) -> Result<Filtered> {
-            Filtered filtered;
-            filtered.tensors = filter.apply(checkpoint->catalog(), facts.get(), context.stop);
-            filtered.tree = std::make_shared<ModuleTree>(
-                ModuleTree::build(checkpoint->catalog(), filtered.tensors, context.stop));
-            SHARDSCOPE_TRY(context.stop.poll());
-            return filtered;
-        },
-        [this](Result<Filtered> answer) {
-            if (!answer.ok()) {
-                filterError_ = QString::fromStdString(answer.error().message);
-            } else {
-                filtered_ = true;
-                visible_ = std::move(answer->tensors);
-                visibleTree_ = std::move(answer->tree);
-            }
-            emit visibleChanged();
-        });
 }
 
 void Session::reload() {
@@ -267,8 +214,9 @@ void Session::cancel() {
 }
 
 void Session::close() {
-    for (Ticket* ticket : {&openTicket_, &factsTicket_, &filterTicket_})
-        ticket->drop();
+    openTicket_.drop();
+    factsTicket_.drop();
+    filtered_.end();
     validation_.end();
     watch_.end();
     connection_.end();
@@ -276,10 +224,6 @@ void Session::close() {
     checkpoint_.reset();
     run_.reset();
     facts_.reset();
-    wholeTree_.reset();
-    visibleTree_.reset();
-    visible_.clear();
-    filtered_ = false;
     reportOfFacts_.reset();
     error_.reset();
     finished_ = false;

@@ -5,7 +5,6 @@
 #include <QDateTime>
 #include <QObject>
 #include <QString>
-#include <QTimer>
 #include <atomic>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include "ui/bridge/tasks.h"
 #include "ui/models/failed_place.h"
 #include "ui/models/file_watch.h"
+#include "ui/models/filtered_tensors.h"
 #include "ui/models/host_connection.h"
 #include "ui/models/validation.h"
 
@@ -63,11 +63,11 @@ class Session : public QObject {
     const std::shared_ptr<const Facts>& facts() const { return facts_; }  // null until they are worked out
     bool hasFacts() const { return facts_ != nullptr; }
 
-    // Tensors that the filter lets through, ascending; all of them without a filter.
-    const std::vector<TensorId>& visible() const { return visible_; }
-    bool filtered() const { return filtered_; }
-    const std::shared_ptr<const ModuleTree>& visibleTree() const { return visibleTree_; }
-    const QString& filterError() const { return filterError_; }
+    // Tensors that the filter lets through, ascending; all of them without a filter. See FilteredTensors.
+    const std::vector<TensorId>& visible() const { return filtered_.tensors(); }
+    bool filtered() const { return filtered_.filtered(); }
+    const std::shared_ptr<const ModuleTree>& visibleTree() const { return filtered_.tree(); }
+    const QString& filterError() const { return filtered_.error(); }
 
     // Why the checkpoint seems to be written still, as a sentence: its files grow, or traces of an unfinished
     // save or conversion are there. Empty otherwise. While it is not, nothing is validated: what a check
@@ -141,14 +141,9 @@ class Session : public QObject {
         std::shared_ptr<ValueScan> scan;
         std::string scanKey;
     };
-    struct Filtered {
-        std::vector<TensorId> tensors;
-        std::shared_ptr<const ModuleTree> tree;
-    };
     void opened(Opened opened);
     void startFacts();
     void takeFindings();
-    void startFilter();
 
     std::shared_ptr<EngineService> engine_;
     Tasks tasks_;
@@ -156,6 +151,7 @@ class Session : public QObject {
     HostConnection connection_;
     FileWatch watch_;
     Validation validation_;
+    FilteredTensors filtered_;
     State state_ = State::empty;
     QString path_, directory_;
     SourceOptions options_;
@@ -164,16 +160,11 @@ class Session : public QObject {
     CheckpointPtr checkpoint_;
     RunPtr run_;
     std::shared_ptr<const Facts> facts_;
-    std::shared_ptr<const ModuleTree> wholeTree_, visibleTree_;
-    std::vector<TensorId> visible_;
-    bool filtered_ = false;
-    QString filterError_;
     std::shared_ptr<const ValidationReport> reportOfFacts_;  // whose findings are in facts_
     std::shared_ptr<OpenProgress> openProgress_;
-    Ticket openTicket_, factsTicket_, filterTicket_;
+    Ticket openTicket_, factsTicket_;
     // While it opens on another host: whether the host has answered.
     std::shared_ptr<std::atomic<bool>> connected_;
-    QTimer filterTimer_;
     bool finished_ = false;  // nobody writes there any more, the user says
     QDateTime openedAt_;
 };

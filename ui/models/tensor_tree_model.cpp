@@ -40,7 +40,7 @@ void TensorTreeModel::rebuild() {
     if (!same) {
         endResetModel();
     } else if (tree_ && !tree_->empty()) {
-        // Only colours and the last column change; views ask again for what they show.
+        // Only colors and the last column change; views ask again for what they show.
         emit dataChanged(index(0, 0), index(rowCount() - 1, columnCountValue - 1));
     }
 }

@@ -120,7 +120,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     rebuild();
 }
 
-// Faint labels carry a colour of their own.
+// Faint labels carry a color of their own.
 void DetailsPanel::changeEvent(QEvent* event) {
     QWidget::changeEvent(event);
     if (event->type() == QEvent::PaletteChange && form_) rebuild();

@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kSpacing = 8;
 constexpr int kSideBySide = 560;   // pixels of width from which table and map stand beside each other
-constexpr uint32_t kMostHues = 7;  // of the palette; the last one is almost the metadata's grey
+constexpr uint32_t kMostHues = 7;  // of the palette; the last one is almost the metadata's gray
 constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
 
 QString pieceKind(BytePiece::Kind kind) {
@@ -101,7 +101,7 @@ void FilesPage::resizeEvent(QResizeEvent* event) {
     upper_->setSizes({600, 400});
 }
 
-// Colours of tiles are those of the theme when they were made.
+// Colors of tiles are those of the theme when they were made.
 void FilesPage::changeEvent(QEvent* event) {
     QWidget::changeEvent(event);
     if (event->type() != QEvent::PaletteChange || !strip_) return;
@@ -142,13 +142,13 @@ void FilesPage::makeStrip() {
     stripPanel_ = new Panel(tr("Bytes of one file"), this);
     strip_ = new ByteStrip(stripPanel_);
     strip_->setToolTip(tr("The wheel zooms, dragging moves, 0 shows all"));
-    colouring_ = new QComboBox(stripPanel_);
-    colouring_->addItem(tr("Color by role"), static_cast<int>(Colouring::role));
-    colouring_->addItem(tr("Color by dtype"), static_cast<int>(Colouring::dtype));
-    colouring_->setAccessibleName(tr("What colors of chunks mean"));
+    coloring_ = new QComboBox(stripPanel_);
+    coloring_->addItem(tr("Color by role"), static_cast<int>(Coloring::role));
+    coloring_->addItem(tr("Color by dtype"), static_cast<int>(Coloring::dtype));
+    coloring_->setAccessibleName(tr("What colors of chunks mean"));
     stripTitle_ = plainLabel(stripPanel_);
     stripPanel_->addToTitle(stripTitle_);
-    stripPanel_->addToTitle(colouring_);
+    stripPanel_->addToTitle(coloring_);
     pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
                                      tr("From byte"), tr("To byte"), tr("Size")},
                                     this);
@@ -174,7 +174,7 @@ void FilesPage::makeStrip() {
             copyText(toQString(session_.catalog().name(session_.catalog().tensorOf(chunk))));
         });
     });
-    connect(colouring_, &QComboBox::currentIndexChanged, this, &FilesPage::refreshStrip);
+    connect(coloring_, &QComboBox::currentIndexChanged, this, &FilesPage::refreshStrip);
     connect(strip_, &ByteStrip::selected, this, &FilesPage::selectPiece);
     connect(twin, &QTableView::clicked, this,
             [this](const QModelIndex& index) { selectPiece(pieceRows_->source(index.row())); });
@@ -284,7 +284,7 @@ void FilesPage::refreshTreemap() {
         uint32_t number = 0;
         for (auto& [name, index] : groups)
             index = number++;
-        // Colours tell apart what there are few of.
+        // Colors tell apart what there are few of.
         const bool byGroup = groups.size() > 1, byRank = !byGroup && ranks > 1 && ranks <= kMostHues;
         for (Treemap::Item& item : items) {
             const FileInfo& file = files[item.id];
@@ -308,7 +308,7 @@ void FilesPage::refreshTreemap() {
 
 QColor FilesPage::colorOf(TensorId tensor) const {
     const Catalog& catalog = session_.catalog();
-    const bool byDtype = colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype);
+    const bool byDtype = coloring_->currentData().toInt() == static_cast<int>(Coloring::dtype);
     const QColor color = byDtype ? dtypeColor(catalog.dtype(tensor))
                                  : categoryColor(static_cast<uint32_t>(catalog.role(tensor)));
     // Neighbors of one color are told apart by lightness.
@@ -419,7 +419,7 @@ void FilesPage::refreshStrip() {
         const auto tile = [](const QColor& color) {
             return [color](QPainter& painter, const QRectF& rect) { paintTile(painter, rect, color); };
         };
-        if (colouring_->currentData().toInt() == static_cast<int>(Colouring::dtype)) {
+        if (coloring_->currentData().toInt() == static_cast<int>(Coloring::dtype)) {
             for (const DType dtype : dtypes_)
                 entries.push_back({toQString(dtypeName(dtype)), tile(softened(dtypeColor(dtype), 0.75))});
         } else {

@@ -30,7 +30,7 @@ class FilesPage : public QWidget {
     void changeEvent(QEvent* event) override;
 
   private:
-    enum class Colouring { role, dtype };
+    enum class Coloring { role, dtype };
     void makeTable();
     void makeTreemap();
     void makeStrip();
@@ -63,7 +63,7 @@ class FilesPage : public QWidget {
     Treemap* treemap_;
     ByteStrip* strip_ = nullptr;
     Legend* legend_;
-    QComboBox* colouring_;
+    QComboBox* coloring_;
     FileId file_ = kNone;        // in the strip
     bool following_ = false;     // the table's row is being set after the selection
     std::vector<DType> dtypes_;  // of this checkpoint, in the order of their numbers

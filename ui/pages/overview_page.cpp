@@ -271,7 +271,7 @@ void OverviewPage::resizeEvent(QResizeEvent* event) {
     arrange();
 }
 
-// The shares carry colours of the theme.
+// The shares carry colors of the theme.
 void OverviewPage::changeEvent(QEvent* event) {
     QWidget::changeEvent(event);
     if (event->type() == QEvent::PaletteChange && dtypes_) refreshDtypes();

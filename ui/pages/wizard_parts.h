@@ -18,7 +18,7 @@ namespace shardscope::ui {
 
 // A text that wraps, never rich, selectable.
 QLabel* wizardText(const QString& text, QWidget* parent);
-// The same in the faint colour of explanations.
+// The same in the faint color of explanations.
 QLabel* wizardHint(const QString& text, QWidget* parent);
 QLabel* wizardHeading(const QString& text, QWidget* parent);
 
@@ -60,7 +60,7 @@ class PathEdit : public QWidget {
 class RuleTable : public QWidget {
     Q_OBJECT
   public:
-    // `examples` stand as grey text in the cells of a new rule's tool tips.
+    // `examples` stand as gray text in the cells of a new rule's tool tips.
     RuleTable(const QString& name, const QStringList& columns, const QStringList& examples, bool resultColumn,
               QWidget* parent);
 

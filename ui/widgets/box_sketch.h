@@ -1,4 +1,4 @@
-// A small picture of how one tensor is stored: its last two dimensions as a box, its chunks in the colours of
+// A small picture of how one tensor is stored: its last two dimensions as a box, its chunks in the colors of
 // their ranks.
 #pragma once
 

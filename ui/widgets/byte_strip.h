@@ -1,4 +1,4 @@
-// The bytes of one file from its first to its last: chunks in colours, objects, what nothing refers to
+// The bytes of one file from its first to its last: chunks in colors, objects, what nothing refers to
 // (hatched) and what should be there but is not (vermillion, hatched). The wheel zooms at the pointer,
 // dragging or the bar under the strip moves, left and right step through the pieces.
 #pragma once

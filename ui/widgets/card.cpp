@@ -35,7 +35,7 @@ void paintBox(QWidget& box) {
     painter.drawRoundedRect(QRectF(box.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 4, 4);
 }
 
-// Paints as a box; QFrame alone knows nothing of the theme's colours.
+// Paints as a box; QFrame alone knows nothing of the theme's colors.
 class BoxPainter : public QObject {
   public:
     explicit BoxPainter(QWidget* of) : QObject(of) { of->installEventFilter(this); }

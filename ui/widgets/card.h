@@ -27,7 +27,7 @@ class Card : public QFrame {
 
     void setValue(const QString& value);
     void setNote(const QString& note);
-    // A figure that something is wrong with is marked with a glyph and a coloured edge.
+    // A figure that something is wrong with is marked with a glyph and a colored edge.
     void setMarked(bool marked);
     QString value() const { return value_; }
     QString note() const;

@@ -65,7 +65,7 @@ double Heatmap::value(const QPoint& sample) const {
 double Heatmap::scaled(double v) const {
     if (log_) {
         if (v == 0 || !(mostPower_ > leastPower_)) return v == 0 ? 0 : 1;
-        // Zero keeps the darkest colour for itself.
+        // Zero keeps the darkest color for itself.
         return 0.06 + 0.94 * (std::log10(std::abs(v)) - leastPower_) / (mostPower_ - leastPower_);
     }
     return greatest_ > least_ ? (v - least_) / (greatest_ - least_) : 0.5;
@@ -227,7 +227,7 @@ void Heatmap::paint(QPainter& painter, const QRect&) {
                 painter.drawLine(QPointF(area.left() - 4, y), QPointF(area.left() - 1, y));
             }
         }
-        // The scale of the colours.
+        // The scale of the colors.
         const double tall =
             std::clamp(area.height(), 4 * line, static_cast<double>(height()) - area.top() - 8);
         const QRectF scale(area.right() + 10, area.top(), kScaleWidth, tall);

@@ -1,5 +1,5 @@
-// A rectangle of a tensor's values as colours, with the element's place along both axes. Values that are not
-// finite are hatched, not coloured. Arrow keys go from value to value.
+// A rectangle of a tensor's values as colors, with the element's place along both axes. Values that are not
+// finite are hatched, not colored. Arrow keys go from value to value.
 #pragma once
 
 #include <QImage>
@@ -17,7 +17,7 @@ class Heatmap : public PaintedView {
     void setValues(SliceValues values, int rowAxis, int columnAxis);  // -1 = no such axis
     void clear();
     const SliceValues& values() const { return values_; }
-    // Colours by the logarithm of the magnitude instead of the value.
+    // Colors by the logarithm of the magnitude instead of the value.
     void setLogScale(bool on);
     QPoint current() const { return current_; }  // (column, row) of the samples; (-1, -1) = none
     QString valueTextAt(const QPoint& sample) const;

@@ -78,7 +78,7 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
     const uint32_t count = tree.childCount(node);
     const double total = static_cast<double>(tree.bytes(node));
     if (count == 0) return;
-    // Colours begin where the tree branches first, so that siblings differ; numbered ones (layers) are alike
+    // Colors begin where the tree branches first, so that siblings differ; numbered ones (layers) are alike
     // and differ in lightness only.
     const bool branches = count > 1;
     double before = 0;

@@ -147,7 +147,7 @@ QColor partColor(size_t of, bool ended) {
     return fill;
 }
 
-// Every other one is hatched as well: colour alone does not tell them apart in a copy without labels.
+// Every other one is hatched as well: color alone does not tell them apart in a copy without labels.
 void paintArea(QPainter& painter, const QPainterPath& area, size_t of, bool ended) {
     painter.fillPath(area, partColor(of, ended));
     if (of % 2) painter.fillPath(area, QBrush(surfaceColor(), Qt::BDiagPattern));

@@ -18,7 +18,7 @@ void paintTile(QPainter& painter, const QRectF& rect, const QColor& color);
 // `text` inside a tile, elided; left out where less than a few letters would fit.
 void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back,
                     Qt::Alignment alignment = Qt::AlignCenter);
-// The frame around what is selected or current: accent, two pixels, with a gap of surface colour inside.
+// The frame around what is selected or current: accent, two pixels, with a gap of surface color inside.
 void paintSelectionFrame(QPainter& painter, const QRectF& rect);
 // The frame of a painted view that has the keyboard.
 void paintFocusFrame(QPainter& painter, const QWidget& view);
@@ -26,7 +26,7 @@ void paintFocusFrame(QPainter& painter, const QWidget& view);
 // Steps of an axis in bytes that read well ("0, 256 MiB, 512 MiB"), at most five.
 double bytesAxisStep(double most);
 
-// `color` mixed into the surface: strength 1 = the colour itself.
+// `color` mixed into the surface: strength 1 = the color itself.
 QColor softened(const QColor& color, double strength);
 
 }  // namespace shardscope::ui

@@ -1,5 +1,5 @@
 // The placement map: tensors (rows) by ranks (columns). Zoomed out it is a picture of the matrix's pyramid,
-// one colour a pixel; from some 12 pixels a cell on it shows tiles with the slice of the tensor that a rank
+// one color a pixel; from some 12 pixels a cell on it shows tiles with the slice of the tensor that a rank
 // holds, with hatches and glyphs for what is wrong. A column at the right edge, always in view, shows rows
 // with elements that no rank holds.
 //
@@ -171,7 +171,7 @@ class PlacementMap : public QAbstractScrollArea {
 // Makes the map a table for assistive technology; a factory for QAccessible.
 QAccessibleInterface* placementMapAccess(const QString& className, QObject* object);
 
-// Colours of PlacementMatrix's cell bytes in the present theme.
+// Colors of PlacementMatrix's cell bytes in the present theme.
 const std::vector<QRgb>& placementColors();
 
 }  // namespace shardscope::ui

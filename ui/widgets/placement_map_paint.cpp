@@ -17,6 +17,20 @@ constexpr double kOutlined = 6;   // from here on cells have lines between them
 constexpr double kTicks = 30;     // from here on tiles show where the tensor is cut
 constexpr uint8_t kSevere = 165;  // bytes of states worse than ok
 constexpr size_t kKeptDetails = 512;
+constexpr double kSlice = 6;  // what a slice measures at least, so that its place can be read
+
+// Where the share [from, to) of `length` pixels starting at `origin` is painted, in whole pixels. A slice
+// thinner than `least` grows around its middle and stays inside.
+std::pair<double, double> painted(double origin, double length, float from, float to, double least) {
+    double begin = std::round(origin + length * static_cast<double>(from));
+    double size = std::round(origin + length * static_cast<double>(to)) - begin;
+    least = std::min(least, length);
+    if (size < least) {
+        begin = std::clamp(std::round(begin + (size - least) / 2), origin, origin + length - least);
+        size = least;
+    }
+    return {begin, size};
+}
 
 QColor faded(QColor color, int alpha) {
     color.setAlpha(alpha);
@@ -219,14 +233,12 @@ void PlacementMap::paintTile(QPainter& painter, const QRectF& rect, const RowDet
     const QRectF inside = rect.adjusted(1, 1, -1, -1);
     for (uint32_t i = 0; i < cell.slices; ++i) {
         const RowDetail::Slice& slice = row.slices[cell.firstSlice + i];
-        const auto edge = [](double from, double length, float share) {
-            return std::round(from + length * static_cast<double>(share));
-        };
-        const double left = edge(inside.left(), inside.width(), slice.left);
-        const double top = edge(inside.top(), inside.height(), slice.top);
-        const QRectF part(left, top, std::max(1.0, edge(inside.left(), inside.width(), slice.right) - left),
-                          std::max(1.0, edge(inside.top(), inside.height(), slice.bottom) - top));
         const bool empty = slice.left == slice.right || slice.top == slice.bottom;
+        // Several slices of one cell must not grow into each other.
+        const double least = empty ? 1 : std::max(1.0, kSlice / cell.slices);
+        const auto [left, width] = painted(inside.left(), inside.width(), slice.left, slice.right, least);
+        const auto [top, height] = painted(inside.top(), inside.height(), slice.top, slice.bottom, least);
+        const QRectF part(left, top, width, height);
         const bool whole = slice.left <= 0 && slice.top <= 0 && slice.right >= 1 && slice.bottom >= 1;
         if (damaged && whole) continue;
         if (damaged) {

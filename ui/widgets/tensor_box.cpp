@@ -391,7 +391,7 @@ void TensorBox::paintShape(QPainter& painter, const BoxShape& shape) const {
     QRectF label = tile;
     const bool marked = shape.health != Health::overlap || !overlapShapes_;  // those are shapes of their own
     if (marked && shape.health > Health::unread) {
-        // The state as a band along the upper edge, so that the rank's colour stays.
+        // The state as a band along the upper edge, so that the rank's color stays.
         const double band = std::min(tile.height(), std::clamp(tile.height() / 5, 14.0, 30.0));
         paintHealth(painter, QRectF(tile.left(), tile.top(), tile.width(), band), shape.health);
         label.setTop(tile.top() + band);

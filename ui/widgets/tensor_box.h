@@ -1,4 +1,4 @@
-// The global box of a tensor: its chunks at their offsets in the colours of their ranks, copies as depth,
+// The global box of a tensor: its chunks at their offsets in the colors of their ranks, copies as depth,
 // gaps and overlaps as shapes of their own, and on request the cuts of a target sharding over them.
 //
 // Mouse: click takes a chunk, another click the next one that is there; double click opens its place in the

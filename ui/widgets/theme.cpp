@@ -268,7 +268,7 @@ void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
         QFont font = painter.font();
         font.setBold(true);
         painter.setFont(font);
-        // On a small mark the plate of the glyph is as narrow as can be, so that the colour shows around it.
+        // On a small mark the plate of the glyph is as narrow as can be, so that the color shows around it.
         constexpr double kSmall = 18;
         const double margin = rect.width() < kSmall ? 0 : 2;
         const QRectF box = QRectF(painter.fontMetrics().boundingRect(glyph)).adjusted(-margin, 0, margin, 0);

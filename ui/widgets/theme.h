@@ -33,7 +33,7 @@ QColor sequentialColor(double share);
 // States.
 QColor healthColor(Health health);
 QChar healthGlyph(Health health);  // a null character for ok
-// Fills `rect` as the state's tile: colour, hatch, outline and glyph as far as the size allows.
+// Fills `rect` as the state's tile: color, hatch, outline and glyph as far as the size allows.
 void paintHealth(QPainter& painter, const QRectF& rect, Health health);
 
 // What a rank holds, by its share on a scale of 0..1; on the map of placements.

@@ -216,7 +216,7 @@ void Locator::show(const std::vector<Hit>& hits) {
                                           QT_TR_NOOP("rank"),   QT_TR_NOOP("file"),   QT_TR_NOOP("action")};
         const char* kind = kinds[static_cast<size_t>(hit.kind)];
         QString text = hit.text;
-        // Modules, objects and the like are told apart by a word, not by their colour alone.
+        // Modules, objects and the like are told apart by a word, not by their color alone.
         if (hit.kind != Hit::Kind::tensor && hit.kind != Hit::Kind::action)
             text += QStringLiteral("    (%1)").arg(tr(kind));
         if (hit.kind == Hit::Kind::action) {

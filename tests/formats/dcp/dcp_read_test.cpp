@@ -67,7 +67,7 @@ class DcpReadTest : public QObject {
         const Source source = sourceOf(c.path);
         const Probe probe = dcpFormat().probe(source);
         if (probe.match != Probe::Match::certain) {
-            QTest::qFail(qPrintable(QString::fromStdString("not recognised: " + c.name)), __FILE__, __LINE__);
+            QTest::qFail(qPrintable(QString::fromStdString("not recognized: " + c.name)), __FILE__, __LINE__);
             return nullptr;
         }
         auto reader = dcpFormat().open(source, {});

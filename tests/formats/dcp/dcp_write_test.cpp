@@ -64,7 +64,7 @@ Written writeAndOpen(const Catalog& target,
         return w.error = describe(done.error()), std::move(w);
     const Source source = memorySource(w.fs, "/out");
     if (dcpFormat().probe(source).match != Probe::Match::certain)
-        return w.error = "not recognised", std::move(w);
+        return w.error = "not recognized", std::move(w);
     auto reader = dcpFormat().open(source, {});
     if (!reader.ok()) return w.error = describe(reader.error()), std::move(w);
     w.reader = std::move(reader).value();

@@ -433,7 +433,7 @@ class SafetensorsReadTest : public QObject {
     }
 
     void million() {
-        // Nearly the longest header that is allowed, in an optimised build; the time is printed.
+        // Nearly the longest header that is allowed, in an optimized build; the time is printed.
 #ifdef NDEBUG
         const size_t size = 99'000'000;
 #else
