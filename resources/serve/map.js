@@ -7,7 +7,7 @@ import { byId, button, color, counted, countText, css, element, follow, get, get
 
 const kTile = 256;          // cells a tile has each way; PageCheckpoint::kTile
 const kReadable = 14;       // pixels from which a cell shows slices
-const kLine = 17, kLargest = 96, kTallest = 30e6;
+const kLargest = 96, kTallest = 30e6;
 const kMostScreens = 3;     // pictures of slices that are kept, in pixels of the map
 const kMostTiles = 200, kMostSlices = 64, kMostRows = 400;  // that are kept: tiles, blocks of slices and of rows
 const kMostAsked = 150;     // what waits behind that has scrolled by
@@ -19,16 +19,17 @@ const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ
 const kGlyphs = ["", "", "N", "≠", "2", "/", "✕"];
 const healthOfByte = (value) => (value < 165 ? 0 : value < 175 ? 1 : value < 185 ? 2 : value < 195 ? 3 : value < 210 ? 4 : value < 230 ? 5 : 6);
 
-// What the script of each frame took, in milliseconds; read when it is measured.
-export const frames = [];
+// What the script of each frame took, in milliseconds, and whether all is drawn; read by measurements and tests.
+const frames = [];
+frames.whole = false;
 globalThis.shardscopeFrames = frames;
 
-let box, scroll, space, canvas, paint, cellLine, legend, page;
+let box, scroll, space, canvas, paint, cellLine, opener, legend, page;
 const options = { pattern: "*", fold: "1", alike: "0", axes: "" };
 let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
-let labels, labelWidth = 240, theme;
+let labels, labelWidth = 240, lineHeight = 17, textSize = 12.5, theme;
 let viewWidth = 1, viewHeight = 1, spaceWidth = 0, spaceHeight = 0;  // what is seen of the map, and all of it
 let drawnLeft = -1, drawnTop = -1, moved = -1e9, drawn = 0;
 let minimap, minimapPen, minimapShown = false, minimapWanted = true;
@@ -39,10 +40,12 @@ let partPixels = 0;
 const spare = [];  // pictures of slices that show nothing now
 
 const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, ...more });
-const headHeight = () => (head ? (head.axes.length + 1) * kLine + 4 : kLine);
+const headHeight = () => (head ? (head.axes.length + 1) * lineHeight + 4 : lineHeight);
 const gapWidth = () => (head && head.gaps ? 74 : 0);
 const gridWidth = () => Math.max(1, viewWidth - labelWidth - gapWidth());
 const gridHeight = () => Math.max(1, viewHeight - headHeight());
+// Where the columns of ranks end: beside them is what no rank holds.
+const gridEnd = () => labelWidth + Math.min(gridWidth(), head.column_count * cellWidth);
 const ratio = () => window.devicePixelRatio || 1;
 const readable = () => Math.min(cellWidth, cellHeight) >= kReadable;
 
@@ -80,8 +83,9 @@ function forget() {
   tiles = new Map(); gaps = new Map(); rowBlocks = new Map(); sliceBlocks = new Map(); parts = new Map(); asked = new Set(); labels = new Map();
 }
 
-async function open() {
-  const now = ++generation;
+// With `again` the same map is asked for once more, as its states have changed: what is seen of it, and the chosen cell, stay.
+async function open(again) {
+  const now = ++generation, before = again && head;
   forget();
   head = null;
   failed = "";
@@ -92,11 +96,12 @@ async function open() {
     keepRows(0, said.rows);
     laidWidth = 0;
     makeBands();
-    fitted = true;
-    fit();
     explain();
     showAxes();
-    cursor = null;
+    if (before && before.row_count === head.row_count && before.column_count === head.column_count) { say(cursor, true); return layout(); }
+    fitted = true;
+    fit();
+    choose(null);
     cellLine.textContent = head.row_count ? counted(head.row_count, "row", "rows") + " on " + counted(head.column_count, "rank", "ranks") + "; point at a cell, or use the arrow keys" : "No tensor has such a name.";
   } catch (error) {
     if (now !== generation) return;
@@ -285,10 +290,15 @@ function partAt(row, column, mayPaint) {
 // ------------------------------------------------------------------ sizes
 
 function measureLabels(rows) {
-  paint.font = "12.5px system-ui, sans-serif";
+  // On a very wide screen the page's own text is larger, too.
+  const large = viewWidth >= 2400;
+  lineHeight = large ? 21 : 17;
+  textSize = large ? 15 : 12.5;
+  letters.clear();
+  setFont();
   let widest = 60;
   for (const row of rows) widest = Math.max(widest, textWidth(row.name) + (row.badge ? textWidth(row.badge) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
-  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, viewWidth * (viewWidth < 500 ? 0.42 : 0.38), 460)));
+  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, viewWidth * (viewWidth < 500 ? 0.42 : 0.38), 37 * textSize)));
 }
 
 // The largest cells of a map that is seen whole.
@@ -298,7 +308,7 @@ const fitting = () => (gridWidth() > 2000 ? [kLargest, 40] : [48, 26]);
 function fit() {
   if (!head) return;
   cellWidth = Math.max(0.02, Math.min(fitting()[0], gridWidth() / Math.max(1, head.column_count)));
-  cellHeight = Math.max(Math.min(18, kTallest / Math.max(1, head.row_count)), Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
+  cellHeight = Math.max(Math.min(lineHeight + 1, kTallest / Math.max(1, head.row_count)), Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
 }
 function fitAll() {
   if (!head) return;
@@ -397,12 +407,14 @@ function drawFrame() {
     wheel = null;
     zoom(factor, x, y);  // asks for no other frame, as this one is not drawn yet
   }
+  if (laidRatio && laidRatio !== ratio()) layout();  // another screen
   waiting = false;
   const more = draw(began);
   frames.push(performance.now() - began);
   if (frames.length > 5000) frames.shift();
   if (more) redraw();
   if (!settling && performance.now() - zoomed < kSettle) settling = setTimeout(settle, kSettle + 10);
+  frames.whole = !more && !running && !settling;
 }
 // What was stretched while it was zoomed is painted anew.
 function settle() {
@@ -422,7 +434,7 @@ function draw(began) {
   paint.fillRect(0, 0, canvas.width, canvas.height);
   if (!head || !head.row_count) return false;
   const left = scroll.scrollLeft, top = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
-  const right = width - gapWidth();
+  const right = gridEnd();
   if (left !== drawnLeft || top !== drawnTop) moved = began;
   drawnLeft = left;
   drawnTop = top;
@@ -490,7 +502,7 @@ function draw(began) {
   paint.restore();
   drawGaps(right, y0, height, top);
   more = drawLabels(firstRow, endRow, y0, height, top, began) || more;
-  drawHead(firstColumn, endColumn, x0, right, left, width);
+  drawHead(firstColumn, endColumn, x0, right, left);
   if (minimapShown) drawMinimap(left, top);
   return more;
 }
@@ -573,6 +585,7 @@ function drawGaps(x, y0, height, top) {
 
 // The sum over its letters, each measured once: names are many, letters are few.
 const letters = new Map();
+const setFont = () => { paint.font = textSize + "px system-ui, sans-serif"; };
 function textWidth(text) {
   let width = 0;
   for (const letter of text) {
@@ -615,14 +628,14 @@ function drawLabels(first, end, y0, height, top, began) {
   paint.beginPath();
   paint.rect(0, y0, labelWidth - 1, height - y0);
   paint.clip();
-  paint.font = "12.5px system-ui, sans-serif";
-  const every = Math.max(1, Math.ceil(kLine / cellHeight));
+  setFont();
+  const every = Math.max(1, Math.ceil(lineHeight / cellHeight));
   for (let row = first - (first % every); row < end; row += every) {
     const known = rowAt(row);
     if (!known) continue;
     const y = y0 + (row + 0.5) * cellHeight - top;
-    if (y < y0 - kLine / 2) continue;
-    if (cursor && cursor.row === row) { paint.fillStyle = theme.css.cursorRow; paint.fillRect(0, y - kLine / 2, labelWidth, kLine); }
+    if (y < y0 - lineHeight / 2) continue;
+    if (cursor && cursor.row === row) { paint.fillStyle = theme.css.cursorRow; paint.fillRect(0, y - lineHeight / 2, labelWidth, lineHeight); }
     let right = labelWidth - 10;
     if (known.state > 0) { paintState(paint, known.state, right - 12, y - 6, 12, 12); right -= 17; }
     if (known.badge && labelWidth >= 160) {
@@ -643,11 +656,11 @@ function drawLabels(first, end, y0, height, top, began) {
   return more;
 }
 
-function drawHead(first, end, x0, right, left, width) {
+function drawHead(first, end, x0, right, left) {
   paint.fillStyle = theme.css.panel;
-  paint.fillRect(0, 0, width, headHeight() - 1);
-  paint.font = "12px system-ui, sans-serif";
-  const named = (text, line) => { paint.fillStyle = theme.css.quiet; paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * kLine + kLine / 2 + 2); paint.textAlign = "start"; };
+  paint.fillRect(0, 0, canvas.width, headHeight() - 1);
+  setFont();
+  const named = (text, line) => { paint.fillStyle = theme.css.quiet; paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * lineHeight + lineHeight / 2 + 2); paint.textAlign = "start"; };
   head.axes.forEach((axis, a) => named(axis.name, a));
   named("rank", head.axes.length);
   paint.save();
@@ -655,9 +668,9 @@ function drawHead(first, end, x0, right, left, width) {
   paint.rect(x0, 0, right - x0, headHeight());
   paint.clip();
   bands.forEach((list, a) => {
-    const y = a * kLine + 2;
+    const y = a * lineHeight + 2;
     // Too thin to be told apart, they are one.
-    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, kLine - 2); return; }
+    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, lineHeight - 2); return; }
     let low = 0, high = list.length;
     while (low < high) { const middle = (low + high) >> 1; if (list[middle].end <= first) low = middle + 1; else high = middle; }
     paint.textAlign = "center";
@@ -667,35 +680,35 @@ function drawHead(first, end, x0, right, left, width) {
       for (let i = low; i < list.length && list[i].begin < end; ++i) {
         if (list[i].low % 2 !== odd) continue;
         const from = x0 + list[i].begin * cellWidth - left, wide = (list[i].end - list[i].begin) * cellWidth, edge = wide >= 4 ? 0.5 : 0;
-        paint.fillRect(from + edge, y + 1, wide - 2 * edge, kLine - 2);
+        paint.fillRect(from + edge, y + 1, wide - 2 * edge, lineHeight - 2);
       }
     }
     paint.fillStyle = theme.css.text;
     for (let i = low; i < list.length && list[i].begin < end; ++i) {
       // The label stays in view while a part of its band is.
       const a0 = Math.max(x0 + list[i].begin * cellWidth - left, x0), a1 = Math.min(x0 + list[i].end * cellWidth - left, right);
-      if (a1 - a0 >= 3 + 6 * list[i].text.length) paint.fillText(list[i].text, (a0 + a1) / 2, y + kLine / 2);
+      if (a1 - a0 >= 3 + 0.5 * textSize * list[i].text.length) paint.fillText(list[i].text, (a0 + a1) / 2, y + lineHeight / 2);
     }
     paint.textAlign = "start";
   });
-  const y = head.axes.length * kLine + 2;
-  const room = 7 * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
+  const y = head.axes.length * lineHeight + 2;
+  const room = 0.58 * textSize * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
   paint.fillStyle = theme.css.states[5];
   for (const c of head.missing) {
     if (c < first || c >= end) continue;
     const from = x0 + c * cellWidth - left;
-    paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + kLine - 5, Math.max(3, cellWidth - 1), 4);
+    paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + lineHeight - 5, Math.max(3, cellWidth - 1), 4);
   }
   for (let c = first - (first % every); c < end; c += every) {
     const from = x0 + c * cellWidth - left, text = (head.texts[c] ??= rankText(head.columns[c])) + (head.columns[c][2] && every === 1 ? " /" : "");
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
-    if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
-    else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + kLine / 2 - 1); paint.fillRect(from, y + kLine - 6, 1, 5); }
+    if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + lineHeight / 2 - 1); paint.textAlign = "start"; }
+    else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + lineHeight / 2 - 1); paint.fillRect(from, y + lineHeight - 6, 1, 5); }
   }
   paint.restore();
-  if (gapWidth()) { paint.fillStyle = theme.css.text; paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
+  if (gapWidth()) { paint.fillStyle = theme.css.text; paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + lineHeight / 2 - 1); paint.textAlign = "start"; }
   paint.fillStyle = theme.css.line;
-  paint.fillRect(0, headHeight() - 1, width, 1);
+  paint.fillRect(0, headHeight() - 1, canvas.width, 1);
 }
 
 // Only what is there to be explained.
@@ -741,13 +754,18 @@ function cellAt(event) {
   const x = event.clientX - box.left - labelWidth, y = event.clientY - box.top - headHeight();
   const row = Math.floor((y + scroll.scrollTop) / cellHeight);
   if (x < -labelWidth || y < 0 || row >= head.row_count) return null;
-  if (gapWidth() && x >= gridWidth()) return { row, column: head.column_count };
+  if (gapWidth() && x + labelWidth >= gridEnd()) return x + labelWidth < gridEnd() + gapWidth() ? { row, column: head.column_count } : null;
   const column = Math.max(0, Math.floor((x + scroll.scrollLeft) / cellWidth));
   return column < head.column_count ? { row, column, label: x < 0 } : null;
 }
 
-function select(at) {
+function choose(at) {
   cursor = at;
+  opener.disabled = !at;
+}
+
+function select(at) {
+  choose(at);
   const reveal = (from, to, room, now) => (from < now ? from : to > now + room ? to - room : now);
   scroll.scrollTop = reveal(at.row * cellHeight, (at.row + 1) * cellHeight, gridHeight(), scroll.scrollTop);
   if (at.column < head.column_count) scroll.scrollLeft = reveal(at.column * cellWidth, (at.column + 1) * cellWidth, gridWidth(), scroll.scrollLeft);
@@ -773,7 +791,7 @@ function key(event) {
   if (!head || !head.row_count || event.ctrlKey || event.metaKey || event.altKey) return;
   const rows = Math.max(1, Math.floor(gridHeight() / cellHeight) - 1), most = head.row_count - 1, widest = head.column_count - 1 + (head.gaps ? 1 : 0);
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-rows, 0], PageDown: [rows, 0], Home: [0, -1e9], End: [0, 1e9] };
-  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor };
+  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor, Escape: () => { choose(null); redraw(); } };
   if (steps[event.key]) {
     event.preventDefault();
     const from = cursor || { row: 0, column: 0 }, [down, across] = cursor ? steps[event.key] : [0, 0];
@@ -807,16 +825,16 @@ export function showMap(into, filter) {
   page.append(
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
-      check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
+      check("fold", "Fold layers"), check("alike", "Fold ranks"), axisChoice,
       element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Minimap"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
     box = element("div", { id: "map-box" }, canvas = element("canvas", { id: "map", "aria-hidden": "true" }), scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
       space = element("div", { id: "map-space" })),
       minimap = element("canvas", { id: "minimap", hidden: true, title: "Click or drag to move the map", "aria-hidden": "true" })),
-    cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"),
+    element("div", { id: "map-line" }, cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"), opener = button("Open tensor", openTensor, { title: "The tensor of the chosen cell (Enter)", disabled: true })),
     legend = element("div", { id: "legend" }),
-    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor."));
+    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor, Escape deselects the cell."));
   paint = canvas.getContext("2d", { alpha: false });
   // A zoom scrolls, too, and is drawn already.
   scroll.addEventListener("scroll", () => { if (scroll.scrollLeft !== drawnLeft || scroll.scrollTop !== drawnTop) redraw(); }, { passive: true });
@@ -825,7 +843,7 @@ export function showMap(into, filter) {
   scroll.addEventListener("keydown", key);
   scroll.addEventListener("pointermove", (event) => { hover = cellAt(event); say(hover); redraw(); });
   scroll.addEventListener("pointerleave", () => { hover = null; say(cursor); redraw(); });
-  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { cursor = { row: at.row, column: at.column }; say(cursor, true); redraw(); } });
+  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { choose({ row: at.row, column: at.column }); say(cursor, true); redraw(); } });
   scroll.addEventListener("dblclick", openTensor);
   scroll.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return;
@@ -850,5 +868,5 @@ let seen = null;
 follow("accepted", (said) => {
   const before = seen;
   seen = said.generation;
-  if (scroll && before != null && before !== seen) open();
+  if (scroll && before != null && before !== seen) open(true);
 });
