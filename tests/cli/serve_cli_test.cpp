@@ -148,12 +148,13 @@ class Browser {
         const QString directory = qEnvironmentVariable("SHARDSCOPE_SCREENSHOTS");
         if (directory.isEmpty()) return;
         setPixels(qEnvironmentVariable("SHARDSCOPE_SCALE", "1").toInt());
-        // What that changed is painted, and the map whole.
+        // What that changed is painted: the map whole, and with the pixels of the screen.
         evaluate(
             "new Promise((done) => { const frame = (then) => requestAnimationFrame(() => "
-            "requestAnimationFrame(then)), look = () => "
-            "document.getElementById('placement')?.hidden !== false || shardscopeFrames.whole ? "
-            "frame(() => done('')) : frame(look); frame(look); })");
+            "requestAnimationFrame(then)), box = document.getElementById('map-box'), look = () => "
+            "!box?.clientWidth || (shardscopeFrames.whole && document.getElementById('map').width === "
+            "Math.round(box.clientWidth * devicePixelRatio)) ? frame(() => done('')) : frame(look); "
+            "frame(look); })");
         const json picture = call("Page.captureScreenshot", {{"format", "png"}});
         QFile file(directory + "/" + name + ".png");
         if (file.open(QIODevice::WriteOnly))
