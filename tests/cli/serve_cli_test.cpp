@@ -940,6 +940,41 @@ class ServeCliTest : public QObject {
         browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
     }
 
+    // A slice of a 32nd is painted with 6 pixels, at its place and inside of the cell, and one that is large
+    // enough with its own size; with the pixels of the screen.
+    void slicesAreReadable() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir state;
+        const Served server({genuine("t2.15.0-damage-base"), "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("state").contains("Live"), 60'000);
+        // Of each cell the first line that shows the slice, and how many do.
+        const auto lines = [&](int ratio) {
+            return browser.evaluate(
+                "import('/cells.js').then(({ packed, paintCells }) => {"
+                "const slices = [[0, 0, 1, 1 / 32], [0, 16 / 32, 1, 17 / 32], [0, 31 / 32, 1, 1], [0, 0, 1, "
+                ".5]],"
+                "colors = { packed: { surface: ~1, empty: ~2, held: ~0, quiet: ~3, text: ~4, edge: ~5 }, "
+                "css: {} },"
+                "picture = document.createElement('canvas'), ratio = " +
+                std::to_string(ratio) +
+                ";"
+                "const block = packed([{ cells: slices.map((slice, c) => [c, 0, -1, 1, 0, slice]) }], 0);"
+                "paintCells(picture, { block, rows: 1, columns: 4, top: 0, left: 0 },"
+                "{ cellWidth: 24, cellHeight: 18, ratio, colors });"
+                "return slices.map((_, c) => { const held = [];"
+                "const { data } = picture.getContext('2d').getImageData((c * 24 + 12) * ratio, 0, 1, 18 * "
+                "ratio);"
+                "for (let y = 0; y < 18 * ratio; ++y) if (data[4 * y] === 255) held.push(y);"
+                "return held[0] + '+' + held.length; }).join(); })");
+        };
+        QCOMPARE(lines(1), QString("2+6,6+6,10+6,2+7"));
+        QCOMPARE(lines(2), QString("4+12,13+12,20+12,4+14"));
+    }
+
     // A narrow screen shows the state of each file without being scrolled, and no page is wider than it;
     // every control has a name for screen readers, and Escape leaves what was opened.
     void onANarrowScreenByKeyboard() {
