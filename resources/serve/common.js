@@ -66,16 +66,24 @@ export function boxText(part) {
   return part.flat ? text + " elements " + part.flat.start + ".." + part.flat.stop : text;
 }
 
-// Columns are names, or {text, number, keep}.
+// Columns are names, or {text, number, keep, lead}. On a narrow screen the cells of a row with many columns stand one after the other, each
+// behind its column's name, and those that lead come first without it.
 export function table(columns, rows) {
   const kinds = columns.map((column) => (typeof column === "string" ? { text: column } : column));
-  const style = (kind) => (kind.number ? "number" : kind.keep ? "keep" : null);
+  const style = (kind) => (kind.number ? "number" : kind.keep ? "keep" : kind.lead ? "lead" : null);
   const head = element("tr", {}, ...kinds.map((kind) => element("th", { class: kind.number ? "number" : null, scope: "col" }, kind.text)));
-  const body = element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, i) => element("td", { class: style(kinds[i]) }, cell ?? "")))));
-  return element("div", { class: "wide" }, element("table", {}, element("thead", {}, head), body));
+  const body = element("tbody", {}, ...rows.map((cells) => element("tr", {}, ...cells.map((cell, i) => element("td", { class: style(kinds[i]), "data-column": kinds[i].text }, cell ?? "")))));
+  return element("div", { class: "wide" }, element("table", { class: kinds.length > 3 ? "stacked" : null }, element("thead", {}, head), body));
 }
 
 export const button = (text, onclick, attributes) => element("button", { type: "button", onclick, ...attributes }, text);
+
+// Leads from one entry back to its list; Escape does what it does. Whoever came by keyboard goes on from it.
+export function back(text, onclick) {
+  const made = button(text, onclick, { class: "link", "data-escape": true });
+  queueMicrotask(() => { if (document.activeElement === document.body) made.focus(); });
+  return element("p", {}, made);
+}
 
 // Names that a list is filtered by; `go(pattern)` shows them.
 export function filterBar(id, title, pattern, like, go, ...more) {

@@ -5,7 +5,7 @@ const kMost = 200;
 
 function section(title, columns, rows) {
   if (!rows.length) return null;
-  return element("section", {}, element("h3", {}, title + " (" + countText(rows.length) + ")"), table(columns, rows.slice(0, kMost)),
+  return element("section", {}, element("h3", {}, title + " (" + countText(rows.length) + ")"), table(columns.map((name, i) => (i ? name : { text: name, lead: true })), rows.slice(0, kMost)),
     rows.length > kMost ? element("p", { class: "quiet" }, countText(rows.length - kMost) + " more; shardscope diff --json lists all.") : null);
 }
 
@@ -40,8 +40,8 @@ export function showCompare(page) {
     try { showResult(await get("diff", values.checked ? { with: other, values: 1 } : { with: other }), other, result); }
     catch (error) { result.replaceChildren(element("p", { class: "error" }, error.message)); }
     start.disabled = false;
-  } }, element("label", { for: "compare-with" }, "With"), field, steps ?? "",
-  element("label", { title: allowed() ? "" : "only when the server was started with --allow-jobs" }, values, "Values too"), start);
+  } }, element("label", { for: "compare-with" }, "Compare with"), field, steps ?? "",
+  element("label", {}, values, allowed() ? "Values too" : "Values too (needs --allow-jobs)"), start);
   page.append(form, result);
   // Asked for by the page of the run, by the name of a step of it.
   const asked = new URLSearchParams(location.search).get("with");

@@ -1,5 +1,5 @@
 // The files of a checkpoint: which are there and whole, and which tensors each holds.
-import { boxText, button, bytesText, counted, countText, element, fill, filterBar, get, pager, table, tell } from "./common.js";
+import { back, boxText, button, bytesText, counted, countText, element, fill, filterBar, get, pager, table, tell } from "./common.js";
 
 const kRows = 100, kChunks = 100;
 const wish = { pattern: "*", wrong: false, first: 0 };
@@ -17,7 +17,7 @@ async function list(first) {
     element("p", { class: "quiet" }, counted(said.all, "file", "files") + " of " + bytesText(said.size) + "; tensors and objects use " + bytesText(said.used) + ". ",
       said.wrong ? element("b", { class: "error" }, "✕ " + counted(said.wrong, "file is", "files are") + " missing, truncated, damaged or not referenced.") : "All files are there."),
     said.files.length
-      ? table(["file", { text: "rank", number: true }, { text: "size", number: true }, { text: "used", number: true }, { text: "tensors", number: true }, { text: "chunks", number: true }, "state"],
+      ? table([{ text: "file", lead: true }, { text: "rank", number: true }, { text: "size", number: true }, { text: "used", number: true }, { text: "tensors", number: true }, { text: "chunks", number: true }, { text: "state", lead: true }],
         said.files.map((file) => [button(file.path, () => show(file.path).catch(fail), { class: "link mono" }), file.rank ?? "", file.state === "present" ? bytesText(file.size) : "–", bytesText(file.used),
           countText(file.tensors), countText(file.chunks), stateOf(file)]))
       : element("p", { class: "empty" }, wish.wrong && !said.wrong ? "No file is damaged." : "No file has such a name."),
@@ -31,12 +31,12 @@ async function show(name, at = 0) {
   const fields = [["state", stateOf(file)], ["size", file.state === "present" ? bytesText(file.size) : "–"], ["used", bytesText(file.used)],
     ["rank", file.rank ?? "–"], ["holds", counted(file.tensors, "tensor", "tensors") + ", " + counted(file.chunks, "chunk", "chunks") + ", " + counted(said.object_count, "object", "objects")]];
   fill(page.querySelector(".list"),
-    element("p", {}, button("← All files", () => list(wish.first).catch(fail), { class: "link" })),
+    back("← All files", () => list(wish.first).catch(fail)),
     element("h2", { class: "mono" }, file.path),
     element("dl", {}, ...fields.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
     element("h2", {}, "Chunks, by their place in the file"),
     said.chunks.length
-      ? table([{ text: "from byte", number: true }, { text: "bytes", number: true }, "tensor", { text: "dtype", keep: true }, { text: "box", keep: true }, { text: "rank", number: true }, "state"],
+      ? table([{ text: "from byte", number: true }, { text: "bytes", number: true }, { text: "tensor", lead: true }, { text: "dtype", keep: true }, { text: "box", keep: true }, { text: "rank", number: true }, { text: "state", lead: true }],
         said.chunks.map((chunk) => [countText(chunk.offset), countText(chunk.length), button(chunk.tensor, () => tell("tensor", chunk.tensor), { class: "link mono" }), chunk.dtype,
           element("span", { class: "mono" }, boxText(chunk)), chunk.rank ?? "", element("span", { class: isBad(chunk) ? "error" : null }, chunk.health)]))
       : element("p", { class: "empty" }, "No tensor is stored in it."),

@@ -22,12 +22,18 @@ function exampleLine(example) {
 
 function acceptForm(finding) {
   const reason = element("input", { type: "text", "aria-label": "Reason", placeholder: "why it is all right", maxlength: 500 });
-  const wrong = element("span", { class: "error" });
+  const wrong = element("span", { class: "error", role: "status" });
+  const close = () => {
+    accepting = "";
+    draw();
+    const again = [...place.querySelectorAll(".head button")].find((one) => one.dataset.finding === keyOf(finding));
+    if (again) again.focus();
+  };
   const form = element("form", { class: "accepting", onsubmit: (event) => {
     event.preventDefault();
     post("accept", { rule: finding.rule, cause: finding.cause, reason: reason.value.trim() })
-      .then(() => { accepting = ""; draw(); }, (error) => { wrong.textContent = error.message; });
-  } }, reason, element("button", { class: "main" }, "Accept"), button("Cancel", () => { accepting = ""; draw(); }), wrong);
+      .then(close, (error) => { wrong.textContent = error.message; });
+  } }, reason, element("button", { class: "main" }, "Accept"), button("Cancel", close, { "data-escape": true }), wrong);
   queueMicrotask(() => reason.focus());
   return form;
 }
@@ -40,7 +46,7 @@ function card(finding) {
     element("div", { class: "head" },
       element("b", { class: finding.severity }, marks[finding.severity]), element("b", {}, finding.message), element("code", {}, finding.rule),
       accepted ? allowed() && button("Withdraw", () => post("accept", { rule: finding.rule, cause: finding.cause, withdraw: true }))
-        : finding.severity !== "info" && allowed() && accepting !== key && button("Accept…", () => { accepting = key; draw(); })),
+        : finding.severity !== "info" && allowed() && accepting !== key && button("Accept…", () => { accepting = key; draw(); }, { "data-finding": key })),
     accepted && element("p", {}, "Accepted" + (accepted.by ? " by " + accepted.by : "") + (accepted.at ? " at " + accepted.at.replace("T", " ").replace("Z", " UTC") : "") + ": " + accepted.reason),
     rule.meaning && element("p", { class: "quiet small" }, rule.meaning + (rule.remedy ? " " + rule.remedy : "")),
     accepting === key && acceptForm(finding));

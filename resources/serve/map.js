@@ -1,13 +1,16 @@
 // The placement map: tensors by ranks, folded as in the window. What is drawn comes in tiles, one byte a cell (the
 // worst of several where cells are smaller than pixels), and from 14 pixels on as the slices that each rank holds.
-// Everything on screen is copied from small pictures, so that a frame costs the same however many chunks there are.
+// Everything on screen is copied from small pictures, so that a frame costs the same however many chunks there are. What a
+// frame needs is kept and used again: a collection of garbage would be longer than the frame.
+import { kBlock, packed, paintCells } from "./cells.js";
 import { byId, button, color, counted, countText, css, element, follow, get, getBytes, tell } from "./common.js";
 
 const kTile = 256;          // cells a tile has each way; PageCheckpoint::kTile
 const kReadable = 14;       // pixels from which a cell shows slices
-const kRowBlock = 64, kColumnBlock = 64;  // cells whose slices are asked for at once: some milliseconds to take in
-const kLine = 17, kLargest = 96, kTallest = 30e6;
-const kMostPixels = 60e6;    // of all pictures of slices
+const kLargest = 96, kTallest = 30e6;
+const kMostScreens = 3;     // pictures of slices that are kept, in pixels of the map
+const kMostTiles = 200, kMostSlices = 64, kMostRows = 400;  // that are kept: tiles, blocks of slices and of rows
+const kMostAsked = 150;     // what waits behind that has scrolled by
 const kSettle = 120;        // milliseconds without another step of zoom
 const kBudget = 2, kBudgetAtRest = 4;  // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
@@ -16,27 +19,33 @@ const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ
 const kGlyphs = ["", "", "N", "≠", "2", "/", "✕"];
 const healthOfByte = (value) => (value < 165 ? 0 : value < 175 ? 1 : value < 185 ? 2 : value < 195 ? 3 : value < 210 ? 4 : value < 230 ? 5 : 6);
 
-// What the script of each frame took, in milliseconds; read when it is measured.
-export const frames = [];
+// What the script of each frame took, in milliseconds, and whether all is drawn; read by measurements and tests.
+const frames = [];
+frames.whole = false;
 globalThis.shardscopeFrames = frames;
 
-let scroll, space, canvas, paint, cellLine, legend, page;
+let box, scroll, space, canvas, paint, cellLine, opener, legend, page;
 const options = { pattern: "*", fold: "1", alike: "0", axes: "" };
 let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
-let labels, labelWidth = 240, theme;
-let drawnLeft = -1, drawnTop = -1, moved = -1e9;
+let labels, labelWidth = 240, lineHeight = 17, textSize = 12.5, theme;
+let viewWidth = 1, viewHeight = 1, spaceWidth = 0, spaceHeight = 0;  // what is seen of the map, and all of it
+let drawnLeft = -1, drawnTop = -1, moved = -1e9, drawn = 0;
 let minimap, minimapPen, minimapShown = false, minimapWanted = true;
-let laid = "", copies = false, zoomed = -1e9, settling = 0;
+let laidWidth = 0, laidRatio = 0, copies = false, zoomed = -1e9, settling = 0;
 let partRows = 8, partColumns = 16;  // cells of one painted picture: some 320 x 160 pixels, a millisecond or less to paint
-let tiles, rowBlocks, sliceBlocks, parts, partPixels = 0, asked, bands;
+let tiles, gaps, rowBlocks, sliceBlocks, parts, asked, bands;
+let partPixels = 0;
+const spare = [];  // pictures of slices that show nothing now
 
 const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, ...more });
-const headHeight = () => (head ? (head.axes.length + 1) * kLine + 4 : kLine);
+const headHeight = () => (head ? (head.axes.length + 1) * lineHeight + 4 : lineHeight);
 const gapWidth = () => (head && head.gaps ? 74 : 0);
-const gridWidth = () => Math.max(1, scroll.clientWidth - labelWidth - gapWidth());
-const gridHeight = () => Math.max(1, scroll.clientHeight - headHeight());
+const gridWidth = () => Math.max(1, viewWidth - labelWidth - gapWidth());
+const gridHeight = () => Math.max(1, viewHeight - headHeight());
+// Where the columns of ranks end: beside them is what no rank holds.
+const gridEnd = () => labelWidth + Math.min(gridWidth(), head.column_count * cellWidth);
 const ratio = () => window.devicePixelRatio || 1;
 const readable = () => Math.min(cellWidth, cellHeight) >= kReadable;
 
@@ -45,29 +54,54 @@ const pairKey = (row, column) => row * 67108864 + column;
 
 // ------------------------------------------------------------------ what is asked for
 
-const forgetParts = () => { parts.clear(); partPixels = 0; };
-function forget() {
-  copies = false;
-  tiles = new Map(); rowBlocks = new Map(); sliceBlocks = new Map(); parts = new Map(); partPixels = 0; asked = new Set(); labels = new Map();
+// Forgets what was shown longest ago; nothing that the last frames showed.
+function evict(map) {
+  let oldest = null, old = null;
+  for (const [key, one] of map) if (one.used < drawn - 1 && (!old || one.used < old.used)) { oldest = key; old = one; }
+  if (old) map.delete(oldest);
+  return old;
+}
+function keep(map, most, key, value) {
+  const old = map.size >= most ? evict(map) : null;
+  value.used = drawn;
+  map.set(key, value);
+  return old;
+}
+function kept(map, key) {
+  const known = map.get(key);
+  if (known) known.used = drawn;
+  return known;
 }
 
-async function open() {
-  const now = ++generation;
+function forgetParts() {
+  for (const part of parts.values()) spare.push(part.picture);
+  parts.clear();
+}
+function forget() {
+  copies = false;
+  if (parts) forgetParts();
+  tiles = new Map(); gaps = new Map(); rowBlocks = new Map(); sliceBlocks = new Map(); parts = new Map(); asked = new Set(); labels = new Map();
+}
+
+// With `again` the same map is asked for once more, as its states have changed: what is seen of it, and the chosen cell, stay.
+async function open(again) {
+  const now = ++generation, before = again && head;
   forget();
   head = null;
   failed = "";
   try {
-    const said = await get("placement", parameters({ columns: 1, count: kRowBlock }));
+    const said = await get("placement", parameters({ columns: 1, count: kBlock }));
     if (now !== generation) return;
     head = said;
-    rowBlocks.set(0, said.rows);
-    laid = "";
+    keepRows(0, said.rows);
+    laidWidth = 0;
     makeBands();
-    fitted = true;
-    fit();
     explain();
     showAxes();
-    cursor = null;
+    if (before && before.row_count === head.row_count && before.column_count === head.column_count) { say(cursor, true); return layout(); }
+    fitted = true;
+    fit();
+    choose(null);
     cellLine.textContent = head.row_count ? counted(head.row_count, "row", "rows") + " on " + counted(head.column_count, "rank", "ranks") + "; point at a cell, or use the arrow keys" : "No tensor has such a name.";
   } catch (error) {
     if (now !== generation) return;
@@ -84,6 +118,7 @@ function ask(key, work) {
   if (asked.has(key)) return;
   asked.add(key);
   queue.push([generation, key, work]);
+  if (queue.length > kMostAsked) asked.delete(queue.shift()[1]);
   pump();
 }
 function pump() {
@@ -91,53 +126,36 @@ function pump() {
     const [of, key, work] = queue.pop();
     if (of !== generation) continue;
     ++running;
-    work().then(() => redraw(), () => asked.delete(key)).finally(() => { --running; pump(); });
+    // What failed is not asked for again before it is seen again; what is forgotten later is.
+    work().then(() => redraw(), () => {}).finally(() => { if (of === generation) asked.delete(key); --running; pump(); });
   }
 }
 
+// What a frame shows of a row, as it shows it.
+function keepRows(block, rows) {
+  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.name, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 ? "×" + row.tensors : "" })) });
+}
+
 function rowAt(row) {
-  const block = Math.floor(row / kRowBlock), known = rowBlocks.get(block);
-  if (known) return known[row - block * kRowBlock];
+  const block = Math.floor(row / kBlock), known = kept(rowBlocks, block);
+  if (known) return known.rows[row - block * kBlock];
   ask("r" + block, async () => {
-    const of = generation, said = await get("placement", parameters({ first: block * kRowBlock, count: kRowBlock }));
-    if (of === generation) rowBlocks.set(block, said.rows);
+    const of = generation, said = await get("placement", parameters({ first: block * kBlock, count: kBlock }));
+    if (of === generation) keepRows(block, said.rows);
   });
   return null;
 }
 
-// Cells of a block in flat arrays: a million small objects would be the garbage collector's work, not the map's.
-function packed(rows, left) {
-  let cells = 0, edges = 0;
-  for (const row of rows) for (const cell of row.cells) { ++cells; edges += cell[5].length; }
-  const block = { at: new Int32Array(kRowBlock * kColumnBlock).fill(-1), state: new Uint8Array(cells), copy: new Int32Array(cells), chunks: new Int32Array(cells), first: new Int32Array(cells + 1), edges: new Float32Array(edges) };
-  let cell = 0, edge = 0;
-  rows.forEach((row, r) => {
-    for (const [column, state, copyOf, chunks, , slices] of row.cells) {
-      block.at[r * kColumnBlock + column - left] = cell;
-      block.state[cell] = state;
-      block.copy[cell] = copyOf;
-      block.chunks[cell] = chunks;
-      block.first[cell] = edge;
-      block.edges.set(slices, edge);
-      edge += slices.length;
-      ++cell;
-    }
-  });
-  block.first[cell] = edge;
-  return block;
-}
-
 // Cells of a block of rows and columns.
 function slicesAt(rowBlock, columnBlock) {
-  const key = pairKey(rowBlock, columnBlock), known = sliceBlocks.get(key);
+  const key = pairKey(rowBlock, columnBlock), known = kept(sliceBlocks, key);
   if (known) return known;
   ask("s" + key, async () => {
     const of = generation;
-    const said = await get("placement", parameters({ first: rowBlock * kRowBlock, count: kRowBlock, slices: 1, from: columnBlock * kColumnBlock, to: (columnBlock + 1) * kColumnBlock }));
+    const said = await get("placement", parameters({ first: rowBlock * kBlock, count: kBlock, slices: 1, from: columnBlock * kBlock, to: (columnBlock + 1) * kBlock }));
     if (of !== generation) return;
-    if (sliceBlocks.size > 400) sliceBlocks.clear();
-    sliceBlocks.set(key, packed(said.rows, columnBlock * kColumnBlock));
-    rowBlocks.set(rowBlock, said.rows.map(({ cells, ...row }) => row));
+    keep(sliceBlocks, kMostSlices, key, packed(said.rows, columnBlock * kBlock));
+    if (!rowBlocks.has(rowBlock)) keepRows(rowBlock, said.rows);
   });
   return null;
 }
@@ -156,7 +174,8 @@ function readTheme() {
   const mixed = (a, b, part) => a.map((value, i) => Math.round(value + (b[i] - value) * part));
   theme = { words, states, surface, text: color("text"), quiet: color("quiet"), line: color("line"), panel: color("panel"), outline: color("outline"), accent: color("accent"),
     held: mixed(from, to, 0.8), empty: mixed(surface, states[0], 0.47) };
-  // As texts, so that no frame makes them.
+  // As words and as texts, so that no frame makes them.
+  theme.packed = { surface: pack(theme.surface), text: pack(theme.text), quiet: pack(theme.quiet), held: pack(theme.held), empty: pack(theme.empty), edge: pack(mixed(theme.empty, theme.outline, 0.6)) };
   theme.css = { empty: css(theme.empty), held: css(theme.held), outline: css(theme.outline, 0.6), bandOdd: css(theme.outline, 0.2), bandEven: css(theme.outline, 0.1), bandsThin: css(theme.outline, 0.15),
     veil: css(theme.surface, 0.6), cursorRow: css(theme.accent, 0.18), cursorLines: css(theme.accent, 0.5), hoverLines: css(theme.accent, 0.35), states: states.map((one) => css(one)) };
   for (const name of ["surface", "text", "quiet", "line", "panel", "accent"]) theme.css[name] = css(theme[name]);
@@ -199,7 +218,7 @@ function paintState(pen, state, x, y, width, height) {
 
 function tileAt(down, across, row, column, mayPaint) {
   // A level has fewer than 2^20 tiles each way.
-  const key = ((down * 32 + across) * 1048576 + row) * 1048576 + column, known = tiles.get(key);
+  const key = ((down * 32 + across) * 1048576 + row) * 1048576 + column, known = kept(tiles, key);
   if (known) {
     if (known.theme !== theme) {
       if (!mayPaint) return null;
@@ -210,12 +229,10 @@ function tileAt(down, across, row, column, mayPaint) {
   ask("t" + key, async () => {
     const of = generation, bytes = await getBytes("placement/tile", parameters({ down, across, row, column }));
     if (of !== generation) return;
-    if (tiles.size > 400) tiles.clear();
-    // Here, and not in the frame that shows it.
-    const tile = { bytes, picture: document.createElement("canvas") };
-    tile.picture.width = tile.picture.height = kTile;
+    // Painted here, and not in the frame that shows it.
+    const tile = { bytes, picture: null, theme: null }, old = keep(tiles, kMostTiles, key, tile);
+    tile.picture = old ? old.picture : element("canvas", { width: kTile, height: kTile });
     paintTile(tile);
-    tiles.set(key, tile);
   });
   return null;
 }
@@ -229,101 +246,59 @@ function paintTile(tile) {
 }
 
 function gapsAt(down, row) {
-  const key = "g" + down + "," + row, known = tiles.get(key);
+  const key = pairKey(down, row), known = kept(gaps, key);
   if (known) return known.bytes;
-  ask(key, async () => {
+  ask("g" + key, async () => {
     const of = generation, bytes = await getBytes("placement/tile", parameters({ down, row, gaps: 1 }));
-    if (of === generation) tiles.set(key, { bytes });
+    if (of === generation) keep(gaps, kMostTiles, key, { bytes });
   });
   return null;
 }
 
+// A picture that shows nothing now. One that is without pixels takes no memory.
+function unused() {
+  let free = null;
+  while (partPixels > kMostScreens * canvas.width * canvas.height) {
+    const old = spare.pop() || evict(parts)?.picture;
+    if (!old) break;
+    free = old;
+    partPixels -= free.width * free.height;
+    free.width = 0;
+  }
+  return free || spare.pop() || element("canvas", { width: 0 });
+}
+
 // Some cells with their slices; null until they are known. One of another size serves until the zoom has settled.
 function partAt(row, column, mayPaint) {
-  const key = pairKey(row, column), known = parts.get(key);
+  const key = pairKey(row, column), known = kept(parts, key);
   if (known && known.width === cellWidth && known.height === cellHeight) return known;
-  const rowBlock = Math.floor((row * partRows) / kRowBlock), columnBlock = Math.floor((column * partColumns) / kColumnBlock);
+  const top = row * partRows, left = column * partColumns, rowBlock = Math.floor(top / kBlock), columnBlock = Math.floor(left / kBlock);
   const block = slicesAt(rowBlock, columnBlock);
   if (!block || !mayPaint || performance.now() - zoomed < kSettle) return known || null;
-  const scale = ratio();
-  const left = column * partColumns, top = row * partRows;
-  const picture = document.createElement("canvas");
-  picture.width = Math.ceil(partColumns * cellWidth * scale);
-  picture.height = Math.ceil(partRows * cellHeight * scale);
-  const pen = picture.getContext("2d");
-  pen.scale(scale, scale);
-  pen.textBaseline = "middle";
-  const own = new Path2D(), copied = new Path2D(), empty = new Path2D(), filled = new Path2D(), none = new Path2D();
-  const { at, state, copy, chunks, first, edges } = block;
-  const counts = [];
-  let some = false;
-  for (let r = 0; r < partRows; ++r) {
-    const line = (top + r - rowBlock * kRowBlock) * kColumnBlock - columnBlock * kColumnBlock;
-    const y = Math.floor(r * cellHeight) + 1, height = Math.floor((r + 1) * cellHeight) - y - 1;
-    for (let c = 0; c < partColumns; ++c) {
-      const cell = at[line + left + c];
-      if (cell < 0) continue;
-      const x = Math.floor(c * cellWidth) + 1, width = Math.floor((c + 1) * cellWidth) - x - 1;
-      const damaged = state[cell] > 1;
-      if (damaged) paintState(pen, state[cell], x, y, width, height);
-      else empty.rect(x, y, width, height);
-      for (let i = first[cell]; i < first[cell + 1]; i += 4) {
-        const a = Math.round(x + 1 + (width - 2) * edges[i]), b = Math.round(y + 1 + (height - 2) * edges[i + 1]);
-        const w = Math.max(1, Math.round(x + 1 + (width - 2) * edges[i + 2]) - a), h = Math.max(1, Math.round(y + 1 + (height - 2) * edges[i + 3]) - b);
-        if (damaged) {
-          if (w >= width - 2 && h >= height - 2) continue;
-          pen.strokeStyle = theme.css.text;
-          pen.lineWidth = 1;
-          pen.strokeRect(a + 0.5, b + 0.5, w - 1, h - 1);
-        } else {
-          (edges[i] === edges[i + 2] || edges[i + 1] === edges[i + 3] ? none : filled).rect(a, b, w, h);
-        }
-      }
-      some ||= copy[cell] >= 0;
-      (copy[cell] >= 0 ? copied : own).rect(x + 0.5, y + 0.5, width - 1, height - 1);
-      if (chunks[cell] > 1 && Math.min(width, height) >= 28) counts.push(x + width, y + height, chunks[cell]);
-    }
-  }
-  // All of one color at once.
-  pen.fillStyle = theme.css.empty;
-  pen.fill(empty);
-  pen.fillStyle = theme.css.held;
-  pen.fill(filled);
-  pen.fillStyle = theme.css.quiet;
-  pen.fill(none);
-  if (counts.length) pen.font = "11px system-ui, sans-serif";
-  for (let i = 0; i < counts.length; i += 3) {
-    const text = String(counts[i + 2]), room = pen.measureText(text).width + 6;
-    pen.fillStyle = theme.css.surface;
-    pen.fillRect(counts[i] - room - 1, counts[i + 1] - 15, room, 14);
-    pen.fillStyle = theme.css.text;
-    pen.fillText(text, counts[i] - room + 2, counts[i + 1] - 7.5);
-  }
-  pen.lineWidth = 1;
-  pen.strokeStyle = theme.css.outline;
-  pen.stroke(own);
-  if (some) {
-    pen.strokeStyle = theme.css.text;
-    pen.setLineDash([1, 2]);
-    pen.stroke(copied);
-  }
+  const part = known || { picture: unused(), width: 0, height: 0 };
+  if (!known) keep(parts, Infinity, key, part);
+  partPixels -= part.picture.width * part.picture.height;
+  const shown = { block, rows: partRows, columns: partColumns, top: top - rowBlock * kBlock, left: left - columnBlock * kBlock };
+  const some = paintCells(part.picture, shown, { cellWidth, cellHeight, ratio: ratio(), colors: theme, paintState });
+  partPixels += part.picture.width * part.picture.height;
+  part.width = cellWidth;
+  part.height = cellHeight;
   if (!copies && some) { copies = true; explain(); }
-  const pixels = picture.width * picture.height;
-  if (known) partPixels -= known.pixels;
-  if (partPixels + pixels > kMostPixels) forgetParts();
-  partPixels += pixels;
-  const made = { picture, width: cellWidth, height: cellHeight, pixels };
-  parts.set(key, made);
-  return made;
+  return part;
 }
 
 // ------------------------------------------------------------------ sizes
 
 function measureLabels(rows) {
-  paint.font = "12.5px system-ui, sans-serif";
+  // On a very wide screen the page's own text is larger, too.
+  const large = viewWidth >= 2400;
+  lineHeight = large ? 21 : 17;
+  textSize = large ? 15 : 12.5;
+  letters.clear();
+  setFont();
   let widest = 60;
-  for (const row of rows) widest = Math.max(widest, textWidth(row.name) + (row.tensors > 1 ? textWidth("×" + row.tensors) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
-  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, scroll.clientWidth * (scroll.clientWidth < 500 ? 0.42 : 0.38), 460)));
+  for (const row of rows) widest = Math.max(widest, textWidth(row.name) + (row.badge ? textWidth(row.badge) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
+  labelWidth = Math.round(Math.max(90, Math.min(widest + 22, viewWidth * (viewWidth < 500 ? 0.42 : 0.38), 37 * textSize)));
 }
 
 // The largest cells of a map that is seen whole.
@@ -333,7 +308,7 @@ const fitting = () => (gridWidth() > 2000 ? [kLargest, 40] : [48, 26]);
 function fit() {
   if (!head) return;
   cellWidth = Math.max(0.02, Math.min(fitting()[0], gridWidth() / Math.max(1, head.column_count)));
-  cellHeight = Math.max(Math.min(18, kTallest / Math.max(1, head.row_count)), Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
+  cellHeight = Math.max(Math.min(lineHeight + 1, kTallest / Math.max(1, head.row_count)), Math.min(fitting()[1], gridHeight() / Math.max(1, head.row_count)));
 }
 function fitAll() {
   if (!head) return;
@@ -361,33 +336,33 @@ function zoom(factor, x = gridWidth() / 2, y = gridHeight() / 2) {
   fitted = false;
   zoomed = moved = performance.now();
   layout();
-  scroll.scrollLeft = column * cellWidth - x;
-  scroll.scrollTop = row * cellHeight - y;
+  scroll.scrollTo(column * cellWidth - x, row * cellHeight - y);
 }
 
 // A style that is written has the browser lay out the page anew.
 const set = (node, name, value) => { if (node.style[name] !== value) node.style[name] = value; };
 
+function measure() { viewWidth = scroll.clientWidth; viewHeight = scroll.clientHeight; }
+
 export function layout() {
   if (!scroll || page.hidden) return;
+  measure();
   // Another width or another screen: names have other room, pictures other pixels.
-  const kind = scroll.clientWidth + "," + ratio();
-  if (head && laid !== kind) { laid = kind; measureLabels(rowBlocks.get(0) || []); labels.clear(); forgetParts(); }
+  const pixels = ratio();
+  if (head && (laidWidth !== viewWidth || laidRatio !== pixels)) { laidWidth = viewWidth; laidRatio = pixels; measureLabels(rowBlocks.get(0)?.rows || []); labels.clear(); forgetParts(); }
   if (fitted) fit();
-  const width = scroll.clientWidth, height = scroll.clientHeight;
   if (head) {
-    set(space, "width", Math.max(width, labelWidth + head.column_count * cellWidth + gapWidth()) + "px");
-    set(space, "height", Math.max(height, headHeight() + head.row_count * cellHeight) + "px");
+    const width = Math.max(viewWidth, labelWidth + head.column_count * cellWidth + gapWidth()), height = Math.max(viewHeight, headHeight() + head.row_count * cellHeight);
+    if (width !== spaceWidth) space.style.width = (spaceWidth = width) + "px";
+    if (height !== spaceHeight) space.style.height = (spaceHeight = height) + "px";
+    measure();  // a scroll bar may have come or gone
   }
-  // The scroll bars take their room first.
-  const inner = [scroll.clientWidth, scroll.clientHeight];
-  const [wide, high] = inner.map((length) => Math.round(length * ratio()));
-  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; }
+  // The canvas reaches under the scroll bars: it keeps its size when they come and go.
+  const wide = Math.round(box.clientWidth * pixels), high = Math.round(box.clientHeight * pixels);
+  if (canvas.width !== wide || canvas.height !== high) { canvas.width = wide; canvas.height = high; canvas.style.width = box.clientWidth + "px"; canvas.style.height = box.clientHeight + "px"; }
   const cells = (pixels, size, least, most) => Math.max(least, Math.min(most, 2 ** Math.floor(Math.log2(pixels / size))));
-  const [rows, columns] = [cells(160, cellHeight, 2, 8), cells(320, cellWidth, 4, 16)];
+  const rows = cells(160, cellHeight, 2, 8), columns = cells(320, cellWidth, 4, 16);
   if (rows !== partRows || columns !== partColumns) { partRows = rows; partColumns = columns; forgetParts(); }
-  set(canvas, "width", inner[0] + "px");
-  set(canvas, "height", inner[1] + "px");
   placeMinimap();
   redraw();
 }
@@ -412,6 +387,7 @@ function makeBands() {
   head.columns.forEach((column, c) => { if (column[2]) head.missing.push(c); });
   const last = head.columns[head.column_count - 1];
   head.rankLength = last ? rankText(last).length : 1;
+  head.texts = [];  // as they are drawn
 }
 
 // ------------------------------------------------------------------ drawing
@@ -422,34 +398,43 @@ const budget = () => (performance.now() - moved < kSettle ? kBudget : kBudgetAtR
 export function redraw() {
   if (waiting || !scroll || page.hidden) return;
   waiting = true;
-  requestAnimationFrame(() => {
-    const began = performance.now();
-    if (wheel) {
-      const { factor, x, y } = wheel;
-      wheel = null;
-      zoom(factor, x, y);  // asks for no other frame, as this one is not drawn yet
-    }
-    waiting = false;
-    const more = draw(began);
-    frames.push(performance.now() - began);
-    if (frames.length > 5000) frames.shift();
-    if (more) redraw();
-    // What was stretched meanwhile is painted anew.
-    if (performance.now() - zoomed < kSettle) { clearTimeout(settling); settling = setTimeout(redraw, kSettle + 10); }
-  });
+  requestAnimationFrame(drawFrame);
+}
+function drawFrame() {
+  const began = performance.now();
+  if (wheel) {
+    const { factor, x, y } = wheel;
+    wheel = null;
+    zoom(factor, x, y);  // asks for no other frame, as this one is not drawn yet
+  }
+  if (laidRatio && laidRatio !== ratio()) layout();  // another screen
+  waiting = false;
+  const more = draw(began);
+  frames.push(performance.now() - began);
+  if (frames.length > 5000) frames.shift();
+  if (more) redraw();
+  if (!settling && performance.now() - zoomed < kSettle) settling = setTimeout(settle, kSettle + 10);
+  frames.whole = !more && !running && !settling;
+}
+// What was stretched while it was zoomed is painted anew.
+function settle() {
+  const left = zoomed + kSettle - performance.now();
+  settling = left > 0 ? setTimeout(settle, left + 10) : 0;
+  if (!settling) redraw();
 }
 
 // Whether there is more to paint.
 function draw(began) {
   if (!theme) readTheme();
-  const scale = ratio(), width = canvas.width / scale, height = canvas.height / scale;
+  ++drawn;
+  const scale = ratio(), width = viewWidth, height = viewHeight;
   paint.setTransform(scale, 0, 0, scale, 0, 0);
   paint.textBaseline = "middle";
   paint.fillStyle = theme.css.surface;
-  paint.fillRect(0, 0, width, height);
+  paint.fillRect(0, 0, canvas.width, canvas.height);
   if (!head || !head.row_count) return false;
   const left = scroll.scrollLeft, top = scroll.scrollTop, x0 = labelWidth, y0 = headHeight();
-  const right = width - gapWidth();
+  const right = gridEnd();
   if (left !== drawnLeft || top !== drawnTop) moved = began;
   drawnLeft = left;
   drawnTop = top;
@@ -506,18 +491,9 @@ function draw(began) {
       }
     }
   }
-  const frame = (at, color) => {
-    const x = x0 + at.column * cellWidth - left, y = y0 + at.row * cellHeight - top;
-    paint.strokeStyle = color;
-    paint.lineWidth = 1;
-    paint.beginPath();
-    paint.moveTo(x0, y + cellHeight / 2); paint.lineTo(right, y + cellHeight / 2);
-    if (at.column < head.column_count) { paint.moveTo(x + cellWidth / 2, y0); paint.lineTo(x + cellWidth / 2, height); }
-    paint.stroke();
-  };
-  if (hover) frame(hover, theme.css.hoverLines);
+  if (hover) cross(hover, theme.css.hoverLines, left, top, right, height);
   if (cursor && cursor.column < head.column_count) {
-    frame(cursor, theme.css.cursorLines);
+    cross(cursor, theme.css.cursorLines, left, top, right, height);
     const w = Math.max(9, cellWidth), h = Math.max(9, cellHeight);
     const x = x0 + (cursor.column + 0.5) * cellWidth - left - w / 2, y = y0 + (cursor.row + 0.5) * cellHeight - top - h / 2;
     paint.lineWidth = 4; paint.strokeStyle = theme.css.surface; paint.strokeRect(x, y, w, h);
@@ -526,9 +502,20 @@ function draw(began) {
   paint.restore();
   drawGaps(right, y0, height, top);
   more = drawLabels(firstRow, endRow, y0, height, top, began) || more;
-  drawHead(firstColumn, endColumn, x0, right, left, width);
+  drawHead(firstColumn, endColumn, x0, right, left);
   if (minimapShown) drawMinimap(left, top);
   return more;
+}
+
+// Lines through the middle of a cell.
+function cross(at, color, left, top, right, height) {
+  const x = labelWidth + (at.column + 0.5) * cellWidth - left, y = headHeight() + (at.row + 0.5) * cellHeight - top;
+  paint.strokeStyle = color;
+  paint.lineWidth = 1;
+  paint.beginPath();
+  paint.moveTo(labelWidth, y); paint.lineTo(right, y);
+  if (at.column < head.column_count) { paint.moveTo(x, headHeight()); paint.lineTo(x, height); }
+  paint.stroke();
 }
 
 // ------------------------------------------------------------------ the minimap in a corner
@@ -541,8 +528,8 @@ function placeMinimap() {
     (head.column_count * cellWidth > gridWidth() + 1 || head.row_count * cellHeight > gridHeight() + 1);
   if (minimap.hidden === minimapShown) minimap.hidden = !minimapShown;
   if (!minimapShown) return;
-  set(minimap, "right", scroll.offsetWidth - scroll.clientWidth + gapWidth() + kMinimap.margin + "px");
-  set(minimap, "bottom", scroll.offsetHeight - scroll.clientHeight + kMinimap.margin + "px");
+  set(minimap, "right", box.clientWidth - viewWidth + gapWidth() + kMinimap.margin + "px");
+  set(minimap, "bottom", box.clientHeight - viewHeight + kMinimap.margin + "px");
   const [wide, high] = [kMinimap.width, kMinimap.height].map((length) => Math.round(length * ratio()));
   if (minimap.width !== wide || minimap.height !== high) { minimap.width = wide; minimap.height = high; }
 }
@@ -598,6 +585,7 @@ function drawGaps(x, y0, height, top) {
 
 // The sum over its letters, each measured once: names are many, letters are few.
 const letters = new Map();
+const setFont = () => { paint.font = textSize + "px system-ui, sans-serif"; };
 function textWidth(text) {
   let width = 0;
   for (const letter of text) {
@@ -640,21 +628,20 @@ function drawLabels(first, end, y0, height, top, began) {
   paint.beginPath();
   paint.rect(0, y0, labelWidth - 1, height - y0);
   paint.clip();
-  paint.font = "12.5px system-ui, sans-serif";
-  const every = Math.max(1, Math.ceil(kLine / cellHeight));
+  setFont();
+  const every = Math.max(1, Math.ceil(lineHeight / cellHeight));
   for (let row = first - (first % every); row < end; row += every) {
     const known = rowAt(row);
     if (!known) continue;
     const y = y0 + (row + 0.5) * cellHeight - top;
-    if (y < y0 - kLine / 2) continue;
-    if (cursor && cursor.row === row) { paint.fillStyle = theme.css.cursorRow; paint.fillRect(0, y - kLine / 2, labelWidth, kLine); }
+    if (y < y0 - lineHeight / 2) continue;
+    if (cursor && cursor.row === row) { paint.fillStyle = theme.css.cursorRow; paint.fillRect(0, y - lineHeight / 2, labelWidth, lineHeight); }
     let right = labelWidth - 10;
-    const state = kStates.indexOf(known.health);
-    if (state > 0) { paintState(paint, state, right - 12, y - 6, 12, 12); right -= 17; }
-    if (known.tensors > 1 && labelWidth >= 160) {
-      const badge = "×" + known.tensors, room = textWidth(badge);
+    if (known.state > 0) { paintState(paint, known.state, right - 12, y - 6, 12, 12); right -= 17; }
+    if (known.badge && labelWidth >= 160) {
+      const room = textWidth(known.badge);
       paint.fillStyle = theme.css.quiet;
-      paint.fillText(badge, right - room, y);
+      paint.fillText(known.badge, right - room, y);
       right -= room + 7;
     }
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
@@ -669,11 +656,11 @@ function drawLabels(first, end, y0, height, top, began) {
   return more;
 }
 
-function drawHead(first, end, x0, right, left, width) {
+function drawHead(first, end, x0, right, left) {
   paint.fillStyle = theme.css.panel;
-  paint.fillRect(0, 0, width, headHeight() - 1);
-  paint.font = "12px system-ui, sans-serif";
-  const named = (text, line) => { paint.fillStyle = theme.css.quiet; paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * kLine + kLine / 2 + 2); paint.textAlign = "start"; };
+  paint.fillRect(0, 0, canvas.width, headHeight() - 1);
+  setFont();
+  const named = (text, line) => { paint.fillStyle = theme.css.quiet; paint.textAlign = "right"; paint.fillText(text, labelWidth - 10, line * lineHeight + lineHeight / 2 + 2); paint.textAlign = "start"; };
   head.axes.forEach((axis, a) => named(axis.name, a));
   named("rank", head.axes.length);
   paint.save();
@@ -681,9 +668,9 @@ function drawHead(first, end, x0, right, left, width) {
   paint.rect(x0, 0, right - x0, headHeight());
   paint.clip();
   bands.forEach((list, a) => {
-    const y = a * kLine + 2;
+    const y = a * lineHeight + 2;
     // Too thin to be told apart, they are one.
-    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, kLine - 2); return; }
+    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, lineHeight - 2); return; }
     let low = 0, high = list.length;
     while (low < high) { const middle = (low + high) >> 1; if (list[middle].end <= first) low = middle + 1; else high = middle; }
     paint.textAlign = "center";
@@ -693,35 +680,35 @@ function drawHead(first, end, x0, right, left, width) {
       for (let i = low; i < list.length && list[i].begin < end; ++i) {
         if (list[i].low % 2 !== odd) continue;
         const from = x0 + list[i].begin * cellWidth - left, wide = (list[i].end - list[i].begin) * cellWidth, edge = wide >= 4 ? 0.5 : 0;
-        paint.fillRect(from + edge, y + 1, wide - 2 * edge, kLine - 2);
+        paint.fillRect(from + edge, y + 1, wide - 2 * edge, lineHeight - 2);
       }
     }
     paint.fillStyle = theme.css.text;
     for (let i = low; i < list.length && list[i].begin < end; ++i) {
       // The label stays in view while a part of its band is.
       const a0 = Math.max(x0 + list[i].begin * cellWidth - left, x0), a1 = Math.min(x0 + list[i].end * cellWidth - left, right);
-      if (a1 - a0 >= 3 + 6 * list[i].text.length) paint.fillText(list[i].text, (a0 + a1) / 2, y + kLine / 2);
+      if (a1 - a0 >= 3 + 0.5 * textSize * list[i].text.length) paint.fillText(list[i].text, (a0 + a1) / 2, y + lineHeight / 2);
     }
     paint.textAlign = "start";
   });
-  const y = head.axes.length * kLine + 2;
-  const room = 7 * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
+  const y = head.axes.length * lineHeight + 2;
+  const room = 0.58 * textSize * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
   paint.fillStyle = theme.css.states[5];
   for (const c of head.missing) {
     if (c < first || c >= end) continue;
     const from = x0 + c * cellWidth - left;
-    paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + kLine - 5, Math.max(3, cellWidth - 1), 4);
+    paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + lineHeight - 5, Math.max(3, cellWidth - 1), 4);
   }
   for (let c = first - (first % every); c < end; c += every) {
-    const from = x0 + c * cellWidth - left, text = rankText(head.columns[c]) + (head.columns[c][2] && every === 1 ? " /" : "");
+    const from = x0 + c * cellWidth - left, text = (head.texts[c] ??= rankText(head.columns[c])) + (head.columns[c][2] && every === 1 ? " /" : "");
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
-    if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
-    else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + kLine / 2 - 1); paint.fillRect(from, y + kLine - 6, 1, 5); }
+    if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + lineHeight / 2 - 1); paint.textAlign = "start"; }
+    else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + lineHeight / 2 - 1); paint.fillRect(from, y + lineHeight - 6, 1, 5); }
   }
   paint.restore();
-  if (gapWidth()) { paint.fillStyle = theme.css.text; paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + kLine / 2 - 1); paint.textAlign = "start"; }
+  if (gapWidth()) { paint.fillStyle = theme.css.text; paint.textAlign = "center"; paint.fillText("no owner", right + gapWidth() / 2, y + lineHeight / 2 - 1); paint.textAlign = "start"; }
   paint.fillStyle = theme.css.line;
-  paint.fillRect(0, headHeight() - 1, width, 1);
+  paint.fillRect(0, headHeight() - 1, canvas.width, 1);
 }
 
 // Only what is there to be explained.
@@ -767,13 +754,18 @@ function cellAt(event) {
   const x = event.clientX - box.left - labelWidth, y = event.clientY - box.top - headHeight();
   const row = Math.floor((y + scroll.scrollTop) / cellHeight);
   if (x < -labelWidth || y < 0 || row >= head.row_count) return null;
-  if (gapWidth() && x >= gridWidth()) return { row, column: head.column_count };
+  if (gapWidth() && x + labelWidth >= gridEnd()) return x + labelWidth < gridEnd() + gapWidth() ? { row, column: head.column_count } : null;
   const column = Math.max(0, Math.floor((x + scroll.scrollLeft) / cellWidth));
   return column < head.column_count ? { row, column, label: x < 0 } : null;
 }
 
-function select(at) {
+function choose(at) {
   cursor = at;
+  opener.disabled = !at;
+}
+
+function select(at) {
+  choose(at);
   const reveal = (from, to, room, now) => (from < now ? from : to > now + room ? to - room : now);
   scroll.scrollTop = reveal(at.row * cellHeight, (at.row + 1) * cellHeight, gridHeight(), scroll.scrollTop);
   if (at.column < head.column_count) scroll.scrollLeft = reveal(at.column * cellWidth, (at.column + 1) * cellWidth, gridWidth(), scroll.scrollLeft);
@@ -799,7 +791,7 @@ function key(event) {
   if (!head || !head.row_count || event.ctrlKey || event.metaKey || event.altKey) return;
   const rows = Math.max(1, Math.floor(gridHeight() / cellHeight) - 1), most = head.row_count - 1, widest = head.column_count - 1 + (head.gaps ? 1 : 0);
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-rows, 0], PageDown: [rows, 0], Home: [0, -1e9], End: [0, 1e9] };
-  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor };
+  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor, Escape: () => { choose(null); redraw(); } };
   if (steps[event.key]) {
     event.preventDefault();
     const from = cursor || { row: 0, column: 0 }, [down, across] = cursor ? steps[event.key] : [0, 0];
@@ -833,16 +825,16 @@ export function showMap(into, filter) {
   page.append(
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
-      check("fold", "Fold layers that are alike"), check("alike", "Fold ranks that are alike"), axisChoice,
+      check("fold", "Fold layers"), check("alike", "Fold ranks"), axisChoice,
       element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Minimap"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
-    element("div", { id: "map-box" }, scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
-      space = element("div", { id: "map-space" }, canvas = element("canvas", { id: "map" }))),
+    box = element("div", { id: "map-box" }, canvas = element("canvas", { id: "map", "aria-hidden": "true" }), scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
+      space = element("div", { id: "map-space" })),
       minimap = element("canvas", { id: "minimap", hidden: true, title: "Click or drag to move the map", "aria-hidden": "true" })),
-    cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"),
+    element("div", { id: "map-line" }, cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"), opener = button("Open tensor", openTensor, { title: "The tensor of the chosen cell (Enter)", disabled: true })),
     legend = element("div", { id: "legend" }),
-    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor."));
+    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor, Escape deselects the cell."));
   paint = canvas.getContext("2d", { alpha: false });
   // A zoom scrolls, too, and is drawn already.
   scroll.addEventListener("scroll", () => { if (scroll.scrollLeft !== drawnLeft || scroll.scrollTop !== drawnTop) redraw(); }, { passive: true });
@@ -851,7 +843,7 @@ export function showMap(into, filter) {
   scroll.addEventListener("keydown", key);
   scroll.addEventListener("pointermove", (event) => { hover = cellAt(event); say(hover); redraw(); });
   scroll.addEventListener("pointerleave", () => { hover = null; say(cursor); redraw(); });
-  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { cursor = { row: at.row, column: at.column }; say(cursor, true); redraw(); } });
+  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { choose({ row: at.row, column: at.column }); say(cursor, true); redraw(); } });
   scroll.addEventListener("dblclick", openTensor);
   scroll.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return;
@@ -859,7 +851,7 @@ export function showMap(into, filter) {
     const box = scroll.getBoundingClientRect();
     zoomSoon(Math.exp(-event.deltaY / 300), Math.max(0, event.clientX - box.left - labelWidth), Math.max(0, event.clientY - box.top - headHeight()));
   }, { passive: false });
-  new ResizeObserver(() => layout()).observe(scroll);
+  new ResizeObserver(layout).observe(box);
   open();
 }
 
@@ -876,5 +868,5 @@ let seen = null;
 follow("accepted", (said) => {
   const before = seen;
   seen = said.generation;
-  if (scroll && before != null && before !== seen) open();
+  if (scroll && before != null && before !== seen) open(true);
 });

@@ -66,7 +66,7 @@ async function list(first) {
   });
   fill(page.querySelector(".list"), all && element("p", {}, all),
     said.objects.length
-      ? table(["name", { text: "type", keep: true }, "value", { text: "rank", number: true }, "file"],
+      ? table([{ text: "name", lead: true }, { text: "type", keep: true }, "value", { text: "rank", number: true }, "file"],
         rows)
       : element("p", { class: "empty" }, pattern === "*" ? "The checkpoint holds nothing but tensors." : "No object has such a name."),
     pager(first, kRows, said.total, "objects", (to) => list(to).catch(fail)));

@@ -35,7 +35,7 @@ function open(name, keepAddress) {
     byId("tab-" + one.name).setAttribute("aria-selected", one === page);
     byId("tab-" + one.name).tabIndex = one === page ? 0 : -1;
   }
-  byId("tab-" + page.name).scrollIntoView({ block: "nearest", inline: "nearest" });
+  byId("tab-" + page.name).scrollIntoView({ block: "nearest", inline: "center" });
   if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
   if (page.name === "tensors" && byId("tensors").childElementCount) return;
   page.show(byId(page.name));
@@ -49,12 +49,19 @@ function makeTabs() {
 }
 
 byId("tabs").addEventListener("keydown", (event) => {
-  const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!way) return;
-  const there = pages.filter((page) => page.when()).map((page) => page.name);
-  const next = there[(there.indexOf(current) + way + there.length) % there.length];
+  const there = pages.filter((page) => page.when()).map((page) => page.name), at = there.indexOf(current);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: there.length - 1 }[event.key];
+  if (to == null) return;
+  event.preventDefault();
+  const next = there[(to + there.length) % there.length];
   open(next);
   byId("tab-" + next).focus();
+});
+
+// Escape leaves what is open on the page: a form, a tensor, a file.
+addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.defaultPrevented) return;
+  document.querySelector("#" + current + " [data-escape]")?.click();
 });
 
 function count(name, text) {

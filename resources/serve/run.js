@@ -58,7 +58,7 @@ function timeline(run, width) {
   }
   const newest = placed.find((one) => one.step.name === run.newest_whole);
   if (newest) {
-    lines.push(drawn("line", { x1: newest.x, x2: newest.x, y1: 16, y2: base - newest.height - kHead - 2, class: "newest" }));
+    lines.push(drawn("line", { x1: newest.x, x2: newest.x, y1: newest.step.ranks_before == null ? 16 : kTop - 4, y2: base - newest.height - kHead - 2, class: "newest" }));
     words.push(line(0, 12, "newest whole step", { ...anchored(newest.x), class: "newest" }));
   }
   const ends = timed ? [line(2, kHeight - 6, savedText(placed[0].step), { class: "quiet" }), to > from && line(width - 2, kHeight - 6, savedText(placed[placed.length - 1].step), { class: "quiet", "text-anchor": "end" })] : [];
@@ -95,7 +95,7 @@ export function showRun(page) {
     newest >= 0 && element("p", {}, element("b", { class: "safe" }, "✓ Resume from "), element("code", {}, run.steps[newest].path), ", the newest whole step.", open ? element("span", { class: "quiet" }, " " + counted(open, "newer step is", "newer steps are") + " not checked.") : ""),
     run.steps.length > 0 && timeline(run, Math.max(320, page.clientWidth - 40)),
     run.steps.length
-      ? table(["", "step", { text: "saved", keep: true }, { text: "since the last save", number: true }, { text: "size", number: true }, { text: "files", number: true }, { text: "ranks", number: true }, "format", "verdict"],
+      ? table(["", { text: "step", lead: true }, { text: "saved", keep: true }, { text: "since the last save", number: true }, { text: "size", number: true }, { text: "files", number: true }, { text: "ranks", number: true }, "format", { text: "verdict", lead: true }],
         run.steps.map((step) => [pick(step),
           element("span", {}, element("a", { href: addressOf(step) }, step.name), tracker && tracker.exists && step.name === tracker.names ? " ★" : ""),
           savedText(step), sinceText(step), bytesText(step.bytes), countText(step.files), ranksText(step), step.format || "unknown", verdict(step)]))

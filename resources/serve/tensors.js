@@ -1,5 +1,5 @@
 // The tensors as a list, and one of them with its chunks and values.
-import { boxText, button, bytesText, countText, element, fill, filterBar, get, numberText, pager, shapeText, shown, table, tell } from "./common.js";
+import { back, boxText, button, bytesText, countText, element, fill, filterBar, get, numberText, pager, shapeText, shown, table, tell } from "./common.js";
 import { sliceView } from "./values.js";
 
 const kRows = 100, kChunks = 100;
@@ -14,7 +14,7 @@ async function list(at) {
   if (mine !== wish) return;
   const rows = said.tensors.map((tensor) => [button(tensor.name, () => showTensor(tensor.name), { class: "link mono" }), tensor.dtype, shapeText(tensor.shape), bytesText(tensor.bytes), tensor.role]);
   fill(page.querySelector(".list"),
-    rows.length ? table(["name", "dtype", { text: "shape", keep: true }, { text: "size", number: true }, "role"], rows) : element("p", { class: "empty" }, "No tensor has such a name."),
+    rows.length ? table([{ text: "name", lead: true }, "dtype", { text: "shape", keep: true }, { text: "size", number: true }, "role"], rows) : element("p", { class: "empty" }, "No tensor has such a name."),
     pager(first, kRows, said.total, "tensors", (to) => list(to).catch(fail)));
 }
 
@@ -63,7 +63,7 @@ export async function showTensor(name, at = 0) {
   const tensor = said.tensor;
   const cut = said.parts.map((parts, d) => (parts > 1 ? parts + " along dim " + d : null)).filter(Boolean).join(", ");
   const fields = [["dtype", tensor.dtype], ["shape", shapeText(tensor.shape)], ["size", bytesText(tensor.bytes)], ["role", tensor.role],
-    ["placement", (cut ? "cut in " + cut : "whole") + (said.mesh ? " over mesh " + said.mesh.axes.map((axis) => axis.name + "=" + axis.size).join(",") : "")]];
+    ["placement", (cut ? "sharded in " + cut : "whole") + (said.mesh ? " over mesh " + said.mesh.axes.map((axis) => axis.name + "=" + axis.size).join(",") : "")]];
   if (tensor.alias_of) fields.push(["same storage as", tensor.alias_of]);
   if (said.replicas) fields.push(["replicas", countText(said.replicas)]);
   const values = element("div");
@@ -83,12 +83,12 @@ export async function showTensor(name, at = 0) {
     return at.join(" ");
   };
   fill(part,
-    element("p", {}, button("← All tensors", () => showTensors(page), { class: "link" })),
+    back("← All tensors", () => showTensors(page)),
     element("h2", { class: "mono" }, tensor.name),
     element("dl", {}, ...fields.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
     ...said.gaps.slice(0, 20).map((gap) => element("p", { class: "error" }, "✕ no rank holds " + boxText(gap))),
     said.gaps.length > 20 && element("p", { class: "error" }, countText(said.gaps.length - 20) + " more places that no rank holds"),
-    element("h2", {}, "Values"), elsewhere ? element("p", { class: "quiet" }, "The data is not here: only " + elsewhere + " is.") : element("div", { class: "bar" }, read, element("span", { class: "quiet small" }, "statistics and histogram of all values")), values,
+    element("h2", {}, "Values"), elsewhere ? element("p", { class: "quiet" }, "Read from " + elsewhere + ": the data is not here.") : element("div", { class: "bar" }, read, element("span", { class: "quiet small" }, "statistics and histogram of all values")), values,
     !elsewhere && sliceView(tensor),
     element("h2", {}, "Chunks"),
     tensor.chunks.length

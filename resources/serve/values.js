@@ -87,12 +87,13 @@ export function sliceView(tensor) {
   function show() {
     const said = last, near = said.row_step === 1 && said.column_step === 1 && said.rows <= kNumbers && said.columns <= kNumbers;
     const words = [range(view.down, said.top, said.rows, said.row_step), range(view.across, said.left, said.columns, said.column_step)].filter((text) => text !== "one value").join("; ") || "one value";
-    const parts = [element("p", { class: "quiet small" }, words)];
+    const parts = [element("p", { class: "quiet small" }, words)], focused = result.contains(document.activeElement);
     if (near) {
       parts.push(numbers());
     } else {
-      const under = element("p", { class: "small mono", role: "status" }, "Click goes nearer, down to the numbers.");
-      const canvas = element("canvas", { class: "values", role: "img", "aria-label": "Values of the slice: " + words });
+      const under = element("p", { class: "small mono", role: "status" }, "A click, or Enter for the middle, goes nearer, down to the numbers; arrow keys move.");
+      const canvas = element("canvas", { class: "values", role: "img", tabindex: 0, "aria-label": "Values of the slice: " + words });
+      if (focused) queueMicrotask(() => canvas.focus());
       const cell = (event) => {
         const box = canvas.getBoundingClientRect();
         return [Math.min(said.rows - 1, Math.max(0, Math.floor((event.clientY - box.top) / box.height * said.rows))), Math.min(said.columns - 1, Math.max(0, Math.floor((event.clientX - box.left) / box.width * said.columns)))];
@@ -104,6 +105,12 @@ export function sliceView(tensor) {
         under.textContent = "[" + index.join(", ") + "] = " + numberText(said.values[row * said.columns + column]);
       });
       canvas.addEventListener("click", (event) => nearer(...cell(event)));
+      canvas.addEventListener("keydown", (event) => {
+        const keys = { Enter: () => nearer(said.rows >> 1, said.columns >> 1), ArrowUp: () => move(-1, 0), ArrowDown: () => move(1, 0), ArrowLeft: () => move(0, -1), ArrowRight: () => move(0, 1) };
+        if (!keys[event.key]) return;
+        event.preventDefault();
+        keys[event.key]();
+      });
       recolor = () => paint(canvas, said, view.log);
       recolor();
       parts.push(canvas, under);

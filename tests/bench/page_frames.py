@@ -1,9 +1,9 @@
-"""Frame times of the placement map in the browser page, with a million chunks, in a Chromium without a window:
+"""Frame times of the placement map in the browser page, with a million chunks, in a Chromium without a window, and the memory of the page:
 
     make_metadata.py DIRECTORY/.metadata && page_frames.py SHARDSCOPE DIRECTORY [--profile]
 
-Data files that are missing are made, without data in them; that of rank 1 is too short. Prints, for each way to move, what the script of a frame took by the clock, and at the end what it took of the processor. The latter does
-not depend on who else uses the machine. --profile lists the functions that took most instead.
+Data files that are missing are made, without data in them; that of rank 1 is too short. An index file serves, too. Prints, for each way to move, what the script of a frame took by the clock, and at the end what it took of the processor. The latter does
+not depend on who else uses the machine. Memory is that of the page's process and of its script, before and after a collection of garbage. --profile lists the functions that took most instead.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Browser:
     def call(self, method, limit=300, **parameters):
         self.last += 1
         message = {"id": self.last, "method": method, "params": parameters}
-        if self.session:
+        if self.session and not method.startswith("SystemInfo."):
             message["sessionId"] = self.session
         os.write(self.out, json.dumps(message).encode() + b"\0")
         until = time.monotonic() + limit
@@ -66,7 +66,22 @@ class Browser:
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Emulation.setDeviceMetricsOverride", width=1600, height=1000, deviceScaleFactor=1, mobile=False)
+        self.call("Performance.enable")
+        self.memory("of an empty page")
         self.call("Page.navigate", url=url)
+
+    def memory(self, when):
+        """The page's process is the largest of those that show one: Chromium keeps an empty one ready."""
+        parts = []
+        for collected in (False, True):
+            if collected:
+                self.call("HeapProfiler.collectGarbage")
+            metrics = {metric["name"]: metric["value"] for metric in self.call("Performance.getMetrics")["metrics"]}
+            pages = [one["id"] for one in self.call("SystemInfo.getProcessInfo")["processInfo"] if one["type"] == "renderer"]
+            resident, peak = (max(int(line.split()[1]) for page in pages for line in open(f"/proc/{page}/status") if line.startswith(field)) / 1024
+                              for field in ("VmRSS", "VmHWM"))
+            parts.append(f"{metrics['JSHeapUsedSize'] / 2**20:.1f} MiB of the script, {resident:.0f} MiB of the process")
+        print(f"memory {when}: {parts[0]}; collected {parts[1]}; at most {peak:.0f} MiB")
 
     def value(self, expression):
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
@@ -137,7 +152,8 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    make_files(options.shardscope, options.directory)
+    if os.path.isdir(options.directory):
+        make_files(options.shardscope, options.directory)
     with tempfile.TemporaryDirectory() as state:
         environment = dict(os.environ, XDG_STATE_HOME=state, XDG_CONFIG_HOME=state)
         server = subprocess.Popen([options.shardscope, "serve", "--json", "--level", "metadata", options.directory],
@@ -156,6 +172,7 @@ def measure(browser, profile):
     print("load:", *os.getloadavg())
     browser.until("document.getElementById('state')?.textContent.startsWith('Live')")
     paints = browser.value("performance.getEntriesByType('paint').map((entry) => entry.startTime)[0]")
+    browser.memory("of the page")
     browser.value("globalThis.began = performance.now(); document.getElementById('tab-placement').click()")
     browser.until("globalThis.shardscopeFrames.length")
     print(f"first paint of the page: {paints:.0f} ms; first frame of the map after a click: {browser.value('performance.now() - began'):.0f} ms")
@@ -167,12 +184,14 @@ def measure(browser, profile):
         browser.call("Profiler.start")
         browser.value(MOVES)
         return functions(browser.call("Profiler.stop")["profile"])
+    browser.memory("with the map")
     categories = {"includedCategories": ["devtools.timeline"]}
     browser.call("Tracing.start", traceConfig=categories, transferMode="ReportEvents")
     moves = json.loads(browser.value(MOVES))
     browser.call("Tracing.end")
     while not browser.traced:
         list(browser.said())
+    browser.memory("after moving")
     print(f"{'milliseconds':34} {'frames':>6} {'median':>8} {'95 %':>8} {'99 %':>8} {'worst':>8}")
     for name, values in moves.items():
         row(name, *values)

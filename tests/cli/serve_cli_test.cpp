@@ -137,18 +137,24 @@ class Browser {
     QString text(const std::string& id, const std::string& property = "innerText") {
         return evaluate("document.getElementById('" + id + "')?." + property + " ?? ''");
     }
-    // As many as on a display with so many pixels for each point.
-    void setPixels(int scale) {
+    void setScreen(int width, int height, int scale) {
         call("Emulation.setDeviceMetricsOverride",
-             {{"width", 1280}, {"height", 800}, {"deviceScaleFactor", scale}, {"mobile", false}});
+             {{"width", width}, {"height", height}, {"deviceScaleFactor", scale}, {"mobile", false}});
     }
+    // As many as on a display with so many pixels for each point.
+    void setPixels(int scale) { setScreen(1280, 800, scale); }
     // Into SHARDSCOPE_SCREENSHOTS, when it is set.
     void shoot(const QString& name) {
         const QString directory = qEnvironmentVariable("SHARDSCOPE_SCREENSHOTS");
         if (directory.isEmpty()) return;
         setPixels(qEnvironmentVariable("SHARDSCOPE_SCALE", "1").toInt());
-        // What that changed is painted.
-        evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))");
+        // What that changed is painted: the map whole, and with the pixels of the screen.
+        evaluate(
+            "new Promise((done) => { const frame = (then) => requestAnimationFrame(() => "
+            "requestAnimationFrame(then)), box = document.getElementById('map-box'), look = () => "
+            "!box?.clientWidth || (shardscopeFrames.whole && document.getElementById('map').width === "
+            "Math.round(box.clientWidth * devicePixelRatio)) ? frame(() => done('')) : frame(look); "
+            "frame(look); })");
         const json picture = call("Page.captureScreenshot", {{"format", "png"}});
         QFile file(directory + "/" + name + ".png");
         if (file.open(QIODevice::WriteOnly))
@@ -928,8 +934,100 @@ class ServeCliTest : public QObject {
         const int before = canvas();
         browser.setPixels(2);
         QTRY_COMPARE_WITH_TIMEOUT(canvas(), 2 * before, 30'000);
+        browser.setPixels(1);
+        QTRY_COMPARE_WITH_TIMEOUT(canvas(), before, 30'000);
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
         browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
+    }
+
+    // A slice of a 32nd is painted with 6 pixels, at its place and inside of the cell, and one that is large
+    // enough with its own size; with the pixels of the screen.
+    void slicesAreReadable() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir state;
+        const Served server({genuine("t2.15.0-damage-base"), "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("state").contains("Live"), 60'000);
+        // Of each cell the first line that shows the slice, and how many do.
+        const auto lines = [&](int ratio) {
+            return browser.evaluate(
+                "import('/cells.js').then(({ packed, paintCells }) => {"
+                "const slices = [[0, 0, 1, 1 / 32], [0, 16 / 32, 1, 17 / 32], [0, 31 / 32, 1, 1], [0, 0, 1, "
+                ".5]],"
+                "colors = { packed: { surface: ~1, empty: ~2, held: ~0, quiet: ~3, text: ~4, edge: ~5 }, "
+                "css: {} },"
+                "picture = document.createElement('canvas'), ratio = " +
+                std::to_string(ratio) +
+                ";"
+                "const block = packed([{ cells: slices.map((slice, c) => [c, 0, -1, 1, 0, slice]) }], 0);"
+                "paintCells(picture, { block, rows: 1, columns: 4, top: 0, left: 0 },"
+                "{ cellWidth: 24, cellHeight: 18, ratio, colors });"
+                "return slices.map((_, c) => { const held = [];"
+                "const { data } = picture.getContext('2d').getImageData((c * 24 + 12) * ratio, 0, 1, 18 * "
+                "ratio);"
+                "for (let y = 0; y < 18 * ratio; ++y) if (data[4 * y] === 255) held.push(y);"
+                "return held[0] + '+' + held.length; }).join(); })");
+        };
+        QCOMPARE(lines(1), QString("2+6,6+6,10+6,2+7"));
+        QCOMPARE(lines(2), QString("4+12,13+12,20+12,4+14"));
+    }
+
+    // A narrow screen shows the state of each file without being scrolled, and no page is wider than it;
+    // every control has a name for screen readers, and Escape leaves what was opened.
+    void onANarrowScreenByKeyboard() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+        QTemporaryDir state;
+        const Served server({SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx", "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        browser.setScreen(360, 800, 1);
+        const auto text = [&](const char* id) { return browser.text(id); };
+        const auto key = [&](const char* name) {
+            browser.evaluate(
+                std::string("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '") +
+                name + "', bubbles: true, cancelable: true}))");
+        };
+        const auto active = [&] { return browser.evaluate("document.activeElement.id"); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
+        const std::pair<const char*, const char*> tabs[] = {
+            {"overview", "Biggest modules"}, {"placement", "point at a cell"}, {"tensors", "tok_embeddings"},
+            {"files", "truncated by"},       {"objects", "not read"},          {"findings", "is truncated"},
+            {"compare", "Name a checkpoint"}};
+        browser.evaluate("document.getElementById('tab-overview').focus()");
+        for (const auto& [tab, words] : tabs) {
+            QCOMPARE(active(), QString("tab-") + tab);
+            QTRY_VERIFY2_WITH_TIMEOUT(text(tab).contains(words), tab, 30'000);
+            QVERIFY2(browser.evaluate("String(document.documentElement.scrollWidth <= 360)") == "true", tab);
+            QCOMPARE(browser.evaluate("'nameless: ' + [...document.querySelectorAll('button, input, select, "
+                                      "textarea, a[href], [tabindex]')]"
+                                      ".filter((one) => one.checkVisibility() && !(one.innerText.trim() || "
+                                      "one.getAttribute('aria-label') || one.labels?.length)).map((one) => "
+                                      "one.outerHTML).join()"),
+                     QString("nameless: "));
+            key("ArrowRight");
+        }
+        QCOMPARE(active(), QString("tab-overview"));
+        key("End");
+        QCOMPARE(active(), QString("tab-compare"));
+
+        browser.evaluate("document.getElementById('tab-files').click()");
+        QCOMPARE(browser.evaluate("String([...document.querySelectorAll('#files td.lead')].every((one) => "
+                                  "one.getBoundingClientRect().right <= 360 && one.checkVisibility()))"),
+                 QString("true"));
+        browser.evaluate("document.getElementById('tab-tensors').click()");
+        browser.evaluate(
+            "{ const one = document.querySelector('#tensors td button.link'); one.focus(); one.click(); }");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("All tensors"), 30'000);
+        QTRY_COMPARE_WITH_TIMEOUT(browser.evaluate("document.activeElement.textContent"),
+                                  QString("← All tensors"), 30'000);
+        key("Escape");
+        QTRY_VERIFY_WITH_TIMEOUT(!text("tensors").contains("All tensors"), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
     // The timeline, the step to resume from, and two steps that are compared with a click.
