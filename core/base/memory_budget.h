@@ -3,13 +3,18 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 namespace shardscope {
 
 class MemoryBudget {
   public:
     explicit MemoryBudget(uint64_t bytes) : limit_(bytes) {}
+    ~MemoryBudget();
+    MemoryBudget(const MemoryBudget&) = delete;
+    MemoryBudget& operator=(const MemoryBudget&) = delete;
 
     uint64_t limit() const { return limit_; }
     uint64_t peak() const;
@@ -34,6 +39,11 @@ class MemoryBudget {
     // then passes, so that work that cannot be cut smaller still continues, alone.
     Lease acquire(uint64_t bytes);
 
+    // Something that holds a lease and that nobody uses now: it stays for the next one, until somebody would
+    // have to wait. Fresh memory costs the system more than what most work does in it.
+    void keep(std::shared_ptr<void> spare);
+    std::shared_ptr<void> takeKept();  // null = there is none
+
   private:
     void release(uint64_t bytes);
 
@@ -42,6 +52,7 @@ class MemoryBudget {
     std::condition_variable freed_;
     uint64_t used_ = 0;
     uint64_t peak_ = 0;
+    std::vector<std::shared_ptr<void>> kept_;
 };
 
 }  // namespace shardscope

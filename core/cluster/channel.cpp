@@ -10,7 +10,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/uio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -22,6 +23,8 @@ constexpr std::string_view kMark = "\xF5\xC9\xB1";
 constexpr std::chrono::milliseconds kChannelPoll{100};
 constexpr size_t kSpareBytes = size_t{64} << 10;
 constexpr size_t kMostSpares = 16;
+constexpr size_t kLeastRead = size_t{4} << 10;  // where a frame begins: hardly more than its head and text
+constexpr size_t kPipeBytes = size_t{1} << 20;  // as much as anybody may have
 
 Error gone() {
     return makeError(ErrorCode::remote, "the other end has closed the connection");
@@ -45,9 +48,58 @@ uint32_t numberAt(std::string_view bytes, size_t at) {
 
 }  // namespace
 
+// ------------------------------------------------------------------ pages
+
+bool HeldPages::take(int file, uint64_t offset, size_t length) {
+    if (never_ || file < 0 || length == 0) return false;
+    if (in_ < 0) {
+        int ends[2] = {-1, -1};
+        if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0) {
+            out_ = ends[0];
+            in_ = ends[1];
+        }
+        // A small one is no better than copying.
+        never_ = in_ < 0 || fcntl(in_, F_SETPIPE_SZ, kPipeBytes) < static_cast<int>(kPipeBytes);
+        if (never_) return false;
+    }
+    tail_.clear();
+    auto at = static_cast<off64_t>(offset);
+    while (held_ < length) {
+        const ssize_t got = ::splice(file, &at, in_, nullptr, length - held_, SPLICE_F_NONBLOCK);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN && length - held_ <= 2 * kLeastRead) {
+            // It holds pages, of which a range that begins within one has one more.
+            tail_.resize(length - held_);
+            if (::pread(file, tail_.data(), tail_.size(), at) == static_cast<ssize_t>(tail_.size()))
+                return true;
+        }
+        if (got <= 0) {
+            never_ = got < 0 && errno == EINVAL;  // the file system has nothing of the kind
+            drop();
+            return false;
+        }
+        held_ += static_cast<size_t>(got);
+    }
+    return true;
+}
+
+void HeldPages::drop() {
+    if (in_ >= 0) {
+        ::close(in_);
+        ::close(out_);
+    }
+    in_ = out_ = -1;
+    held_ = 0;
+    tail_.clear();
+}
+
+// ------------------------------------------------------------------ frames
+
 Channel::Channel(int in, int out) : in_(in), out_(out) {
     makeNonBlocking(in_);
     makeNonBlocking(out_);
+    struct stat kind {};
+    socket_ = fstat(out_, &kind) == 0 && S_ISSOCK(kind.st_mode);
     int wake[2] = {-1, -1};
     if (pipe2(wake, O_CLOEXEC | O_NONBLOCK) == 0) {
         wakeRead_ = wake[0];
@@ -63,6 +115,7 @@ Channel::~Channel() {
 }
 
 void Channel::close() {
+    closed_ = true;
     const char byte = 0;
     // A full pipe wakes as well.
     [[maybe_unused]] const ssize_t sent = ::write(wakeWrite_, &byte, 1);
@@ -95,58 +148,101 @@ Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& o
     }
 }
 
-// Waits until something can be read, and takes it.
+// Takes what can be read, and waits for it.
 Status Channel::fill(Clock::time_point deadline, bool& more) {
     more = false;
-    std::array<pollfd, 2> waits{{{in_, POLLIN, 0}, {wakeRead_, POLLIN, 0}}};
-    const int ready = poll(waits.data(), waits.size(), millisecondsUntil(deadline));
-    if (ready <= 0) {
-        if (ready < 0 && errno != EINTR && errno != EAGAIN)
-            return systemError(errno, "wait for the other end", "");
-        return {};
-    }
-    if (waits[1].revents) return gone();
-    if (!waits[0].revents) return {};
     // The rest of a body comes to where it belongs.
     std::array<char, 65536> bytes;
-    const bool direct = coming_ && filled_ < coming_->body.size();
-    const std::span<char> into = direct ? std::span(coming_->body).subspan(filled_) : std::span<char>(bytes);
-    const ssize_t got = ::read(in_, into.data(), into.size());
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (got <= 0) return gone();
-    if (direct)
-        filled_ += static_cast<size_t>(got);
-    else
-        have_.append(bytes.data(), static_cast<size_t>(got));
-    received_ += static_cast<uint64_t>(got);
-    heard_ = Clock::now();
-    more = true;
-    return {};
+    const bool direct = coming_ && filled_ < into_.size();
+    const size_t wanted = have_.size() < 8 ? 0 : 8 + size_t{numberAt(have_, 0)} - have_.size();
+    const std::span<char> into =
+        direct ? into_.subspan(filled_)
+               : std::span<char>(bytes).first(std::clamp(wanted, kLeastRead, bytes.size()));
+    for (bool waited = false;; waited = true) {
+        if (closed_) return gone();
+        const ssize_t got = ::read(in_, into.data(), into.size());
+        if (got > 0) {
+            if (direct)
+                filled_ += static_cast<size_t>(got);
+            else
+                have_.append(bytes.data(), static_cast<size_t>(got));
+            received_ += static_cast<uint64_t>(got);
+            heard_ = Clock::now();
+            more = true;
+            return {};
+        }
+        if (got == 0 || (errno != EAGAIN && errno != EINTR)) return gone();
+        if (waited) return {};
+        std::array<pollfd, 2> waits{{{in_, POLLIN, 0}, {wakeRead_, POLLIN, 0}}};
+        const int ready = poll(waits.data(), waits.size(), millisecondsUntil(deadline));
+        if (ready < 0 && errno != EINTR && errno != EAGAIN)
+            return systemError(errno, "wait for the other end", "");
+        if (ready <= 0) return {};
+        if (waits[1].revents) return gone();
+    }
 }
 
-Status Channel::send(const Frame& frame) {
-    if (frame.text.size() + frame.body.size() > kMaxFrame)
-        return makeError(ErrorCode::limit, "a message is longer than 16 MiB");
+namespace {
+
+Status tooLong(size_t bytes) {
+    if (bytes <= Channel::kMaxFrame) return {};
+    return makeError(ErrorCode::limit, "a message is longer than 16 MiB");
+}
+
+}  // namespace
+
+Status Channel::send(std::string_view text, std::string_view body) {
+    SHARDSCOPE_TRY(tooLong(text.size() + body.size()));
     std::lock_guard lock(sending_);
-    return put(frame);
+    return put(text, body);
 }
 
 void Channel::offer(const Frame& frame) {
     const std::unique_lock lock(sending_, std::try_to_lock);
     pollfd room{out_, POLLOUT, 0};
-    if (lock && poll(&room, 1, 0) == 1 && room.revents == POLLOUT) (void)put(frame);
+    if (lock && poll(&room, 1, 0) == 1 && room.revents == POLLOUT) (void)put(frame.text, frame.body);
 }
 
-// Under sending_.
-Status Channel::put(const Frame& frame) {
-    std::array<uint32_t, 2> head{static_cast<uint32_t>(frame.text.size()),
-                                 static_cast<uint32_t>(frame.body.size())};
+Status Channel::send(std::string_view text, HeldPages& body) {
+    SHARDSCOPE_TRY(tooLong(text.size() + body.size()));
+    std::lock_guard lock(sending_);
+    std::array<uint32_t, 2> head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(body.size())};
+    std::array<iovec, 2> parts{{{head.data(), sizeof head}, {const_cast<char*>(text.data()), text.size()}}};
+    SHARDSCOPE_TRY(putParts(parts, true));
+    SHARDSCOPE_TRY(putPages(body));
+    const std::string tail = std::exchange(body.tail_, {});
+    if (tail.empty()) return {};
+    iovec last{const_cast<char*>(tail.data()), tail.size()};
+    return putParts(std::span(&last, 1), false);
+}
+
+// Under sending_, as are the following.
+Status Channel::put(std::string_view text, std::string_view body) {
+    std::array<uint32_t, 2> head{static_cast<uint32_t>(text.size()), static_cast<uint32_t>(body.size())};
     std::array<iovec, 3> parts{{{head.data(), sizeof head},
-                                {const_cast<char*>(frame.text.data()), frame.text.size()},
-                                {const_cast<char*>(frame.body.data()), frame.body.size()}}};
+                                {const_cast<char*>(text.data()), text.size()},
+                                {const_cast<char*>(body.data()), body.size()}}};
+    return putParts(parts, false);
+}
+
+Status Channel::awaitRoom(Clock::time_point deadline) {
+    std::array<pollfd, 2> waits{{{out_, POLLOUT, 0}, {wakeRead_, POLLIN, 0}}};
+    (void)poll(waits.data(), waits.size(), millisecondsUntil(deadline));
+    if (waits[1].revents || (waits[0].revents & (POLLERR | POLLHUP))) return gone();
+    if (Clock::now() >= deadline)
+        return makeError(ErrorCode::remote, "the other end has taken nothing for 30 seconds");
+    return {};
+}
+
+// `more`: what follows at once may travel with it.
+Status Channel::putParts(std::span<iovec> left, bool more) {
     auto deadline = Clock::now() + kPatience;
-    for (std::span<iovec> left = parts; !left.empty();) {
-        const ssize_t sent = ::writev(out_, left.data(), static_cast<int>(left.size()));
+    while (!left.empty()) {
+        msghdr together{};
+        together.msg_iov = left.data();
+        together.msg_iovlen = left.size();
+        const ssize_t sent = more ? ::sendmsg(out_, &together, MSG_MORE | MSG_NOSIGNAL)
+                                  : ::writev(out_, left.data(), static_cast<int>(left.size()));
         if (sent >= 0) {
             sent_ += static_cast<uint64_t>(sent);
             deadline = Clock::now() + kPatience;
@@ -162,11 +258,24 @@ Status Channel::put(const Frame& frame) {
         } else if (errno != EAGAIN && errno != EINTR) {
             return gone();
         }
-        std::array<pollfd, 2> waits{{{out_, POLLOUT, 0}, {wakeRead_, POLLIN, 0}}};
-        (void)poll(waits.data(), waits.size(), millisecondsUntil(deadline));
-        if (waits[1].revents || (waits[0].revents & (POLLERR | POLLHUP))) return gone();
-        if (Clock::now() >= deadline)
-            return makeError(ErrorCode::remote, "the other end has taken nothing for 30 seconds");
+        SHARDSCOPE_TRY(awaitRoom(deadline));
+    }
+    return {};
+}
+
+Status Channel::putPages(HeldPages& pages) {
+    auto deadline = Clock::now() + kPatience;
+    while (pages.held_ > 0) {
+        const ssize_t sent = ::splice(pages.out_, nullptr, out_, nullptr, pages.held_,
+                                      SPLICE_F_NONBLOCK | (pages.tail_.empty() ? 0U : SPLICE_F_MORE));
+        if (sent > 0) {
+            sent_ += static_cast<uint64_t>(sent);
+            pages.held_ -= static_cast<size_t>(sent);
+            deadline = Clock::now() + kPatience;
+            continue;
+        }
+        if (sent == 0 || (errno != EAGAIN && errno != EINTR)) return gone();
+        SHARDSCOPE_TRY(awaitRoom(deadline));
     }
     return {};
 }
@@ -191,23 +300,28 @@ void Channel::recycle(std::string body) {
 }
 
 // Takes the head and the text of the next frame, once they are here.
-Status Channel::begin() {
+Status Channel::begin(const Place& place) {
     if (have_.size() < 8) return {};
     const uint64_t text = numberAt(have_, 0), body = numberAt(have_, 4);
     if (text + body > kMaxFrame)
         return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
     if (have_.size() < 8 + text) return {};
-    coming_.emplace(Frame{have_.substr(8, text), take(body)});
+    coming_.emplace(Frame{have_.substr(8, text), {}});
+    into_ = place && body > 0 ? place(coming_->text, body) : std::span<char>();
+    if (into_.size() != body) {
+        coming_->body = take(body);
+        into_ = coming_->body;
+    }
     filled_ = std::min<size_t>(body, have_.size() - 8 - text);
-    std::memcpy(coming_->body.data(), have_.data() + 8 + text, filled_);
+    if (filled_ > 0) std::memcpy(into_.data(), have_.data() + 8 + text, filled_);
     have_.erase(0, 8 + text + filled_);
     return {};
 }
 
-Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline) {
+Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline, const Place& place) {
     for (;;) {
-        if (!coming_) SHARDSCOPE_TRY(begin());
-        if (coming_ && filled_ == coming_->body.size()) return std::exchange(coming_, std::nullopt);
+        if (!coming_) SHARDSCOPE_TRY(begin(place));
+        if (coming_ && filled_ == into_.size()) return std::exchange(coming_, std::nullopt);
         bool more = false;
         SHARDSCOPE_TRY(fill(deadline, more));
         if (!more && Clock::now() >= deadline) return std::optional<Frame>();

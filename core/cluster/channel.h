@@ -12,9 +12,12 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <sys/uio.h>
 
 #include "base/result.h"
 
@@ -23,6 +26,29 @@ namespace shardscope {
 struct Frame {
     std::string text;
     std::string body;
+};
+
+// Bytes of a file by reference to the page cache, on their way to a socket: nobody copies them. Not
+// thread-safe.
+class HeldPages {
+  public:
+    HeldPages() = default;
+    ~HeldPages() { drop(); }
+    HeldPages(const HeldPages&) = delete;
+    HeldPages& operator=(const HeldPages&) = delete;
+
+    // False where that is not possible, for whatever reason: then they are to be read, which says why.
+    bool take(int file, uint64_t offset, size_t length);
+    size_t size() const { return held_ + tail_.size(); }
+
+  private:
+    friend class Channel;
+    void drop();
+
+    int out_ = -1, in_ = -1;  // of a pipe
+    size_t held_ = 0;         // in it
+    std::string tail_;        // what it had no room for: at most a page
+    bool never_ = false;
 };
 
 class Channel {
@@ -42,12 +68,19 @@ class Channel {
     Status greet(Clock::time_point deadline, const std::function<bool()>& over = {});
 
     // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
-    Status send(const Frame& frame);
+    Status send(const Frame& frame) { return send(frame.text, frame.body); }
+    Status send(std::string_view text, std::string_view body);
+    // The body is what is held, which is gone afterwards; only where passesPages().
+    Status send(std::string_view text, HeldPages& body);
+    bool passesPages() const { return socket_; }
     // What is worth nothing later: it is left out when it would have to wait. Thread-safe.
     void offer(const Frame& frame);
+    // Where a body of `size` bytes is to be put, by the text before it; nothing = in the frame. Nothing is
+    // put there once the frame was received or receive() has failed.
+    using Place = std::function<std::span<char>(const std::string& text, size_t size)>;
     // One thread at a time. nullopt when nothing whole has come by the deadline. Errors: remote (the other
     // end is gone), damaged (lengths that cannot be).
-    Result<std::optional<Frame>> receive(Clock::time_point deadline);
+    Result<std::optional<Frame>> receive(Clock::time_point deadline, const Place& place = {});
 
     // Memory of large bodies, which is used again: fresh pages cost more than what is copied into them.
     // take() leaves what was in it. Thread-safe.
@@ -66,14 +99,20 @@ class Channel {
 
   private:
     Status fill(Clock::time_point deadline, bool& more);
-    Status put(const Frame& frame);
-    Status begin();
+    Status put(std::string_view text, std::string_view body);
+    Status putParts(std::span<iovec> parts, bool more);
+    Status putPages(HeldPages& pages);
+    Status awaitRoom(Clock::time_point deadline);
+    Status begin(const Place& place);
 
     int in_, out_;
+    bool socket_ = false;
+    std::atomic<bool> closed_{false};
     int wakeRead_ = -1, wakeWrite_ = -1;
     std::mutex sending_;
     std::string have_;             // received and not yet taken
-    std::optional<Frame> coming_;  // of which `body` is as long as it will be, and filled up to `filled_`
+    std::optional<Frame> coming_;  // whose body is to fill `into_`, and does up to `filled_`
+    std::span<char> into_;
     size_t filled_ = 0;
     std::atomic<Clock::time_point> heard_{Clock::now()};
     std::atomic<uint64_t> received_{0}, sent_{0};

@@ -99,6 +99,7 @@ void FileService::beats() {
 }
 
 void FileService::work() {
+    HeldPages pages;
     for (;;) {
         Request request;
         {
@@ -108,7 +109,7 @@ void FileService::work() {
             request = std::move(requests_.front());
             requests_.pop_front();
         }
-        answer(request);
+        answer(request, pages);
         channel_.recycle(std::move(request.body));
         MutexLock lock(mutex_);
         --underWay_;
@@ -116,7 +117,7 @@ void FileService::work() {
     }
 }
 
-void FileService::answer(const Request& request) {
+void FileService::answer(const Request& request, HeldPages& pages) {
     const std::string say = textOf(request.json, "say", 40);
     const auto id = numberOf(request.json, "id");
     Result<Frame> result = [&]() -> Result<Frame> {
@@ -125,7 +126,7 @@ void FileService::answer(const Request& request) {
             if (say == "stat") return stat(request);
             if (say == "list") return list(request);
             if (say == "open") return open(request);
-            if (say == "read") return read(request);
+            if (say == "read") return read(request, pages);
             if (say == "print") return print(request);
             if (say == "space") return space(request);
             if (say == "echo") return echo(request);
@@ -145,7 +146,8 @@ void FileService::answer(const Request& request) {
     json["id"] = id.value_or(0);
     // After half a message nothing can follow.
     Frame answer = message(json, result.ok() ? std::move(result->body) : std::string());
-    if (!channel_.send(answer).ok()) channel_.close();
+    const Status sent = pages.size() > 0 ? channel_.send(answer.text, pages) : channel_.send(answer);
+    if (!sent.ok()) channel_.close();
     channel_.recycle(std::move(answer.body));
 }
 
@@ -308,12 +310,14 @@ Result<Frame> FileService::open(const Request& request) {
                    std::move(body));
 }
 
-Result<Frame> FileService::read(const Request& request) {
+Result<Frame> FileService::read(const Request& request, HeldPages& pages) {
     SHARDSCOPE_ASSIGN(const auto opened, file(request));
     const auto offset = numberOf(request.json, "offset"), length = numberOf(request.json, "length");
     if (!offset || !length || *length > kBlock) return damaged("malformed read request");
     if (*offset > opened->size() || *length > opened->size() - *offset)
         return damaged("a request for bytes beyond the end of the file").inFile(opened->path());
+    if (!access_.compress && channel_.passesPages() && pages.take(opened->descriptor(), *offset, *length))
+        return message({{"packed", false}});
     std::string bytes = channel_.take(*length);
     SHARDSCOPE_TRY(opened->readAt(*offset, std::as_writable_bytes(std::span(bytes))));
     bool packed = false;

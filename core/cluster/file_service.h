@@ -85,11 +85,12 @@ class FileService {
 
     void work();
     void beats();
-    void answer(const Request& request);
+    void answer(const Request& request, HeldPages& pages);
     Result<Frame> stat(const Request& request);
     Result<Frame> list(const Request& request);
     Result<Frame> open(const Request& request);
-    Result<Frame> read(const Request& request);
+    // The bytes are in the frame or, where they can be passed on, held.
+    Result<Frame> read(const Request& request, HeldPages& pages);
     Result<Frame> print(const Request& request);
     Result<Frame> space(const Request& request);
     Result<Frame> echo(const Request& request);

@@ -212,6 +212,7 @@ class RemoteFile final : public ReadFile {
     Status fetch(const Wanted& wanted) const {
         SHARDSCOPE_ASSIGN(const auto open, opened());
         const uint64_t total = wanted.missing.size() + wanted.ahead;
+        const bool bulk = wanted.missing.size() > kMostAhead;
         struct Block {
             uint64_t id, at, length;
         };
@@ -223,7 +224,7 @@ class RemoteFile final : public ReadFile {
                 const uint64_t length = std::min(total - asked, FileService::kBlock);
                 auto id = open.session->post(
                     "read", {{"file", open.number}, {"offset", wanted.offset + asked}, {"length", length}},
-                    {}, length);
+                    {}, length, bulk ? wanted.missing.subspan(asked, length) : std::span<std::byte>());
                 if (id.ok())
                     blocks.push_back({*id, asked, length});
                 else
@@ -241,6 +242,7 @@ class RemoteFile final : public ReadFile {
                 status = std::move(answer).error();
                 continue;
             }
+            if (answer->placed) continue;
             auto bytes = unpack(std::move(answer->body), flagOf(answer->json, "packed"), block.length);
             if (!bytes.ok()) {
                 status = wrongAnswer(bytes.error().message);
@@ -250,8 +252,7 @@ class RemoteFile final : public ReadFile {
                                      ? std::min<uint64_t>(block.length, wanted.missing.size() - block.at)
                                      : 0;
             if (own) std::memcpy(wanted.missing.data() + block.at, bytes->data(), own);
-            if (wanted.missing.size() <= kMostAhead) window += *bytes;
-            open.session->recycle(std::move(*bytes));
+            if (!bulk) window += *bytes;
         }
         if (status.ok() && !window.empty()) {
             MutexLock lock(mutex_);
@@ -367,10 +368,8 @@ class RemoteWriteFile final : public WriteFile {
             if (status.ok() && done < bytes.size() && underWay.size() < kBlocksUnderWay) {
                 const auto block =
                     bytes.subspan(done, std::min<size_t>(FileService::kBlock, bytes.size() - done));
-                std::string body = session_->take(block.size());
-                std::memcpy(body.data(), block.data(), block.size());
-                auto id = session_->post("write", {{"file", number_}, {"offset", offset + done}},
-                                         std::move(body), 0);
+                const std::string_view body(reinterpret_cast<const char*>(block.data()), block.size());
+                auto id = session_->post("write", {{"file", number_}, {"offset", offset + done}}, body, 0);
                 done += block.size();
                 if (id.ok())
                     underWay.push_back(*id);

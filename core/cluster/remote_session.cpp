@@ -41,12 +41,18 @@ void RemoteSession::listen() {
     Channel& channel = *launched_.channel;
     auto whole = Clock::now();  // when a whole message last came
     Silence silence;
+    bool placed = false;  // the body of the frame that comes
     for (;;) {
-        auto frame = channel.receive(Clock::now() + kBeat / 2);
+        const auto place = [&](const std::string& text, size_t size) {
+            const std::span<char> into = placeOf(text, size);
+            placed = !into.empty();
+            return into;
+        };
+        auto frame = channel.receive(Clock::now() + kBeat / 2, place);
         if (!frame.ok()) return end(std::move(frame).error(), true);
         if (*frame) {
             whole = Clock::now();
-            if (Status status = take(std::move(**frame)); !status.ok())
+            if (Status status = take(std::move(**frame), std::exchange(placed, false)); !status.ok())
                 return end(std::move(status).error(), false);
             continue;
         }
@@ -60,7 +66,18 @@ void RemoteSession::listen() {
     }
 }
 
-Status RemoteSession::take(Frame frame) {
+std::span<char> RemoteSession::placeOf(const std::string& text, size_t size) {
+    const auto json = text.size() > kMostText ? Result<Json>(Json()) : parseMessage(Frame{text, {}});
+    const auto id = json.ok() ? numberOf(*json, "id") : std::nullopt;
+    MutexLock lock(mutex_);
+    const auto found = id ? pending_.find(*id) : pending_.end();
+    if (found == pending_.end() || found->second.answer || found->second.into.size() != size ||
+        textOf(*json, "say", 40) != found->second.say || json->value("packed", Json()) == true)
+        return {};
+    return {reinterpret_cast<char*>(found->second.into.data()), size};
+}
+
+Status RemoteSession::take(Frame frame, bool placed) {
     if (frame.text.size() > kMostText)
         return damaged(fmt::format("a message of {} bytes, more than was asked for", frame.text.size()));
     SHARDSCOPE_ASSIGN(Json json, parseMessage(frame));
@@ -81,7 +98,7 @@ Status RemoteSession::take(Frame frame) {
     } else if (say != pending.say || frame.body.size() > pending.mostBody) {
         return damaged("an answer to something else than was asked");
     } else {
-        pending.answer = Answer{std::move(json), std::move(frame.body)};
+        pending.answer = Answer{std::move(json), std::move(frame.body), placed};
     }
     changed_.notify_all();
     return {};
@@ -105,20 +122,19 @@ void RemoteSession::end(Error error, bool ended) {
     if (launched_.process) launched_.process->kill();
 }
 
-Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string body, uint64_t mostBody) {
+Result<uint64_t> RemoteSession::post(const char* say, Json request, std::string_view body, uint64_t mostBody,
+                                     std::span<std::byte> into) {
     uint64_t id = 0;
     {
         MutexLock lock(mutex_);
         if (over_) return *over_;
         id = ++last_;
-        pending_.emplace(id, Pending{say, mostBody, {}});
+        pending_.emplace(id, Pending{say, mostBody, into, {}});
     }
     request["say"] = say;
     request["id"] = id;
     // After half a message nothing can follow. wait() says why.
-    Frame frame = message(request, std::move(body));
-    if (!launched_.channel->send(frame).ok()) launched_.channel->close();
-    recycle(std::move(frame.body));
+    if (!launched_.channel->send(message(request).text, body).ok()) launched_.channel->close();
     return id;
 }
 
@@ -132,9 +148,9 @@ Result<RemoteSession::Answer> RemoteSession::wait(uint64_t id) {
     return answer;
 }
 
-Result<RemoteSession::Answer> RemoteSession::ask(const char* say, Json request, std::string body,
+Result<RemoteSession::Answer> RemoteSession::ask(const char* say, Json request, std::string_view body,
                                                  uint64_t mostBody) {
-    SHARDSCOPE_ASSIGN(const uint64_t id, post(say, std::move(request), std::move(body), mostBody));
+    SHARDSCOPE_ASSIGN(const uint64_t id, post(say, std::move(request), body, mostBody));
     return wait(id);
 }
 

@@ -28,16 +28,17 @@ class RemoteSession {
     struct Answer {
         nlohmann::json json;
         std::string body;
+        bool placed = false;  // it is where it was to be put
     };
     // Sends a request; `say` is also what the answer must say. At most `mostBody` bytes may come back.
-    Result<uint64_t> post(const char* say, nlohmann::json request, std::string body, uint64_t mostBody);
+    // What comes is put in `into` if it has just that size and is not packed; that stays until wait() is
+    // done.
+    Result<uint64_t> post(const char* say, nlohmann::json request, std::string_view body, uint64_t mostBody,
+                          std::span<std::byte> into = {});
     // Waits for its answer. Errors: what the agent says went wrong; remote when the connection ended or was
     // silent for three heartbeats; cancelled after close().
     Result<Answer> wait(uint64_t id);
-    Result<Answer> ask(const char* say, nlohmann::json request, std::string body, uint64_t mostBody);
-    // The body of an answer that is done with, to be used for another.
-    void recycle(std::string body) { launched_.channel->recycle(std::move(body)); }
-    std::string take(size_t size) { return launched_.channel->take(size); }
+    Result<Answer> ask(const char* say, nlohmann::json request, std::string_view body, uint64_t mostBody);
     // What needs no answer.
     void tell(const char* say, nlohmann::json request);
 
@@ -51,11 +52,13 @@ class RemoteSession {
     struct Pending {
         std::string say;
         uint64_t mostBody = 0;
+        std::span<std::byte> into;
         std::optional<Result<Answer>> answer;
     };
 
     void listen();
-    Status take(Frame frame);
+    std::span<char> placeOf(const std::string& text, size_t size);
+    Status take(Frame frame, bool placed);
     // `ended`: the stream did, so that ssh may have said why.
     void end(Error error, bool ended);
 

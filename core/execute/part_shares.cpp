@@ -12,7 +12,7 @@ namespace {
 
 // A share should be that many tiles, so that shares differ by some per cent only.
 constexpr uint64_t kTilesOfShare = 32;
-constexpr uint64_t kLargestTile = uint64_t{16} << 20;
+constexpr uint64_t kLargestTile = uint64_t{8} << 20;
 
 TileGrid gridOfItem(const ShareItem& item, uint64_t tileBytes) {
     if (item.whole) return {item.elements, std::max<int64_t>(1, item.elements)};

@@ -25,6 +25,7 @@ Status runSpans(const Resources& resources, std::span<const TileSpan> spans, con
     run.tensors = spans.size();
     run.threads = workerCount(resources);
     run.memory = resources.memory;
+    run.keepsMemory = true;  // a process that does spans does some after others
     run.stop = resources.stop;
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
         SHARDSCOPE_ASSIGN(std::unique_ptr<TensorTask> tensor, prepare(spans[i], kept));

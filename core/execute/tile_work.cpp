@@ -87,7 +87,14 @@ class TileScheduler {
     };
 
     void work() {
-        WorkerMemory memory(*run_.memory);
+        auto kept =
+            std::static_pointer_cast<WorkerMemory>(run_.keepsMemory ? run_.memory->takeKept() : nullptr);
+        if (!kept) kept = std::make_shared<WorkerMemory>(*run_.memory);
+        work(*kept);
+        if (run_.keepsMemory) run_.memory->keep(std::move(kept));
+    }
+
+    void work(WorkerMemory& memory) {
         std::unique_lock lock(mutex_);
         for (;;) {
             if (error_) return;

@@ -51,7 +51,8 @@ class TensorTask {
 struct TileRun {
     size_t tensors = 0;
     unsigned threads = 1;
-    bool ordered = false;  // one worker does all tiles of a tensor, in order
+    bool ordered = false;      // one worker does all tiles of a tensor, in order
+    bool keepsMemory = false;  // for the next run with this budget
     MemoryBudget* memory = nullptr;
     StopToken stop;
     // Called on any worker, with what it keeps for the next tile; to be dropped before any other lease is

@@ -44,6 +44,8 @@ class ReadFile {
     // cache, and the rest with readBulk.
     virtual size_t readCached(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const { return 0; }
     virtual Result<Fingerprint> fingerprint() const = 0;  // of now, through the open handle
+    // For system calls that pass bytes on without a copy; -1 where the kernel has no such file.
+    virtual int descriptor() const { return -1; }
 };
 
 // A file that is being produced. Thread-safe for disjoint ranges.

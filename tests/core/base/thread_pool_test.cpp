@@ -114,6 +114,24 @@ class ThreadPoolTest : public QObject {
         const auto alone = budget.acquire(1000);  // larger than the limit: passes when nothing else is held
         QCOMPARE(budget.peak(), uint64_t{1000});
     }
+
+    void keptMemoryGivesWay() {
+        MemoryBudget budget(100);
+        const auto spare = [&] { return std::make_shared<MemoryBudget::Lease>(budget.acquire(60)); };
+        QVERIFY(!budget.takeKept());
+        budget.keep(spare());
+        QVERIFY(budget.takeKept());
+        QVERIFY(!budget.takeKept());
+        // Who would have to wait gets what is kept, also when that comes later.
+        budget.keep(spare());
+        auto held = std::make_shared<MemoryBudget::Lease>(budget.acquire(80));
+        QVERIFY(!budget.takeKept());
+        std::thread waits([&] { const auto lease = budget.acquire(90); });
+        budget.keep(std::move(held));
+        waits.join();
+        QVERIFY(budget.peak() <= 100);
+        budget.keep(spare());  // and goes with the budget
+    }
 };
 
 QTEST_GUILESS_MAIN(ThreadPoolTest)

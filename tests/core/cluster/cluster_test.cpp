@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "cluster/channel.h"
@@ -203,6 +204,46 @@ class ClusterTest : public QObject {
     QString good_;
 
   private slots:
+    // Of a file, from within a page on, into memory of the one that receives.
+    void pagesArriveWhereTheyBelong() {
+        QTemporaryDir place;
+        QFile file(place.filePath("bytes"));
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        std::string bytes(size_t{3} << 20, '\0');
+        for (size_t i = 0; i < bytes.size(); ++i)
+            bytes[i] = static_cast<char>(i * 2654435761U >> 13);
+        QVERIFY(file.write(bytes.data(), static_cast<qint64>(bytes.size())) > 0 && file.flush());
+        int ends[2] = {-1, -1};
+        QVERIFY(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+        Channel from(ends[0], ends[0]), to(ends[1], ends[1]);
+        QVERIFY(from.passesPages());
+        HeldPages pages;
+        QVERIFY(!pages.take(file.handle(), bytes.size() - 10, 11));  // the file ends before that
+        QCOMPARE(pages.size(), size_t{0});
+        QVERIFY(!pages.take(-1, 0, 1));
+        constexpr size_t kLength = size_t{1} << 20;
+        if (!pages.take(file.handle(), 4000, kLength)) QSKIP("no pipe of 1 MiB here");
+        for (const size_t at : {size_t{4000}, size_t{4096}, size_t{1}}) {
+            if (at != 4000) QVERIFY(pages.take(file.handle(), at, kLength));
+            QCOMPARE(pages.size(), kLength);
+            std::thread sends([&] {
+                (void)from.send("pages", pages);
+                (void)from.send("after", "them");
+            });
+            std::string into(kLength, '\0');
+            const auto deadline = Channel::Clock::now() + 60s;
+            const auto frame = to.receive(deadline, [&](const std::string& text, size_t size) {
+                return text == "pages" && size == into.size() ? std::span<char>(into) : std::span<char>();
+            });
+            const auto next = to.receive(deadline);
+            sends.join();
+            QVERIFY(frame.ok() && *frame && (*frame)->body.empty());
+            QVERIFY(into == bytes.substr(at, kLength));
+            QVERIFY(next.ok() && *next && (*next)->body == "them");
+            QCOMPARE(pages.size(), size_t{0});
+        }
+    }
+
     void initTestCase() {
         signal(SIGPIPE, SIG_IGN);
         good_ = writeWorker(directory_, "good", kWorks);
