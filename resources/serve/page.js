@@ -8,7 +8,7 @@ import { activeJobs, showJobs } from "./jobs.js";
 import { layout, recolor, showMap } from "./map.js";
 import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
-import { showRun } from "./run.js";
+import { fitTimeline, showRun } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
 
 const pages = [
@@ -130,7 +130,7 @@ async function start() {
     events.addEventListener(name, (event) => change(name, JSON.parse(event.data)));
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
-addEventListener("resize", layout);
+addEventListener("resize", () => { layout(); if (current === "run") fitTimeline(byId("run")); });
 // Another screen may have other pixels without another size.
 function followPixels() {
   matchMedia("(resolution: " + devicePixelRatio + "dppx)").addEventListener("change", () => { layout(); followPixels(); }, { once: true });

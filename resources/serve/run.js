@@ -1,6 +1,6 @@
 // The steps of a run: which are whole, how they follow one another, and which one to resume from.
 import { averageOf } from "./average.js";
-import { allowed, button, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
+import { allowed, button, byId, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
 
 const marks = { safe: "✓", care: "▲", unsafe: "✕" };
 const kHeight = 150, kLeft = 12, kTop = 40, kBottom = 26, kHead = 16;
@@ -66,6 +66,10 @@ function timeline(run, width) {
     drawn("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5, class: "base" }), ...lines, ...bars, ...signs, ...words, ...ends);
 }
 
+const room = (page) => Math.max(320, page.clientWidth - 40);
+// In a window of another width; nothing else is made anew, as somebody may be writing.
+export const fitTimeline = (page) => byId("timeline")?.replaceWith(timeline(shown.run, room(page)));
+
 export function showRun(page) {
   const run = shown.run;
   const verdict = (step) => {
@@ -93,7 +97,7 @@ export function showRun(page) {
     element("h2", {}, counted(run.steps.length, "step", "steps")),
     tracker && !tracker.exists && element("p", { class: "error" }, "✕ " + tracker.file + " names " + tracker.names + ", which is not there."),
     newest >= 0 && element("p", {}, element("b", { class: "safe" }, "✓ Resume from "), element("code", {}, run.steps[newest].path), ", the newest whole step.", open ? element("span", { class: "quiet" }, " " + counted(open, "newer step is", "newer steps are") + " not checked.") : ""),
-    run.steps.length > 0 && timeline(run, Math.max(320, page.clientWidth - 40)),
+    run.steps.length > 0 && timeline(run, room(page)),
     run.steps.length
       ? table(["", { text: "step", lead: true }, { text: "saved", keep: true }, { text: "since the last save", number: true }, { text: "size", number: true }, { text: "files", number: true }, { text: "ranks", number: true }, "format", { text: "verdict", lead: true }],
         run.steps.map((step) => [pick(step),

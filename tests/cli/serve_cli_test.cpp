@@ -1064,6 +1064,11 @@ class ServeCliTest : public QObject {
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect.other').length)"),
                  QString("1"));
         browser.shoot("serve-run");
+        // Drawn anew in a window of another width.
+        browser.setScreen(360, 800, 1);
+        QTRY_COMPARE_WITH_TIMEOUT(
+            browser.evaluate("document.getElementById('timeline').getAttribute('viewBox')"),
+            QString("0 0 320 150"), 30'000);
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
         browser.evaluate(
             "[...document.querySelectorAll('#run input')].slice(1).forEach((one) => one.click())");
