@@ -46,8 +46,9 @@ class RemoteHost {
     };
     Traffic traffic() const;
 
-    // Private to this room: the standing connection, or a new one.
-    Result<std::shared_ptr<RemoteSession>> session();
+    // Private to this room: the standing connection, or a new one. Errors are also those of an attempt that
+    // has just failed, but with `ownAttempt`.
+    Result<std::shared_ptr<RemoteSession>> session(bool ownAttempt = false);
 
   private:
     // Returns the former one, which is to go without the mutex.

@@ -16,12 +16,12 @@ RemoteHost::RemoteHost(std::string name, std::string version, Connect connect)
 
 RemoteHost::~RemoteHost() = default;
 
-Result<std::shared_ptr<RemoteSession>> RemoteHost::session() {
+Result<std::shared_ptr<RemoteSession>> RemoteHost::session(bool ownAttempt) {
     const auto standing = [&]() -> Result<std::shared_ptr<RemoteSession>> {
         MutexLock lock(mutex_);
         if (closed_) return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
         if (session_ && !session_->over()) return session_;
-        if (failed_ && Channel::Clock::now() - failedAt_ < kSameAttempt) return *failed_;
+        if (failed_ && !ownAttempt && Channel::Clock::now() - failedAt_ < kSameAttempt) return *failed_;
         return std::shared_ptr<RemoteSession>();
     };
     SHARDSCOPE_ASSIGN(auto session, standing());
@@ -78,7 +78,10 @@ Status RemoteHost::reconnect() {
         // The closed one counts as over only once its thread has seen it.
         former = replaceSession(nullptr);
     }
-    return connect();
+    // An attempt that was given up may still be under way; what comes of it says nothing about this one.
+    SHARDSCOPE_ASSIGN(const auto session, session(true));
+    (void)session;
+    return {};
 }
 
 bool RemoteHost::connected() const {

@@ -39,9 +39,8 @@ class RealModelTest : public QObject, WindowFixture {
 
     // From opening to the byte that is missing: a look at the map, one click on Validate, one finding.
     void truncatedRankIsFound() {
-        const Facts& facts = *session().facts();
         for (uint32_t rank = 0; rank < 32; ++rank)
-            QCOMPARE(facts.ranks[rank].health >= Health::missing, rank == 17);
+            QCOMPARE(session().facts()->ranks[rank].health >= Health::missing, rank == 17);
         session().validate(ValidateLevel::metadata);
         QTRY_VERIFY(session().report() && !session().validating());
         QCOMPARE(*session().verdict(), Verdict::unsafe);
@@ -52,7 +51,7 @@ class RealModelTest : public QObject, WindowFixture {
         QTest::keyClick(window_, Qt::Key_F8);
         const TensorId found = session().selection().current().tensor;
         QVERIFY(found != kNone);
-        QVERIFY(facts.tensorHealth[found] >= Health::missing);
+        QVERIFY(session().facts()->tensorHealth[found] >= Health::missing);
     }
 
     void pictures_data() {

@@ -277,8 +277,6 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         QTRY_VERIFY(banner().text().contains("was lost"));
         QVERIFY(timer.elapsed() < 20'000);
         killSleepers();
-        QTest::qWait(1000);  // what asks at the same time as a failed attempt is told of that one
-
         useSsh(host_.filePath("ssh"));
         QTRY_VERIFY(shownButton(banner(), "Reconnect"));
         click(banner(), "Reconnect");

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <future>
 #include <list>
+#include <optional>
 #include <thread>
 
 #include <fcntl.h>
@@ -877,6 +879,34 @@ class RemoteTest : public QObject {
         for (int i = 0; i < 10; ++i)
             QCOMPARE(files->stat("/x").error().code, ErrorCode::remote);
         QCOMPARE(tries, 1);  // those who ask at once share an attempt
+    }
+
+    // Who reconnects is not told of an attempt that was under way and fails meanwhile.
+    void reconnectingIsAnAttemptOfItsOwn() {
+        Agents agents(serveFiles);
+        std::promise<void> first, goesOn;
+        std::atomic<int> tries{0};
+        const auto host = std::make_shared<RemoteHost>(kHost, "v", [&]() -> Result<Launched> {
+            if (++tries > 1) return agents.connect();
+            first.set_value();
+            goesOn.get_future().wait();
+            return makeError(ErrorCode::remote, "there: given up");
+        });
+        std::thread givenUp([&] { (void)host->connect(); });
+        first.get_future().wait();
+        std::promise<void> begins;
+        std::optional<Status> status;
+        std::thread again([&] {
+            begins.set_value();
+            status = host->reconnect();
+        });
+        begins.get_future().wait();
+        goesOn.set_value();
+        givenUp.join();
+        again.join();
+        QVERIFY2(status->ok(), status->ok() ? "" : describe(status->error()).c_str());
+        QCOMPARE(tries.load(), 2);
+        host->close();
     }
 
     // ------------------------------------------------------------------ requests that cannot be trusted
