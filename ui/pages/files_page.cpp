@@ -146,7 +146,7 @@ void FilesPage::makeStrip() {
     coloring_->addItem(tr("Color by role"), static_cast<int>(Coloring::role));
     coloring_->addItem(tr("Color by dtype"), static_cast<int>(Coloring::dtype));
     coloring_->setAccessibleName(tr("What colors of chunks mean"));
-    stripTitle_ = plainLabel(stripPanel_);
+    stripTitle_ = new ElidedLabel(stripPanel_, Qt::ElideMiddle);
     stripPanel_->addToTitle(stripTitle_);
     stripPanel_->addToTitle(coloring_);
     pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
@@ -399,11 +399,10 @@ void FilesPage::refreshStrip() {
     std::vector<BytePiece> pieces;
     uint64_t end = 0;
     QString message = session_.checkpoint() ? tr("Select a file to see its layout.") : QString();
-    stripTitle_->clear();
+    stripTitle_->setWhole({});
     if (session_.checkpoint() && file_ != kNone) {
         const FileInfo& info = session_.catalog().files()[file_];
-        stripTitle_->setText(
-            stripTitle_->fontMetrics().elidedText(toQString(info.path), Qt::ElideMiddle, 360));
+        stripTitle_->setWhole(toQString(info.path));
         if (session_.hasFacts()) {
             pieces = piecesOf(file_);
             end = std::max(info.size, session_.facts()->files[file_].end);

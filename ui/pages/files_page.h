@@ -16,6 +16,7 @@ class QTableView;
 
 namespace shardscope::ui {
 
+class ElidedLabel;
 class Legend;
 class Panel;
 class Treemap;
@@ -55,7 +56,8 @@ class FilesPage : public QWidget {
     FileTableModel* model_;
     TextTableModel* pieceRows_;
     QLabel* totals_;
-    QLabel *stripTitle_, *mapCaption_;
+    ElidedLabel* stripTitle_;
+    QLabel* mapCaption_;
     QSplitter *upper_, *whole_;
     bool arranged_ = false;  // by hand
     Panel *filePanel_, *mapPanel_, *stripPanel_;

@@ -12,7 +12,6 @@
 #include <QToolButton>
 #include <algorithm>
 
-#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -55,16 +54,16 @@ Card::Card(const QString& title, QWidget* parent) : QFrame(parent) {
     layout->setSpacing(1);
     titleLabel_ = plainLabel(this);
     titleLabel_->setText(title);
-    valueLabel_ = plainLabel(this);
+    valueLabel_ = new ElidedLabel(this);
     valueLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     QFont large = font();
     large.setPointSizeF(large.pointSizeF() * 1.35);
     large.setBold(true);
     valueLabel_->setFont(large);
-    noteLabel_ = plainLabel(this);
-    for (QLabel* label : {titleLabel_, noteLabel_})
+    noteLabel_ = new ElidedLabel(this);
+    for (QLabel* label : {titleLabel_, static_cast<QLabel*>(noteLabel_)})
         label->setForegroundRole(QPalette::PlaceholderText);
-    for (QLabel* label : {titleLabel_, valueLabel_, noteLabel_}) {
+    for (QLabel* label : {titleLabel_, static_cast<QLabel*>(valueLabel_), static_cast<QLabel*>(noteLabel_)}) {
         label->setMinimumWidth(0);
         label->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
         layout->addWidget(label);
@@ -75,28 +74,21 @@ Card::Card(const QString& title, QWidget* parent) : QFrame(parent) {
 
 void Card::setValue(const QString& value) {
     value_ = value;
-    update_();
+    describe();
 }
 
 void Card::setNote(const QString& note) {
-    noteLabel_->setProperty("whole", note);
-    update_();
-}
-
-QString Card::note() const {
-    return noteLabel_->property("whole").toString();
+    noteLabel_->setWhole(note);
+    describe();
 }
 
 void Card::setMarked(bool marked) {
     marked_ = marked;
-    update_();
+    describe();
 }
 
-void Card::update_() {
-    const int width = std::max(40, this->width() - 2 * kCardPadding);
-    const QString shown = marked_ ? QStringLiteral("▲ ") + value_ : value_;
-    valueLabel_->setText(valueLabel_->fontMetrics().elidedText(shown, Qt::ElideRight, width));
-    noteLabel_->setText(noteLabel_->fontMetrics().elidedText(note(), Qt::ElideRight, width));
+void Card::describe() {
+    valueLabel_->setWhole(marked_ ? QStringLiteral("▲ ") + value_ : value_);
     const QString whole = note().isEmpty() ? value_ : value_ + "\n" + note();
     setToolTip(whole.toHtmlEscaped().replace('\n', QLatin1String("<br>")));
     setAccessibleName(tr("%1: %2").arg(titleLabel_->text(), value_));
@@ -105,9 +97,7 @@ void Card::update_() {
 }
 
 QSize Card::sizeHint() const {
-    const QString shown = marked_ ? QStringLiteral("▲ ") + value_ : value_;
-    const int text = std::max({valueLabel_->fontMetrics().horizontalAdvance(shown),
-                               noteLabel_->fontMetrics().horizontalAdvance(note()),
+    const int text = std::max({valueLabel_->sizeHint().width(), noteLabel_->sizeHint().width(),
                                titleLabel_->fontMetrics().horizontalAdvance(titleLabel_->text())});
     const int height = valueLabel_->fontMetrics().height() + 2 * noteLabel_->fontMetrics().height() + 16;
     return {text + 2 * kCardPadding + 4, height};
@@ -118,11 +108,6 @@ void Card::paintEvent(QPaintEvent*) {
     if (!marked_) return;
     QPainter painter(this);
     painter.fillRect(QRect(0, 0, 4, height()), healthColor(Health::missing));
-}
-
-void Card::resizeEvent(QResizeEvent* event) {
-    QFrame::resizeEvent(event);
-    update_();
 }
 
 // ------------------------------------------------------------------ CardGrid

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 
 class QAbstractItemModel;
 class QLabel;
@@ -30,19 +31,19 @@ class Card : public QFrame {
     // A figure that something is wrong with is marked with a glyph and a colored edge.
     void setMarked(bool marked);
     QString value() const { return value_; }
-    QString note() const;
+    const QString& note() const { return noteLabel_->whole(); }
 
     // The least width at which value and note are not cut.
     QSize sizeHint() const override;
 
   protected:
     void paintEvent(QPaintEvent* event) override;
-    void resizeEvent(QResizeEvent* event) override;
 
   private:
-    void update_();
+    void describe();
 
-    QLabel *titleLabel_, *valueLabel_, *noteLabel_;
+    QLabel* titleLabel_;
+    ElidedLabel *valueLabel_, *noteLabel_;
     QString value_;
     bool marked_ = false;
 };

@@ -1,6 +1,6 @@
 #include "ui/widgets/labels.h"
 
-#include <QLabel>
+#include <QEvent>
 
 namespace shardscope::ui {
 
@@ -21,6 +21,40 @@ QLabel* textBlock(QWidget* parent, const QString& text) {
     QLabel* label = wrappedLabel(parent, text);
     label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
     return label;
+}
+
+// ------------------------------------------------------------------ ElidedLabel
+
+ElidedLabel::ElidedLabel(QWidget* parent, Qt::TextElideMode mode) : QLabel(parent), mode_(mode) {
+    setTextFormat(Qt::PlainText);
+}
+
+void ElidedLabel::setWhole(const QString& text) {
+    whole_ = text;
+    elide();
+    updateGeometry();
+}
+
+QSize ElidedLabel::sizeHint() const {
+    return {fontMetrics().horizontalAdvance(whole_) + 2, QLabel::sizeHint().height()};
+}
+
+QSize ElidedLabel::minimumSizeHint() const {
+    return {0, QLabel::minimumSizeHint().height()};
+}
+
+void ElidedLabel::resizeEvent(QResizeEvent* event) {
+    QLabel::resizeEvent(event);
+    elide();
+}
+
+void ElidedLabel::changeEvent(QEvent* event) {
+    QLabel::changeEvent(event);
+    if (event->type() == QEvent::FontChange) elide();
+}
+
+void ElidedLabel::elide() {
+    setText(fontMetrics().elidedText(whole_, mode_, width()));
 }
 
 }  // namespace shardscope::ui
