@@ -307,8 +307,10 @@ class WorkerCliTest : public QObject {
         const Measured done = run(words(directory.filePath("out"), {"--ranks", "3"}), options);
         QVERIFY2(done.exitCode == 4 && done.wallSeconds < 15, done.describe().c_str());
         const auto message = done.json()["message"].get<std::string>();
-        QVERIFY2(message.starts_with("rank ") && message.find("cannot take part") != std::string::npos &&
-                     message.find("killed by signal 9 (Killed)") != std::string::npos,
+        // On a busy machine it may have joined by then: who tries its link first names it in other words.
+        const bool beforeItJoined = message.find("cannot take part") != std::string::npos &&
+                                    message.find("killed by signal 9 (Killed)") != std::string::npos;
+        QVERIFY2(message.starts_with("rank ") && (beforeItJoined || message.ends_with("cannot be reached")),
                  message.c_str());
     }
 
