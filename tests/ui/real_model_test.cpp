@@ -70,6 +70,7 @@ class RealModelTest : public QObject, WindowFixture {
         session().selection().setPage(Page::placement);
         const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
         QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
+        QVERIFY2(map.showsTiles(), "slices can be read without a zoom");
         QVERIFY(!picture(*window_, "real-placement" + end).isNull());
         const auto whole = map.matrix();
         session().selection().setFilter(QStringLiteral("model.layers.0."));

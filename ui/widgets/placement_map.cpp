@@ -17,6 +17,8 @@ namespace {
 constexpr double kLargestWidth = 160, kLargestHeight = 80;  // of a cell, in pixels
 constexpr double kRoomyWidth = 96, kRoomyHeight = 44;  // of a cell when all are in view and there is room
 constexpr double kTile = 12;                           // from here on cells are tiles
+constexpr double kReadable = 18;                       // height of a row whose slices can be read
+constexpr double kMostScreens = 4;                     // of rows that high, rather than all rows in view
 constexpr double kStep = 1.3;                          // growth of a cell in one step of zoom
 constexpr int kLongestLabel = 340;
 constexpr int kMeasuredLabels = 256;
@@ -64,9 +66,12 @@ void PlacementMap::setMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
         const Cell cell{matrix_->rowOf(tensor), inGap ? matrix_->columnCount() : matrix_->columnOf(rank)};
         if (cell.row != kNone && cell.column != kNone) current_ = cell;
     }
-    if (!sameGrid) fitted_ = true;
+    if (!sameGrid) {
+        fitted_ = true;
+        whole_ = false;
+    }
     if (fitted_)
-        fit();
+        takeFittedSize();
     else
         updateScrollBars();
     describe();
@@ -107,6 +112,14 @@ double PlacementMap::fitWidth() const {
 double PlacementMap::fitHeight() const {
     const double room = std::max(1, gridRect().height() - 1);
     return std::min(kRoomyHeight, room / std::max(1U, matrix_ ? matrix_->rowCount() : 1));
+}
+
+double PlacementMap::baseHeight() const {
+    const double height = fitHeight();
+    // Slices are worth some scrolling, until the user asks for the whole.
+    const bool readable = !whole_ && matrix_ && fitWidth() >= kTile && height < kReadable &&
+                          matrix_->rowCount() * kReadable <= kMostScreens * gridRect().height();
+    return readable ? kReadable : height;
 }
 
 double PlacementMap::columnLeft(int column) const {
@@ -232,7 +245,8 @@ QRectF PlacementMap::view() const {
 void PlacementMap::setView(const QRectF& view) {
     if (!matrix_ || view == this->view()) return;
     if (view.isNull()) {
-        fit();
+        fitted_ = true;
+        takeFittedSize();
     } else {
         fitted_ = false;
         setCellSize(view.width(), view.height());
@@ -268,20 +282,25 @@ void PlacementMap::setCellSize(double width, double height) {
 double PlacementMap::zoom() const {
     // Both sides grow from their fitting size to the largest along one scale, so that the way back is the way
     // in.
-    const double tall = std::log(kLargestHeight / fitHeight()), wide = std::log(kLargestWidth / fitWidth());
+    const double tall = std::log(kLargestHeight / baseHeight()), wide = std::log(kLargestWidth / fitWidth());
     const double at =
-        tall >= wide ? std::log(cellHeight_ / fitHeight()) / tall : std::log(cellWidth_ / fitWidth()) / wide;
+        tall >= wide ? std::log(cellHeight_ / baseHeight()) / tall : std::log(cellWidth_ / fitWidth()) / wide;
     return std::clamp(at, 0.0, 1.0);
 }
 
 void PlacementMap::zoomBy(double steps, const QPointF& anchor) {
     if (!matrix_ || matrix_->rowCount() == 0) return;
-    const double tall = std::log(kLargestHeight / fitHeight()), wide = std::log(kLargestWidth / fitWidth());
+    if (steps < 0 && fitted_) {
+        fit();
+        viewMoved();
+        return;
+    }
+    const double tall = std::log(kLargestHeight / baseHeight()), wide = std::log(kLargestWidth / fitWidth());
     const double to = std::clamp(zoom() + steps * std::log(kStep) / std::max(tall, wide), 0.0, 1.0);
     const double column = (anchor.x() - columnLeft(0)) / cellWidth_,
                  row = (anchor.y() - gridRect().top() + verticalScrollBar()->value()) / cellHeight_;
     fitted_ = to == 0;
-    setCellSize(fitWidth() * std::exp(wide * to), fitHeight() * std::exp(tall * to));
+    setCellSize(fitWidth() * std::exp(wide * to), baseHeight() * std::exp(tall * to));
     const QRect grid = gridRect();
     horizontalScrollBar()->setValue(
         static_cast<int>(std::lround(column * cellWidth_ - (anchor.x() - grid.left()))));
@@ -303,8 +322,12 @@ void PlacementMap::zoomOut() {
 }
 
 void PlacementMap::fit() {
-    fitted_ = true;
-    setCellSize(fitWidth(), fitHeight());
+    fitted_ = whole_ = true;
+    takeFittedSize();
+}
+
+void PlacementMap::takeFittedSize() {
+    setCellSize(fitWidth(), baseHeight());
 }
 
 bool PlacementMap::showsTiles() const {
@@ -315,7 +338,7 @@ void PlacementMap::resizeEvent(QResizeEvent* event) {
     QAbstractScrollArea::resizeEvent(event);
     measureLabels();
     if (fitted_)
-        fit();
+        takeFittedSize();
     else
         updateScrollBars();
 }

@@ -49,12 +49,12 @@ class PlacementMap : public QAbstractScrollArea {
     QRect region() const { return region_; }
     void clearRegion();
 
-    // Zoom is 0 when all is in view and 1 for the largest tiles.
+    // Zoom is 0 as a map is shown first and 1 for the largest tiles.
     double zoom() const;
     void zoomBy(double steps, const QPointF& anchor);  // a step is one notch of the wheel
     void zoomIn();
     void zoomOut();
-    void fit();
+    void fit();  // all in view; a map that is shown anew may have rows high enough for slices instead
     bool showsTiles() const;
     QSizeF cellSize() const { return {cellWidth_, cellHeight_}; }
     bool nextFinding(bool forward);  // false: nothing is wrong
@@ -109,6 +109,7 @@ class PlacementMap : public QAbstractScrollArea {
     uint32_t columnsWithGaps() const;
     double fitWidth() const;
     double fitHeight() const;
+    double baseHeight() const;  // of rows before they are zoomed
     int labelWidth() const { return labelWidth_; }
     int gapWidth() const;  // of the column of elements without an owner; 0 = not shown
     int bandHeight() const;
@@ -124,6 +125,7 @@ class PlacementMap : public QAbstractScrollArea {
     Cell cellNear(const QPointF& position) const;  // the nearest one
     void measureLabels();
     void setCellSize(double width, double height);
+    void takeFittedSize();
     void updateScrollBars();
     void viewMoved();
     void reveal(Cell cell);
@@ -153,7 +155,8 @@ class PlacementMap : public QAbstractScrollArea {
 
     std::shared_ptr<const PlacementMatrix> matrix_;
     double cellWidth_ = 1, cellHeight_ = 1;
-    bool fitted_ = true;
+    bool fitted_ = true;  // the size of cells follows that of the window
+    bool whole_ = false;  // the user asked for all rows in view
     int labelWidth_ = 0;
     int laneWidth_ = 0;  // of the band that names experts; 0 = there are none
     Cell current_, hover_, regionAnchor_;
