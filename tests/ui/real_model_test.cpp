@@ -71,6 +71,10 @@ class RealModelTest : public QObject, WindowFixture {
         const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
         QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());
         QVERIFY2(map.showsTiles(), "slices can be read without a zoom");
+        QTest::keyClick(window_, Qt::Key_F8);  // brings what is damaged into view
+        session().selection().setPage(Page::placement);
+        QVERIFY(map.current().valid() &&
+                map.gridRect().contains(map.cellRect(map.current()).center().toPoint()));
         QVERIFY(!picture(*window_, "real-placement" + end).isNull());
         const auto whole = map.matrix();
         session().selection().setFilter(QStringLiteral("model.layers.0."));
