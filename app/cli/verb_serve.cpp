@@ -49,7 +49,8 @@ void addServe(CLI::App& app, Context& context) {
     verb->footer(
         "Examples:\n  shardscope serve /checkpoints/step-1000\n  shardscope serve /checkpoints/run "
         "--allow-jobs\n  shardscope serve --jobs\n\n"
-        "It listens on 127.0.0.1 only and answers whoever has the token of the address that it prints.");
+        "It listens on 127.0.0.1 only. The printed address contains a token; requests without it are "
+        "refused.");
     auto options = std::make_shared<ServeOptions>();
     verb->add_option("path", options->page.path, "Checkpoint, or the directory of a run")->type_name("PATH");
     verb->add_flag("--jobs", options->page.jobs, "Show the jobs of this machine's user, as they run");
