@@ -186,11 +186,17 @@ Status checkRecords(const Context& context, const PartWords& words, const std::s
 }
 
 Json partJson(const PartReport& part) {
-    return {{"schema", "shardscope.part/1"}, {"part", part.part.index},
-            {"parts", part.part.count},      {"was_done", part.wasDone},
-            {"read_back", part.readBack},    {"bytes", part.bytes},
-            {"bytes_read", part.bytesRead},  {"bytes_reused", part.bytesReused},
-            {"seconds", part.seconds},       {"open", part.open}};
+    return {{"schema", "shardscope.part/1"},
+            {"part", part.part.index},
+            {"parts", part.part.count},
+            {"was_done", part.wasDone},
+            {"read_back", part.readBack},
+            {"published", part.published},
+            {"bytes", part.bytes},
+            {"bytes_read", part.bytesRead},
+            {"bytes_reused", part.bytesReused},
+            {"seconds", part.seconds},
+            {"open", part.open}};
 }
 
 std::string allPartsDone(bool finishes, const std::string& completes) {
@@ -207,7 +213,9 @@ void showPart(const Context& context, const PartReport& part, const std::string&
     } else {
         fmt::print("{} {}: {} in {}\n", style.green("done:"), name, did, durationText(part.seconds));
     }
-    if (part.open.empty()) {
+    if (part.published) {
+        fmt::print("  all parts are done, and the destination is in place\n");
+    } else if (part.open.empty()) {
         fmt::print("  all parts are done; {}\n", next);
     } else {
         fmt::print("  {} of {} parts are not done\n", countText(part.open.size()),

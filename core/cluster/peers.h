@@ -40,7 +40,8 @@ class Peers {
     std::shared_ptr<FileSystem> files(int peer) const;
     RemoteHost& host(int peer) const { return *hosts_[static_cast<size_t>(peer)]; }
     uint64_t bytesMoved() const;  // to and from others so far
-    // Bytes a second that come here from all others at once, as tried just now. Errors: remote, cancelled.
+    // Bytes a second that come here at once from all others that can be reached, as tried just now; 0 =
+    // nobody can. Errors: cancelled.
     Result<double> tryLinks(const StopToken& stop) const;
 
     nlohmann::json json() const;  // all but `self`

@@ -1,6 +1,6 @@
-// What the JSON of this format's headers and indexes has in common: read as a stream of events, without a
-// document in memory, and stricter than JSON: no duplicate member, no fraction where a count belongs, bounded
-// nesting.
+// Headers of safetensors files and indexes of their shards: JSON that is read as a stream of events, without
+// a document in memory, and more strictly than RFC 8259 asks: no duplicate member, no fraction where a count
+// belongs, bounded nesting.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ class JsonEvents {
     bool parse_error(size_t position, const std::string& lastToken, const nlohmann::detail::exception& why);
 
     // Reads the whole of `text`; `base` is the file offset of its first byte, `what` completes "... is not
-    // valid JSON".
+    // valid JSON". Errors: damaged with the offset in the file, and what a handler gave to fail().
     Status parse(std::string_view text, uint64_t base, std::string_view what);
 
   protected:

@@ -1,4 +1,5 @@
-// Recognizes the files of torch before 1.6. Private to this room.
+// Recognizes the files of torch before 1.6: pickles one after the other, of which the first is a magic
+// number. Source: torch/serialization.py, _legacy_save(). Private to this room.
 #pragma once
 
 #include <string_view>

@@ -164,8 +164,10 @@ Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest&
         const auto ranks = static_cast<uint64_t>(group.ranks);
         if (group.mode != SourceMode::direct)
             group.expected.bytesMoved = made->prepared_->plan.bytesRead / ranks * (ranks - 1);
-        group.expected.seconds = std::max(
-            group.expected.seconds, static_cast<double>(group.expected.bytesMoved) / group.expected.linkRate);
+        if (group.expected.linkRate > 0)
+            group.expected.seconds =
+                std::max(group.expected.seconds,
+                         static_cast<double>(group.expected.bytesMoved) / group.expected.linkRate);
     }
     return made;
 }
@@ -240,10 +242,18 @@ std::shared_ptr<FileSystem> Conversion::disksOf(const WorkerSession& session) co
 }
 
 Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
-    if (!request_.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request_, prepared_->source.path));
     const ConvertJob job = conversionJob(*prepared_, request_);
+    Status objects;
+    if (!request_.objectsFile.empty()) objects = checkObjectsFile(request_, prepared_->source.path);
     if (parts.part) {
+        // A part of a job that is finished finds that file, too.
+        if (!objects.ok() && !isPublished(job)) return objects.error();
         SHARDSCOPE_ASSIGN(part_, runPart(job, *parts.part, resources));
+        if (part_->published) {
+            // Whoever published may have been killed before it wrote that file.
+            if (parts.finish && objects.ok()) SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+            return ConvertReport();
+        }
         if (!part_->open.empty()) return ConvertReport();
         if (parts.seal) {
             const Status sealed = sealParts(job, parts.version, resources);
@@ -251,6 +261,8 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
             if (!sealed.ok() && sealed.error().code != ErrorCode::exists) return sealed.error();
         }
         if (!parts.finish) return ConvertReport();
+    } else {
+        SHARDSCOPE_TRY(std::move(objects));
     }
     auto report = finishParts(job, parts.version, resources);
     if (!report.ok()) {

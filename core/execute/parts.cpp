@@ -46,6 +46,11 @@ Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, c
 
 }  // namespace
 
+bool isPublished(const ConvertJob& job) {
+    const auto files = sourceFiles(job);
+    return files.ok() && Staging::isPublished(job, conversionHeader(job, *files, 0));
+}
+
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
     SHARDSCOPE_TRY(checkJob(job));
     SHARDSCOPE_TRY(checkPart(part));
@@ -56,14 +61,19 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     const double begin = steadySeconds();
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     const PartShares shares(conversionItems(job), part.count);
-    SHARDSCOPE_ASSIGN(
-        const auto staging,
-        Staging::openPart(job, conversionHeader(job, files, shares.tileBytes()), part, resources.stop));
+    const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
+    PartReport report;
+    report.part = part;
+    if (Staging::isPublished(job, header)) {
+        (void)shares.openSpans(part.index, {}, report);
+        report.bytesReused = report.bytes;
+        report.wasDone = report.published = true;
+        return report;
+    }
+    SHARDSCOPE_ASSIGN(const auto staging, Staging::openPart(job, header, part, resources.stop));
     if (staging->isSealed() && job.options.verify != Verify::none && job.reopen)
         return readBackPart(job, *staging, resources);
 
-    PartReport report;
-    report.part = part;
     const std::vector<TileSpan> spans =
         shares.openSpans(part.index, doneTiles(staging->takeReusable(), staging->begunParts()), report);
     if (Progress* progress = resources.progress) {

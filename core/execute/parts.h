@@ -9,6 +9,9 @@
 //                              /sealed       nothing but tensor data was missing, and that is written
 //                              /verify/      what parts read back once it is sealed; see part_reading.h
 //                              /data/        the destination as it will be
+//
+// A published destination keeps which job wrote it as an extended attribute, where the file system stores
+// such: a scheduler may run a part once more after the last one has published.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +40,11 @@ struct Parts {
 
 struct PartReport {
     PartSpec part;
-    bool wasDone = false;   // by an earlier run; nothing was written
-    bool readBack = false;  // the share was done before, and is verified: bytes are those of the destination
-    uint64_t tiles = 0;     // of its share
-    uint64_t bytes = 0;     // of the destination, in its share
+    bool wasDone = false;    // by an earlier run; nothing was written
+    bool published = false;  // as all others, and the destination stands
+    bool readBack = false;   // the share was done before, and is verified: bytes are those of the destination
+    uint64_t tiles = 0;      // of its share
+    uint64_t bytes = 0;      // of the destination, in its share
     uint64_t bytesRead = 0, bytesReused = 0;
     double seconds = 0;
     std::vector<uint32_t> open;  // the parts that are not done, in order
@@ -51,6 +55,10 @@ struct PartReport {
 // version or another source than those of the parts that are there), and those of runConversion(). What is
 // finished stays, and the next run continues from it.
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
+
+// Whether the parts of this very job have published its destination. False where the file system does not
+// tell, and when the destination is to be replaced.
+bool isPublished(const ConvertJob& job);
 
 // So that the parts can verify what all have written: writes what is not tensor data, and publishes nothing.
 // Each part then runs again and reads back its share, and finishParts() takes what they found in place of

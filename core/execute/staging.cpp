@@ -18,10 +18,16 @@ constexpr const char* kDataName = "data";
 constexpr const char* kSealName = "sealed";
 constexpr const char* kVerifyName = "verify";
 
+constexpr const char* kJobAttribute = "job";  // of a published destination: jobText()
+
 constexpr const char* kAnotherJob = "another job is writing this destination";
 
 bool isThere(FileSystem& system, const std::string& path) {
     return system.stat(path).ok();
+}
+
+std::string jobText(const JournalHeader& header) {
+    return header.plan.hex() + header.source.hex();
 }
 
 // Errors after which a later attempt with the same plan can succeed with what is there.
@@ -257,6 +263,12 @@ Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const 
     staging->inParts_ = staging->isPart_ = true;
     SHARDSCOPE_TRY(staging->beginPart(stop));
     return staging;
+}
+
+bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
+    if (job.options.overwrite) return false;
+    const auto found = job.fileSystem->attribute(job.destination, kJobAttribute);
+    return found.ok() && *found == jobText(header);
 }
 
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
@@ -505,6 +517,8 @@ Status Staging::publish() {
         open_.clear();
         recent_.clear();
     }
+    // Where it cannot be kept, a part that runs again finds just that the destination exists.
+    if (inParts_) (void)system_.setAttribute(dataPath(), kJobAttribute, jobText(header_));
     if (replaces_) {
         // After the exchange the staging directory holds the old destination, which no journal may vouch for.
         std::lock_guard lock(mutex_);

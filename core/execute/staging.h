@@ -40,6 +40,8 @@ class Staging {
     // what all agree on. Waits while another part sets up. Errors: exists, changed, noSpace, permission, io.
     static Result<std::unique_ptr<Staging>> openPart(const ConvertJob& job, const JournalHeader& header,
                                                      const PartSpec& part, const StopToken& stop);
+    // See isPublished() in parts.h.
+    static bool isPublished(const ConvertJob& job, const JournalHeader& header);
     // How many parts the conversion to this destination has. Errors: notFound (none has begun), io.
     static Result<uint32_t> partCount(const ConvertJob& job);
     // Takes over what all parts have done (takeReusable()), to publish it. Errors: as openPart.

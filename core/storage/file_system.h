@@ -119,6 +119,11 @@ class FileSystem {
     virtual Status removeTree(const std::string& path) = 0;
     virtual Status syncDirectory(const std::string& path) = 0;
     virtual Result<uint64_t> freeBytes(const std::string& path) = 0;
+    // An extended attribute of a file or directory: a short text that renaming keeps and that no reader of
+    // the content sees. At most 256 bytes; copies need not have it. Errors: unsupported or io where
+    // the file system stores none; notFound for one that is not set.
+    virtual Status setAttribute(const std::string& path, const std::string& name, const std::string& value);
+    virtual Result<std::string> attribute(const std::string& path, const std::string& name);
     // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary
     // directory.
     virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/rule.h"
@@ -228,6 +229,11 @@ int renameWith(const std::string& from, const std::string& to, unsigned flags) {
 constexpr unsigned kNoReplace = 1;
 constexpr unsigned kExchange = 2;
 
+// What a user may set without privileges begins with "user." (xattr(7)).
+std::string attributeName(const std::string& name) {
+    return "user.shardscope." + name;
+}
+
 class SystemFileSystem final : public FileSystem {
   public:
     explicit SystemFileSystem(IoMode mode) : mode_(mode) { raiseFileLimit(); }
@@ -308,6 +314,23 @@ class SystemFileSystem final : public FileSystem {
         return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
     }
 
+    Status setAttribute(const std::string& path, const std::string& name, const std::string& value) override {
+        if (::setxattr(path.c_str(), attributeName(name).c_str(), value.data(), value.size(), 0) == 0)
+            return {};
+        return systemError(errno, "set an extended attribute of", path);
+    }
+
+    Result<std::string> attribute(const std::string& path, const std::string& name) override {
+        std::string value(256, '\0');
+        const ssize_t size =
+            ::getxattr(path.c_str(), attributeName(name).c_str(), value.data(), value.size());
+        if (size < 0 && errno == ENODATA)
+            return makeError(ErrorCode::notFound, "the extended attribute is not set").inFile(path);
+        if (size < 0) return systemError(errno, "read an extended attribute of", path);
+        value.resize(static_cast<size_t>(size));
+        return value;
+    }
+
     Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
         std::string folder = directory;
         if (folder.empty()) {
@@ -348,6 +371,14 @@ class SystemFileSystem final : public FileSystem {
 };
 
 }  // namespace
+
+Status FileSystem::setAttribute(const std::string&, const std::string&, const std::string&) {
+    return unsupported("no extended attributes here");
+}
+
+Result<std::string> FileSystem::attribute(const std::string&, const std::string&) {
+    return unsupported("no extended attributes here");
+}
 
 std::shared_ptr<FileSystem> systemFileSystem(IoMode mode) {
     return std::make_shared<SystemFileSystem>(mode);

@@ -10,6 +10,7 @@
 
 #include "cli/genuine_checks.h"
 #include "cli/part_option.h"
+#include "storage/file_system.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -187,6 +188,42 @@ class PartsCliTest : public QObject {
         QCOMPARE(again.exitCode, 0);
         QVERIFY(again.json()["was_done"].get<bool>());
         QCOMPARE(again.json()["bytes_read"].get<uint64_t>(), uint64_t{0});
+    }
+
+    // A scheduler may run a task again whose end it did not see, also after the last part has published.
+    void aPartThatRunsAfterThePublicationSaysSo() {
+        const QStringList objects{"--objects", place_->filePath("objects.pt")};
+        for (int index = 0; index < kParts; ++index)
+            QCOMPARE(run(QStringList{"--part", part(index), "--finish", "auto"} + objects).exitCode, 0);
+        const auto before = bytesBelow(target());
+        const bool kept = systemFileSystem()->attribute(target().toStdString(), "job").ok();
+        for (const QStringList& words :
+             {QStringList{"--part", part(3), "--finish", "auto"} + objects,
+              QStringList{"--part", part(0), "--finish", "seal"}, QStringList{"--part", part(1)}}) {
+            const Outcome again = run(words);
+            // Without extended attributes nobody knows whose destination it is.
+            QCOMPARE(again.exitCode, kept ? 0 : 4);
+            if (!kept) continue;
+            const auto report = again.json();
+            QVERIFY(report["was_done"].get<bool>());
+            QVERIFY(report["published"].get<bool>());
+            QVERIFY(report["bytes"].get<uint64_t>() > 0);
+            QCOMPARE(report["bytes_read"].get<uint64_t>(), uint64_t{0});
+            QVERIFY(report["open"].empty());
+        }
+        QVERIFY(!QFile::exists(staging()));
+        QVERIFY(bytesBelow(target()) == before);
+
+        // Another job does not pass for it.
+        QStringList other = words({"--part", part(1)});
+        other[other.indexOf("tp=3")] = "tp=2";
+        const Outcome refused = runShardscope(other);
+        QCOMPARE(refused.exitCode, 4);
+        QCOMPARE(refused.json()["message"].get<std::string>(), std::string("the destination exists already"));
+        // A copy has the same bytes, but nobody says that this job wrote it.
+        QVERIFY(QDir().rename(target(), target("moved")));
+        QVERIFY(QDir().mkdir(target()));
+        QCOMPARE(run({"--part", part(1)}).exitCode, 4);
     }
 
     // As after a kill: what the journal claims is kept, the rest is done again.

@@ -294,7 +294,8 @@ class WorkerCliTest : public QObject {
             QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 120'000);
     }
 
-    // A rank of our own that dies before it has taken part ends the others at once.
+    // A rank of our own that dies before it has said what it has of the source ends the others at once:
+    // nobody else knows whether something is missing. Afterwards its loss costs its units.
     void lostBeforeTheWork() {
         const QTemporaryDir directory;
         MeasuredOptions options;
@@ -305,13 +306,19 @@ class WorkerCliTest : public QObject {
             return false;
         };
         const Measured done = run(words(directory.filePath("out"), {"--ranks", "3"}), options);
-        QVERIFY2(done.exitCode == 4 && done.wallSeconds < 15, done.describe().c_str());
+        QVERIFY2(done.wallSeconds < 15, done.describe().c_str());
+        // How far it has come by then depends on how busy the machine is.
+        if (done.exitCode == 0) {
+            QVERIFY2(done.json()["verified"].get<bool>(), done.describe().c_str());
+            return;
+        }
+        QVERIFY2(done.exitCode == 4, done.describe().c_str());
         const auto message = done.json()["message"].get<std::string>();
-        // On a busy machine it may have joined by then: who tries its link first names it in other words.
         const bool beforeItJoined = message.find("cannot take part") != std::string::npos &&
                                     message.find("killed by signal 9 (Killed)") != std::string::npos;
         QVERIFY2(message.starts_with("rank ") && (beforeItJoined || message.ends_with("cannot be reached")),
                  message.c_str());
+        QVERIFY(!QFile::exists(directory.filePath("out")));
     }
 
     // All say so at once, instead of waiting for each other.

@@ -1,4 +1,5 @@
-// Fills the catalog of an item, of a step with several, or of a file of Flax.
+// Fills the catalog of an item, of a step with several, or of a file of Flax. Sources: orbax.checkpoint
+// (_src/serialization, _src/metadata) and flax.training.checkpoints; docs/formats/orbax.md.
 #pragma once
 
 #include <memory>
@@ -14,6 +15,7 @@ bool isArrayItem(const Directory& directory, const std::string& prefix,
 // The name of the file of an item that is one JSON document; empty if it is none.
 std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry>& entries);
 
+// Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.
 Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options);
 Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options);
 

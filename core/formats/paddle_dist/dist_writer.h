@@ -1,4 +1,5 @@
-// Laying out a distributed checkpoint as Paddle 3.3 or 3.0 writes it.
+// Laying out a distributed checkpoint as Paddle 3.3 or 3.0 writes it. Sources: save_state_dict.py and
+// metadata.py of paddle.distributed.checkpoint; docs/formats/paddle.md.
 #pragma once
 
 #include "formats/format.h"
@@ -8,6 +9,8 @@ namespace shardscope::paddle {
 // Variants: "3.3" (also ""), "3.0".
 std::vector<std::string> writtenVariants();
 std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target);
+// `target` outlives the layout and has nothing of what cannotHoldInPaddle() names. Errors: usage (another
+// variant).
 Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::paddle

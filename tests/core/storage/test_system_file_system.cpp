@@ -60,6 +60,23 @@ class TestSystemFileSystem : public QObject {
   private slots:
     void initTestCase() { root_ = temporary_.path().toStdString(); }
 
+    void attributesStayWhenRenamed() {
+        const auto system = systemFileSystem();
+        const std::string path = fresh();
+        const Status set = system->setAttribute(path, "job", "some text");
+        if (!set.ok()) {
+            // Not every file system stores them; then none is found either.
+            QVERIFY(!system->attribute(path, "job").ok());
+            return;
+        }
+        QCOMPARE(system->setAttribute(path, "job", "another").ok(), true);
+        QVERIFY(system->rename(path, path + "-moved").ok());
+        QCOMPARE(system->attribute(path + "-moved", "job").value(), std::string("another"));
+        QCOMPARE(system->attribute(path + "-moved", "other").error().code, ErrorCode::notFound);
+        QVERIFY(!system->attribute(path, "job").ok());
+        QVERIFY(!system->setAttribute(path, "job", "text").ok());
+    }
+
     void names() {
         for (const char* good : {"a", "a/b", ".metadata", "..a", "a..", "snapshots/x y"})
             QVERIFY(checkRelativeName(good).ok());
