@@ -66,6 +66,8 @@ class Channel {
     // Sends the mark and waits for the other's; `over`, asked several times a second, ends that. Errors:
     // remote, with the printable part of what came instead; cancelled.
     Status greet(Clock::time_point deadline, const std::function<bool()>& over = {});
+    // What came in place of the mark, once greet() has failed.
+    const std::string& noise() const { return have_; }
 
     // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
     Status send(const Frame& frame) { return send(frame.text, frame.body); }

@@ -49,7 +49,7 @@ std::vector<std::string> sshWords(const WorkerSpec& place, const std::string& co
 
 Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
                         std::chrono::seconds patience, const std::function<bool()>& over,
-                        std::string* said = nullptr, const std::function<void(Process&)>& prepare = {}) {
+                        std::string* instead = nullptr, const std::function<void(Process&)>& prepare = {}) {
     Launched launched;
     SHARDSCOPE_ASSIGN(launched.process, Process::start(words));
     if (prepare) prepare(*launched.process);
@@ -62,7 +62,7 @@ Result<Launched> launch(const std::string& who, const std::vector<std::string>& 
         return std::move(status).error();
     }
     Error error = endOf(who, std::move(status).error(), *launched.process);
-    if (said) *said = launched.process->said();
+    if (instead) *instead = launched.channel->noise();
     return error;
 }
 
@@ -136,25 +136,27 @@ Result<Launched> launchRemote(const WorkerSpec& place, const CoordinatorOptions&
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
     const std::string directory =
         fmt::format(".cache/shardscope/{}-{}", options.version, own.sha256.substr(0, 16));
-    // What a crash of the host has left short is copied again.
+    // What a crash of the host has left short is copied again. That it is missing is said on standard output:
+    // of what a host writes to the other stream, and it may write much, only the end is kept.
     const std::string command = fmt::format(
         "p=\"$HOME\"/{}/shardscope; test -x \"$p\" && echo \"{}  $p\" | sha256sum -c - > /dev/null 2>&1 && "
-        "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\" >&2; exit 127",
+        "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\"; exit 127",
         directory, own.sha256, kMissing);
-    std::string said;
-    auto first = launch(host, sshWords(place, command), kRemoteAnswer, over, &said);
-    const size_t at = said.rfind(kMissing);
+    std::string instead;
+    auto first = launch(host, sshWords(place, command), kRemoteAnswer, over, &instead);
+    const size_t at = instead.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
-    const std::string there = oneLine(std::string_view(said).substr(at + kMissing.size()), 100);
+    const std::string_view rest = std::string_view(instead).substr(at + kMissing.size());
+    const std::string there = oneLine(rest.substr(0, rest.find('\n')), 100);
     if (there != own.system) {
         return makeError(ErrorCode::remote,
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with --remote-program");
     }
     SHARDSCOPE_TRY(install(place, directory, own, over));
-    said.clear();
-    auto second = launch(host, sshWords(place, command), kRemoteAnswer, over, &said);
-    if (second.ok() || said.find(kMissing) == std::string::npos) return second;
+    instead.clear();
+    auto second = launch(host, sshWords(place, command), kRemoteAnswer, over, &instead);
+    if (second.ok() || instead.find(kMissing) == std::string::npos) return second;
     return makeError(ErrorCode::remote,
                      fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
         .withHint(

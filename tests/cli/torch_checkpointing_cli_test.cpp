@@ -252,7 +252,7 @@ class TorchCheckpointingCliTest : public QObject {
         // A call in place of the version: GLOBAL "posix getcwd", EMPTY_TUPLE, REDUCE.
         QFile file(copy + "/metadata.pkl");
         QVERIFY(file.open(QIODevice::WriteOnly));
-        file.write("\x80\x02}(X\x08\x00\x00\x00metadatacposix\ngetcwd\n)Ru.", 41);
+        file.write(QByteArrayLiteral("\x80\x02}(X\x08\x00\x00\x00metadatacposix\ngetcwd\n)Ru."));
         file.close();
         const Outcome info = runShardscope({"info", copy, "--json"});
         QCOMPARE(info.exitCode, 3);
