@@ -142,10 +142,9 @@ Ticket Tasks::start(Work kind, const QString& title, std::function<Answer(const 
     emit changed();
 
     QPointer<Tasks> self(this);
-    handOver();
-    pool(kind).start([self, state, kind, work = std::move(work)]() mutable {
-        if (kind == Work::bulk) yieldToOthers();
+    std::function<void()> job = [self, state, kind, work = std::move(work)]() mutable {
         takeOver();
+        if (kind == Work::bulk) yieldToOthers();
         state->begun = true;
         TaskContext context{state->stop, &state->progress};
         auto answer = std::make_shared<Answer>();
@@ -163,7 +162,9 @@ Ticket Tasks::start(Work kind, const QString& title, std::function<Answer(const 
                 }
             },
             Qt::QueuedConnection);
-    });
+    };
+    handOver();  // what the job holds, too
+    pool(kind).start(std::move(job));
     Ticket ticket;
     ticket.state_ = std::move(state);
     return ticket;
