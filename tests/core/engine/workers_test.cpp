@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
+#include "execute/journal.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
 #include "support/thread_workers.h"
@@ -619,6 +620,20 @@ void WorkersTest::verificationReadsWhereItLies() {
     QVERIFY2(moved[true] < moved[false] + kBytes / 4, std::to_string(moved[true] - moved[false]).c_str());
 }
 
+namespace {
+
+// Whether the journal of an unfinished conversion says that something is done.
+bool journalClaims(FileSystem& disk) {
+    const auto directory = disk.openDirectory("/place/.out.shardscope-partial");
+    if (!directory.ok()) return false;
+    const auto file = (*directory)->openFile("journal");
+    if (!file.ok()) return false;
+    const auto content = readJournal(**file);
+    return content.ok() && *content && !(*content)->tiles.empty();
+}
+
+}  // namespace
+
 void WorkersTest::ownDisksResume() {
     const QTemporaryDir directory;
     // Larger than a tile, so that there is something to take over.
@@ -630,6 +645,12 @@ void WorkersTest::ownDisksResume() {
     auto targets = asTargets(disks);
     const auto failing = std::make_shared<FaultyFileSystem>(targets[2]);
     failing->failAt(Op::write, 4, ErrorCode::noSpace, true);
+    // The disk gets full once something is booked, however fast the ranks are.
+    failing->after = [&](Op op) {
+        if (op != Op::write || failing->count(op) != 3) return;
+        for (int i = 0; i < 3000 && !journalClaims(*disks[0]); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    };
     targets[2] = failing;
     Outcome outcome =
         convertTogether(source, "/place/out", settings, {.mode = SourceMode::broadcast}, targets);
