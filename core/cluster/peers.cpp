@@ -30,7 +30,8 @@ Peers::Peers(std::vector<Peer> all, int self, std::string token, std::string ver
                 const auto deadline = Channel::Clock::now() + kPeerAnswer;
                 Launched launched;
                 launched.token = token;
-                auto channel = connectTo(peer.host, peer.port, deadline);
+                // One attempt: a peer listens before others hear of it, so who refuses is gone.
+                auto channel = connectTo(peer.host, peer.port, deadline, [] { return true; });
                 if (channel.ok()) {
                     launched.channel = std::move(channel).value();
                     if (Status status = launched.channel->greet(deadline); status.ok()) return launched;

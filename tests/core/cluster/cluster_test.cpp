@@ -13,6 +13,7 @@
 #include "cluster/coordinator.h"
 #include "cluster/launch.h"
 #include "cluster/messages.h"
+#include "cluster/peers.h"
 #include "cluster/places.h"
 #include "cluster/slurm.h"
 
@@ -533,6 +534,35 @@ class ClusterTest : public QObject {
                  outcome.status.error().message.c_str());
         QVERIFY(outcome.results.empty());
         QVERIFY(outcome.seconds < 25);
+    }
+
+    // A peer that is gone is for the scheduler to find out; the others are measured without it.
+    void linksAreTriedWithoutWhoIsGone() {
+        std::vector<std::unique_ptr<PeerServer>> servers;
+        std::vector<Peer> all{{"rank 0", "127.0.0.1", 0}};
+        for (int i = 1; i < 3; ++i) {
+            auto server = PeerServer::start("127.0.0.1", "token", "v", systemFileSystem(), {});
+            QVERIFY(server.ok());
+            all.push_back({"rank " + std::to_string(i), "127.0.0.1", (*server)->port()});
+            servers.push_back(std::move(server).value());
+        }
+        const auto ratesOf = [&] {
+            return Peers(all, 0, "token", "v", systemFileSystem()).tryLinks({}).value();
+        };
+        QVERIFY(ratesOf() > 0);
+        servers.pop_back();
+        QVERIFY(ratesOf() > 0);
+        servers.clear();
+        QCOMPARE(ratesOf(), 0.0);
+
+        StopSource stopped;
+        stopped.requestStop();
+        auto alone = PeerServer::start("127.0.0.1", "token", "v", systemFileSystem(), {});
+        QVERIFY(alone.ok());
+        all = {{"rank 0", "127.0.0.1", 0}, {"rank 1", "127.0.0.1", (*alone)->port()}};
+        const auto rate = Peers(all, 0, "token", "v", systemFileSystem()).tryLinks(stopped);
+        QVERIFY(!rate.ok());
+        QCOMPARE(rate.error().code, ErrorCode::cancelled);
     }
 };
 
