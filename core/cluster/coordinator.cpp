@@ -66,8 +66,9 @@ class CoordinatorRun {
         MutexLock lock(mutex_);
         while (connecting_ > 0 && !over())
             changed_.wait_for(lock, kPollInterval);
-        if (failure_) return *failure_;
+        // Once it is stopped, what workers die of is not news.
         SHARDSCOPE_TRY(stop_.poll());
+        if (failure_) return *failure_;
         return peers_;
     }
 
@@ -239,6 +240,12 @@ class CoordinatorRun {
         mine.index = i;
         mine.name = scheduler_.workers()[i].name;
         Status joined = connect(mine);
+        // Nobody else knows what it has of the source.
+        if (!joined.ok() && scheduler_.options_.peers && joined.error().code != ErrorCode::cancelled) {
+            Error error = joined.error();
+            error.message = reasonOf(mine, error);
+            joined = refuse(mine, std::move(error));
+        }
         {
             MutexLock lock(mutex_);
             --connecting_;
@@ -280,16 +287,19 @@ class CoordinatorRun {
         alive_.erase(mine.index);
     }
 
-    void lose(WorkerThread& mine, const Error& error) {
+    // With how its process ended, where it ended.
+    std::string reasonOf(WorkerThread& mine, const Error& error) {
         std::string why = error.message;
-        if (mine.launched.process) {
-            if (error.code == ErrorCode::remote)
-                mine.launched.process->waitFor(std::chrono::milliseconds(200));
-            const std::string said = stderrTail(*mine.launched.process, 300);
-            if (error.code == ErrorCode::remote && mine.launched.channel)
-                why +=
-                    fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
-        }
+        if (!mine.launched.process || error.code != ErrorCode::remote) return why;
+        mine.launched.process->waitFor(std::chrono::milliseconds(200));
+        const std::string said = stderrTail(*mine.launched.process, 300);
+        if (mine.launched.channel)
+            why += fmt::format(" ({}{}{})", mine.launched.process->ending(), said.empty() ? "" : ": ", said);
+        return why;
+    }
+
+    void lose(WorkerThread& mine, const Error& error) {
+        const std::string why = reasonOf(mine, error);
         setPhase(mine.index, WorkerState::Phase::lost, why);
         if (mine.inGroup) leaveGroup(mine);
         MutexLock lock(mutex_);

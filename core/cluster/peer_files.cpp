@@ -76,7 +76,14 @@ Result<PeerTable> PeerTable::ask(const Peers& peers, const std::string& source, 
     std::string kind;
     std::map<std::string, int> holders;
     for (size_t i = 0; i < asked; ++i) {
-        if (!all[i].ok()) return std::move(all[i]).error();
+        if (!all[i].ok()) {
+            Error error = std::move(all[i]).error();
+            if (error.code == ErrorCode::remote)
+                error.hint =
+                    "it must run until the others know what it has of the source, and they must reach it by "
+                    "TCP at any port; what it printed itself may say why it ended";
+            return error;
+        }
         if (all[i]->kind.empty()) continue;
         if (!kind.empty() && all[i]->kind != kind)
             return makeError(ErrorCode::changed, "is a file for one rank and a directory for another")

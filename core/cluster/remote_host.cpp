@@ -9,6 +9,12 @@ namespace {
 // Many threads that ask at once are told of one failed attempt, and do not each make another.
 constexpr std::chrono::milliseconds kSameAttempt{500};
 
+// The name of a host in a sentence: "rank 2 on node7" where paths are shown as "rank 2 on node7:/data/x".
+std::string spoken(std::string name) {
+    if (name.ends_with(':')) name.pop_back();
+    return name;
+}
+
 }  // namespace
 
 RemoteHost::RemoteHost(std::string name, std::string version, Connect connect)
@@ -19,7 +25,7 @@ RemoteHost::~RemoteHost() = default;
 Result<std::shared_ptr<RemoteSession>> RemoteHost::session(bool ownAttempt) {
     const auto standing = [&]() -> Result<std::shared_ptr<RemoteSession>> {
         MutexLock lock(mutex_);
-        if (closed_) return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
+        if (closed_) return makeError(ErrorCode::cancelled, spoken(name_) + ": the connection was closed");
         if (session_ && !session_->over()) return session_;
         if (failed_ && !ownAttempt && Channel::Clock::now() - failedAt_ < kSameAttempt) return *failed_;
         return std::shared_ptr<RemoteSession>();
@@ -32,7 +38,7 @@ Result<std::shared_ptr<RemoteSession>> RemoteHost::session(bool ownAttempt) {
 
     Status status;
     if (auto launched = connect_(); launched.ok()) {
-        session = std::make_shared<RemoteSession>(name_, std::move(launched).value());
+        session = std::make_shared<RemoteSession>(spoken(name_), std::move(launched).value());
         status = session->begin(version_);
     } else {
         status = std::move(launched).error();
@@ -48,7 +54,7 @@ Result<std::shared_ptr<RemoteSession>> RemoteHost::session(bool ownAttempt) {
     former = replaceSession(session);
     if (closed_) {
         session->close();
-        return makeError(ErrorCode::cancelled, name_ + ": the connection was closed");
+        return makeError(ErrorCode::cancelled, spoken(name_) + ": the connection was closed");
     }
     return session;
 }
