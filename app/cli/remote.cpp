@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/own_program.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"
-#include "cli/own_program.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 #include "cluster/messages.h"

@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
+#include "base/own_program.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"
-#include "cli/own_program.h"
 #include "cli/part_option.h"
 #include "cli/progress.h"
 #include "cluster/places.h"

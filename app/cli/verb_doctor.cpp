@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/own_program.h"
 #include "base/thread_pool.h"
 #include "cli/application.h"
 #include "cli/json.h"
@@ -91,10 +92,7 @@ std::string findProgram(const std::string& name) {
 }
 
 std::string besideThisProgram(const std::string& name) {
-    char self[4096];
-    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length <= 0) return {};
-    const std::string path = splitPath(std::string(self, static_cast<size_t>(length))).first + "/" + name;
+    const std::string path = besideOwnProgram(name);
     return access(path.c_str(), X_OK) == 0 ? path : std::string();
 }
 

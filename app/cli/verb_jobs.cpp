@@ -8,12 +8,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/own_program.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/documents.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
-#include "cli/own_program.h"
 #include "cli/text.h"
 #include "cluster/coordinator.h"
 #include "cluster/places.h"

@@ -11,11 +11,11 @@
 #include <fmt/format.h>
 
 #include "accelerator/torch_library.h"
+#include "base/own_program.h"
 #include "cli/agent.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/one_of.h"
-#include "cli/own_program.h"
 #include "cluster/places.h"
 #include "cluster/rendezvous.h"
 

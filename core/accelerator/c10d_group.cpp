@@ -18,6 +18,7 @@
 
 #include "accelerator/lane_transport.h"
 #include "accelerator/torch_module.h"
+#include "base/own_program.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(
@@ -97,7 +98,7 @@ struct Nccl {
 };
 
 Result<Nccl> findNccl() {
-    void* module = dlopen(NcclModule::kFile, RTLD_NOW | RTLD_LOCAL);
+    void* module = dlopen(besideOwnProgram(NcclModule::kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!module)
         return makeError(ErrorCode::impossible,
                          fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
@@ -117,8 +118,12 @@ class C10dGroup final : public ProcessGroup {
     C10dGroup(const GroupSpec& spec, std::string address) : spec_(spec), address_(std::move(address)) {}
 
     ~C10dGroup() override {
-        // What waits for a rank that does not answer cannot be taken down.
-        if (aborted_) (void)lane_.release();
+        if (!aborted_) return;
+        // What waits for a rank that does not answer cannot be taken down; it stays until the process ends.
+        static std::mutex mutex;
+        static auto& kept = *new std::vector<std::pair<std::unique_ptr<LaneTransport>, Unfinished>>;
+        const std::scoped_lock lock(mutex);
+        kept.emplace_back(std::move(lane_), std::move(unfinished_));
     }
 
     Status open(const std::function<void(uint16_t)>& listening) {
@@ -135,20 +140,33 @@ class C10dGroup final : public ProcessGroup {
     uint64_t bytesSent() const override { return sent_; }
     void abort() override { aborted_ = true; }
 
-    Status broadcast(std::span<std::byte> bytes) override {
+    Status broadcast(Bytes& bytes) override {
         if (spec_.rank == 0) sent_ += bytes.size() * static_cast<uint64_t>(spec_.size - 1);
-        return step([&] { return lane_->broadcast(bytes, 0); });
+        Bytes none;
+        return step([&] { return lane_->broadcast(bytes, 0); }, bytes, none);
     }
 
-    Status allToAll(std::span<const std::byte> send, const std::vector<uint64_t>& sendBytes,
-                    std::span<std::byte> receive, const std::vector<uint64_t>& receiveBytes) override {
-        sent_ += std::reduce(sendBytes.begin(), sendBytes.end()) - sendBytes[static_cast<size_t>(spec_.rank)];
+    Status allToAll(Bytes& send, const std::vector<uint64_t>& sendBytes, Bytes& receive,
+                    const std::vector<uint64_t>& receiveBytes) override {
+        const uint64_t all = std::reduce(sendBytes.begin(), sendBytes.end()),
+                       coming = std::reduce(receiveBytes.begin(), receiveBytes.end());
+        sent_ += all - sendBytes[static_cast<size_t>(spec_.rank)];
         const std::vector<int64_t> out(sendBytes.begin(), sendBytes.end()),
             in(receiveBytes.begin(), receiveBytes.end());
-        return step([&] { return lane_->allToAll(send, out, receive, in); });
+        return step(
+            [&] {
+                return lane_->allToAll(std::span(send).first(all), out, std::span(receive).first(coming), in);
+            },
+            send, receive);
     }
 
   private:
+    // A call that was given up, and the memory that it may still read and write.
+    struct Unfinished {
+        LaneTransport::WorkPtr work;
+        Bytes send, receive;
+    };
+
     Status join(const std::function<void(uint16_t)>& listening) {
         Nccl nccl;
         if (spec_.backend == "nccl") {
@@ -176,14 +194,14 @@ class C10dGroup final : public ProcessGroup {
     }
 
     template <class Start>
-    Status step(Start&& start) {
+    Status step(Start&& start, Bytes& send, Bytes& receive) {
         if (aborted_) return lost();
         try {
             const auto work = start();
             auto pause = std::chrono::microseconds(20);
             while (!work->isCompleted()) {
                 if (aborted_) {
-                    unfinished_.push_back(work);
+                    unfinished_ = {work, std::move(send), std::move(receive)};
                     return lost();
                 }
                 std::this_thread::sleep_for(pause);
@@ -206,7 +224,7 @@ class C10dGroup final : public ProcessGroup {
     std::unique_ptr<LaneTransport> lane_;
     std::atomic<bool> aborted_{false};
     std::atomic<uint64_t> sent_{0};
-    std::vector<LaneTransport::WorkPtr> unfinished_;  // whose memory may still be written to
+    Unfinished unfinished_;  // at most one: every later call fails
 };
 
 Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupSpec& spec, const std::string& address,

@@ -10,6 +10,7 @@
 
 #include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/torch_module.h"
+#include "base/own_program.h"
 #include "cluster/socket.h"
 
 namespace shardscope {
@@ -17,7 +18,7 @@ namespace {
 
 Result<const TorchFunctions*> torchFunctions() {
     static const Result<const TorchFunctions*> loaded = []() -> Result<const TorchFunctions*> {
-        void* module = dlopen(TorchFunctions::kFile, RTLD_NOW | RTLD_LOCAL);
+        void* module = dlopen(besideOwnProgram(TorchFunctions::kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
         if (!module)
             return makeError(ErrorCode::impossible, fmt::format("libtorch cannot be loaded: {}", dlerror()))
                 .withHint("libshardscope_torch.so must be beside shardscope-worker: build both again");

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 #include <numeric>
+#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -13,6 +14,7 @@ namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
+using Bytes = ProcessGroup::Bytes;
 
 constexpr uint64_t kSentAtOnce = uint64_t{8} << 20;
 constexpr uint64_t kMostReceived = uint64_t{256} << 20;  // by one rank in one step
@@ -21,23 +23,35 @@ constexpr size_t kStatusBytes = 1024;                    // of what a rank says 
 // Rank 0 says before each step what it is; then follow as many numbers as ranks, the bytes for each.
 enum class Step : uint64_t { send, sync, end };
 
+size_t headBytes(const ProcessGroup& group) {
+    return (static_cast<size_t>(group.size()) + 1) * sizeof(uint64_t);
+}
+
 // Before the bytes of each piece.
 struct Piece {
     uint64_t file, offset, length;
 };
 
-Status say(ProcessGroup& group, Step step, std::vector<uint64_t>& sizes) {
-    sizes.resize(static_cast<size_t>(group.size()));
-    std::vector<uint64_t> head{static_cast<uint64_t>(step)};
-    head.insert(head.end(), sizes.begin(), sizes.end());
-    SHARDSCOPE_TRY(group.broadcast(std::as_writable_bytes(std::span(head))));
-    return {};
+Status say(ProcessGroup& group, Step step, const std::vector<uint64_t>& sizes = {}) {
+    Bytes bytes(headBytes(group));
+    const auto kind = static_cast<uint64_t>(step);
+    std::memcpy(bytes.data(), &kind, sizeof kind);
+    if (!sizes.empty()) std::memcpy(bytes.data() + sizeof kind, sizes.data(), sizes.size() * sizeof kind);
+    return group.broadcast(bytes);
+}
+
+Result<std::vector<uint64_t>> hear(ProcessGroup& group) {
+    Bytes bytes(headBytes(group));
+    SHARDSCOPE_TRY(group.broadcast(bytes));
+    std::vector<uint64_t> head(bytes.size() / sizeof(uint64_t));
+    std::memcpy(head.data(), bytes.data(), bytes.size());
+    return head;
 }
 
 // Every rank's status comes to rank 0, which gets the first error.
 Status gather(ProcessGroup& group, const Status& mine) {
     const auto size = static_cast<size_t>(group.size());
-    std::string text(kStatusBytes, '\0');
+    Bytes text(kStatusBytes);
     if (!mine.ok()) {
         Error error = mine.error();
         error.message.resize(std::min<size_t>(error.message.size(), 300));
@@ -46,17 +60,16 @@ Status gather(ProcessGroup& group, const Status& mine) {
         error.location.file.resize(std::min<size_t>(error.location.file.size(), 200));
         const std::string said =
             errorJson(error).dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kStatusBytes);
-        text.replace(0, said.size(), said);
+        std::memcpy(text.data(), said.data(), said.size());
     }
     std::vector<uint64_t> out(size, 0), in(size, 0);
     out[0] = kStatusBytes;
     if (group.rank() == 0) in.assign(size, kStatusBytes);
-    std::string all(group.rank() == 0 ? size * kStatusBytes : 0, '\0');
-    SHARDSCOPE_TRY(
-        group.allToAll(std::as_bytes(std::span(text)), out, std::as_writable_bytes(std::span(all)), in));
+    Bytes all(group.rank() == 0 ? size * kStatusBytes : 0);
+    SHARDSCOPE_TRY(group.allToAll(text, out, all, in));
     SHARDSCOPE_TRY(Status(mine));
     for (size_t rank = 1; group.rank() == 0 && rank < size; ++rank) {
-        std::string one = all.substr(rank * kStatusBytes, kStatusBytes);
+        std::string one(reinterpret_cast<const char*>(all.data()) + rank * kStatusBytes, kStatusBytes);
         one.resize(std::min(one.size(), one.find('\0')));
         if (!one.empty()) return errorFrom(Json::parse(one, nullptr, false));
     }
@@ -71,9 +84,9 @@ struct BroadcastSender::Round {
     UnitWorker& worker;
     size_t unit = 0;
     std::mutex mutex{};
-    std::vector<std::vector<std::byte>> outgoing{};  // by rank
-    uint64_t waiting = 0;                            // bytes of them
-    std::vector<std::byte> send{};
+    std::vector<Bytes> outgoing{};  // by rank
+    uint64_t waiting = 0;           // bytes of them
+    Bytes send{};
     struct Held {
         size_t unit;
         UnitResult result;
@@ -95,10 +108,10 @@ Status BroadcastSender::write(FileId file, uint64_t offset, std::span<const std:
     onWrite_(rank, bytes.size());
     if (rank == 0) return round.worker.write(file, offset, bytes);
     std::lock_guard lock(round.mutex);
-    std::vector<std::byte>& to = round.outgoing[static_cast<size_t>(rank)];
+    Bytes& to = round.outgoing[static_cast<size_t>(rank)];
     const Piece head{file, offset, bytes.size()};
-    const auto headBytes = std::as_bytes(std::span(&head, 1));
-    to.insert(to.end(), headBytes.begin(), headBytes.end());
+    const auto before = std::as_bytes(std::span(&head, 1));
+    to.insert(to.end(), before.begin(), before.end());
     to.insert(to.end(), bytes.begin(), bytes.end());
     round.waiting += bytes.size();
     return round.waiting >= kSentAtOnce ? flush(round) : Status();
@@ -109,15 +122,15 @@ Status BroadcastSender::flush(Round& round) {
     if (round.waiting == 0) return {};
     std::vector<uint64_t> sizes;
     round.send.clear();
-    for (std::vector<std::byte>& each : round.outgoing) {
+    for (Bytes& each : round.outgoing) {
         sizes.push_back(each.size());
         round.send.insert(round.send.end(), each.begin(), each.end());
         each.clear();
     }
     round.waiting = 0;
     SHARDSCOPE_TRY(say(group_, Step::send, sizes));
-    const std::vector<uint64_t> none(sizes.size(), 0);
-    return group_.allToAll(round.send, sizes, {}, none);
+    Bytes nothing;
+    return group_.allToAll(round.send, sizes, nothing, std::vector<uint64_t>(sizes.size()));
 }
 
 Status BroadcastSender::bringToDisk(Round& round) {
@@ -125,8 +138,7 @@ Status BroadcastSender::bringToDisk(Round& round) {
         std::lock_guard lock(round.mutex);
         SHARDSCOPE_TRY(flush(round));
     }
-    std::vector<uint64_t> sizes;
-    SHARDSCOPE_TRY(say(group_, Step::sync, sizes));
+    SHARDSCOPE_TRY(say(group_, Step::sync));
     SHARDSCOPE_TRY(gather(group_, round.worker.sync()));
     for (Round::Held& each : std::exchange(round.held, {}))
         SHARDSCOPE_TRY(round.done(each.unit, std::move(each.result)));
@@ -162,8 +174,7 @@ Status BroadcastSender::run(UnitWorker& worker, const std::vector<Unit>& units,
     if (Status last = bringToDisk(*round_); status.ok()) status = std::move(last);
     // What is shown but was not booked is done again.
     if (progress) progress->add(uint64_t{0} - round_->heldBytes);
-    std::vector<uint64_t> sizes;
-    Status ended = say(group_, Step::end, sizes);
+    Status ended = say(group_, Step::end);
     if (status.ok()) status = std::move(ended);
     return status;
 }
@@ -172,11 +183,10 @@ Status BroadcastSender::run(UnitWorker& worker, const std::vector<Unit>& units,
 
 Status receiveBroadcast(ProcessGroup& group, UnitWorker& worker) {
     Status written;
-    std::vector<std::byte> received;
+    Bytes received, nothing;
     const auto rank = static_cast<size_t>(group.rank());
     for (;;) {
-        std::vector<uint64_t> head(static_cast<size_t>(group.size()) + 1);
-        SHARDSCOPE_TRY(group.broadcast(std::as_writable_bytes(std::span(head))));
+        SHARDSCOPE_ASSIGN(const std::vector<uint64_t> head, hear(group));
         if (head[0] == static_cast<uint64_t>(Step::end)) return {};
         if (head[0] == static_cast<uint64_t>(Step::sync)) {
             if (written.ok()) written = worker.sync();
@@ -189,11 +199,11 @@ Status receiveBroadcast(ProcessGroup& group, UnitWorker& worker) {
         if (head[0] != static_cast<uint64_t>(Step::send) || coming > kMostReceived)
             return makeError(ErrorCode::remote, "rank 0 says what cannot be understood");
         if (coming > received.size()) received.resize(coming);
-        const std::span<std::byte> all = std::span(received).first(coming);
         std::vector<uint64_t> none(head.size() - 1, 0), in = none;
         in[0] = coming;
-        SHARDSCOPE_TRY(group.allToAll({}, none, all, in));
-        for (std::span<const std::byte> bytes = all; written.ok() && !bytes.empty();) {
+        SHARDSCOPE_TRY(group.allToAll(nothing, none, received, in));
+        for (std::span<const std::byte> bytes = std::span(received).first(coming);
+             written.ok() && !bytes.empty();) {
             Piece piece{};
             if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "truncated piece header");
             std::memcpy(&piece, bytes.data(), sizeof piece);

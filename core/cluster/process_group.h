@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,18 +14,21 @@
 namespace shardscope {
 
 // Every rank makes the same calls in the same order, from one thread at a time. Errors: remote; every later
-// call then fails too.
+// call then fails too, and what a call was given may be empty: its memory stays with a transfer that cannot
+// be ended.
 class ProcessGroup {
   public:
+    using Bytes = std::vector<std::byte>;
+
     virtual ~ProcessGroup() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    // What is in rank 0's bytes comes into everyone's.
-    virtual Status broadcast(std::span<std::byte> bytes) = 0;
+    // What is in rank 0's bytes comes into everyone's, which are as many.
+    virtual Status broadcast(Bytes& bytes) = 0;
     // `send` holds a part for each rank one after the other, sendBytes[rank] long; so does `receive` from
-    // each.
-    virtual Status allToAll(std::span<const std::byte> send, const std::vector<uint64_t>& sendBytes,
-                            std::span<std::byte> receive, const std::vector<uint64_t>& receiveBytes) = 0;
+    // each. They may be longer than that.
+    virtual Status allToAll(Bytes& send, const std::vector<uint64_t>& sendBytes, Bytes& receive,
+                            const std::vector<uint64_t>& receiveBytes) = 0;
     virtual uint64_t bytesSent() const = 0;  // by this rank to others, so far
     // Ends calls that are under way, and makes later ones fail. Thread-safe.
     virtual void abort() = 0;

@@ -20,11 +20,7 @@ extern char** environ;
 namespace shardscope::test {
 namespace {
 
-#ifdef SHARDSCOPE_SANITIZED
-constexpr double kPatience = 10;
-#else
-constexpr double kPatience = 1;
-#endif
+constexpr double kPatience = kSanitized ? 10 : 1;
 
 std::string contentOf(int fd) {
     std::string content(static_cast<size_t>(std::max<off_t>(0, lseek(fd, 0, SEEK_END))), '\0');

@@ -11,6 +11,12 @@
 
 namespace shardscope::test {
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;  // which costs memory and time of its own
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 struct Measured {
     bool started = false;
     bool timedOut = false;  // killed by us

@@ -110,7 +110,7 @@ class WorkerCliTest : public QObject {
                    read = report["bytes_read"].get<double>();
         QVERIFY2(read >= needed && read < needed * 1.01,
                  qPrintable(QString("%1 of %2").arg(read).arg(needed)));
-        QVERIFY(done.peakBytes < uint64_t{512} << 20);
+        QVERIFY(kSanitized || done.peakBytes < uint64_t{512} << 20);
         QVERIFY(digestsOf(target.toStdString()) == expected_);
         QCOMPARE(report["group"]["ranks"].get<int>(), ranks);
         const auto moved = report["group"]["bytes_moved"].get<double>();

@@ -86,14 +86,15 @@ class ThreadGroups {
         ~Rank() override { abort(); }
         int rank() const override { return rank_; }
         int size() const override { return static_cast<int>(shared_->size); }
-        Status broadcast(std::span<std::byte> bytes) override {
+        Status broadcast(Bytes& bytes) override {
             if (rank_ == 0) sent_ += bytes.size() * (shared_->size - 1);
-            return step(rank_ == 0 ? bytes : bytes.first(0), {}, [&] {
-                if (rank_ != 0) std::ranges::copy(shared_->sends[0], bytes.begin());
-            });
+            return step(rank_ == 0 ? std::span<const std::byte>(bytes) : std::span<const std::byte>(), {},
+                        [&] {
+                            if (rank_ != 0) std::ranges::copy(shared_->sends[0], bytes.begin());
+                        });
         }
-        Status allToAll(std::span<const std::byte> send, const std::vector<uint64_t>& sendBytes,
-                        std::span<std::byte> receive, const std::vector<uint64_t>&) override {
+        Status allToAll(Bytes& send, const std::vector<uint64_t>& sendBytes, Bytes& receive,
+                        const std::vector<uint64_t>&) override {
             for (size_t r = 0; r < sendBytes.size(); ++r)
                 sent_ += r == static_cast<size_t>(rank_) ? 0 : sendBytes[r];
             return step(send, sendBytes, [&] {

@@ -1,10 +1,10 @@
-#include "cli/own_program.h"
+#include "base/own_program.h"
 
 #include <array>
 
 #include <unistd.h>
 
-namespace shardscope::cli {
+namespace shardscope {
 
 std::string ownProgram() {
     std::array<char, 4096> path{};
@@ -12,4 +12,9 @@ std::string ownProgram() {
     return length > 0 ? std::string(path.data(), static_cast<size_t>(length)) : "shardscope";
 }
 
-}  // namespace shardscope::cli
+std::string besideOwnProgram(const std::string& name) {
+    const std::string program = ownProgram();
+    return program.substr(0, program.rfind('/') + 1) + name;
+}
+
+}  // namespace shardscope
