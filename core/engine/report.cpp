@@ -48,6 +48,8 @@ std::optional<Value> oneOfThree(std::string_view name, std::string_view (*nameOf
     return std::nullopt;
 }
 
+}  // namespace
+
 const char* verdictSentence(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:
@@ -59,8 +61,6 @@ const char* verdictSentence(Verdict verdict) {
     }
     return "";
 }
-
-}  // namespace
 
 const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppression>& suppressions) {
     const auto it = std::find_if(suppressions.begin(), suppressions.end(), [&](const Suppression& s) {

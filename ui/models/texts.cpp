@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "engine/report.h"
 #include "ui/bridge/hosts.h"
 
 namespace shardscope::ui {
@@ -41,21 +42,24 @@ QString notCheckedText(const ValidationReport& report) {
     return list.join(QStringLiteral("; "));
 }
 
-QString verdictText(Verdict verdict) {
-    switch (verdict) {
-        case Verdict::safe:
-            return QCoreApplication::translate("Verdict", "✓ safe to resume");
-        case Verdict::care:
-            return QCoreApplication::translate("Verdict", "▲ resume with care");
-        case Verdict::unsafe:
-            return QCoreApplication::translate("Verdict", "✕ do not resume");
-    }
-    return {};
+QString verdictHeadline(Verdict verdict) {
+    const auto mark = [&] {
+        switch (verdict) {
+            case Verdict::safe:
+                return u'✓';
+            case Verdict::care:
+                return u'▲';
+            case Verdict::unsafe:
+                return u'✕';
+        }
+        return u' ';
+    };
+    return QString(QChar(mark())) + ' ' + QCoreApplication::translate("Verdict", verdictSentence(verdict));
 }
 
-QString verdictHeadline(Verdict verdict) {
-    QString text = verdictText(verdict);
-    text[2] = text[2].toUpper();  // behind the mark
+QString verdictText(Verdict verdict) {
+    QString text = verdictHeadline(verdict);
+    text[2] = text[2].toLower();  // behind the mark
     return text;
 }
 
