@@ -38,7 +38,7 @@ const std::vector<ExitStatus>& exitStatuses() {
 
 std::unique_ptr<CLI::App> makeApp(Context& context) {
     auto app = std::make_unique<CLI::App>(
-        "Inspect, validate, convert and reshard distributed checkpoints, where they lie and without loading "
+        "Inspect, validate, convert and reshard distributed checkpoints, in place and without loading "
         "them.",
         "shardscope");
     app->set_version_flag("--version", std::string("shardscope ") + SHARDSCOPE_VERSION);

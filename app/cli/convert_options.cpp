@@ -188,7 +188,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         single("--report", command->report, "Write the report to this file as JSON", "FILE", run);
         single("--on", request.on,
                "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
-               "nodes that Slurm lends; joined by '+'; the destination must lie on a file system that "
+               "nodes that Slurm lends; joined by '+'; the destination must be on a file system that "
                "all share (default: this process alone)",
                "WHERE", who);
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);

@@ -14,7 +14,7 @@
 
 namespace shardscope::cli {
 
-// What `info` says beside the catalog's own totals.
+// What `info` says besides the catalog's own totals.
 struct Summary {
     struct Share {
         uint64_t tensors = 0, bytes = 0;

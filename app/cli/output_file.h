@@ -1,4 +1,4 @@
-// Files that verbs write beside their answer: reports.
+// Files that verbs write besides their answer: reports.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shardscope::cli {
 
-// What can be known before the work: its directory is there, and it is no part of the checkpoint `source`.
+// What can be known before the work: its directory is there, and it is not part of the checkpoint `source`.
 // Errors: io, usage.
 Status checkOutputFile(const std::string& file, const std::string& source);
 

@@ -307,7 +307,7 @@ Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(wanted.tensor, findTensor(catalog(), request.text("name"), checkpoint_->path));
     const DimSpan shape = catalog().shape(wanted.tensor);
     const auto axes = static_cast<int64_t>(shape.size());
-    // Without another wish the last two.
+    // By default the last two.
     const auto axis = [&](const char* name, int64_t usual) -> Result<int> {
         if (request.text(name).empty()) return static_cast<int>(std::max<int64_t>(-1, usual));
         SHARDSCOPE_ASSIGN(const uint64_t chosen, request.number(name, 0, kMostAxes));

@@ -40,7 +40,7 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Ope
                           .withHint("the paths of the job must be the same on all hosts"));
     auto request = unpackRequest(session.request());
     if (!request.ok()) return refuse(std::move(request).error());
-    if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbours());
+    if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbors());
     Abilities abilities;
     if (open) {
         auto opened = open(session.gpu());

@@ -229,7 +229,7 @@ Result<std::string> startAsJob(JobOrder order) {
     SHARDSCOPE_ASSIGN(const Places places, parsePlaces(request.on));
     if (places.ranks) {
         SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
-        // A program for other hosts, of which there are none.
+        // A program for other hosts, which this job does not use.
         order.remoteProgram.clear();
     }
     job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)

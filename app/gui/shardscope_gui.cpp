@@ -50,7 +50,7 @@ class Application : public QApplication {
 
 int main(int argc, char** argv) {
     using namespace shardscope::ui;
-    // A connection whose other end is gone is an error of whoever writes into it.
+    // A connection whose other end is gone is an error of the write.
     std::signal(SIGPIPE, SIG_IGN);
     Application application(argc, argv);
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));

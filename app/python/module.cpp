@@ -242,7 +242,7 @@ std::vector<std::string> wordsOf(nb::handle list) {
 
 // ------------------------------------------------------------------ values of objects
 
-// Plain data as Python's own; what is no plain data is never made: `opaque` gets how it would be printed.
+// Plain data as Python's own; anything else is never made: `opaque` gets how it would be printed.
 class Plain {
   public:
     Plain(const ValueGraph& graph, nb::handle opaque) : g_(graph), opaque_(opaque) {}
@@ -359,7 +359,7 @@ class OpenCheckpoint {
           checkpoint_(std::move(checkpoint)),
           process_(getpid()) {}
 
-    // Whoever was forked has the files, but not the threads that read them.
+    // A forked process has the files, but not the threads that read them.
     const Checkpoint& get() const {
         if (getpid() != process_)
             raise(makeError(ErrorCode::usage,
@@ -585,7 +585,7 @@ uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, n
         progress));
 }
 
-// Where the bytes of a whole tensor lie in one file, to be mapped into memory: a descriptor of the file,
+// Where the bytes of a whole tensor are in one file, to be mapped into memory: a descriptor of the file,
 // which the caller closes, its path, its size and the offset there. None where they have to be read.
 nb::object storedWhole(const OpenCheckpoint& open, uint32_t t) {
     open.tensor(t);
@@ -616,7 +616,7 @@ void useLargePages(uintptr_t address, size_t bytes) {
 ValidateLevel levelOf(const std::string& name) {
     for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
         if (levelName(level) == name) return level;
-    raise(makeError(ErrorCode::usage, "'" + name + "' is no level").withHint("metadata, files or values"));
+    raise(makeError(ErrorCode::usage, "'" + name + "' is not a level").withHint("metadata, files or values"));
 }
 
 nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, nb::str expect,

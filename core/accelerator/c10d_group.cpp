@@ -34,7 +34,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 constexpr std::chrono::seconds kGroupPatience{10};
 
 // libtorch tells of every broken connection with a trace of its own calls; what that means we say ourselves.
-// Whoever sets the variable wants to see it.
+// A user who sets the variable wants to see it.
 void quietTorch() {
     setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
     c10::initLogging();

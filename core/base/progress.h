@@ -22,7 +22,7 @@ class Progress {
         return names[static_cast<int>(phase)];
     }
 
-    // What threads do with their time; waiting for memory or for work is none of it.
+    // What threads do with their time; waiting for memory or for work does not count.
     enum class Work : uint8_t { read, compute, write };
     // Nanoseconds by Work, summed over threads; never falls, whatever the phase.
     using Busy = std::array<uint64_t, 3>;

@@ -197,7 +197,7 @@ Status receiveBroadcast(ProcessGroup& group, UnitWorker& worker) {
         }
         const uint64_t coming = head[1 + rank];
         if (head[0] != static_cast<uint64_t>(Step::send) || coming > kMostReceived)
-            return makeError(ErrorCode::remote, "rank 0 says what cannot be understood");
+            return makeError(ErrorCode::remote, "rank 0 sent an unknown command");
         if (coming > received.size()) received.resize(coming);
         std::vector<uint64_t> none(head.size() - 1, 0), in = none;
         in[0] = coming;

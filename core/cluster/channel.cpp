@@ -58,7 +58,7 @@ bool HeldPages::take(int file, uint64_t offset, size_t length) {
             out_ = ends[0];
             in_ = ends[1];
         }
-        // A small one is no better than copying.
+        // A small one is not better than copying.
         never_ = in_ < 0 || fcntl(in_, F_SETPIPE_SZ, kPipeBytes) < static_cast<int>(kPipeBytes);
         if (never_) return false;
     }

@@ -94,7 +94,7 @@ class Channel {
     uint64_t bytesReceived() const { return received_.load(); }
     uint64_t bytesSent() const { return sent_.load(); }
 
-    // Wakes whoever waits here, with the error that the other end is gone. Thread-safe.
+    // Wakes the threads that wait here, with the error that the other end is gone. Thread-safe.
     void close();
 
     static constexpr std::chrono::seconds kPatience{30};

@@ -539,7 +539,7 @@ class CoordinatorRun {
             if (over()) return {};
             order["identity"] = identityJson(*identity_);
             // The cores of a machine are shared by its workers.
-            order["neighbours"] = std::ranges::count(machines_, mine.machine);
+            order["neighbors"] = std::ranges::count(machines_, mine.machine);
         }
         const WorkerSpec& place = options.places[mine.index];
         if (!options.ranks || place.rank <= 0) mine.device = static_cast<int>(mine.index);

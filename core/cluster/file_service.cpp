@@ -279,7 +279,7 @@ Result<Frame> FileService::open(const Request& request) {
     SHARDSCOPE_ASSIGN(const Fingerprint print, file->fingerprint());
     const uint64_t size = file->size();
     std::string first(std::min(size, kFirstBytes), '\0');
-    // What cannot be read is told to whoever reads it.
+    // A read error is the answer to the request.
     const auto fill = [&](size_t from) {
         const auto rest = std::as_writable_bytes(std::span(first)).subspan(from);
         if (!file->readAt(from, rest).ok()) first.clear();

@@ -70,7 +70,7 @@ class FileService {
     ~FileService();
 
     // Answers until the stream ends; then `onEnd` is called, before reads under way are waited for. Errors:
-    // damaged (what comes is none of this protocol).
+    // damaged (a message that is not of this protocol).
     Status serve(const std::function<void()>& onEnd = {});
 
   private:

@@ -12,7 +12,7 @@
 //   the first one is: the worker listens at that address and lets those who know the token read the one and,
 //   unless it is empty, write the other. Only where files are not on file systems that all share
 // - worker: serving {port}
-// - coordinator: start {neighbours, silence, identity, device, gpu, peers, self, places, request} and a body:
+// - coordinator: start {neighbors, silence, identity, device, gpu, peers, self, places, request} and a body:
 // the
 //   directory where the job was given, a zero byte, the request as JSON (core/engine/request.h; paths need
 //   not be UTF-8), `request` bytes long, and where the source is on several disks PeerTable::packed(); after

@@ -248,7 +248,7 @@ class PeerDirectory final : public ReadOnlyDirectory {
                                                              peers_->name(entry.differs)))
                 .inFile(shown(name))
                 .withHint("all ranks must have the same checkpoint, or parts of it");
-        // One's own copy saves the way; where one process is to read for all there is none.
+        // A local copy saves the transfer; where one process reads for all, only that one counts.
         if (table_->mode() != SourceMode::broadcast && entry.owner != peers_->self()) {
             if (auto own = openIn(-1, name, entry); own.ok()) return own;
         }

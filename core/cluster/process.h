@@ -26,7 +26,7 @@ class Process {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
-    // Whoever takes a descriptor closes it.
+    // The caller closes a descriptor that it takes.
     int takeInput() { return std::exchange(input_, -1); }    // to write to; -1 when it was given
     int takeOutput() { return std::exchange(output_, -1); }  // to read from
 

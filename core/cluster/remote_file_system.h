@@ -37,7 +37,7 @@ class RemoteHost {
     // opened again when it is next read, and is an error (`changed`) if it is no longer the same.
     Status reconnect();
     bool connected() const;
-    // Ends the connection; whoever waits for an answer, and who asks later, is told `cancelled`.
+    // Ends the connection; pending and later requests are told `cancelled`.
     void close();
 
     // Bytes that came and went over all connections.
@@ -66,7 +66,7 @@ class RemoteHost {
     Channel::Clock::time_point failedAt_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
-// Through ssh. Nothing is connected yet. Errors: usage (the host is none).
+// Through ssh. Nothing is connected yet. Errors: usage (not a valid host).
 Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program);
 
 // Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.

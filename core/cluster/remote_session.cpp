@@ -118,7 +118,7 @@ void RemoteSession::end(Error error, bool ended) {
         over_ = std::move(full);
         changed_.notify_all();
     }
-    launched_.channel->close();  // whoever is sending ends too
+    launched_.channel->close();  // ends a send that is under way, too
     if (launched_.process) launched_.process->kill();
 }
 

@@ -43,7 +43,7 @@ class RemoteSession {
     void tell(const char* say, nlohmann::json request);
 
     bool over() const;
-    // Ends it; whoever waits is told that it was cancelled. Thread-safe.
+    // Ends it; pending requests are told that it was cancelled. Thread-safe.
     void close();
     uint64_t bytesReceived() const { return launched_.channel->bytesReceived(); }
     uint64_t bytesSent() const { return launched_.channel->bytesSent(); }

@@ -74,7 +74,7 @@ Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const 
         SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
         place.port = static_cast<uint16_t>(value);
     }
-    // torchrun's own store listens at MASTER_PORT; where it is not to be had, ranks meet next to it.
+    // torchrun's own store listens at MASTER_PORT; where it cannot be used, ranks meet at the next port.
     place.storeThere =
         place.launcher == "torchrun" && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
     if (place.launcher == "torchrun" && place.port != 0 && !place.storeThere)

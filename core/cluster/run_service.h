@@ -27,7 +27,7 @@ namespace shardscope {
 struct RunOrder {
     std::vector<std::string> words;  // without the program's name
     std::string place;               // how the other side names this host: "ssh://node7"
-    bool color = false;              // whoever reads it wants colours
+    bool color = false;              // the output is to have colors
     unsigned width = 100;            // of the terminal, in columns
     bool progress = false;           // somebody looks at it
 };
@@ -44,9 +44,8 @@ class RunService {
     ~RunService();
 
     // Calls `verb` with standard output and error of this process led to the other side, and tells it the
-    // exit code. Afterwards both lead nowhere. Errors: those of making pipes; a lost connection is none, the
-    // verb was cancelled.
-    // `onEnd` is called when the stream ends before the verb does.
+    // exit code. Afterwards both lead nowhere. Errors: those of making pipes; a lost connection is not an
+    // error, the verb was cancelled. `onEnd` is called when the stream ends before the verb does.
     Status serve(const std::function<int()>& verb, const std::function<void()>& onEnd = {});
     // `workers` are those of a conversion by several. Both from one thread.
     void showProgress(const Progress& progress, const std::vector<WorkerState>& workers);

@@ -85,8 +85,8 @@ Status WorkerSession::takeStart(const Frame& frame, const Json& said) {
     request_ = body.substr(end + 1, *length);
     const std::string_view table = std::string_view(body).substr(end + 1 + *length);
     silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
-    neighbours_ =
-        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(said, "neighbours").value_or(1), 1, 1024));
+    neighbors_ =
+        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(said, "neighbors").value_or(1), 1, 1024));
     SHARDSCOPE_ASSIGN(identity_, identityFrom(said.value("identity", Json())));
     device_ = static_cast<int>(std::min<uint64_t>(numberOf(said, "device").value_or(0), 1024));
     if (said.value("gpu", Json()) == true) gpu_ = device_;

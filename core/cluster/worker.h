@@ -46,8 +46,8 @@ class WorkerSession {
     const std::vector<int>& places() const { return places_; }
     const std::shared_ptr<FileSystem>& files() const { return files_; }
     const std::string& directory() const { return directory_; }
-    unsigned neighbours() const { return neighbours_; }  // workers on this machine, this one included
-    StopToken stop() const { return stop_; }  // raised when the coordinator ends the job or is gone
+    unsigned neighbors() const { return neighbors_; }  // workers on this machine, this one included
+    StopToken stop() const { return stop_; }           // raised when the coordinator ends the job or is gone
 
     // Joins the conversion that was requested and does what it is told. Returns when the coordinator
     // ends it. Errors: remote, cancelled, and those of UnitWorker::join(), which the coordinator is told too.
@@ -82,7 +82,7 @@ class WorkerSession {
     std::shared_ptr<const PeerTable> table_;
     std::vector<int> places_;
     std::unique_ptr<PeerServer> server_;
-    unsigned neighbours_ = 1;
+    unsigned neighbors_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none
     JobIdentity identity_;
     StopSource stop_;

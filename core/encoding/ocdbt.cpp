@@ -64,8 +64,8 @@ class OcdbtTreeReader {
         std::vector<std::byte> bytes;
         if (place.length < kEnvelopeHead + 6 || !rangeFits(place.offset, place.length, file.size()))
             return wrong(place,
-                         fmt::format("its {} bytes from byte {} do not lie in the file, which has {}",
-                                     place.length, place.offset, file.size()),
+                         fmt::format("its {} bytes from byte {} exceed the file, which has {}", place.length,
+                                     place.offset, file.size()),
                          rule::fileTruncated);
         if (place.length > maxPlain + (maxPlain >> 7) + 4096)
             return makeError(ErrorCode::limit,

@@ -45,7 +45,7 @@ struct PaddleEntry {
     // Whether paddle.load makes a tensor of it; else it stays an array of numpy.
     bool tensor = true;
     Dims shape;
-    // One, or the parts of a big parameter: stretches of its row-major order, one after the other.
+    // One, or the parts of a big parameter: ranges of its row-major order, one after the other.
     std::vector<PaddleArray> parts;
     uint32_t sameAs = kNone;  // an earlier entry that is the same array
 };

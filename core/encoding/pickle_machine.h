@@ -83,7 +83,7 @@ class PickleMachine : public PickleStream {
     // `use`: what scan() said of the same pickle, so that nothing else is kept; null: everything is.
     // `stackBytes` bounds the stack.
     PickleMachine(Handler& handler, PickleWindow window, uint64_t start, uint64_t textLimit,
-                  uint64_t stackBytes, PickleMemoUse* use)
+                  uint64_t stackBytes, PickleLiveMemo* use)
         : PickleStream(std::move(window), start, textLimit),
           h_(handler),
           use_(use),
@@ -172,7 +172,7 @@ class PickleMachine : public PickleStream {
         else if (index >= inSequence_)
             others_ += isNew(index);
         const uint32_t rank = use_ ? use_->find(index) : 0;
-        if (rank == PickleMemoUse::kNever) return;
+        if (rank == PickleLiveMemo::kNever) return;
         h_.memoized(back());
         const Value& value = back();
         if (index < low_.size()) {
@@ -566,7 +566,7 @@ class PickleMachine : public PickleStream {
     static constexpr uint64_t kNameLimit = uint64_t{64} << 10;
 
     Handler& h_;
-    PickleMemoUse* use_;
+    PickleLiveMemo* use_;
     const size_t maxStack_;
     int protocol_ = 0;
     bool stopped_ = false;

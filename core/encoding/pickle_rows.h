@@ -20,7 +20,7 @@ struct RowValue {
         text,
         bytes,    // of up to 8 bytes, in `b`; longer ones are opaque
         global,   // a: index into globals()
-        ints,     // a tuple of integers: the stretch of `b` values of the dims column that begins at `a`
+        ints,     // a tuple of integers: the range of `b` values of the dims column that begins at `a`
         oneInts,  // a tuple of such a tuple
         tuple,    // `b` items from `a` on
         list,

@@ -162,7 +162,7 @@ bool PickleStream::lineOperands(std::string_view* lines, size_t count, uint64_t 
 
 // ------------------------------------------------------------------ the first pass
 
-void PickleMemoUse::finish() {
+void PickleLiveMemo::finish() {
     recent_.fill({});
     for (Word& word : words_) {
         word.before = count_;
@@ -175,7 +175,7 @@ bool PickleStream::failIndex(uint64_t index) {
     return fail(fmt::format("memo index {} is impossible in {} bytes", index, window_.size()));
 }
 
-bool PickleStream::scan(PickleMemoUse& use) {
+bool PickleStream::scan(PickleLiveMemo& use) {
     constexpr uint64_t kLineLimit = uint64_t{1} << 20;
     const auto fetch = [&](uint64_t index) __attribute__((always_inline)) {
         if (index > window_.size()) return failIndex(index);

@@ -18,7 +18,7 @@
 
 namespace shardscope {
 
-class PickleMemoUse;
+class PickleLiveMemo;
 
 // Errors are kept, not returned, because an opcode takes a few nanoseconds: a function that fails says false,
 // and takeError() gives the reason, with the offset of the opcode.
@@ -42,7 +42,7 @@ class PickleStream {
     uint64_t textLimit() const { return textLimit_; }
 
     // Walks all opcodes up to STOP and notes what they fetch from the memo.
-    bool scan(PickleMemoUse& use);
+    bool scan(PickleLiveMemo& use);
 
   protected:
     using Op = PickleOpcode;
@@ -100,7 +100,7 @@ class PickleStream {
 
 // Which memo entries a pickle fetches. A pickle of a million rows memoizes some sixteen million values and
 // fetches a few thousand of them; a first pass finds these, so that only they are kept.
-class PickleMemoUse {
+class PickleLiveMemo {
   public:
     static constexpr uint32_t kNever = UINT32_MAX;
     [[gnu::always_inline]] bool fetched(uint64_t index) const {
@@ -135,7 +135,7 @@ class PickleMemoUse {
         uint64_t bits = 0;
         uint32_t before = 0;  // set bits of the words before
     };
-    // The entries of a table's names are fetched row by row and lie far apart: mostly out of the caches.
+    // The entries of a table's names are fetched row by row and are far apart: mostly out of the caches.
     struct Recent {
         uint64_t index = UINT64_MAX;
         uint32_t rank = kNever;

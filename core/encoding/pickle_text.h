@@ -31,7 +31,7 @@ bool decodeQuoted(std::string_view line, std::string& bytes);
 std::string_view trimInteger(std::string_view bytes);
 // of at most 8 bytes:
 int64_t smallInteger(std::string_view bytes);
-// of a decimal number of any length; false when it is none:
+// of a decimal number of any length; false when it is not one:
 bool parseDecimal(std::string_view digits, std::string& bytes);
 
 // Names of Python 2 as Python 3's unpickler maps them (CPython's _compat_pickle, those that data is made of).

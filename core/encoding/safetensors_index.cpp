@@ -51,7 +51,7 @@ class IndexEvents final : public JsonEvents {
             index_.fileOf.back() = static_cast<uint32_t>(known);
             return true;
         }
-        // Files lie beside the index: a name that could lead elsewhere is refused, not cut to its last part.
+        // Files are beside the index: a name that could lead elsewhere is refused, not cut to its last part.
         const std::string_view name = index_.names[index_.names.size() - 1];
         const auto leaves = [&] {
             return makeError(ErrorCode::unsafe,

@@ -32,7 +32,7 @@ struct FileLimits {
 
 // What a file of either kind says before its tensors are looked at.
 struct Opened {
-    // A stretch of a legacy file that holds one storage.
+    // A range of a legacy file that holds one storage.
     struct Storage {
         uint64_t offset = 0;  // in the file
         uint64_t bytes = 0;   // that are stored

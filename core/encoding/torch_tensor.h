@@ -25,7 +25,7 @@ struct TorchStorage {
     std::optional<DType> dtype;  // absent for UntypedStorage, whose numel counts bytes
     uint64_t elements = 0;       // of the whole storage
     std::string location;
-    // Legacy files only: the tensor sees this stretch of the storage, in elements.
+    // Legacy files only: the tensor sees this range of the storage, in elements.
     uint64_t viewOffset = 0;
     std::optional<uint64_t> viewElements;
 };
@@ -59,7 +59,7 @@ Result<std::optional<TorchTensor>> asTorchTensor(const ValueGraph& graph, NodeId
 Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what);
 
 // The storage bytes needed by the tensor, [first, last) in bytes from the start of the storage; checked
-// arithmetic. Errors: damaged when they do not lie inside the storage. An empty tensor needs none.
+// arithmetic. Errors: damaged when they are not inside the storage. An empty tensor needs none.
 struct StorageSpan {
     uint64_t first = 0;
     uint64_t last = 0;

@@ -235,7 +235,7 @@ class Walker : private ContainerWalk<Child> {
         return items[next];
     }
 
-    // Whether a tensor lies anywhere in lists, tuples, mappings and objects below the node.
+    // Whether a tensor is anywhere in lists, tuples, mappings and objects below the node.
     bool holdsTensor(NodeId root) {
         if (holds_[root] != Holds::unknown) return holds_[root] == Holds::yes;
         std::vector<std::pair<NodeId, size_t>> stack{{root, 0}};

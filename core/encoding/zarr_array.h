@@ -83,8 +83,8 @@ struct ZarrStoredChunk {
     uint64_t length = 0;
 };
 // Looks at what surrounds the data of a chunk: its size, the index of a sharded one, the header of a zstd
-// frame. Says where in the file the elements lie as they are, if they do. Errors: damaged (file.truncated,
-// integrity.crc, meta.inconsistent), those of the file.
+// frame. Says where in the file the elements are stored unpacked, if they are. Errors: damaged
+// (file.truncated, integrity.crc, meta.inconsistent), those of the file.
 Result<std::optional<uint64_t>> checkZarrChunk(const ZarrArray& array, const ZarrStoredChunk& stored);
 // Gives the elements of a whole chunk, as stored, in row-major order: chunkBytes() bytes. Takes memory for a
 // row of the smaller chunks of a sharded one. Errors: as above; limit.

@@ -40,7 +40,7 @@ struct ZipArchive {
 
     const ZipEntry* find(std::string_view name) const;  // exact match
 
-    // Reads bytes of the archive (relative to its start) that the caller knows to lie inside it.
+    // Reads bytes of the archive (relative to its start) that the caller knows to be inside it.
     Status read(uint64_t at, std::span<std::byte> buffer) const;
 
     std::vector<uint32_t> byName;  // indices of entries, sorted by name

@@ -19,7 +19,7 @@ namespace shardscope {
 // Takes unpacked bytes in order.
 using BytesSink = std::function<Status(std::span<const std::byte>)>;
 
-// Unpacks bytes [offset, offset + length) of `packed`, which lie inside of it, in pieces. Errors: damaged
+// Unpacks bytes [offset, offset + length) of `packed`, which are inside of it, in pieces. Errors: damaged
 // with the byte, limit past `maxPlain` bytes, cancelled, those of the file and of the sink.
 Status unpackZstd(const ReadFile& packed, uint64_t offset, uint64_t length, uint64_t maxPlain,
                   const StopToken& stop, const BytesSink& sink);

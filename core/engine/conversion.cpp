@@ -19,7 +19,7 @@
 namespace shardscope {
 namespace {
 
-// What the process needs beside the catalogs and the buffers: code, libraries, thread stacks, allocator
+// What the process needs besides the catalogs and the buffers: code, libraries, thread stacks, allocator
 // slack.
 constexpr uint64_t kProcessBytes = uint64_t{48} << 20;
 constexpr uint64_t kLeastBuffers = uint64_t{32} << 20;
@@ -123,7 +123,7 @@ Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::stri
 
 void findImpossible(const Catalog& source, const TargetSpec& spec, const ConversionRequest& request,
                     std::vector<PlanLeftOut>& impossible) {
-    // Tensors of which the reader says that their pieces do not lie as the metadata claims.
+    // Tensors of which the reader says that their pieces are not as the metadata claims.
     std::unordered_map<std::string_view, const Note*> fused;
     for (const Note& note : source.notes()) {
         if (note.rule == rule::layoutFused && note.severity == Severity::error)
@@ -150,7 +150,7 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
                 break;
             }
             if (chunk.file == kNone && chunk.elements() > 0) {
-                impossible.push_back({name, fmt::format("the metadata does not say where chunk {} lies",
+                impossible.push_back({name, fmt::format("the metadata does not say where chunk {} is",
                                                         formatBox(chunk.offsets, chunk.lengths))});
                 break;
             }

@@ -120,7 +120,7 @@ ElementDistance elementDistance(DType dtype, const std::byte* a, const std::byte
             std::isinf(scale) ? std::numeric_limits<double>::infinity() : distance.absolute / scale;
     }
     if (dtypeIsFloat(dtype) && dtypeBytes(dtype) <= 8) {
-        // Sign-magnitude bit patterns, mapped so that neighbours differ by one.
+        // Sign-magnitude bit patterns, mapped so that neighbors differ by one.
         const unsigned bits = dtypeBytes(dtype) * 8;
         const auto ordered = [bits](uint64_t pattern) {
             const uint64_t sign = uint64_t{1} << (bits - 1);

@@ -64,7 +64,7 @@ struct Checkpoint {
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 
 // Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
-// it has. Errors: exists unless `overwrite`; usage when it would lie inside the checkpoint; cancelled; those
+// it has. Errors: exists unless `overwrite`; usage when it would be inside the checkpoint; cancelled; those
 // of writing.
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop = {});

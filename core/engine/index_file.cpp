@@ -45,7 +45,7 @@ Status needData(const Checkpoint& checkpoint, std::string_view what) {
     if (elsewhere.empty()) return {};
     return unsupported(fmt::format("{} needs the data, which is not here: this is {}", what, elsewhere))
         .inFile(checkpoint.path)
-        .withHint("do it where the checkpoint lies");
+        .withHint("do it on the host that has the checkpoint");
 }
 
 }  // namespace shardscope

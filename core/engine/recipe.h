@@ -28,7 +28,7 @@ Result<std::string> recipeText(const std::string& map);
 
 // Where a recipe's numbers may come from.
 struct RecipeSource {
-    std::string beside;  // the directory where a config.json may lie; may be empty
+    std::string beside;  // the directory that may hold a config.json; may be empty
     const Catalog& catalog;
     std::function<Result<Value>(ObjectId)> object;
 };

@@ -189,7 +189,7 @@ Status Conversion::connect(const Coordinator& coordinator) {
     if (!request_.average.empty() && coordinator.mode != SourceMode::automatic &&
         coordinator.mode != SourceMode::direct)
         return makeError(ErrorCode::usage,
-                         "the checkpoints of an average must lie where all ranks see them (--mode direct)");
+                         "the checkpoints of an average must be where all ranks see them (--mode direct)");
     const SourceMode mode = request_.average.empty() ? coordinator.mode : SourceMode::direct;
     SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, mode, stop_));
     group_.emplace();
@@ -250,7 +250,7 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
         if (!objects.ok() && !isPublished(job)) return objects.error();
         SHARDSCOPE_ASSIGN(part_, runPart(job, *parts.part, resources));
         if (part_->published) {
-            // Whoever published may have been killed before it wrote that file.
+            // The part that published may have been killed before it wrote that file.
             if (parts.finish && objects.ok()) SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
             return ConvertReport();
         }

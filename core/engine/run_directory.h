@@ -43,7 +43,7 @@ struct Run {
 // nullopt where `path` is a file or holds no steps. Errors: those of sourceFor().
 Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {});
 
-// As openCheckpoint(), for callers that show a run as it is: the directory of one that is no checkpoint
+// As openCheckpoint(), for callers that show a run as it is: the directory of one that is not a checkpoint
 // itself, or that has several steps and a tracker.
 using CheckpointOrRun = std::variant<Checkpoint, Run>;
 Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options = {});

@@ -32,8 +32,7 @@ std::vector<std::string> startObstacles(const Plan& plan, const DestinationPlace
         list.emplace_back("An interrupted job has left its work beside the destination: resume it.");
     if (place.exists && !request.overwrite)
         list.emplace_back("The destination exists: choose another one, or overwrite it.");
-    if (place.parentMissing)
-        list.emplace_back("The directory in which the destination should lie does not exist.");
+    if (place.parentMissing) list.emplace_back("The parent directory of the destination does not exist.");
     if (place.freeBytes && plan.bytesWritten > place.freeBytes)
         list.push_back(fmt::format("The result needs {}, but only {} are free there.",
                                    bytesText(plan.bytesWritten), bytesText(place.freeBytes)));

@@ -13,7 +13,7 @@ namespace shardscope {
 struct DestinationPlace {
     bool exists = false;
     bool unfinished = false;     // an interrupted job has left its work beside it
-    bool parentMissing = false;  // the directory in which it should lie
+    bool parentMissing = false;  // the directory that is to hold it
     uint64_t freeBytes = 0;      // 0 = not known
 };
 DestinationPlace lookAtDestination(FileSystem& files, const std::string& destination);

@@ -42,8 +42,7 @@ Status checkOutside(const std::string& file, const std::string& checkpoint) {
             ? std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first == from.end()
             : from == to;
     if (!inside) return {};
-    return makeError(ErrorCode::usage,
-                     "the file would lie inside the checkpoint, which is never written into")
+    return makeError(ErrorCode::usage, "the file would be inside the checkpoint, which is never written into")
         .inFile(file)
         .withHint("name a file outside of it");
 }

@@ -345,7 +345,7 @@ uint64_t DestinationWork::fileOffset(const TargetPiece& p) const {
            bytesOfElements(dtype_, p.piece.lo - p.target->shape.start);
 }
 
-// A piece's bytes as they are in its chunk: where they lie in the tile, or gathered in `buffer`.
+// A piece's bytes as its chunk has them: where they are in the tile, or gathered in `buffer`.
 std::span<const std::byte> DestinationWork::pieceOf(const TargetPiece& p, int64_t tileBegin,
                                                     std::span<const std::byte> tile,
                                                     AlignedBuffer& buffer) const {

@@ -66,7 +66,7 @@ struct ConvertState {
     TileSource* source;
     TileCompute* compute = &processorCompute();
     TileSink* sink;
-    Staging* staging = nullptr;  // for the bytes that are no tensor data; null = another process writes them
+    Staging* staging = nullptr;  // for the bytes that are not tensor data; null = another process writes them
     // Tiles that need not be done again, and whether they are counted already.
     std::map<TensorId, std::vector<JournalTile>> reusable{};
     bool reuseCounted = false;
@@ -81,7 +81,7 @@ struct ConvertState {
     std::map<TensorId, ValueCounts> counts{};  // those with NaN or infinity
 
     const Catalog& target() const { return job.spec->target; }
-    // A sink for the bytes that are no tensor data.
+    // A sink for the bytes that are not tensor data.
     LiteralSink literals();
 };
 

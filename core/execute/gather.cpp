@@ -83,7 +83,7 @@ void copyStrided(std::byte* dst, DimSpan dstStrides, const std::byte* src, DimSp
     for (size_t i = 0; i < lengths.size(); ++i) {
         if (lengths[i] == 0) return;
         if (lengths[i] == 1) continue;
-        // Neighbouring dimensions that both sides run through as one are one.
+        // Neighboring dimensions that both sides run through as one are one.
         if (count > 0 && dims[count - 1].dst == dstStrides[i] * lengths[i] &&
             dims[count - 1].src == srcStrides[i] * lengths[i]) {
             dims[count - 1] = {dims[count - 1].length * lengths[i], dstStrides[i], srcStrides[i]};

@@ -59,10 +59,10 @@ struct JournalEnd {
 Result<std::optional<JournalEnd>> readRecords(const ReadFile& file,
                                               const std::function<bool(const JournalHeader&)>& accept,
                                               const TakeRecord& take);
-// One record of a journal of tiles. nullopt for what is none.
+// One record of a journal of tiles. nullopt for anything else.
 std::optional<JournalTile> decodeTile(std::string_view record);
 
-// What was found in one stretch of a reading in parts; `data` is the reader's own.
+// What was found in one range of a reading in parts; `data` is the reader's own.
 struct JournalFinding {
     uint32_t item = 0;
     int64_t tile = 0;

@@ -41,7 +41,7 @@ class PartJournals {
     // Null while another process holds it.
     Result<std::shared_ptr<WriteFile>> tryLock() const;
 
-    // Locks the journal of this part, hands out the records in it, and goes on behind them. `continued`:
+    // Locks the journal of this part, hands out the records in it, and continues after them. `continued`:
     // there were some. Errors: exists (another process does this part), io.
     Result<std::unique_ptr<JournalWriter>> startOwn(const TakeRecord& take, bool& continued) const;
     // Hands out the records of all parts; says which have begun. Errors: changed, io.

@@ -99,7 +99,7 @@ class RegionPart {
         int64_t end() const { return from + span; }
     };
 
-    // Whether the dimensions from `d` on lie row-major in the caller's memory.
+    // Whether the dimensions from `d` on are row-major in the caller's memory.
     bool straight(size_t d) const {
         int64_t stride = 1;
         for (size_t i = counts_.size(); i-- > d;) {

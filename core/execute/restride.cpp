@@ -84,7 +84,7 @@ Status restrideToFile(const StoredElements& read, DimSpan lengths, DimSpan strid
     const auto blockElements = static_cast<int64_t>(std::max<uint64_t>(memory / 3 / elementBytes, 1024));
     const Dims extents = blockExtents(lengths, strides, order, blockElements);
 
-    // How many elements apart the stored elements of one read may lie before they are read one by one.
+    // How many elements apart the stored elements of one read may be before they are read one by one.
     constexpr int64_t kSparse = 64;
     AlignedBuffer stored, straight;
     const auto blockBytes = static_cast<size_t>(elementCount(extents) * size);
@@ -108,7 +108,7 @@ Status restrideToFile(const StoredElements& read, DimSpan lengths, DimSpan strid
             begin[d] = block[d] * extents[d];
             sizes[d] = strides[d] == 0 ? 1 : std::min(extents[d], lengths[d] - begin[d]);
         }
-        // Read the block in the source's order: `run` leading dimensions lie end to end in the file.
+        // Read the block in the source's order: `run` leading dimensions are contiguous in the file.
         size_t joined = 0;
         int64_t run = 1;
         while (joined < order.size() && strides[order[joined]] == run) {

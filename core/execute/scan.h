@@ -30,7 +30,7 @@ size_t cellCount(const Catalog& catalog, TensorId tensor);
 // Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
 std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
 
-// Those as a record keeps them; of bytes that are no whole number of them, none.
+// The same as a record keeps them; empty if the bytes are not a whole number of them.
 std::string cellBytes(const std::vector<Digest128>& cells);
 std::vector<Digest128> cellsFrom(std::string_view bytes);
 

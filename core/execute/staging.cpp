@@ -82,7 +82,7 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
         error.message = "the coordinator's staging directory is not seen from here: " + error.message;
         error.code = ErrorCode::remote;
         return std::move(error).withHint(
-            "the destination must lie on a file system that all workers share, or on the ranks' own disks: "
+            "the destination must be on a file system that all workers share, or on the ranks' own disks: "
             "--own-disks");
     };
     auto directory = staging->system_.openDirectory(staging->path_);

@@ -133,7 +133,7 @@ class TensorReader final : public ElementReader {
     // (for a caller that prepares several tensors at once, and so must not wait for memory while it holds
     // some).
     enum class Strided : uint8_t { held, scratch };
-    // Finds the covering chunks and where their elements lie, and makes chunks with unusual strides readable
+    // Finds the covering chunks and where their elements are, and makes chunks with unusual strides readable
     // in order. `kept` is the only lease that the calling thread may hold; it is dropped when others are
     // needed. With `only`, chunks that have no element in that box are left out, and nothing outside of it
     // may be read. Errors: damaged (rule coverage.gap), unsupported, and those of locate().
@@ -161,7 +161,7 @@ class TensorReader final : public ElementReader {
         ChunkShape shape;
         Extent extent;
         const StoredBytes* packed = nullptr;  // the file, where it is kept in fewer bytes
-        DType stored = DType::float32;        // as the elements lie in the file
+        DType stored = DType::float32;        // of the elements in the file
         std::shared_ptr<std::vector<std::byte>>
             span;  // the stored bytes, when they are re-strided from memory
     };

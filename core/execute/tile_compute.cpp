@@ -11,7 +11,7 @@ class ProcessorCompute final : public TileCompute {
   public:
     std::string_view name() const override { return "cpu"; }
     Result<TileBuffers> room(size_t, size_t) override { return TileBuffers{}; }
-    // Whoever writes the pieces gathers them.
+    // The writer of the pieces gathers them.
     bool cuts(const TileTask&) const override { return false; }
 
     // Cell by cell, so that each is cast, counted and hashed while it is in the cache.

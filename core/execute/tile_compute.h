@@ -14,7 +14,7 @@
 
 namespace shardscope {
 
-// A tile of a matrix that is cut along its columns into strips, each of which is to lie in memory of its own.
+// A tile of a matrix that is cut along its columns into strips, each of which is to be in memory of its own.
 // In elements.
 struct TileCut {
     int64_t columns = 0;                       // of the matrix
@@ -64,7 +64,7 @@ class TileCompute {
     virtual Result<TileBuffers> room(size_t readBytes, size_t castBytes) = 0;
     // Whether run() cuts this tile as well, of which the strips need not have their memory yet.
     virtual bool cuts(const TileTask& task) const = 0;
-    // The same bits, counts and digests whoever does it.
+    // All implementations give the same bits, counts and digests.
     virtual Status run(const TileTask& task, TileFacts& facts) = 0;
 };
 

@@ -48,7 +48,7 @@ template <class T, T kMagnitude, T kExponent>
 constexpr size_t kGlance = 4096;
 
 // True when none of kGlance bytes' elements is a zero or has all exponent bits set: the smallest and the
-// largest of them, with the sign shifted out, lie in between. kWidth = bytes of a vector register.
+// largest of them, with the sign shifted out, are in between. kWidth = bytes of a vector register.
 template <class T, T kExponent, size_t kWidth>
 [[gnu::always_inline]] inline bool nothingToCount(const std::byte* bytes) {
     constexpr size_t kUnroll = 4;

@@ -29,7 +29,7 @@ struct Block {
     int64_t span;                             // elements from the first to the last that is needed
     int64_t count;                            // of them needed
     int64_t to;                               // of the first, in the wanted tensor's order
-    bool straight;                            // as they lie in the source, so they lie in the wanted tensor
+    bool straight;                            // in the same order in the source as in the wanted tensor
     DimSpan lengths, sourceStrides, strides;  // of the needed ones
 };
 
@@ -279,7 +279,7 @@ Status ViewReader::hold(SourceContext& context, const ViewReading& reading, Work
         } catch (const std::bad_alloc&) {
             return makeError(ErrorCode::limit, "no memory to put a tensor in another order");
         }
-        // In stretches, so that what the source's own pieces take stays small.
+        // In ranges, so that what the source's own pieces take stays small.
         const int64_t step = std::max<int64_t>(1, static_cast<int64_t>((uint64_t{8} << 20) / size));
         for (int64_t a = span.first; a < end; a += step) {
             SHARDSCOPE_TRY(context.resources.stop.poll());
@@ -349,7 +349,7 @@ Status ViewReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
     return {};
 }
 
-// In stretches that stay in the processor's first cache.
+// In ranges that stay in the processor's first cache.
 template <class Number>
 void ViewReader::changeValues(std::span<std::byte> tile) const {
     constexpr DType kWide = std::is_same_v<Number, double> ? DType::float64 : DType::float32;

@@ -1,5 +1,5 @@
 // What a checkpoint format is to the rest of the engine: it recognizes itself, describes what is there (a
-// Catalog, and where each chunk's raw elements are), and lays out what should lie somewhere else. It moves no
+// Catalog, and where each chunk's raw elements are), and lays out what should be somewhere else. It moves no
 // tensor data.
 #pragma once
 
@@ -65,7 +65,7 @@ struct StoredChecksum {
     uint32_t crc32 = 0;
 };
 
-// Where the elements of one chunk lie, ready to be read by position.
+// Where the elements of one chunk are, ready to be read by position.
 struct Extent {
     std::shared_ptr<const ReadFile> file;
     uint64_t offset = 0;  // of the chunk's element [0, ..., 0] (for a flat range: of its first element)
@@ -74,9 +74,9 @@ struct Extent {
     bool swapBytes = false;  // stored big-endian
     bool conjugate = false;  // the true value is the complex conjugate / the negative of what is stored
     bool negate = false;
-    // What the elements are stored as, where that is not the tensor's dtype: whoever reads casts them, to
-    // nearest, ties to even (a weight that is kept as its fp32 master only). Then `length` and `strides`
-    // count such elements.
+    // What the elements are stored as, where that is not the tensor's dtype: the reader of the elements casts
+    // them, to nearest, ties to even (a weight that is kept as its fp32 master only). Then `length` and
+    // `strides` count such elements.
     std::optional<DType> storedAs;
     std::optional<StoredChecksum> checksum;
 };
@@ -171,7 +171,7 @@ class TargetLayout {
 
 // ------------------------------------------------------------------ a format
 
-// What one format takes when it opens a checkpoint, beside what all do. Command lines and the window offer
+// What one format takes when it opens a checkpoint, besides what all do. Command lines and the window offer
 // it.
 struct FormatOption {
     std::string name;   // "--tp-dim"
@@ -245,7 +245,7 @@ class Format {
     using Placing = Result<Catalog> (*)(const Catalog& target, const std::optional<Mesh>& asked,
                                         const Catalog& source);
     virtual Placing placing() const { return nullptr; }
-    // Tensors that this format wants beside those of `target`: copies of them, each value exactly.
+    // Tensors that this format wants besides those of `target`: copies of them, each value exactly.
     virtual std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options) const;
     // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
     virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;

@@ -19,7 +19,7 @@ std::string startOf(const Directory& directory, std::string_view name, uint64_t 
 // All bytes of a file that has at most `most`; empty when it is larger or cannot be read.
 std::string smallFile(const Directory& directory, std::string_view name, uint64_t most);
 
-// Thread-safe. Whoever holds a handle keeps it open; the cache forgets those that were not asked for longest.
+// Thread-safe. A handle keeps its file open; the cache forgets those that were not asked for longest.
 class OpenFiles {
   public:
     explicit OpenFiles(std::shared_ptr<Directory> directory, size_t most = 256)

@@ -15,7 +15,8 @@ namespace shardscope {
 
 using Placements = std::vector<torch_save::DTensorSpec::Placement>;
 
-// Knows how the chunks of a wanted catalog lie on its mesh; without one the ranks are one axis, "fsdp".
+// Knows how the chunks of a wanted catalog are spread over its mesh; without one the ranks are one axis,
+// "fsdp".
 class RankWriter {
   public:
     // `device`: "cuda" or "cpu", that the mesh is of.

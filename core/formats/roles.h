@@ -14,7 +14,7 @@ namespace shardscope {
 // tensor.
 //
 // An optimizer state dict is a mapping with the entries `state` and `param_groups`, at any depth or at the
-// root; what lies under its `state` is optimizer state. Names rather than paths are looked at, so the
+// root; what is under its `state` is optimizer state. Names rather than paths are looked at, so the
 // flattened form, whose keys are "state.<parameter>.<name>" and "param_groups.<parameter>.<field>", is found
 // by the same rule.
 class RoleFinder {

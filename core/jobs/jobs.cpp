@@ -324,7 +324,7 @@ Result<JobRecord> JobDirectory::find(const std::string& id) const {
     if (!found && !id.empty() && id.find('/') == std::string::npos && id.front() != '.' &&
         access((path_ + "/" + id).c_str(), F_OK) == 0) {
         auto job = read(id);
-        return job.ok() ? job : std::move(job).error().withHint("its log and result lie beside this file");
+        return job.ok() ? job : std::move(job).error().withHint("its log and result are beside this file");
     }
     if (!found)
         return makeError(ErrorCode::notFound, fmt::format("there is no job '{}'", id))

@@ -64,8 +64,8 @@ class JobDirectory {
     Result<std::vector<JobRecord>> list() const;
     // By its id, or by the beginning of one. Errors: notFound, usage (several begin so), damaged.
     Result<JobRecord> find(const std::string& id) const;
-    // The one with this id. Without `progress` the files of what it said so far are left unread, for whoever
-    // follows them. Errors: damaged.
+    // The one with this id. Without `progress` the files of what it said so far are left unread, for a caller
+    // that follows them. Errors: damaged.
     Result<JobRecord> read(const std::string& id, bool progress = true) const;
 
     static std::string newId();

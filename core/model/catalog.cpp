@@ -109,7 +109,7 @@ ChunkInfo Catalog::chunk(TensorId t, ChunkId c) const {
     return info;
 }
 
-// The stretches of columns that say how a tensor is cut, as text.
+// The ranges of columns that say how a tensor is cut, as text.
 template <class Visit>
 bool Catalog::cutColumns(TensorId t, Visit&& visit) const {
     const auto text = [](const auto* from, size_t count) {

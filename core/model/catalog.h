@@ -70,7 +70,7 @@ struct ChunkInfo {
     uint64_t length = 0;
     DimSpan offsets;  // the box, in the global tensor
     DimSpan lengths;
-    std::optional<FlatRange> flat;  // only this stretch of the box's row-major order
+    std::optional<FlatRange> flat;  // only this range of the box's row-major order
     int64_t elements() const { return flat ? flat->stop - flat->start : elementCount(lengths); }
 };
 
@@ -137,7 +137,7 @@ class Catalog {
     TensorId find(std::string_view name) const;  // kNone when absent
     const std::vector<SpecialTensor>& specials() const { return specials_; }
 
-    // --- chunks; those of one tensor are neighbours
+    // --- chunks; those of one tensor are neighbors
     size_t chunkCount() const { return files_.size(); }
     ChunkId firstChunk(TensorId t) const { return firstChunk_[t]; }
     ChunkId endChunk(TensorId t) const { return firstChunk_[t + 1]; }

@@ -54,7 +54,7 @@ uint64_t coordinateValue(size_t dimension, int64_t coordinate, uint64_t seed) {
         mix(mix(static_cast<uint64_t>(coordinate) + seed) + 0x9e3779b97f4a7c15ULL * (dimension + 1)));
 }
 
-// Adds up the products of boxes. Neighbouring chunks share coordinates, so the last values of each dimension
+// Adds up the products of boxes. Neighboring chunks share coordinates, so the last values of each dimension
 // are kept.
 class CornerSum {
   public:
@@ -415,7 +415,7 @@ class Search {
         if (result_.gaps.size() < maxGaps_) result_.gaps.push_back(std::move(box));
     }
 
-    // Joins neighbours that differ in one dimension only.
+    // Joins neighbors that differ in one dimension only.
     void mergeGaps() {
         std::vector<Box>& gaps = result_.gaps;
         bool changed = gaps.size() > 1;

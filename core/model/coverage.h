@@ -35,8 +35,8 @@ CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t max
 // without chunks that leave the tensor, and one of each set of replicas: the first whose file is there.
 std::vector<ChunkId> coveringChunks(const Catalog& catalog, TensorId tensor);
 
-// The at most 2 * rank - 1 disjoint boxes that a stretch of a box's row-major order is made of. `range` must
-// lie inside.
+// The at most 2 * rank - 1 disjoint boxes that a range of a box's row-major order is made of. `range` must
+// are inside.
 std::vector<Box> flatRangeBoxes(DimSpan offsets, DimSpan lengths, FlatRange range);
 
 }  // namespace shardscope

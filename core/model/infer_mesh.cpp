@@ -65,7 +65,7 @@ Cut cutOf(const Catalog& catalog, TensorId tensor) {
     }
     sortUnique(ranks, std::less<>());
     cut.shape.ranks = static_cast<uint32_t>(ranks.size());
-    // Copies of a box are neighbours then; one of them is kept.
+    // Copies of a box are neighbors then; one of them is kept.
     const auto before = [rank](const Placed& a, const Placed& b) {
         for (size_t k = 0; k < rank; ++k) {
             if (a.offsets[k] != b.offsets[k]) return a.offsets[k] < b.offsets[k];
@@ -203,7 +203,7 @@ class Inference {
         if (stages > 1) {
             mesh.axes.push_back({"pp", stages});
             mesh.evidence.push_back(
-                fmt::format("pp={}: the tensors of each layer lie on one of {} separate groups of {} rank{}",
+                fmt::format("pp={}: the tensors of each layer are on one of {} separate groups of {} rank{}",
                             stages, stages, ranks_, ranks_ == 1 ? "" : "s"));
         }
         if (!cuts_.empty() && ranks_ > 1) addCuts(mesh);

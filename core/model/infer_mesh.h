@@ -8,7 +8,7 @@
 
 namespace shardscope {
 
-// How the chunks of one tensor lie over its dimensions.
+// How the chunks of one tensor are spread over its dimensions.
 struct TensorCut {
     Dims parts;             // distinct pieces along each dimension; {1, 1} = not cut
     bool regular = true;    // the pieces form a full grid

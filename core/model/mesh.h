@@ -1,4 +1,4 @@
-// Ranks as a grid of named axes, and how a tensor lies over them.
+// Ranks as a grid of named axes, and how a tensor is spread over them.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Boxes in a tensor's index space, and the arithmetic of row-major order that the tile design stands on: the
-// row-major order of a box is the tensor's order restricted to that box, so the elements of a box that lie in
+// row-major order of a box is the tensor's order restricted to that box, so the elements of a box that are in
 // a contiguous range of the tensor's order are a contiguous range of the box's own order.
 #pragma once
 

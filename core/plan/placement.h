@@ -1,4 +1,4 @@
-// Which boxes of a tensor lie on which rank, for a mesh and the user's rules.
+// Which boxes of a tensor are on which rank, for a mesh and the user's rules.
 #pragma once
 
 #include <cstdint>

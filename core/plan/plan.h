@@ -127,7 +127,7 @@ struct TargetInput {
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
     std::vector<WantedCopy> copies;
-    std::set<std::string> apart;  // names that are no aliases, even where they are in the source
+    std::set<std::string> apart;  // names that are not aliases, even where they are in the source
 };
 
 // Errors: usage (malformed patterns, axes that the mesh lacks, names that collide after renaming, steps that

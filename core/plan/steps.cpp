@@ -288,7 +288,7 @@ class StepRun {
                 if (place == 0) found.match = std::move(*match);
             }
         }
-        // Up to the first index that is missing: what files name may lie far apart.
+        // Up to the first index that is missing: what files name may be far apart.
         for (Group& found : groups) {
             if (found.indexed.empty()) continue;
             found.members.clear();

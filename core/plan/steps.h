@@ -38,7 +38,7 @@ struct RecipeStep {
         fusedQkv,
         compute
     };
-    // How q, k and v lie in a fused projection:
+    // How q, k and v are arranged in a fused projection:
     //   grouped  for each key-value head its query heads, its key head and its value head (Megatron)
     //   blocks   all query heads, all key heads, all value heads (GPT-2's c_attn)
     //   ranks    blocks, but of each tensor-parallel rank by itself: [q1 k1 v1 | q2 k2 v2]

@@ -56,7 +56,7 @@ Path renamedPath(const Path& path, const std::string& newName) {
     return out;
 }
 
-// Mappings that are optimizer state dicts, seen from where their tensors lie: everything up to the part
+// Mappings that are optimizer state dicts, seen from where their tensors are: everything up to the part
 // `state` (or to the flattened key "state.<fqn>...").
 std::set<std::string> optimizerPrefixes(const Catalog& source) {
     std::set<std::string> prefixes;
@@ -296,7 +296,8 @@ class TargetResolver {
             return {};
         }
 
-        // A tied name stays tied when the name that carries the storage comes along and both keep one dtype.
+        // A tied name stays tied when the name that carries the storage is converted, too, and both keep one
+        // dtype.
         const TensorId first = source_.aliasOf(t) == kNone ? t : source_.aliasOf(t);
         if (const auto it = carriers_.find(first); it == carriers_.end()) {
             carriers_.emplace(first, Carrier{static_cast<TensorId>(builder_.tensorCount()), info.dtype, {}});

@@ -27,7 +27,7 @@ std::vector<std::string> componentsOf(std::string_view path) {
     return parts;
 }
 
-// Target of a symbolic link; empty with errno set when it is none.
+// Target of a symbolic link; empty with errno set when it is not one.
 std::string readLink(int directory, const char* name) {
     char buffer[PATH_MAX];
     const ssize_t n = ::readlinkat(directory, name, buffer, sizeof buffer);

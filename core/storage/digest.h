@@ -48,7 +48,7 @@ class StreamDigest {
 std::unique_ptr<StreamDigest> makeSha256();
 std::unique_ptr<StreamDigest> makeCrc32();
 
-// CRC-32 as in zip: of bytes, of bytes that follow those of `crc`, and of two neighbouring stretches joined.
+// CRC-32 as in zip: of bytes, of bytes that follow those of `crc`, and of two neighboring ranges joined.
 uint32_t crc32Of(std::span<const std::byte> bytes);
 uint32_t crc32Continue(uint32_t crc, std::span<const std::byte> bytes);
 uint32_t crc32Combine(uint32_t first, uint32_t second, uint64_t secondLength);

@@ -35,11 +35,11 @@ class ReadFile {
     // offset.
     virtual Status readAt(uint64_t offset, std::span<std::byte> buffer) const = 0;
     // As readAt, for bulk tensor data: may bypass the page cache when the bytes are not in it. `buffer`
-    // should lie in an AlignedBuffer; anything works.
+    // should be in an AlignedBuffer; anything works.
     virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const {
         return readAt(offset, buffer);
     }
-    // Takes as many of the first bytes as lie in the page cache, without waiting for the device; says how
+    // Takes as many of the first bytes as are in the page cache, without waiting for the device; says how
     // many. A caller that works on bytes in pieces reads small ones with it, which stay in the processor's
     // cache, and the rest with readBulk.
     virtual size_t readCached(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const { return 0; }
@@ -74,7 +74,7 @@ struct DirectoryEntry {
     enum class Kind : uint8_t { file, directory, other };
     std::string name;
     Kind kind = Kind::file;
-    uint64_t size = 0;       // bytes; 0 for what is no file
+    uint64_t size = 0;       // bytes; 0 for anything but a file
     int64_t modifiedNs = 0;  // since 1970; 0 = unknown
 };
 

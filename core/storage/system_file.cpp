@@ -202,7 +202,7 @@ Status SystemReadFile::readDirect(int fd, uint64_t offset, std::span<std::byte> 
             n = readSome(fd, to, left / page * page, at);
             if (n > 0) done += static_cast<size_t>(n);
         } else {
-            // The stretch up to where memory and file are aligned together, or all of it where they never
+            // The range up to where memory and file are aligned together, or all of it where they never
             // are.
             AlignedBuffer& bounce = bounceBuffer();
             const uint64_t start = at / page * page;
@@ -330,7 +330,7 @@ Status SystemWriteFile::writeBulk(uint64_t offset, std::span<const std::byte> by
         SHARDSCOPE_TRY(writeAt(at, {from, size}));
         break;
     }
-    // Pages that this range shares with its neighbours always go through the page cache, whoever writes them.
+    // Pages that this range shares with its neighbors always go through the page cache.
     if (head > 0) SHARDSCOPE_TRY(writeAt(offset, bytes.first(head)));
     if (tail > 0) SHARDSCOPE_TRY(writeAt(end, bytes.last(tail)));
     return {};

@@ -1,5 +1,6 @@
 // What window and page work out from a catalog once: the state of every chunk and tensor,
-// what each rank and file holds, how layers lie over ranks. Immutable; shared by all views of one checkpoint.
+// what each rank and file holds, how layers are spread over ranks. Immutable; shared by all views of one
+// checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -93,7 +93,7 @@ uint8_t MaxPyramid::worst(uint32_t rowBegin, uint32_t rowEnd, uint32_t columnBeg
 void MaxPyramid::sample(double x, double dx, int width, double y, double dy, int height, uint8_t* out) const {
     std::fill_n(out, static_cast<size_t>(width) * static_cast<size_t>(height), uint8_t{0});
     if (levels_.empty() || rows_ == 0 || columns_ == 0) return;
-    // Levels whose cells are at most half a pixel, so that a pixel takes little from its neighbours.
+    // Levels whose cells are at most half a pixel, so that a pixel takes little from its neighbors.
     const auto fitting = [](double step, int shift, size_t levels) {
         size_t found = 0;
         while (found + 1 < levels && std::ldexp(1.0, shift + static_cast<int>(found) + 1) <= step / 2)

@@ -38,7 +38,7 @@ class MaxPyramid {
     std::vector<Level> levels_;  // halved `down` times from top to bottom, `across` times from left to right
 };
 
-// Spreads values from `least` on to the eight neighbours of their pixel, so that a cell of less than a pixel
+// Spreads values from `least` on to the eight neighbors of their pixel, so that a cell of less than a pixel
 // is still seen; does little where they are many anyway.
 void spreadWorst(std::vector<uint8_t>& pixels, int width, int height, uint8_t least);
 

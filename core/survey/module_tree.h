@@ -41,7 +41,7 @@ class ModuleTree {
     std::vector<TensorId> tensorsBelow(Node n) const;
     // All tensors in tree order, one entry for each.
     const std::vector<TensorId>& order() const { return order_; }
-    // The stretch of order() that is below a node.
+    // The range of order() that is below a node.
     std::pair<uint32_t, uint32_t> range(Node n) const { return {orderBegin_[n], orderEnd_[n]}; }
 
   private:

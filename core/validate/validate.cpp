@@ -462,7 +462,7 @@ class Validation {
         return {};
     }
 
-    // Objects that lie in files of their own: torch.load runs their pickles without any restriction.
+    // Objects that are in files of their own: torch.load runs their pickles without any restriction.
     Status readObjects() {
         for (ObjectId id = 0; id < catalog_.objects().size(); ++id) {
             SHARDSCOPE_TRY(resources_.stop.poll());

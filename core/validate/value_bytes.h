@@ -58,7 +58,7 @@ class SegmentReader {
     const MemoryBudget::Lease lease_;
 };
 
-// Adds the values of a stretch to a pattern.
+// Adds the values of a range to a pattern.
 void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen);
 
 }  // namespace shardscope

@@ -16,7 +16,7 @@
 
 namespace shardscope {
 
-// What one stretch of bytes, or one chunk, or one tensor holds.
+// What one range of bytes, or one chunk, or one tensor holds.
 struct ValuePattern {
     ValueCounts counts;
     bool uniform = true;  // all elements have the bits of `first`

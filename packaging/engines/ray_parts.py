@@ -1,6 +1,6 @@
 """A conversion in parts on a Ray cluster: python ray_parts.py 8 SRC DST --to safetensors
 
-Ray starts the parts where it has room and runs one again whose worker dies; a part that is done says so, the others continue. Source and destination lie
+Ray starts the parts where it has room and runs one again whose worker dies; a part that is done says so, the others continue. Source and destination are
 on storage that all nodes see, and shardscope is on their PATH (or named by SHARDSCOPE)."""
 import ctypes
 import os

@@ -78,7 +78,7 @@ export function table(columns, rows) {
 
 export const button = (text, onclick, attributes) => element("button", { type: "button", onclick, ...attributes }, text);
 
-// Leads from one entry back to its list; Escape does what it does. Whoever came by keyboard goes on from it.
+// Leads from one entry back to its list; Escape does what it does. A user of the keyboard continues from it.
 export function back(text, onclick) {
   const made = button(text, onclick, { class: "link", "data-escape": true });
   queueMicrotask(() => { if (document.activeElement === document.body) made.focus(); });

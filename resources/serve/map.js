@@ -447,7 +447,7 @@ function draw(began) {
   paint.rect(x0, y0, right - x0, height - y0);
   paint.clip();
   paint.imageSmoothingEnabled = false;
-  // Pictures of slices lie over the tiles below, which are there sooner.
+  // Pictures of slices cover the tiles below, which are there sooner.
   let missing = false;
   if (readable()) {
     for (let r = Math.floor(firstRow / partRows); r * partRows < endRow; ++r) {

@@ -151,9 +151,9 @@ int main(int argc, char** argv) {
         map.viewport()->repaint();
         frames.push_back(static_cast<double>(paint.nsecsElapsed()) / 1e6);
     };
-    const QPointF centre = map.viewport()->rect().center();
+    const QPointF center = map.viewport()->rect().center();
     for (int i = 0; i < 40; ++i) {
-        map.zoomBy(1, centre);
+        map.zoomBy(1, center);
         frame();
     }
     for (int i = 0; i < 40; ++i) {
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
         frame();
     }
     for (int i = 0; i < 40; ++i) {
-        map.zoomBy(-1, centre);
+        map.zoomBy(-1, center);
         frame();
     }
     map.fit();

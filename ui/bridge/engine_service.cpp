@@ -36,7 +36,7 @@ uint64_t buffers(const Checkpoint&) {
     return kMemory / 2;
 }
 
-// What the tensors of a spec lie in: each source tensor once, replicas once.
+// What the tensors of a spec are in: each source tensor once, replicas once.
 Result<std::vector<PlanFile>> readsOf(const Catalog& source, const TargetSpec& spec, const StopToken& stop) {
     std::vector<bool> wanted(source.tensorCount());
     for (const TensorSource& from : spec.sources) {

@@ -46,7 +46,7 @@ class EngineService {
     // For a path on another host: makes sure that a connection to the host stands; `anew` makes one although
     // there is one already. Paths of this machine need none. Errors: those of Hosts.
     virtual Status connect(const std::string& path, bool anew, const TaskContext& context) = 0;
-    // Whether there was a connection to this path's host, and is none. Does not block.
+    // Whether there was a connection to this path's host, and is no longer. Does not block.
     virtual bool connectionLost(const std::string& path) const = 0;
     // Goes to the place: connects, and looks for source and destination. Errors: those of Hosts.
     virtual Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,

@@ -101,7 +101,7 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerSpec& place) {
 
 Status Hosts::connect(const std::shared_ptr<RemoteHost>& host, bool anew, const StopToken& stop) {
     if (!anew && host->connected()) return {};
-    // ssh cannot be interrupted while it connects; whoever cancels does not wait for it.
+    // ssh cannot be interrupted while it connects; a cancelled open does not wait for it.
     std::promise<Status> promise;
     std::future<Status> answer = promise.get_future();
     std::thread([host, anew, promise = std::move(promise)]() mutable {

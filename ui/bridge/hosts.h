@@ -44,7 +44,7 @@ class Hosts {
     // Makes sure that a connection stands; `anew` makes one although there is one already. A request to stop
     // is obeyed at once. Errors: cancelled, remote with what ssh said.
     static Status connect(const std::shared_ptr<RemoteHost>& host, bool anew, const StopToken& stop);
-    // Whether there was a connection to this path's host, and is none.
+    // Whether there was a connection to this path's host, and is no longer.
     bool lost(const std::string& path) const;
 
   private:

@@ -10,11 +10,11 @@
 
 namespace shardscope::ui {
 
-// Sizes of a catalog's files as they lie in `directory`, in its order, -1 where there is none; by one listing
+// Sizes of a catalog's files as they are in `directory`, in its order, -1 where there is none; by one listing
 // of each of their directories. Errors: those of listing, cancelled.
 Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& directory,
                                           const Catalog& catalog, const StopToken& stop);
-// The directory that a checkpoint's files lie in; asks its file system.
+// The directory that a checkpoint's files are in; asks its file system.
 std::string directoryOf(const Checkpoint& checkpoint);
 
 struct PlaceQuestion {

@@ -22,7 +22,7 @@ struct Selected {
     QString filter;
     Page page = Page::overview;
     ObjectId object = kNone;  // a non-tensor entry; then no tensor and no module
-    // Of the placement map: centre as a share of the whole, width and height of a cell; null = all in view.
+    // Of the placement map: center as a share of the whole, width and height of a cell; null = all in view.
     QRectF mapView;
     bool operator==(const Selected&) const = default;
 };

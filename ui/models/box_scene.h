@@ -28,7 +28,7 @@ struct BoxShape {
     bool replicas = false;                             // its chunks are copies of the same box
     int64_t left = 0, top = 0, right = 1, bottom = 1;  // elements
     uint32_t rank = kNone;                             // of the first chunk; of a ghost its target rank
-    uint32_t first = 0, count = 0;  // chunks that lie on one another here: BoxScene::members
+    uint32_t first = 0, count = 0;                     // chunks that overlap here: BoxScene::members
 };
 
 struct BoxScene {

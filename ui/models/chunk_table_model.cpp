@@ -175,7 +175,7 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
             case tensor:
             case box:
                 key = c;
-                break;  // chunks of a tensor are neighbours, in the order of the metadata
+                break;  // chunks of a tensor are neighbors, in the order of the metadata
             case rank:
             case place:
                 key = info.rank;

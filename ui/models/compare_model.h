@@ -38,7 +38,7 @@ struct Comparison {
     const Catalog& catalogA() const { return report.mapped ? *report.mapped : a->catalog(); }
     std::string_view name(const Row& row) const;
     const ValueDiff* values(const Row& row) const;  // null for other classes
-    // "Equal but for placement: 12 tensors lie elsewhere. Values were not compared."
+    // "Equal but for placement: 12 tensors are elsewhere. Values were not compared."
     QString summary() const;
 };
 

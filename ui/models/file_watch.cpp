@@ -35,7 +35,7 @@ std::vector<FileStamp> stampFiles(const Checkpoint& checkpoint, const StopToken&
         const auto time = regular ? fs::last_write_time(path, error).time_since_epoch().count() : 0;
         stamps.push_back({name, size, static_cast<int64_t>(time)});
     };
-    // The files that an index speaks of lie elsewhere.
+    // The files that an index speaks of are elsewhere.
     if (!checkpoint.reader->dataElsewhere().empty()) {
         stamp(directory.filename().string(), directory);
         return stamps;

@@ -1,4 +1,4 @@
-// What the model's own config.json, where one lies with a checkpoint, says of attention heads.
+// What the model's own config.json, where a checkpoint comes with one, says of attention heads.
 #pragma once
 
 #include <QString>

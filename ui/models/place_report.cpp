@@ -57,9 +57,8 @@ void sayPaths(const PlaceFacts& facts, const PlaceNeeds& needs, std::vector<Plac
     }
     const QString parent = toQString(facts.parent);
     if (!facts.destination.ok()) {
-        sayError(
-            said("The directory '%1', in which the destination would lie, is not seen there").arg(parent),
-            facts.destination.error(), lines);
+        sayError(said("The directory '%1', which is to hold the destination, is not seen there").arg(parent),
+                 facts.destination.error(), lines);
         return;
     }
     const PlaceFacts::Parent& room = *facts.destination;

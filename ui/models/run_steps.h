@@ -26,7 +26,7 @@ class RunSteps : public QObject {
     QString stateText(size_t row) const;
     // What was found, a line each; empty where nothing was.
     QString details(size_t row) const;
-    // What the step says only beside the others.
+    // What is known of the step only in comparison with the others.
     const StepFacts& facts(size_t row) const { return facts_.steps[row]; }
     size_t newestWhole() const { return facts_.newestWhole; }  // row; kNoStep = none is known
     // "Resume from step-380, the newest whole step; 1 newer one is not checked yet."

@@ -1,4 +1,4 @@
-// Readings of all values that were not finished, kept beside the user's other data until they are gone on
+// Readings of all values that were not finished, kept beside the user's other data until they are resumed
 // with. Each is bound to the files that it read, by path, size and time; when one of them differs it is
 // dropped.
 #pragma once

@@ -48,7 +48,7 @@ class Session : public QObject {
     const SourceOptions& options() const { return options_; }
     // "shardscope VERB PATH arguments...", with the options that it was opened with, as one line for a shell.
     QString command(const QString& verb, const QStringList& arguments = {}) const;
-    // The directory that its files lie in, and one of its files as the user can open it.
+    // The directory that its files are in, and one of its files as the user can open it.
     const QString& directory() const { return directory_; }
     QString filePath(std::string_view relative) const;
     // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".

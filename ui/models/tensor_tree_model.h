@@ -31,7 +31,7 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     QString fullName(const QModelIndex& index) const;
     QModelIndex indexOf(TensorId tensor) const;
     QModelIndex indexOfModule(const QString& fullName) const;
-    // The object of an index, kNone for anything else; the row that all objects lie under.
+    // The object of an index, kNone for anything else; the row that all objects are under.
     ObjectId object(const QModelIndex& index) const;
     QModelIndex indexOfObject(ObjectId object) const;
     bool holdsObjects(const QModelIndex& index) const;
@@ -45,7 +45,7 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     QVariant objectData(ModuleTree::Node node, int column, int role) const;
     bool isModuleNode(ModuleTree::Node node) const { return node < tree_->size(); }
     QVariant notTakenData(ModuleTree::Node node, int column, int role) const;
-    // Nodes behind those of the tree: a row, and what lies under it.
+    // Nodes behind those of the tree: a row, and what is under it.
     ModuleTree::Node notTakenNode() const { return static_cast<ModuleTree::Node>(tree_->size()); }
     ModuleTree::Node objectsNode() const {
         return notTakenNode() + 1 + static_cast<ModuleTree::Node>(notTaken_.size());

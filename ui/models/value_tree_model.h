@@ -60,7 +60,7 @@ class ValueTreeModel : public Columns<QAbstractItemModel> {
 
     Value value_;
     QString name_;
-    // Item 0 is the top row. Children of one item are neighbours, made together.
+    // Item 0 is the top row. Children of one item are neighbors, made together.
     mutable std::vector<Item> items_;
     mutable std::unordered_map<uint32_t, uint32_t> firstChild_;
 };

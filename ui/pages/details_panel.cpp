@@ -42,13 +42,13 @@ QString rankList(const std::vector<uint32_t>& ranks) {
     return parts.join(", ");
 }
 
-// What the stored entries take, beside the bytes of their elements.
+// What the stored entries take, besides the bytes of their elements.
 QString entryText(uint64_t entries, uint64_t elements) {
     return entries < elements ? DetailsPanel::tr("%1, compressed").arg(sizeText(entries))
                               : DetailsPanel::tr("%1 incl. zip overhead").arg(sizeText(entries));
 }
 
-// What lies along one axis of the mesh, by the first two chunks that differ in their place on it alone.
+// What is along one axis of the mesh, by the first two chunks that differ in their place on it alone.
 QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t axis) {
     std::map<std::vector<uint32_t>, ChunkId> first;  // by the other coordinates
     std::set<uint32_t> places;

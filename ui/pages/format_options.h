@@ -1,4 +1,4 @@
-// Fields for what formats take when they open a checkpoint, beside what all take (Format::options()).
+// Fields for what formats take when they open a checkpoint, besides what all take (Format::options()).
 #pragma once
 
 #include <QComboBox>

@@ -117,7 +117,7 @@ LogPanel::LogPanel(QWidget* parent) : QWidget(parent) {
 }
 
 void LogPanel::append(Severity severity, const QString& text) {
-    // Whoever reads further up is left there.
+    // The view stays where the user has scrolled up.
     const QScrollBar* bar = view_->verticalScrollBar();
     const bool follow = bar->value() == bar->maximum();
     model_.append(severity, text);

@@ -113,7 +113,7 @@ TextTableModel::Content moduleRows(const CheckpointPtr& checkpoint,
     TextTableModel::Content content;
     content.rows = static_cast<int>(modules->size());
     content.right = {false, true, true, true};
-    // Names lie in the catalog, so the checkpoint is held as well.
+    // Names are in the catalog, so the checkpoint is held as well.
     content.text = [modules, facts, checkpoint](int row, int column) -> QString {
         const ModuleTree& tree = facts->tree;
         const ModuleTree::Node n = (*modules)[static_cast<size_t>(row)];

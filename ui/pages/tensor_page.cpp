@@ -325,7 +325,7 @@ void TensorPage::showEmptyState() {
     if (module.isEmpty()) {
         emptyLabel_->setText(
             tr("No tensor is selected.\nChoose one in the tree or on the placement map to see its chunks, "
-               "where they lie, and its values."));
+               "where they are, and its values."));
         return;
     }
     QString text = tr("'%1' is a module.").arg(toQString(module.toStdString()));
@@ -465,7 +465,7 @@ void TensorPage::showScene(std::shared_ptr<const BoxScene> scene) {
         notes += scene->emptyChunks ? tr("This tensor has no elements.")
                                     : tr("No chunk of this tensor is stored.");
     if (scene->hiddenChunks > 0)
-        notes += tr("%1 chunks lie outside of the chosen indices.").arg(numberText(scene->hiddenChunks));
+        notes += tr("%1 chunks are outside of the chosen indices.").arg(numberText(scene->hiddenChunks));
     if (scene->emptyChunks > 0 && !scene->shapes.empty())
         notes += tr("%1 chunks are empty.").arg(numberText(scene->emptyChunks));
     box_->setScene(std::move(scene));

@@ -36,8 +36,8 @@ class WizardPage : public QWidget {
     virtual void showOutlook() {}
     // To be called at the end of a page's constructor.
     void follow();
-    // A line that holds a size in bytes; an `optional` one may be empty, which is 0. Text that is no size is
-    // a problem of the conversion until the user mends it, and stays.
+    // A line that holds a size in bytes; an `optional` one may be empty, which is 0. Text that is not a size
+    // is a problem of the conversion until the user mends it, and stays.
     void followSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional);
     void showSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional);
 

@@ -11,7 +11,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr size_t kMostPieces = 4096;  // more are no picture of anything
+constexpr size_t kMostPieces = 4096;  // more cannot be told apart
 constexpr double kSlimmest = 0.15;    // proportion below which the box is drawn thicker than it is
 }  // namespace
 

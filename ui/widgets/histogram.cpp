@@ -137,7 +137,7 @@ void Histogram::paint(QPainter& painter, const QRect&) {
         const QRectF below(area.left() - 40, area.bottom() + 4, area.width() + 54, line);
         painter.drawText(below.adjusted(40, 0, 0, 0), Qt::AlignLeft, valueText(least_));
         painter.drawText(below.adjusted(0, 0, -14, 0), Qt::AlignRight, valueText(greatest_));
-        // Zero, where it lies well inside.
+        // Zero, where it is well inside.
         const double zero = (0 - least_) / (greatest_ - least_);
         if (zero > 0.15 && zero < 0.85) {
             const double x = area.left() + zero * area.width();

@@ -12,7 +12,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr double kIcicleMargin = 3;
-constexpr double kLeastTile = 3;  // pixels; smaller neighbours become one tile
+constexpr double kLeastTile = 3;  // pixels; smaller neighbors become one tile
 constexpr double kHighestRow = 34;
 constexpr double kLowestRow = 19;
 constexpr int kMostRows = 12;
@@ -306,7 +306,7 @@ bool Icicle::pressKey(int key) {
             zoomOut();
             break;
         case Qt::Key_Escape:
-            // At the outermost level Escape is for whoever else listens.
+            // At the outermost level Escape is left to the others that handle it.
             if (top_ == ModuleTree::kRoot) return false;
             zoomOut();
             break;

@@ -49,7 +49,7 @@ class Icicle : public PaintedView {
   private:
     struct Tile {
         Node node = 0;
-        uint32_t more = 0;  // stands for that many neighbours, which are too small
+        uint32_t more = 0;  // stands for that many neighbors, which are too small
         uint32_t branch = 0;
         int row = 0;
         double left = 0, right = 0;

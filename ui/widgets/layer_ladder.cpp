@@ -169,7 +169,7 @@ void LayerLadder::paintRow(QPainter& painter, int index) const {
     const QRectF lane(left, line.top() + 2, each * columns_, line.height() - 4);
     painter.setPen(QPen(gridColor(), 1));
     painter.drawLine(QPointF(lane.left(), lane.center().y()), QPointF(lane.right(), lane.center().y()));
-    // Neighbouring columns are one tile where a tile of their own would be too small to see.
+    // Neighboring columns are one tile where a tile of their own would be too small to see.
     const auto& columns = layer.columns;
     for (size_t i = 0; i < columns.size();) {
         size_t end = i + 1;

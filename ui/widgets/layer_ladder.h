@@ -1,4 +1,4 @@
-// Layers as rows, pipeline stages (or ranks) as columns: which holds which. Layers in a row that lie alike
+// Layers as rows, pipeline stages (or ranks) as columns: which holds which. Layers in a row that are alike
 // are one row, so the odd one stands alone. A layer in two stages, or in none, is marked. Up and down move,
 // Enter or a click selects.
 #pragma once

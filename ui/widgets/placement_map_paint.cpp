@@ -530,7 +530,7 @@ void PlacementMap::paintHeader(QPainter& painter) {
                          QString::fromStdString(matrix_->axes()[axis].name));
         painter.save();
         painter.setClipRect(grid.left(), 0, grid.width(), grid.top());
-        // Neighbours with the same place on this axis and the ones outside of it make up one band.
+        // Neighbors with the same place on this axis and the ones outside of it make up one band.
         const auto same = [&](int a, int b) {
             const auto& x = matrix_->column(static_cast<uint32_t>(a)).places;
             const auto& y = matrix_->column(static_cast<uint32_t>(b)).places;

@@ -2,7 +2,7 @@
 // gaps and overlaps as shapes of their own, and on request the cuts of a target sharding over them.
 //
 // Mouse: click takes a chunk, another click the next one that is there; double click opens its place in the
-// table. Keys: arrows go to the neighbour, PgUp and PgDown through chunks that lie on one another, Home and
+// table. Keys: arrows go to the neighbor, PgUp and PgDown through chunks that overlap, Home and
 // End, Menu.
 #pragma once
 

@@ -300,7 +300,7 @@ bool Treemap::pressKey(int key) {
         choose(tiles_.empty() ? nullptr : &tiles_.front());
         return true;
     }
-    // The nearest tile that lies that way; sideways distance counts double.
+    // The nearest tile in that direction; sideways distance counts double.
     const Tile* best = nullptr;
     double least = INFINITY;
     for (const Tile& tile : tiles_) {

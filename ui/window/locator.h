@@ -1,5 +1,5 @@
 // One box for tensors, modules, objects, ranks, files and actions (Ctrl+K). A prefix narrows it: "t "
-// tensors, "m " modules, "o " objects, "r " ranks, "f " files, ">" actions. Letters need not be neighbours:
+// tensors, "m " modules, "o " objects, "r " ranks, "f " files, ">" actions. Letters need not be neighbors:
 // "l3w1" finds layers.3.mlp.w1.
 #pragma once
 
@@ -18,7 +18,7 @@ class QListWidget;
 namespace shardscope::ui {
 
 // How well `pattern` (lower case) fits `text` as letters in this order; negative when it does not.
-// Neighbours, word beginnings and short texts count more.
+// Neighbors, word beginnings and short texts count more.
 int fuzzyScore(std::string_view pattern, std::string_view text);
 
 class Locator : public QFrame {

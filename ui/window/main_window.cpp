@@ -98,13 +98,13 @@ MainWindow::~MainWindow() {
 // ------------------------------------------------------------------ parts
 
 void MainWindow::makePages() {
-    auto* centre = new QWidget(this);
-    auto* layout = new QVBoxLayout(centre);
+    auto* center = new QWidget(this);
+    auto* layout = new QVBoxLayout(center);
     layout->setContentsMargins(0, 0, 0, 0);
     layout->setSpacing(0);
-    banner_ = new Banner(centre);
+    banner_ = new Banner(center);
     layout->addWidget(banner_);
-    central_ = new QStackedWidget(centre);
+    central_ = new QStackedWidget(center);
     layout->addWidget(central_, 1);
     start_ = new StartPage(*session_, windows_.recents(), windows_.jobs(), central_);
     central_->addWidget(start_);
@@ -121,7 +121,7 @@ void MainWindow::makePages() {
     central_->addWidget(tabs_);
     start_->setMinimumSize(400, 200);
     tabs_->setMinimumSize(400, 200);
-    setCentralWidget(centre);
+    setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
     connect(tabs_, &QTabWidget::currentChanged, this,

@@ -82,7 +82,7 @@ void MainWindow::saveIndex() {
         [this](const QString& path) { saveIndexAs(path); });
 }
 
-// Whoever chose a file that is there has been asked by the dialog.
+// For a file that exists the dialog has asked already.
 void MainWindow::saveIndexAs(const QString& file) {
     if (!session_->checkpoint()) return;
     indexTicket_ = session_->tasks().run<uint64_t>(

@@ -383,7 +383,7 @@ class Checkpoint(Mapping):
         patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name (the others are
         made). Names of one stored tensor share their memory, as they did when they were saved.
         progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
-        mmap: tensors that lie whole in one file are that file's pages, as ``safetensors.torch.load_file`` and
+        mmap: tensors that are whole in one file are that file's pages, as ``safetensors.torch.load_file`` and
         ``torch.load(mmap=True)`` make them, and are read when they are used; writing to them does not change the
         file. For files that nobody changes meanwhile: to use a tensor of a file that was truncated ends the process.
         """

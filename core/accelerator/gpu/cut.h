@@ -6,8 +6,8 @@ namespace shardscope::gpu {
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
-// Strips of columns, each to lie on its own. All numbers are in elements, and multiples of what a thread
-// takes at a time.
+// Strips of columns, each to be stored on its own. All numbers are in elements, and multiples of what a
+// thread takes at a time.
 constexpr u32 kMostStrips = 64;
 struct Cut {
     u32 columns, strip, last;  // of the matrix, of each strip but the last, of the last

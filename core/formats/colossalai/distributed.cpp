@@ -147,7 +147,7 @@ void DistributedOpener::noteForeign() {
     }
     if (files.empty()) return;
     note(rule::fileStale, Severity::error,
-         fmt::format("files of another save lie here: {}; {}{}", listed(files, kListed), check_.why,
+         fmt::format("files of another save are here: {}; {}{}", listed(files, kListed), check_.why,
                      check_.setAside ? ". They are left aside; the others are whole without them" : ""));
     if (!check_.setAside) return;
     for (const std::string& file : files)

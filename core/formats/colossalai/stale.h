@@ -1,4 +1,4 @@
-// Whether all ranks that lie in a directory come from one save. Saving over a checkpoint of more ranks leaves
+// Whether all ranks that are in a directory come from one save. Saving over a checkpoint of more ranks leaves
 // the files of the higher ones, and ColossalAI's loader merges them in.
 #pragma once
 

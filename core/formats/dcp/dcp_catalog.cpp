@@ -148,7 +148,7 @@ void Builder::prepareFiles() {
     }
 }
 
-// What is in the directory beside the files that the metadata names.
+// What is in the directory besides the files that the metadata names.
 void Builder::noteFiles() {
     std::unordered_map<std::string_view, bool> known;
     for (size_t i = 0; i < builder_.fileCount(); ++i)
@@ -270,7 +270,7 @@ bool Builder::sameBytes(const MetaTensor& a, const MetaTensor& b) const {
     return true;
 }
 
-// Two names whose chunks are the same stretches of the same files are one tensor.
+// Two names whose chunks are the same ranges of the same files are one tensor.
 void Builder::findAliases() {
     const Metadata& m = files_[0].metadata;
     struct First {

@@ -85,7 +85,7 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     if (beginsSafetensors(slice)) {
         return damaged(
                    "the save was made with SerializationFormat.SAFETENSORS and the ordinary writer, whose "
-                   "metadata does not say where each tensor lies",
+                   "metadata does not say where each tensor is",
                    slice.offset)
             .byRule(rule::metaInconsistent)
             .withHint(

@@ -22,7 +22,7 @@ enum class NamePaths : uint8_t { written, none };
 // outlives the layout. Errors: limit, impossible.
 Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target, NamePaths paths = NamePaths::written);
 
-// Where the blobs of a checkpoint that is written lie: what `.metadata` says.
+// Where the blobs of a checkpoint that is written are: what `.metadata` says.
 struct BlobExtent {
     uint32_t file = 0;
     uint64_t offset = 0;

@@ -61,7 +61,7 @@ static_assert(sizeof(MetaStored) == 32);
 // One row of planner_data that is not simply [name].
 struct MetaPath {
     TextId name = 0;
-    uint64_t at = 0;  // stretch of Metadata::pathBytes, encoded as model/path.h does
+    uint64_t at = 0;  // range of Metadata::pathBytes, encoded as model/path.h does
     uint32_t length = 0;
 };
 

@@ -589,7 +589,7 @@ Result<Metadata> MetadataRows::finish(const RowValue& root, int protocol) {
 }
 
 Result<Metadata> decode(const ReadFile& file, const Limits& limits, const StopToken& stop) {
-    PickleMemoUse use;
+    PickleLiveMemo use;
     PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
     if (!first.scan(use)) return first.takeError();
     MetadataRows rows(limits, use.objects());

@@ -58,7 +58,7 @@ bool isDigits(std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
-// Where an entry that is no state goes, and why nowhere.
+// Where an entry that is not a state goes, or why it is left out.
 Contents::Entry placeOf(Path path, std::string_view name, std::string& why) {
     using Place = Contents::Place;
     if (path.empty()) path = {keyPart(name)};

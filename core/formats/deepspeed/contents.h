@@ -22,7 +22,7 @@ struct TrainedParameter {
     TensorId master = kNone;
     bool isMoved = false;                                                 // the master is the weight itself
     std::vector<std::pair<std::string, TensorId>> files;                  // "fp32", "exp_avg", ..., "step"
-    ObjectId step = kNone;                                                // where it is no tensor
+    ObjectId step = kNone;                                                // where it is not a tensor
     TensorId shown() const { return weight != kNone ? weight : master; }  // that has its shape
 };
 

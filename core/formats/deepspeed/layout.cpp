@@ -263,7 +263,7 @@ class UniversalLayout final : public TargetLayout {
         return makeValue(std::move(graph), list);
     }
 
-    // The weights that are no masters, and what the engine keeps; in stage 3 DeepSpeed looks for a file of
+    // The weights that are not masters, and what the engine keeps; in stage 3 DeepSpeed looks for a file of
     // another name, and takes no weights from it.
     Status addModelStates(FileId id, std::string name) {
         using Place = Contents::Place;

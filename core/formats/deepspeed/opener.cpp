@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kMostWorld = 1'000'000;
 constexpr size_t kMostMissing = 1000;  // files that are listed one by one
 
-// What the engine itself writes beside the weights (runtime/engine.py _common_checkpoint_state); everything
+// What the engine itself writes besides the weights (runtime/engine.py _common_checkpoint_state); everything
 // else is the client's state.
 constexpr std::array<std::string_view, 15> kEngineKeys = {"lr_scheduler",
                                                           "data_sampler",
@@ -302,7 +302,7 @@ Status Opener::chooseDegrees() {
 }
 
 // For a model with experts DeepSpeed up to 0.14 writes no param_shapes (runtime/engine.py
-// _save_moe_checkpoint). What lies in the flat groups, and in which order, the slices of all ranks say
+// _save_moe_checkpoint). What is in the flat groups, and in which order, the slices of all ranks say
 // together; the weights have the shapes.
 Status Opener::groupsFromSlices() {
     if (stage_ != 1 && stage_ != 2) return {};

@@ -48,7 +48,7 @@ class Opener {
         std::vector<StoredWeight> stored;
         Placement placement;
     };
-    // A flat group, whose parameters lie one behind the other.
+    // A flat group, with its parameters one after the other.
     struct FlatGroup {
         std::vector<size_t> parameters;
         std::vector<int64_t> starts;  // of each, and where the last one ends

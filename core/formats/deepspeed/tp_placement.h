@@ -13,7 +13,7 @@
 
 namespace shardscope::deepspeed {
 
-// A stretch of a shard's row-major order that is a box of the whole tensor.
+// A range of a shard's row-major order that is a box of the whole tensor.
 struct Run {
     int64_t first = 0, count = 0;
     Dims offsets, lengths;

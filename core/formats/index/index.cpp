@@ -96,7 +96,7 @@ class IndexReader final : public CatalogReader {
     Error notHere() const {
         return unsupported(fmt::format("the data is not here: this is {}", from_))
             .inFile(path_)
-            .withHint("open the checkpoint itself, where it lies");
+            .withHint("open the checkpoint itself, where it is");
     }
 
     const std::vector<IndexContents::StoredValue> values_;  // by ObjectId

@@ -1,4 +1,4 @@
-// The portable index: the catalog of a checkpoint in one small file, made where the checkpoint lies and read
+// The portable index: the catalog of a checkpoint in one small file, made where the checkpoint is and read
 // anywhere. It holds everything that the metadata says and no tensor data.
 //
 // Layout (little-endian): 8 bytes "SSINDEX\n", u32 version (1), u32 0, u64 size of the unpacked payload, 16

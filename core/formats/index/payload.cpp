@@ -78,7 +78,7 @@ void writeTensor(const Catalog& catalog, TensorId t, Output& out) {
     out.dims(catalog.shape(t));
     const ChunkId first = catalog.firstChunk(t), end = catalog.endChunk(t);
     out.number(end - first);
-    // Column by column: neighbours are alike, and what is alike packs well.
+    // Column by column: neighbors are alike, and what is alike packs well.
     const size_t rank = catalog.shape(t).size();
     for (size_t d = 0; d < rank; ++d) {
         for (ChunkId c = first; c < end; ++c)

@@ -15,7 +15,7 @@
 namespace shardscope {
 
 struct IndexOrigin {
-    std::string host, path;  // of the checkpoint, as whoever made the index saw it
+    std::string host, path;  // of the checkpoint, as the program that made the index saw it
     int64_t madeAt = 0;      // seconds since 1970, UTC
 };
 

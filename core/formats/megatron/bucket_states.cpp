@@ -417,9 +417,9 @@ class BucketResolver {
         return true;
     }
 
-    // Calls visit(chunk, first element in it, first element of the range, count) for the chunks of a stretch.
+    // Calls visit(chunk, first element in it, first element of the range, count) for the chunks of a range.
     template <class Visit>
-    void forStretch(TensorId t, int64_t begin, int64_t end, Visit&& visit) const {
+    void forRange(TensorId t, int64_t begin, int64_t end, Visit&& visit) const {
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog_.chunk(t, c);
             const int64_t from = std::max(begin, chunk.offsets[0]);
@@ -451,15 +451,15 @@ class BucketResolver {
         const Box& box = parameter.boxes[0];
         ChunkId chunk = kNone;
         int64_t inChunk = 0, inBox = 0, count = 0;
-        forStretch(master->second, place.first,
-                   place.first + std::min(kMostCompared, elementCount(box.lengths)),
-                   [&](ChunkId c, int64_t first, int64_t from, int64_t n) {
-                       if (chunk != kNone) return;
-                       chunk = c;
-                       inChunk = first;
-                       inBox = from - place.first;
-                       count = n;
-                   });
+        forRange(master->second, place.first,
+                 place.first + std::min(kMostCompared, elementCount(box.lengths)),
+                 [&](ChunkId c, int64_t first, int64_t from, int64_t n) {
+                     if (chunk != kNone) return;
+                     chunk = c;
+                     inChunk = first;
+                     inBox = from - place.first;
+                     count = n;
+                 });
         if (chunk == kNone) return out;
         SHARDSCOPE_ASSIGN(out.first, read(chunk, inChunk, count, DType::float32));
         SHARDSCOPE_ASSIGN(out.second, read(box.chunk, inBox, count, group.dtype));
@@ -493,7 +493,7 @@ class BucketResolver {
                     state.dtype = catalog_.dtype(t);
                     const DimSpan shape = catalog_.shape(box.tensor);
                     state.shape.assign(shape.begin(), shape.end());
-                    forStretch(t, begin, end, [&](ChunkId c, int64_t first, int64_t from, int64_t count) {
+                    forRange(t, begin, end, [&](ChunkId c, int64_t first, int64_t from, int64_t count) {
                         state.parts.push_back({c, first, box.offsets, box.lengths,
                                                FlatRange{from - begin, from - begin + count}});
                     });

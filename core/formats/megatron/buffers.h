@@ -1,4 +1,4 @@
-// Where the parameters of a model lie in the contiguous buffers of a distributed optimizer. No checkpoint
+// Where the parameters of a model are in the contiguous buffers of a distributed optimizer. No checkpoint
 // says it: it follows from the order of the parameters. Private to this format.
 //
 // Source: megatron/core/distributed/param_and_grad_buffer.py (_ParamAndGradBuffer) of megatron-core 0.12 to
@@ -29,12 +29,12 @@ std::optional<std::vector<BufferPlace>> placeInBuckets(std::span<const int64_t> 
 std::vector<int64_t> bucketsOf(std::span<const int64_t> parameters, const std::vector<bool>& alone,
                                std::optional<int64_t> bucketElements);
 
-// Whether a parameter lies where it was placed is seen at its first elements: the master is what the weight
+// Whether a parameter is where it was placed is seen at its first elements: the master is what the weight
 // was rounded from. Nothing is proved where there is nothing to compare.
 inline constexpr int64_t kMostCompared = 64;           // elements of a parameter
 inline constexpr size_t kMostParametersCompared = 24;  // of a buffer
 bool isComparable(DType weight, DType master);
-// `first` counts elements of the extent. Empty for values that do not lie one behind the other. Errors: io.
+// `first` counts elements of the extent. Empty for values that are not contiguous. Errors: io.
 Result<std::vector<float>> firstValues(const Extent& extent, int64_t first, int64_t count, DType dtype);
 bool looksLikeMaster(std::span<const float> masters, std::span<const float> weights);
 

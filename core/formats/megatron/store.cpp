@@ -25,7 +25,7 @@ constexpr int64_t kMostMissing = 100;  // that are named
 Role StoreOpener::roleOf(std::string_view name) {
     if (withoutChain(name).starts_with("optimizer.")) return Role::optimizer;
     const std::string_view last = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
-    // What the layers keep beside their parameters: Transformer Engine's state, and the router's statistics.
+    // What the layers keep besides their parameters: Transformer Engine's state, and the router's statistics.
     if (last == "_extra_state") return Role::other;
     for (const std::string_view buffer :
          {"expert_bias", "local_tokens_per_expert", "inv_freq", "running_mean", "running_var"}) {

@@ -22,7 +22,7 @@ struct Place {
     Path path;  // inside the file
 };
 
-// Where an entry goes, so that it is read under its name again: what lies under "optim" or "train" to the
+// Where an entry goes, so that it is read under its name again: what is under "optim" or "train" to the
 // file of that name, the rest to the model's.
 Place placeOf(Path path, std::string_view name) {
     if (path.empty()) path = {keyPart(name)};

@@ -1,4 +1,4 @@
-// local: every rank's FSDP flat parameters, with the record of which stretch of which parameter each holds,
+// local: every rank's FSDP flat parameters, with the record of which range of which parameter each holds,
 // and its part of the optimizer's state, which is where the parameter's part is stored.
 #include <algorithm>
 #include <charconv>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kMaxPaddingChecked = 1 << 20;  // elements
 
-// A stretch [start, stop) of a parameter on one rank, and where it begins in the flat parameter.
+// A range [start, stop) of a parameter on one rank, and where it begins in the flat parameter.
 struct ParameterRange {
     int64_t start = 0, stop = 0, at = 0;
 };
@@ -197,11 +197,11 @@ class LocalOpener {
         if (!checkedProduct(shape, elements) || range.start < 0 || range.stop < range.start ||
             range.stop > elements || range.at < 0 || !checkedAdd(range.at, range.stop - range.start, end) ||
             end > contents.tensors[t].shape[0]) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("elements [{}, {}) of a parameter of shape {} cannot lie at {} of {}",
-                                       range.start, range.stop, formatDims(shape), range.at,
-                                       contents.tensors[t].shape[0]),
-                           contents.name, name);
+            assembly_.note(
+                rule::metaInconsistent, Severity::error,
+                fmt::format("elements [{}, {}) of a parameter of shape {} cannot be at {} of {}", range.start,
+                            range.stop, formatDims(shape), range.at, contents.tensors[t].shape[0]),
+                contents.name, name);
             return;
         }
         Parameter& parameter = parameters_[name];
@@ -224,7 +224,7 @@ class LocalOpener {
         assembly_.addPiece(path, dtype, shape, role, std::move(piece));
     }
 
-    // Which stretch of each parameter is here: empty text, or what is wrong.
+    // Which range of each parameter is here: empty text, or what is wrong.
     template <class ValueOf>
     std::string findRanges(ValueOf&& valueOf, const std::string& handle, std::vector<ParameterRange>& out) {
         if (const Value infos = valueOf(handle + "flat_param._shard_param_infos")) {
@@ -262,7 +262,7 @@ class LocalOpener {
             return "_shard_indices is not a pair";
         const int64_t begin = indices.graph->integer(bounds[0]);
         if (begin < 0 || static_cast<uint64_t>(begin) + list.size() > out.size())
-            return "_shard_indices lie outside";
+            return "_shard_indices are outside";
         const ValueGraph& g = *offsets.graph;
         int64_t at = 0;
         for (size_t i = 0; i < list.size(); ++i) {

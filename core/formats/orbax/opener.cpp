@@ -593,7 +593,7 @@ class OrbaxOpener : private CatalogOpener {
             if (rankless && holders)
                 addNote(unplaced_, {rule::metaInconsistent,
                                     Severity::info,
-                                    "chunks of it lie in several shards, so no one rank holds them",
+                                    "chunks of it are spread over several shards, so no one rank holds them",
                                     pathIn(item, kSharding),
                                     info.name,
                                     {}});

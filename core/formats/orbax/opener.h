@@ -12,7 +12,7 @@ namespace shardscope::orbax {
 // item that holds arrays.
 bool isArrayItem(const Directory& directory, const std::string& prefix,
                  const std::vector<DirectoryEntry>& entries);
-// The name of the file of an item that is one JSON document; empty if it is none.
+// The name of the file of an item that is one JSON document; empty if it is not one.
 std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry>& entries);
 
 // Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.

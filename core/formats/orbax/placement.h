@@ -33,7 +33,7 @@ struct ShardHolders {
     Dims parts;                                // in how many the array is cut along each dimension
     std::vector<std::vector<uint32_t>> ranks;  // by shard, row-major
 
-    // The ranks that hold all of a box; null where none does: it lies in several shards.
+    // The ranks that hold all of a box; null where none does: it is spread over several shards.
     const std::vector<uint32_t>* of(DimSpan shape, DimSpan offsets, DimSpan lengths) const;
 };
 

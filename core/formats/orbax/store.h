@@ -1,5 +1,5 @@
 // The key-value store of an item: an OCDBT database, or plain files. Finds the zarr arrays in it and where
-// each of their chunks lies.
+// each of their chunks is.
 #pragma once
 
 #include <cstdint>

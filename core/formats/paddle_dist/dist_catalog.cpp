@@ -433,7 +433,7 @@ class Builder : private CatalogOpener {
                                    {badShapes_, "contradicting pieces"}});
     }
 
-    // What is in the directory beside the files that the metadata names.
+    // What is in the directory besides the files that the metadata names.
     void noteFiles() {
         std::unordered_set<std::string> known;
         for (size_t i = 0; i < builder_.fileCount(); ++i)

@@ -650,7 +650,7 @@ Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const 
                                      limits.pickleBytes))
             .inFile(file.path());
     }
-    PickleMemoUse use;
+    PickleLiveMemo use;
     PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
     const auto failed = [&](PickleStream& in) {
         Error error = in.takeError().inFile(file.path());

@@ -26,7 +26,7 @@ enum class Generation : uint8_t {
 std::string_view generationName(Generation generation);  // "v0a", "flex-v3"
 std::string_view generationWriter(Generation generation);
 
-// A stretch of Metadata::dims, or none.
+// A range of Metadata::dims, or none.
 struct DimsAt {
     uint32_t at = 0;
     uint16_t rank = 0;
@@ -39,7 +39,7 @@ struct ShardRow {
     DimsAt offset;
     DimsAt shape;            // of the box; sizes may be zero or negative (an empty piece)
     DimsAt global;           // of the whole tensor
-    DimsAt range;            // where given: only this stretch of the box's row-major order
+    DimsAt range;            // where given: only this range of the box's row-major order
     uint32_t dtype = kNone;  // in Metadata::dtypes
     uint32_t file =
         kNone;            // in Metadata::files: of its entry in storage_metadata; kNone: see Metadata::stored
@@ -74,7 +74,7 @@ struct Metadata {
     std::vector<std::string> dtypes, files;
     std::vector<std::string> strangers;  // keys of storage_metadata that no tensor has
     std::vector<TensorRows> tensors;
-    std::vector<ShardRow> rows;  // those of a tensor are neighbours
+    std::vector<ShardRow> rows;  // those of a tensor are neighbors
     std::vector<StoredRow> stored;
     std::vector<FlatPath> paths;
     std::vector<Note> notes;  // without a file name

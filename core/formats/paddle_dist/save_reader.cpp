@@ -72,7 +72,7 @@ Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t 
     return {};
 }
 
-Result<std::string> stretch(const ReadFile& file, uint64_t offset, uint64_t length) {
+Result<std::string> rangeOf(const ReadFile& file, uint64_t offset, uint64_t length) {
     std::string bytes(static_cast<size_t>(std::min(length, file.size() - offset)), '\0');
     SHARDSCOPE_TRY(file.readAt(offset, std::as_writable_bytes(std::span(bytes))));
     return bytes;
@@ -84,7 +84,7 @@ Probe probeSave(const Source& source) {
     if (source.entry.empty()) return {};
     const auto file = source.directory->openFile(source.entry);
     if (!file.ok()) return {};
-    const auto head = stretch(**file, 0, kProbed);
+    const auto head = rangeOf(**file, 0, kProbed);
     if (!head.ok()) return {};
     const bool named = hasPaddleEnding(source.entry);
     if (named && head->starts_with(kStream)) return {Probe::Match::certain, "a tensor stream of Paddle"};
@@ -93,7 +93,7 @@ Probe probeSave(const Source& source) {
     bool table = head->find(kPaddleNameTable) != std::string::npos;
     if (!table && (*file)->size() > kProbed) {
         const uint64_t begin = (*file)->size() - kProbed;
-        const auto tail = stretch(**file, begin, kProbed);
+        const auto tail = rangeOf(**file, begin, kProbed);
         table = tail.ok() && tail->find(kPaddleNameTable) != std::string::npos;
     }
     if (table) return {Probe::Match::certain, "a pickle with Paddle's table of parameter names"};
@@ -107,7 +107,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
             fmt::format("'{}' is not a variant of a paddle.save file, which has none", options.variant));
     }
     SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(source.entry));
-    SHARDSCOPE_ASSIGN(const std::string head, stretch(*file, 0, 16));
+    SHARDSCOPE_ASSIGN(const std::string head, rangeOf(*file, 0, 16));
     if (head.empty()) return damaged("the file is empty", 0).inFile(file->path()).byRule(rule::fileTruncated);
     if (head.starts_with(kStream)) {
         return unsupported("a tensor stream of Paddle's C++ side (use_binary_format), which is not read")

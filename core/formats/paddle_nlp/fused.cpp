@@ -42,7 +42,7 @@ bool FusedChoice::wants(std::string_view name) const {
 
 namespace {
 
-// A stretch of the flattened [a_r | b_r]: in each of the boxes that it is made of, each part's columns are a
+// A range of the flattened [a_r | b_r]: in each of the boxes that it is made of, each part's columns are a
 // box of the array at the rank's own strides.
 std::vector<PlannedChunk> splitFlat(const PlannedChunk& planned, const Layout& layout, size_t axis) {
     const int64_t width = planned.lengths[axis] / layout.fusedParts;

@@ -205,7 +205,7 @@ class HybridOpener : private CatalogOpener {
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
                 parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]");
             note(rule::layoutFused, Severity::error, why, {}, p.name);
-            // Its states lie the same way; what refuses one refuses the others.
+            // Its states are placed the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
                 if (!state.name.empty() && !state.name.ends_with("pow_acc"))
                     note(rule::layoutFused, Severity::error, why, {}, p.name + "." + state.name);

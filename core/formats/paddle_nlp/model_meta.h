@@ -44,7 +44,7 @@ Result<GroupMeta> parseShardMeta(std::string_view json);
 // The dtype that a number stands for, in either of Paddle's enumerations.
 std::optional<DType> floatOfNumber(int64_t number);
 
-// What an index of the unified checkpoint says beside its "weight_map".
+// What an index of the unified checkpoint says besides its "weight_map".
 struct UnifiedIndex {
     std::string quantStage;  // "O1", "O2"; empty = not quantised
     bool map = false;        // has a weight_map

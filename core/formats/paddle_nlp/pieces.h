@@ -1,4 +1,4 @@
-// Where the entries of one tensor-parallel rank and pipeline stage lie in a tensor: whole, or as slices of
+// Where the entries of one tensor-parallel rank and pipeline stage are in a tensor: whole, or as slices of
 // the flattened and padded parameter, one after the other over the sharding ranks.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace shardscope::paddle_nlp {
 
-// How a parameter lies over tensor-parallel ranks.
+// How a parameter is spread over tensor-parallel ranks.
 struct Layout {
     uint32_t tp = 1;
     int axis = -1;                                     // that is cut; negative = each rank holds the whole

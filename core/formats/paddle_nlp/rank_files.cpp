@@ -352,7 +352,7 @@ class Listing {
         }
         if (names.empty()) return;
         note(rule::fileStale, Severity::warning,
-             fmt::format("files of another save lie here: {}; {}. They are left aside; PaddleNLP's own "
+             fmt::format("files of another save are here: {}; {}. They are left aside; PaddleNLP's own "
                          "converter takes "
                          "them for ranks of this one",
                          listed(names, kListedFiles), why_),

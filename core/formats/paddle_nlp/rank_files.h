@@ -61,7 +61,7 @@ struct HybridFiles {
 
 // Reads all metadata, and of the ranks' files all but the tensors. Files are added to the catalog. Errors:
 // unsupported when there are no such files, limit, cancelled, and damaged metadata; a rank's file that cannot
-// be read is none.
+// be read does not count.
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
                                     CatalogBuilder& builder);
 

@@ -121,7 +121,7 @@ class SafetensorsLayout final : public TargetLayout {
     }
 
   private:
-    // One file: chunks in the order in which they lie in it.
+    // One file: chunks in the order in which they are in it.
     struct Group {
         uint32_t rank = 0;
         uint32_t number = 1;  // among the files of its rank

@@ -30,7 +30,8 @@ struct ItemFile {
     bool ranked = true;           // the name says so, or the metadata
     uint64_t size = 0;
 };
-// Files beside those that the metadata names, which belong to items without a place in it. `known` is sorted.
+// Files other than those that the metadata names, which belong to items without a place in it. `known` is
+// sorted.
 std::vector<ItemFile> otherItemFiles(const Source& source, const std::vector<std::string>& known);
 
 }  // namespace shardscope::torch_checkpointing

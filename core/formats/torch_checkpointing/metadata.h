@@ -1,4 +1,4 @@
-// metadata.pkl: which leaf of which item lies where, and in which file of which rank. Private to this format.
+// metadata.pkl: where each leaf of each item is: in which file of which rank. Private to this format.
 // Source: torch_checkpointing 0.1.1, distributed_metadata.py, dtensor_metadata.py, default_metadata.py,
 // checkpoint_layout.py. docs/formats/torch_checkpointing.md.
 #pragma once

@@ -422,7 +422,7 @@ class ItemsOpener {
         if (!piece) return;
         if (group.problem.empty()) {
             const auto parts = group.partsOf(rank);
-            // The data lies in this file, and so does what it says of itself.
+            // The data is in this file, and so is what it says of itself.
             if (saved.tensors[t].dtype != group.dtype || whole.shape != group.shape) {
                 return fail(file, path,
                             fmt::format("it is {} {} here, metadata.pkl says {} {}",

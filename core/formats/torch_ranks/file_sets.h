@@ -38,7 +38,7 @@ struct FileSet {
 
     std::string nameOf(uint32_t rank) const;
 };
-// What lies in the directory, with the files in directories of ranks below it ("rank_0/model.pt"), of which
+// What is in the directory, with the files in directories of ranks below it ("rank_0/model.pt"), of which
 // at most `most` are listed. Those count where the directory has no files of ranks itself.
 std::vector<DirectoryEntry> entriesOfRanks(const Source& source, size_t most);
 // The sets of a directory: models first, then optimizers, then the rest. `entries` outlive them.

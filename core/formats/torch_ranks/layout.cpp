@@ -19,7 +19,7 @@ bool ofOptimizer(const Path& path) {
     return path.size() > 1 && path[0] == keyPart(kOptimizer);
 }
 
-// What lies under "optim", in the optimizer's own state dict.
+// What is under "optim", in the optimizer's own state dict.
 std::optional<Path> insideOptimizer(const Path& path) {
     if (!ofOptimizer(path)) return std::nullopt;
     return Path(path.begin() + 1, path.end());

@@ -22,7 +22,7 @@ inline std::vector<DType> allDTypes() {
 }
 
 // Every pattern of the narrow types; of the wide ones the edges of every format's ranges, ties and their
-// neighbours, and random ones.
+// neighbors, and random ones.
 inline TileBytes patternsOf(DType dtype, size_t random) {
     std::mt19937_64 next(static_cast<uint64_t>(dtype) + 7);
     TileBytes bytes;

@@ -115,7 +115,7 @@ std::vector<float> interesting() {
     std::mt19937 random(1);
     for (int i = 0; i < 200'000; ++i)
         values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
-    // Ties and their neighbours for every narrow format.
+    // Ties and their neighbors for every narrow format.
     for (DType d : kFloats) {
         if (dtypeBits(d) > 16) continue;
         for (unsigned bits = 0; bits + 1 < 1U << (dtypeBits(d) - 1);

@@ -198,7 +198,7 @@ class TestSystemFileSystem : public QObject {
     }
 
     // Ranges that share pages are written at the same time, in any alignment of file and memory.
-    void bulkWritesOfNeighbours() {
+    void bulkWritesOfNeighbors() {
         const std::string root = fresh();
         for (IoMode mode : {IoMode::automatic, IoMode::buffered}) {
             for (unsigned seed = 0; seed < 6; ++seed) {
