@@ -44,32 +44,13 @@ Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, c
     return report;
 }
 
-}  // namespace
-
-bool isPublished(const ConvertJob& job) {
-    const auto files = sourceFiles(job);
-    return files.ok() && Staging::isPublished(job, conversionHeader(job, *files, 0));
-}
-
-Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
-    SHARDSCOPE_TRY(checkJob(job));
-    SHARDSCOPE_TRY(checkPart(part));
-    Resources resources = given;
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    if (!resources.memory) resources.memory = &ownBudget;
-    if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
+// Of a destination that is not published yet.
+Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, const Resources& resources,
+                               const std::vector<SourceFile>& files, const PartShares& shares,
+                               const JournalHeader& header) {
     const double begin = steadySeconds();
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    const PartShares shares(conversionItems(job), part.count);
-    const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
     PartReport report;
     report.part = part;
-    if (Staging::isPublished(job, header)) {
-        (void)shares.openSpans(part.index, {}, report);
-        report.bytesReused = report.bytes;
-        report.wasDone = report.published = true;
-        return report;
-    }
     SHARDSCOPE_ASSIGN(const auto staging, Staging::openPart(job, header, part, resources.stop));
     if (staging->isSealed() && job.options.verify != Verify::none && job.reopen)
         return readBackPart(job, *staging, resources);
@@ -98,6 +79,36 @@ Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Re
     // Once all are done another one may publish, and take the journals away while they are read.
     if (!report.open.empty() && !staging->isInParts()) report.open.clear();
     report.seconds = steadySeconds() - begin;
+    return report;
+}
+
+}  // namespace
+
+bool isPublished(const ConvertJob& job) {
+    const auto files = sourceFiles(job);
+    return files.ok() && Staging::isPublished(job, conversionHeader(job, *files, 0));
+}
+
+Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
+    SHARDSCOPE_TRY(checkJob(job));
+    SHARDSCOPE_TRY(checkPart(part));
+    Resources resources = given;
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    if (!resources.memory) resources.memory = &ownBudget;
+    if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    const PartShares shares(conversionItems(job), part.count);
+    const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
+    if (!Staging::isPublished(job, header)) {
+        auto report = runOpenPart(job, part, resources, files, shares, header);
+        // Another process may have published meanwhile what this one did at an earlier attempt.
+        if (report.ok() || !Staging::isPublished(job, header)) return report;
+    }
+    PartReport report;
+    report.part = part;
+    (void)shares.openSpans(part.index, {}, report);
+    report.bytesReused = report.bytes;
+    report.wasDone = report.published = true;
     return report;
 }
 

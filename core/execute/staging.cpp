@@ -481,6 +481,9 @@ Status Staging::syncFiles(const std::set<FileId>& files) {
 Status Staging::syncAll() {
     {
         std::unique_lock lock(mutex_);
+        // The last claim of the last part lets another process publish, which takes these directories away.
+        // Their names are on disk already: flush() sees to that before the first claim.
+        if (isPart_) return pending_.empty() ? Status() : flush(lock);
         SHARDSCOPE_TRY(flush(lock));
     }
     SHARDSCOPE_TRY(data_->sync());

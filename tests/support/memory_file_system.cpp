@@ -181,10 +181,7 @@ class MemoryDirectory final : public Directory {
         return {};
     }
 
-    Status sync() override {
-        system_->record(Op::sync, path_);
-        return {};
-    }
+    Status sync() override { return system_->syncDirectory(path_); }
 
   private:
     std::string join(std::string_view name) const { return fmt::format("{}/{}", path_, name); }
@@ -275,6 +272,9 @@ Status MemoryFileSystem::removeTree(const std::string& path) {
 
 Status MemoryFileSystem::syncDirectory(const std::string& path) {
     record(Op::sync, path);
+    std::lock_guard lock(mutex_);
+    if (!directories_.contains(clean(path)))
+        return makeError(ErrorCode::notFound, "no such directory").inFile(path);
     return {};
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "execute/fake_checkpoint.h"
+#include "execute/parts.h"
 #include "execute/tile_work.h"
 
 using namespace shardscope;
@@ -476,6 +477,32 @@ class TestConvert : public QObject {
             QVERIFY(onlyDestination(*system));
             if (seed == 0) QVERIFY(reused > 0);
         }
+    }
+
+    // The last tile of a part may let another process publish before the part has ended.
+    void publishedWhileAPartEnds() {
+        Random random(17);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 4, 300'000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        job.job.options.verify = Verify::none;
+        ConvertJob others = job.job;
+        others.fileSystem = system;
+        Room room, publisher;
+        const auto second = runPart(job.job, {1, 2, "test"}, room.resources());
+        QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
+        QCOMPARE(second->open, std::vector<uint32_t>{0});
+        bool published = false;
+        faulty->after = [&](Op op) {
+            if (op == Op::sync && !published)
+                published = finishParts(others, "test", publisher.resources()).ok();
+        };
+        const auto first = runPart(job.job, {0, 2, "test"}, room.resources());
+        QVERIFY2(first.ok(), first.ok() ? "" : describe(first.error()).c_str());
+        QVERIFY(published && first->open.empty());
+        QVERIFY(system->tree("/out/dst") == job.expected());
+        QVERIFY(onlyDestination(*system));
     }
 
     void staleStaging() {
