@@ -102,6 +102,11 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
 
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
     const PartReport& part = *conversion.part();
+    if (!parts.part) {
+        fmt::print("{} the destination was published by an earlier run: {}\n",
+                   Style{context.colored()}.green("done:"), bytesText(part.bytes));
+        return;
+    }
     const std::string read = bytesText(part.bytesRead);
     const bool seals = parts.seal && !part.readBack;
     showPart(

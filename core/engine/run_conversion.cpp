@@ -245,35 +245,35 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
     const ConvertJob job = conversionJob(*prepared_, request_);
     Status objects;
     if (!request_.objectsFile.empty()) objects = checkObjectsFile(request_, prepared_->source.path);
+    const PartSpec part = parts.part.value_or(PartSpec{0, 1, parts.version});
+    // What runs again after the publication finds that file, too.
+    if (!objects.ok() && !publishedPart(job, part)) return objects.error();
     if (parts.part) {
-        // A part of a job that is finished finds that file, too.
-        if (!objects.ok() && !isPublished(job)) return objects.error();
-        SHARDSCOPE_ASSIGN(part_, runPart(job, *parts.part, resources));
-        if (part_->published) {
-            // The part that published may have been killed before it wrote that file.
-            if (parts.finish && objects.ok()) SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
-            return ConvertReport();
-        }
+        SHARDSCOPE_ASSIGN(part_, runPart(job, part, resources));
         if (!part_->open.empty()) return ConvertReport();
-        if (parts.seal) {
+        if (parts.seal && !part_->published) {
             const Status sealed = sealParts(job, parts.version, resources);
             // Of two parts that end at once one seals.
             if (!sealed.ok() && sealed.error().code != ErrorCode::exists) return sealed.error();
         }
         if (!parts.finish) return ConvertReport();
-    } else {
-        SHARDSCOPE_TRY(std::move(objects));
     }
-    auto report = finishParts(job, parts.version, resources);
-    if (!report.ok()) {
+    if (!part_ || !part_->published) {
+        auto report = finishParts(job, parts.version, resources);
+        if (report.ok()) {
+            SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+            finished_ = true;
+            return report;
+        }
         // Of two parts that end at once one finishes; the other finds it at work, or its result.
         const ErrorCode code = report.error().code;
         if (part_ && (code == ErrorCode::exists || code == ErrorCode::notFound)) return ConvertReport();
-        return report;
+        part_ = publishedPart(job, part);
+        if (!part_) return report;
     }
-    SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
-    finished_ = true;
-    return report;
+    // The process that published may have been killed before it wrote that file.
+    if (objects.ok()) SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+    return ConvertReport();
 }
 
 bool Conversion::readsForAll(const Coordinator& coordinator) const {

@@ -44,11 +44,15 @@ Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, c
     return report;
 }
 
-// Of a destination that is not published yet.
-Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, const Resources& resources,
-                               const std::vector<SourceFile>& files, const PartShares& shares,
-                               const JournalHeader& header) {
+Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
+    Resources resources = given;
+    MemoryBudget ownBudget(uint64_t{512} << 20);
+    if (!resources.memory) resources.memory = &ownBudget;
+    if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
     const double begin = steadySeconds();
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    const PartShares shares(conversionItems(job), part.count);
+    const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
     PartReport report;
     report.part = part;
     SHARDSCOPE_ASSIGN(const auto staging, Staging::openPart(job, header, part, resources.stop));
@@ -84,31 +88,29 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
 
 }  // namespace
 
-bool isPublished(const ConvertJob& job) {
+std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& part) {
+    if (!job.fileSystem->stat(job.destination).ok()) return std::nullopt;
     const auto files = sourceFiles(job);
-    return files.ok() && Staging::isPublished(job, conversionHeader(job, *files, 0));
-}
-
-Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
-    SHARDSCOPE_TRY(checkJob(job));
-    SHARDSCOPE_TRY(checkPart(part));
-    Resources resources = given;
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    if (!resources.memory) resources.memory = &ownBudget;
-    if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
-    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     const PartShares shares(conversionItems(job), part.count);
-    const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
-    if (!Staging::isPublished(job, header)) {
-        auto report = runOpenPart(job, part, resources, files, shares, header);
-        // Another process may have published meanwhile what this one did at an earlier attempt.
-        if (report.ok() || !Staging::isPublished(job, header)) return report;
-    }
+    if (!files.ok() || !Staging::isPublished(job, conversionHeader(job, *files, shares.tileBytes())))
+        return std::nullopt;
+    Staging::removeLeftOver(job);
     PartReport report;
     report.part = part;
     (void)shares.openSpans(part.index, {}, report);
     report.bytesReused = report.bytes;
     report.wasDone = report.published = true;
+    return report;
+}
+
+Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources) {
+    SHARDSCOPE_TRY(checkJob(job));
+    SHARDSCOPE_TRY(checkPart(part));
+    auto report = runOpenPart(job, part, resources);
+    // It may be another run of a part that is done, and another process may publish at any moment.
+    if (!report.ok()) {
+        if (auto published = publishedPart(job, part)) return *std::move(published);
+    }
     return report;
 }
 

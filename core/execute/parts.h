@@ -50,15 +50,17 @@ struct PartReport {
     std::vector<uint32_t> open;  // the parts that are not done, in order
 };
 
-// Does one part; once all are sealed, reads back its share instead, unless nothing is to be verified. Errors:
-// exists (the destination, another job, another process that does this part), changed (other words, another
-// version or another source than those of the parts that are there), and those of runConversion(). What is
-// finished stays, and the next run continues from it.
+// Does one part; once all are sealed, reads back its share instead, unless nothing is to be verified; once
+// the destination is published, see publishedPart(). Errors: exists (the destination, another job, another
+// process that does this part), changed (other words, another version or another source than those of the
+// parts that are there), and those of runConversion(). What is finished stays, and the next run continues
+// from it.
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
 
-// Whether the parts of this very job have published its destination. False where the file system does not
-// tell, and when the destination is to be replaced.
-bool isPublished(const ConvertJob& job);
+// The report of a part of a destination that the parts of this very job have published: nothing was left to
+// do, but to remove what a process that was killed then has left. None where they have not, where the file
+// system does not tell, and when the destination is to be replaced.
+std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& part);
 
 // So that the parts can verify what all have written: writes what is not tensor data, and publishes nothing.
 // Each part then runs again and reads back its share, and finishParts() takes what they found in place of

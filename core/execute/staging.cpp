@@ -175,15 +175,15 @@ Status Staging::begin() {
         owned_ = owned_ && locked.error().code != ErrorCode::exists;
         return locked;
     }
+    const std::string data = path_ + "/" + kDataName;
     SHARDSCOPE_ASSIGN(const auto parts, PartJournals::count(*directory_));
-    if (parts) {
+    if (parts && isThere(system_, data)) {
         owned_ = false;
         return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
             .inFile(path_)
             .withHint("--finish completes it; or remove the directory");
     }
     if (!made.ok()) SHARDSCOPE_TRY(takeOver());
-    const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
     SHARDSCOPE_TRY(makeFiles());
@@ -271,6 +271,17 @@ bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
     return found.ok() && *found == jobText(header);
 }
 
+void Staging::removeLeftOver(const ConvertJob& job) {
+    FileSystem& system = *job.fileSystem;
+    const std::string path = stagingPath(job.destination), data = path + "/" + kDataName;
+    const auto directory = system.openDirectory(path);
+    if (!directory.ok() || isThere(system, data)) return;
+    const auto lock = (*directory)->createFile(kLockName, true);
+    if (!lock.ok()) return;
+    const auto locked = (*lock)->tryLock();
+    if (locked.ok() && *locked && !isThere(system, data)) (void)system.removeTree(path);
+}
+
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
     const std::string path = stagingPath(job.destination);
     auto directory = job.fileSystem->openDirectory(path);
@@ -305,8 +316,16 @@ Status Staging::beginPart(const StopToken& stop) {
     Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     SHARDSCOPE_TRY(openDirectory());
+    SHARDSCOPE_TRY(dropPublished());
     SHARDSCOPE_TRY(parts_->begin(
-        stop, [&] { return setUpParts(); },
+        stop,
+        [&] {
+            // Since it was looked for, another process may have published and taken the directory away.
+            Status unpublished = checkDestination();
+            if (unpublished.ok()) return setUpParts();
+            if (made.ok()) (void)system_.removeTree(path_);
+            return unpublished;
+        },
         [&] {
             // Who holds the lock is another part that sets up, or a job of its own.
             return directory_->stat(kJournalName).ok() ? Status(isBusy(kAnotherJob)) : Status();
@@ -320,6 +339,14 @@ Status Staging::beginPart(const StopToken& stop) {
     SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(take, resumable_));
     if (resumable_) begunParts_.insert(part_.index);
     return {};
+}
+
+// Parts whose files are gone were published by a process that was killed before it had removed the rest.
+Status Staging::dropPublished() {
+    const auto isLeft = [&] { return parts_->isThere() && !isThere(system_, path_ + "/" + kDataName); };
+    if (!isLeft()) return {};
+    SHARDSCOPE_ASSIGN(const auto lock, parts_->tryLock());
+    return lock && isLeft() ? parts_->removeMarker() : Status();
 }
 
 Status Staging::openDirectory() {

@@ -40,8 +40,10 @@ class Staging {
     // what all agree on. Waits while another part sets up. Errors: exists, changed, noSpace, permission, io.
     static Result<std::unique_ptr<Staging>> openPart(const ConvertJob& job, const JournalHeader& header,
                                                      const PartSpec& part, const StopToken& stop);
-    // See isPublished() in parts.h.
+    // See publishedPart() in parts.h.
     static bool isPublished(const ConvertJob& job, const JournalHeader& header);
+    // Of a job that is published: what a process that was killed then has left in the staging directory.
+    static void removeLeftOver(const ConvertJob& job);
     // How many parts the conversion to this destination has. Errors: notFound (none has begun), io.
     static Result<uint32_t> partCount(const ConvertJob& job);
     // Takes over what all parts have done (takeReusable()), to publish it. Errors: as openPart.
@@ -95,6 +97,7 @@ class Staging {
     Status takeOver();
     Status beginPart(const StopToken& stop);
     Status setUpParts();
+    Status dropPublished();
     Status openPartFiles();
     Status openDirectory();
     Status removeSeal();

@@ -197,12 +197,12 @@ class PartsCliTest : public QObject {
             QCOMPARE(run(QStringList{"--part", part(index), "--finish", "auto"} + objects).exitCode, 0);
         const auto before = bytesBelow(target());
         const bool kept = systemFileSystem()->attribute(target().toStdString(), "job").ok();
-        for (const QStringList& words :
-             {QStringList{"--part", part(3), "--finish", "auto"} + objects,
-              QStringList{"--part", part(0), "--finish", "seal"}, QStringList{"--part", part(1)}}) {
+        for (const QStringList& words : {QStringList{"--part", part(3), "--finish", "auto"} + objects,
+                                         QStringList{"--part", part(0), "--finish", "seal"},
+                                         QStringList{"--part", part(1)}, QStringList{"--finish"} + objects}) {
             const Outcome again = run(words);
             // Without extended attributes nobody knows whose destination it is.
-            QCOMPARE(again.exitCode, kept ? 0 : 4);
+            QCOMPARE(again.exitCode, kept ? 0 : words.contains("--part") ? 4 : 3);
             if (!kept) continue;
             const auto report = again.json();
             QVERIFY(report["was_done"].get<bool>());
@@ -220,10 +220,54 @@ class PartsCliTest : public QObject {
         const Outcome refused = runShardscope(other);
         QCOMPARE(refused.exitCode, 4);
         QCOMPARE(refused.json()["message"].get<std::string>(), std::string("the destination exists already"));
+        other.replace(other.indexOf("--part"), "--finish");
+        other.removeOne(part(1));
+        QCOMPARE(runShardscope(other).exitCode, 3);
         // A copy has the same bytes, but nobody says that this job wrote it.
         QVERIFY(QDir().rename(target(), target("moved")));
         QVERIFY(QDir().mkdir(target()));
         QCOMPARE(run({"--part", part(1)}).exitCode, 4);
+    }
+
+    // A kill between the publication and the removal of the staging directory leaves all in it but the files.
+    void whatThePublisherLeftIsRemoved() {
+        const auto others = [&] {
+            return run({"--part", part(0)}).exitCode == 0 && run({"--part", part(1)}).exitCode == 0 &&
+                   run({"--part", part(2)}).exitCode == 0;
+        };
+        QVERIFY(others());
+        std::map<QString, QByteArray> left;
+        for (const char* name : {"lock", "parts", "part-0.journal", "part-1.journal"}) {
+            QFile file(staging() + "/" + name);
+            QVERIFY(file.open(QIODevice::ReadOnly));
+            left[name] = file.readAll();
+        }
+        QCOMPARE(run({"--part", part(3), "--finish", "auto"}).exitCode, 0);
+        const auto leave = [&] {
+            QVERIFY(QDir().mkdir(staging()));
+            for (const auto& [name, bytes] : left) {
+                QFile file(staging() + "/" + name);
+                QVERIFY(file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size());
+            }
+        };
+        leave();
+        const bool kept = systemFileSystem()->attribute(target().toStdString(), "job").ok();
+        QCOMPARE(run({"--part", part(3), "--finish", "auto"}).exitCode, kept ? 0 : 4);
+        QVERIFY(!kept || !QFile::exists(staging()));
+        if (!kept) QVERIFY(QDir(staging()).removeRecursively());
+        const auto expected = bytesBelow(target());
+
+        // Nor is it in the way of the next conversion, in parts or not.
+        for (const bool inParts : {true, false}) {
+            QVERIFY(QDir(target()).removeRecursively());
+            leave();
+            QVERIFY(!inParts || others());
+            const QStringList last =
+                inParts ? QStringList{"--part", part(3), "--finish", "auto"} : QStringList();
+            QCOMPARE(run(last).exitCode, 0);
+            QVERIFY(bytesBelow(target()) == expected);
+            QVERIFY(!QFile::exists(staging()));
+        }
     }
 
     // As after a kill: what the journal claims is kept, the rest is done again.

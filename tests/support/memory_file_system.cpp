@@ -480,6 +480,7 @@ Result<std::shared_ptr<Directory>> FaultyFileSystem::openDirectory(const std::st
 }
 
 Status FaultyFileSystem::makeDirectory(const std::string& path) {
+    SHARDSCOPE_TRY(pass(Op::makeDirectory, path));
     return inner_->makeDirectory(path);
 }
 Result<DirectoryEntry> FaultyFileSystem::stat(const std::string& path) {

@@ -14,8 +14,8 @@
 
 namespace shardscope::test {
 
-enum class Op : uint8_t { open, read, write, sync, rename, allocate, list, remove };
-constexpr int kOpCount = 8;
+enum class Op : uint8_t { open, read, write, sync, rename, allocate, list, remove, makeDirectory };
+constexpr int kOpCount = 9;
 
 struct OpRecord {
     Op op = Op::open;

@@ -479,30 +479,39 @@ class TestConvert : public QObject {
         }
     }
 
-    // The last tile of a part may let another process publish before the part has ended.
-    void publishedWhileAPartEnds() {
-        Random random(17);
-        auto system = newSystem();
-        const FakeSource source = makeSource(random, *system, 4, 300'000);
-        auto faulty = std::make_shared<FaultyFileSystem>(system);
-        FakeJob job(random, source, faulty, source.tensors);
-        job.job.options.verify = Verify::none;
-        ConvertJob others = job.job;
-        others.fileSystem = system;
-        Room room, publisher;
-        const auto second = runPart(job.job, {1, 2, "test"}, room.resources());
-        QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
-        QCOMPARE(second->open, std::vector<uint32_t>{0});
-        bool published = false;
-        faulty->after = [&](Op op) {
-            if (op == Op::sync && !published)
+    // Another process may publish once a part has written its last tile, or before one that runs again
+    // begins.
+    void publishedBesideAPart() {
+        for (const Op moment : {Op::sync, Op::makeDirectory}) {
+            Random random(17);
+            auto system = newSystem();
+            const FakeSource source = makeSource(random, *system, 4, 300'000);
+            auto faulty = std::make_shared<FaultyFileSystem>(system);
+            FakeJob job(random, source, faulty, source.tensors);
+            job.job.options.verify = Verify::none;
+            ConvertJob others = job.job;
+            others.fileSystem = system;
+            Room room, publisher;
+            const auto did = [&](uint32_t index) {
+                return runPart(others, {index, 2, "test"}, publisher.resources()).ok();
+            };
+            QVERIFY(moment == Op::makeDirectory || did(1));
+            bool published = false;
+            faulty->after = [&](Op op) {
+                if (op != moment || published) return;
+                if (moment == Op::makeDirectory) QVERIFY(did(0) && did(1));
                 published = finishParts(others, "test", publisher.resources()).ok();
-        };
-        const auto first = runPart(job.job, {0, 2, "test"}, room.resources());
-        QVERIFY2(first.ok(), first.ok() ? "" : describe(first.error()).c_str());
-        QVERIFY(published && first->open.empty());
-        QVERIFY(system->tree("/out/dst") == job.expected());
-        QVERIFY(onlyDestination(*system));
+            };
+            const auto part = runPart(job.job, {0, 2, "test"}, room.resources());
+            QVERIFY(published);
+            // Here nothing stores whose destination it is.
+            if (moment == Op::makeDirectory)
+                QCOMPARE(part.ok() ? ErrorCode::internal : part.error().code, ErrorCode::exists);
+            else
+                QVERIFY2(part.ok(), part.ok() ? "" : describe(part.error()).c_str());
+            QVERIFY(system->tree("/out/dst") == job.expected());
+            QVERIFY(onlyDestination(*system));
+        }
     }
 
     void staleStaging() {
