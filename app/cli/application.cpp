@@ -109,6 +109,14 @@ Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI
     return makeError(ErrorCode::usage, std::move(message)).withHint(hint);
 }
 
+Status flushAnswer() {
+    if (std::fflush(stdout) != 0) return systemError(errno, "write the answer", "standard output");
+    // What was flushed on the way may have failed before.
+    if (std::ferror(stdout))
+        return makeError(ErrorCode::io, "cannot write the whole answer").inFile("standard output");
+    return {};
+}
+
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead) {
     const std::vector<std::string>& words = context.words;
@@ -135,13 +143,7 @@ int runWords(Context& context, const std::function<Status(const CLI::App&)>& acc
         }
         Result<int> result = taken ? Result<int>(*taken) : context.verb();
         if (!result.ok()) return reportError(context, result.error());
-        if (std::fflush(stdout) != 0)
-            return reportError(context, systemError(errno, "write the answer", "standard output"));
-        // What was flushed on the way may have failed before.
-        if (std::ferror(stdout)) {
-            return reportError(
-                context, makeError(ErrorCode::io, "cannot write the whole answer").inFile("standard output"));
-        }
+        if (const Status arrived = flushAnswer(); !arrived.ok()) return reportError(context, arrived.error());
         return *result;
     } catch (const std::bad_alloc&) {
         return reportError(context, makeError(ErrorCode::limit, "out of memory"));

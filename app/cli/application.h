@@ -22,6 +22,9 @@ void stopOnInterrupt(Context& context);
 int runWords(Context& context, const std::function<Status(const CLI::App&)>& accept,
              const std::function<Result<std::optional<int>>(const CLI::App&)>& instead = {});
 
+// That all of the answer has arrived on standard output. Errors: io.
+Status flushAnswer();
+
 // What `app` said to the words, as an error with a hint at the help.
 Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);
 

@@ -98,7 +98,10 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
     const std::vector<Suppression> accepted = acceptedBy(options.what, path);
     const bool fails = anyAsSevere(done.report, accepted, options.failOn);
     printReport(context, done.report, accepted);
-    if (done.read.found) SHARDSCOPE_TRY(done.read.found->remove());
+    if (done.read.found) {
+        SHARDSCOPE_TRY(flushAnswer());  // else it would have to be read again
+        SHARDSCOPE_TRY(done.read.found->remove());
+    }
     return fails ? 1 : 0;
 }
 

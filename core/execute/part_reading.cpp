@@ -1,5 +1,6 @@
 #include "execute/part_reading.h"
 
+#include <filesystem>
 #include <mutex>
 
 #include <fmt/format.h>
@@ -99,18 +100,27 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
     const PartShares shares(reading.items, part.count);
     const auto system = systemFileSystem();
-    SHARDSCOPE_ASSIGN(const auto directory, recordsDirectory(*system, reading.records));
-    const PartJournals journals(directory, readingHeader(reading, files, shares.tileBytes()), part);
-    SHARDSCOPE_TRY(journals.begin(
-        resources.stop, [&] { return journals.removeJournals(); }, [] { return Status(); }));
-
     PartReport report;
     report.part = part;
     PartShares::Done done;
     bool continued = false;
-    SHARDSCOPE_ASSIGN(auto writer, journals.startOwn(tilesTo(done), continued));
+    std::shared_ptr<Directory> directory;
+    std::optional<PartJournals> begun;
+    const auto start = [&]() -> Result<std::unique_ptr<JournalWriter>> {
+        SHARDSCOPE_ASSIGN(directory, recordsDirectory(*system, reading.records));
+        begun.emplace(directory, readingHeader(reading, files, shares.tileBytes()), part);
+        SHARDSCOPE_TRY(begun->begin(
+            resources.stop, [&] { return begun->removeJournals(); }, [] { return Status(); }));
+        return begun->startOwn(tilesTo(done), continued);
+    };
+    auto writer = start();
+    // Another process may have finished in between, and removed the records.
+    while (!writer.ok() && writer.error().code == ErrorCode::notFound)
+        writer = start();
+    if (!writer.ok()) return std::move(writer).error();
+    const PartJournals& journals = *begun;
     if (continued) done.begun.insert(part.index);
-    FoundJournal journal(std::move(writer));
+    FoundJournal journal(std::move(writer).value());
     const std::vector<TileSpan> spans = shares.openSpans(part.index, done, report);
     if (Progress* progress = resources.progress) {
         progress->begin(Progress::Phase::read, report.bytes);
@@ -141,7 +151,6 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
 }
 
 struct FinishedReading::State {
-    std::shared_ptr<FileSystem> system;
     std::string path;
     std::shared_ptr<Directory> directory;
     std::shared_ptr<WriteFile> lock;
@@ -155,10 +164,9 @@ Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading
                                                                const std::string& version) {
     std::unique_ptr<FinishedReading> finished(new FinishedReading());
     State& s = *finished->state_;
-    s.system = systemFileSystem();
     s.path = reading.records;
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
-    auto directory = s.system->openDirectory(s.path);
+    auto directory = systemFileSystem()->openDirectory(s.path);
     if (!directory.ok())
         return directory.error().code == ErrorCode::notFound ? noParts(s.path) : directory.error();
     s.directory = std::move(directory).value();
@@ -201,8 +209,10 @@ Status FinishedReading::remove() {
     SHARDSCOPE_TRY(s.journals->removeMarker());
     SHARDSCOPE_TRY(s.journals->removeJournals());
     SHARDSCOPE_TRY(s.directory->removeFile(PartJournals::kLockName));
-    SHARDSCOPE_ASSIGN(const auto left, s.directory->list());
-    return left.empty() ? s.system->removeTree(s.path) : Status();
+    // Only if it is empty: a part that runs again may have begun anew.
+    std::error_code ignored;
+    std::filesystem::remove(s.path, ignored);
+    return {};
 }
 
 Result<ReadInParts> readInParts(const PartReading& reading, const Parts& parts, const Resources& resources) {

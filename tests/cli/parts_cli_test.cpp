@@ -485,6 +485,21 @@ class PartsCliTest : public QObject {
         QVERIFY(!QFile::exists(records()));
     }
 
+    void recordsStayUntilTheAnswerHasArrived() {
+        for (const QStringList& what :
+             {QStringList{"digest"}, QStringList{"validate", "--level", "values"}}) {
+            for (int index = 0; index < 2; ++index)
+                QCOMPARE(reading(source_, what, {"--part", part(index, 2)}).exitCode, 0);
+            const QStringList finish = readingWords(source_, what, {"--finish"});
+            QStringList text = finish;
+            text.removeOne("--json");
+            QCOMPARE(runShardscopeInto("/dev/full", finish).exitCode, 4);
+            QCOMPARE(runShardscopeInto("/dev/full", text).exitCode, 4);
+            QCOMPARE(runShardscope(finish).out, reading(source_, what, {}).out);
+            QVERIFY(!QFile::exists(records()));
+        }
+    }
+
     void aReadingIsSharedOut() {
         uint64_t bytes = 0, least = UINT64_MAX, most = 0;
         for (int index = 0; index < kParts; ++index) {
