@@ -1,19 +1,20 @@
 """Universal checkpoints that we write, loaded by DeepSpeed: two gloo ranks train and save with ZeRO 2 or 3, we convert, and other
 ranks and stages load the result with load_universal: masters and moments bit for bit, and the next losses are those of the run
 that was never interrupted."""
-import argparse
 import json
+import multiprocessing
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
+import warnings
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
+warnings.simplefilter("ignore")
 
 BEFORE, AFTER = 3, 3  # steps up to the save and behind it
 BATCH = 6  # samples of one step, of all ranks together
@@ -153,34 +154,50 @@ def worker(job):
 
 # ------------------------------------------------------------------ all of them
 
+def run_rank(job, environment, said):
+    os.dup2(said.fileno(), 1)
+    os.dup2(said.fileno(), 2)
+    os.environ.update(environment)
+    try:
+        worker(job)
+    except Exception:
+        traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(1)
+
+
 def ranks(count, job):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
+    # Forked, since the imports take longer than all else that a rank does.
+    sys.stdout.flush()
     processes, said = [], [tempfile.TemporaryFile() for _ in range(count)]
     for rank in range(count):
-        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
-                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), PYTHONWARNINGS="ignore")
-        processes.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), "--worker", json.dumps(job)], env=environment,
-                                          stdout=said[rank], stderr=subprocess.STDOUT))
+        environment = dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        process = multiprocessing.get_context("fork").Process(target=run_rank, args=(job, environment, said[rank]))
+        process.start()
+        processes.append(process)
     end = time.time() + 240
-    while any(p.poll() is None for p in processes) and time.time() < end:
-        if any(p.poll() not in (None, 0) for p in processes):
+    while any(p.is_alive() for p in processes) and time.time() < end:
+        if any(p.exitcode not in (None, 0) for p in processes):
             time.sleep(1)
             break
         time.sleep(0.05)
     for process in processes:
-        if process.poll() is None:
+        if process.is_alive():
             process.kill()
-        process.wait()
+        process.join()
     texts = []
     for file in said:
         file.seek(0)
         texts.append(file.read().decode(errors="replace"))
     for process, text in zip(processes, texts):
-        if process.returncode not in (0, -9):
+        if process.exitcode not in (0, -9):
             raise AssertionError("a rank failed:\n" + text[-1500:])
-    if any(p.returncode for p in processes):
+    if any(p.exitcode for p in processes):
         raise AssertionError("the ranks did not end:\n" + texts[0][-1500:])
     with open(job["losses"], encoding="utf-8") as f:
         return json.load(f)
@@ -222,6 +239,9 @@ def check(place, about, source, want, stage, world, words, complete):
 
 
 def main():
+    # All that the ranks import, before they are forked.
+    import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
+    import torch._dynamo  # noqa: F401
     from peercommon import shardscope
     failures = done = tensors = 0
     worst = 0.0
@@ -257,15 +277,4 @@ def main():
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--worker")
-    given = parser.parse_args()
-    if given.worker:
-        try:
-            worker(json.loads(given.worker))
-        except Exception:
-            traceback.print_exc()
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(1)
     raise SystemExit(main())

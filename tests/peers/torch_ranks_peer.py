@@ -166,11 +166,15 @@ def run(family, name, mesh, rules, variant, fsdp):
             if key.endswith(".exp_avg") and not key.split(".")[0].isdigit():
                 parameters.append(key[:-len(".exp_avg")])
         check_numbers = bool(parameters)
-        mp.spawn(on_rank, (out, list(sizes), list(names), variant, fsdp, model, optim if check_numbers else {}, parameters), nprocs=world)
+        # Forked, since the imports take longer than all else that a rank does.
+        mp.start_processes(on_rank, (out, list(sizes), list(names), variant, fsdp, model, optim if check_numbers else {}, parameters),
+                           nprocs=world, start_method="fork")
         print(family, name, mesh, variant, "->", len(model), "tensors of the model,", len(optim) if check_numbers else 0, "of the optimizer on", world, "ranks")
 
 
 def main():
+    import torch._dynamo  # noqa: F401  what an optimizer imports
+    torch.set_num_threads(1)  # threads do not outlive a fork
     failures = 0
     for case in CASES:
         if len(sys.argv) > 1 and sys.argv[1] not in case[1] + case[2] + case[4]:

@@ -179,7 +179,8 @@ def free_port():
 
 
 def on_ranks(work, world, *arguments):
-    mp.spawn(rank_main, args=(work, world, free_port(), arguments), nprocs=world, join=True)
+    # Forked, since the imports take longer than all else that a rank does.
+    mp.start_processes(rank_main, args=(work, world, free_port(), arguments), nprocs=world, start_method="fork")
 
 
 def rank_main(rank, work, world, port, arguments):
