@@ -94,7 +94,6 @@ std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& p
     const PartShares shares(conversionItems(job), part.count);
     if (!files.ok() || !Staging::isPublished(job, conversionHeader(job, *files, shares.tileBytes())))
         return std::nullopt;
-    Staging::removeLeftOver(job);
     PartReport report;
     report.part = part;
     (void)shares.openSpans(part.index, {}, report);

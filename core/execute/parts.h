@@ -58,7 +58,7 @@ struct PartReport {
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
 
 // The report of a part of a destination that the parts of this very job have published: nothing was left to
-// do, but to remove what a process that was killed then has left. None where they have not, where the file
+// do. None where they have not, where the file
 // system does not tell, and when the destination is to be replaced.
 std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& part);
 

@@ -132,6 +132,7 @@ Status Staging::checkDestination() {
     const auto there = system_.stat(job_.destination);
     if (!there.ok() && there.error().code != ErrorCode::notFound) return there.error();
     replaces_ = there.ok();
+    removeLeftOver();
     if (replaces_ && !job_.options.overwrite) {
         return makeError(ErrorCode::exists, "the destination exists already")
             .inFile(job_.destination)
@@ -141,6 +142,21 @@ Status Staging::checkDestination() {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
     }
     return {};
+}
+
+// Takes away what a process has left that was killed once it had moved the files to the destination.
+void Staging::removeLeftOver() {
+    const auto directory = system_.openDirectory(path_);
+    if (!directory.ok()) return;
+    const PartJournals parts(*directory, header_, part_);
+    // Where nothing is published, only a marker tells such a directory from one that has just been made.
+    const bool published = replaces_ && !job_.options.overwrite;
+    const auto isLeft = [&] {
+        return (published || parts.isThere()) && !isThere(system_, path_ + "/" + kDataName);
+    };
+    if (!isLeft()) return;
+    const auto lock = parts.tryLock();
+    if (lock.ok() && *lock && isLeft()) (void)system_.removeTree(path_);
 }
 
 Status Staging::makeStagingDirectory() {
@@ -175,15 +191,15 @@ Status Staging::begin() {
         owned_ = owned_ && locked.error().code != ErrorCode::exists;
         return locked;
     }
-    const std::string data = path_ + "/" + kDataName;
     SHARDSCOPE_ASSIGN(const auto parts, PartJournals::count(*directory_));
-    if (parts && isThere(system_, data)) {
+    if (parts) {
         owned_ = false;
         return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
             .inFile(path_)
             .withHint("--finish completes it; or remove the directory");
     }
     if (!made.ok()) SHARDSCOPE_TRY(takeOver());
+    const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
     SHARDSCOPE_TRY(makeFiles());
@@ -271,17 +287,6 @@ bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
     return found.ok() && *found == jobText(header);
 }
 
-void Staging::removeLeftOver(const ConvertJob& job) {
-    FileSystem& system = *job.fileSystem;
-    const std::string path = stagingPath(job.destination), data = path + "/" + kDataName;
-    const auto directory = system.openDirectory(path);
-    if (!directory.ok() || isThere(system, data)) return;
-    const auto lock = (*directory)->createFile(kLockName, true);
-    if (!lock.ok()) return;
-    const auto locked = (*lock)->tryLock();
-    if (locked.ok() && *locked && !isThere(system, data)) (void)system.removeTree(path);
-}
-
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
     const std::string path = stagingPath(job.destination);
     auto directory = job.fileSystem->openDirectory(path);
@@ -316,7 +321,6 @@ Status Staging::beginPart(const StopToken& stop) {
     Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     SHARDSCOPE_TRY(openDirectory());
-    SHARDSCOPE_TRY(dropPublished());
     SHARDSCOPE_TRY(parts_->begin(
         stop,
         [&] {
@@ -339,14 +343,6 @@ Status Staging::beginPart(const StopToken& stop) {
     SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(take, resumable_));
     if (resumable_) begunParts_.insert(part_.index);
     return {};
-}
-
-// Parts whose files are gone were published by a process that was killed before it had removed the rest.
-Status Staging::dropPublished() {
-    const auto isLeft = [&] { return parts_->isThere() && !isThere(system_, path_ + "/" + kDataName); };
-    if (!isLeft()) return {};
-    SHARDSCOPE_ASSIGN(const auto lock, parts_->tryLock());
-    return lock && isLeft() ? parts_->removeMarker() : Status();
 }
 
 Status Staging::openDirectory() {

@@ -42,8 +42,6 @@ class Staging {
                                                      const PartSpec& part, const StopToken& stop);
     // See publishedPart() in parts.h.
     static bool isPublished(const ConvertJob& job, const JournalHeader& header);
-    // Of a job that is published: what a process that was killed then has left in the staging directory.
-    static void removeLeftOver(const ConvertJob& job);
     // How many parts the conversion to this destination has. Errors: notFound (none has begun), io.
     static Result<uint32_t> partCount(const ConvertJob& job);
     // Takes over what all parts have done (takeReusable()), to publish it. Errors: as openPart.
@@ -91,13 +89,13 @@ class Staging {
     Staging(const ConvertJob& job, JournalHeader header);
     Status begin();
     Status checkDestination();
+    void removeLeftOver();
     Status makeStagingDirectory();  // `exists` where it is there
     Status takeLock(const char* whoElse);
     Error isBusy(const char* whoElse) const;
     Status takeOver();
     Status beginPart(const StopToken& stop);
     Status setUpParts();
-    Status dropPublished();
     Status openPartFiles();
     Status openDirectory();
     Status removeSeal();
