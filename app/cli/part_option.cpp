@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
+#include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
@@ -221,6 +222,11 @@ void showPart(const Context& context, const PartReport& part, const std::string&
         fmt::print("  {} of {} parts are not done\n", countText(part.open.size()),
                    countText(part.part.count));
     }
+}
+
+Status removeRecords(FinishedReading& reading) {
+    SHARDSCOPE_TRY(flushAnswer());
+    return reading.remove();
 }
 
 void sayPart(const Context& context, const PartReport& part, bool finishes, const std::string& completes) {

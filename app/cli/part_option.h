@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cli/context.h"
 #include "cli/json.h"
+#include "execute/part_reading.h"
 #include "execute/parts.h"
 
 namespace shardscope::cli {
@@ -47,6 +48,9 @@ Json partJson(const PartReport& part);
 void showPart(const Context& context, const PartReport& part, const std::string& did,
               const std::string& next);
 std::string allPartsDone(bool finishes, const std::string& completes);
+// Of a reading whose answer is printed: only once that has arrived, else all parts would have to read again.
+// Errors: io.
+Status removeRecords(FinishedReading& reading);
 // Of a reading, in the way that is asked for; `completes` is what --finish does.
 void sayPart(const Context& context, const PartReport& part, bool finishes, const std::string& completes);
 

@@ -75,10 +75,7 @@ Result<int> digest(const Context& context, const DigestOptions& options) {
         return 0;
     }
     printDigests(context, catalog, options.algorithm, digests);
-    if (done.found) {
-        SHARDSCOPE_TRY(flushAnswer());  // else it would have to be read again
-        SHARDSCOPE_TRY(done.found->remove());
-    }
+    if (done.found) SHARDSCOPE_TRY(removeRecords(*done.found));
     return 0;
 }
 

@@ -98,10 +98,7 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
     const std::vector<Suppression> accepted = acceptedBy(options.what, path);
     const bool fails = anyAsSevere(done.report, accepted, options.failOn);
     printReport(context, done.report, accepted);
-    if (done.read.found) {
-        SHARDSCOPE_TRY(flushAnswer());  // else it would have to be read again
-        SHARDSCOPE_TRY(done.read.found->remove());
-    }
+    if (done.read.found) SHARDSCOPE_TRY(removeRecords(*done.read.found));
     return fails ? 1 : 0;
 }
 
