@@ -367,6 +367,9 @@ export function layout() {
   redraw();
 }
 
+// Where the pixels of the screen changed, the map is laid out anew.
+export function followScreen() { if (laidRatio && laidRatio !== ratio()) layout(); }
+
 const rankText = (column) => column[0] + (column[1] > 1 ? " ×" + column[1] : "");
 
 function makeBands() {
@@ -407,7 +410,7 @@ function drawFrame() {
     wheel = null;
     zoom(factor, x, y);  // asks for no other frame, as this one is not drawn yet
   }
-  if (laidRatio && laidRatio !== ratio()) layout();  // another screen
+  followScreen();
   waiting = false;
   const more = draw(began);
   frames.push(performance.now() - began);

@@ -5,7 +5,7 @@ import { showConvert } from "./convert.js";
 import { showFile, showFiles } from "./files.js";
 import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
-import { layout, recolor, showMap } from "./map.js";
+import { followScreen, layout, recolor, showMap } from "./map.js";
 import { showObjects } from "./objects.js";
 import { showOverview } from "./overview.js";
 import { fitTimeline, showRun } from "./run.js";
@@ -131,9 +131,6 @@ async function start() {
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
 addEventListener("resize", () => { layout(); if (current === "run") fitTimeline(byId("run")); });
-// Another screen may have other pixels without another size.
-function followPixels() {
-  matchMedia("(resolution: " + devicePixelRatio + "dppx)").addEventListener("change", () => { layout(); followPixels(); }, { once: true });
-}
-followPixels();
+// Another screen may have other pixels without another size, of which browsers do not always tell the page.
+setInterval(followScreen, 500);
 start().catch((error) => { byId("state").textContent = error.message; byId("title").textContent = "Shardscope"; });
