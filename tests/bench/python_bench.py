@@ -186,6 +186,39 @@ def part_open(work):
     return {"seconds": time.monotonic() - start, "tensors": len(checkpoint)}
 
 
+def part_gpu(work):
+    """Into the memory of a GPU, best of three in turn: the Hugging Face set, and a DCP of it on 4 ranks."""
+    import shutil
+
+    import torch
+    import torch.distributed.checkpoint as dcp
+    from safetensors.torch import load_file
+
+    import shardscope.torch
+
+    source, sharded = os.path.join(work, "python-hf"), os.path.join(work, "python-dcp")
+    shutil.rmtree(sharded, ignore_errors=True)
+    shardscope.convert(source, sharded, to="dcp", mesh="tp=4", shard=["*:tp=0"])
+    files = [os.path.join(source, name) for name in sorted(os.listdir(source)) if name.endswith(".safetensors")]
+    state = {name: torch.empty(tensor.shape, dtype=torch.bfloat16, device="cuda") for name, tensor in shardscope.open(sharded).items()}
+    ways = {
+        "ours": lambda: shardscope.open(source).torch(device="cuda"),
+        "theirs": lambda: [load_file(file, device="cuda") for file in files],
+        "dcp_ours": lambda: dcp.load(state, storage_reader=shardscope.torch.StorageReader(sharded)),
+        "dcp_theirs": lambda: dcp.load(state, storage_reader=dcp.FileSystemReader(sharded)),
+    }
+    times = dict.fromkeys(ways, float("inf"))
+    for _ in range(3):
+        for name, way in ways.items():
+            torch.cuda.synchronize()
+            start = time.monotonic()
+            way()
+            torch.cuda.synchronize()
+            times[name] = min(times[name], time.monotonic() - start)
+    shutil.rmtree(sharded)
+    return times
+
+
 if __name__ == "__main__":
     answer = globals()["part_" + sys.argv[1].replace("-", "_")](sys.argv[2])
     print(json.dumps(answer))

@@ -813,8 +813,8 @@ save_file({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sys
 
 
 # ------------------------------------------------------------------ a GPU
-def bench_gpu():
-    """In the GPU's memory and over PCIe, against its own rates of copying; no rows where there is none."""
+def bench_gpu(work):
+    """In the GPU's memory and over PCIe, against its own rates of copying, and Python into its memory; no rows where there is none."""
     import glob
     import torch
     packages = os.path.dirname(os.path.dirname(torch.__file__))
@@ -833,6 +833,11 @@ def bench_gpu():
     for name, (fed, copied) in found["feed"].items():
         row("  %s, scan, digest: from pinned memory and back" % name, "%.1f GB/s come and go" % (fed / 1e9),
             "copies of as much: %.1f GB/s" % (copied / 1e9), "%.2f" % (fed / copied), ">= 0.9")
+    warm(python_part(work, "make-safetensors")["path"])
+    done = python_part(work, "gpu")
+    for ours, theirs, what, peer in (("ours", "theirs", "1 GiB of a Hugging Face set into the GPU, warm: .torch(device=\"cuda\")", "safetensors.torch.load_file"),
+                                     ("dcp_ours", "dcp_theirs", "dcp.load of 1 GiB on 4 ranks into the GPU, warm", "torch's FileSystemReader")):
+        row(what, "%.2f s" % done[ours], "%s %.2f s" % (peer, done[theirs]), "%.1fx" % (done[theirs] / done[ours]), "")
 
 
 BEGIN, END = "<!-- tests/bench/run: begin -->\n", "<!-- tests/bench/run: end -->\n"
@@ -858,13 +863,16 @@ def write_document():
 
 
 # ------------------------------------------------------------------ the Python module
-def bench_python(work):
+def python_part(work, name, times=1):
     environment = dict(os.environ, PYTHONPATH=os.path.join(TOP, "build/release/python"), SHARDSCOPE=BIN + "/shardscope")
+    words = [sys.executable, os.path.join(HERE, "python_bench.py"), name, work]
+    answers = [json.loads(child(words, env=environment)[2]) for _ in range(times)]
+    return min(answers, key=lambda answer: answer.get("seconds", 0))
 
+
+def bench_python(work):
     def part(name, times=1):
-        words = [sys.executable, os.path.join(HERE, "python_bench.py"), name, work]
-        answers = [json.loads(child(words, env=environment)[2]) for _ in range(times)]
-        return min(answers, key=lambda answer: answer.get("seconds", 0))
+        return python_part(work, name, times)
 
     done = part("dcp")
     row("dcp.load of 1 GiB on 4 gloo ranks", "%.2f s" % done["ours"], "torch's FileSystemReader %.2f s" % done["theirs"],
@@ -938,7 +946,7 @@ def main():
     if "average" in only:
         bench_average(options.work, 1)
     if "gpu" in only:
-        bench_gpu()
+        bench_gpu(options.work)
     if "python" in only:
         bench_python(options.work)
     if len(only) == 18:

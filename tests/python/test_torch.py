@@ -14,6 +14,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as mp  # noqa: E402
 
 import shardscope.torch  # noqa: E402
+from shardscope import _reads  # noqa: E402
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 FAMILIES = ("dcp", "deepspeed", "megatron", "safetensors", "torch_save", "torch_checkpointing", "colossalai", "olmo",
@@ -108,6 +109,36 @@ def test_other_dtype_and_strides():
     assert torch.equal(strided["model.embed.weight"], value)
 
 
+def other_dtype(value):
+    if value.is_complex():
+        return torch.complex128
+    return torch.float64 if value.is_floating_point() else torch.int64
+
+
+def convertible(value):
+    try:
+        return value.to(other_dtype(value)) is not None
+    except (RuntimeError, NotImplementedError):
+        return False  # torch has no values of this dtype, only bits
+
+
+@pytest.mark.parametrize("staged", [64, 4096])
+@pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
+def test_parts_of_what_is_staged(name, path, expected, staged, monkeypatch):
+    """Tensors of another dtype come in parts: rows, parts of a row, several tensors in one."""
+    monkeypatch.setattr(_reads, "_STAGED_BYTES", staged)
+    wanted = {key: value for key, value in readable(shardscope.open(path)).items()
+              if not value.is_quantized and value.numel() * value.element_size() <= 300 * staged and convertible(value)}
+    state = {key: torch.zeros(value.shape, dtype=other_dtype(value)) for key, value in wanted.items()}
+    calls = []
+    load(state, shardscope.torch.StorageReader(path, progress=lambda *call: calls.append(call)))
+    for key, value in wanted.items():
+        assert torch.equal(state[key], value.to(state[key].dtype)) or value.is_floating_point() and torch.equal(
+            state[key].isnan(), value.isnan()), key
+    done = [call[1] for call in calls]
+    assert done == sorted(done) and all(call[1] <= call[2] == calls[0][2] for call in calls)
+
+
 # torch wraps what a rank raises in a CheckpointException, which is no Exception.
 def test_missing_name_and_wrong_shape():
     reader = shardscope.torch.StorageReader(genuine("dcp/t2.15.0-standard"))
@@ -161,13 +192,50 @@ def test_mapped_tensors_are_private(tmp_path):
     assert all(same(state[key], value) for key, value in read.items())
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="memory is pinned for a GPU, and there is none")
 def test_pinned():
-    if not torch.cuda.is_available():
-        pytest.skip("memory is pinned for a GPU, and there is none")
     checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
     value = checkpoint["model.embed.weight"].torch(pin_memory=True)
     assert value.is_pinned() and same(value, checkpoint["model.embed.weight"].torch())
-    assert all(v.is_pinned() for v in checkpoint.torch("model.*", pin_memory=True).values())
+    assert all(v.is_pinned() for v in checkpoint.torch("model.*", pin_memory=True).values() if v.numel())
+
+
+def reversed_strides(shape, **options):
+    return torch.empty(shape[::-1], **options).permute(tuple(reversed(range(len(shape)))))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("staged", [256, _reads._STAGED_BYTES])
+@pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
+def test_on_a_gpu(name, path, expected, staged, monkeypatch):
+    """As on the processor: made there, filled there, into other strides, loaded by torch, and slices."""
+    checkpoint = shardscope.open(path)
+    wanted = {key: value for key, value in readable(checkpoint).items() if not value.is_quantized}
+    monkeypatch.setattr(_reads, "_STAGED_BYTES", staged)
+    made = checkpoint.torch(list(wanted), device="cuda") if wanted else {}
+    given = {key: reversed_strides(value.shape, dtype=value.dtype, device="cuda") for key, value in wanted.items()}
+    if wanted:
+        checkpoint.torch(list(wanted), out=given)
+    state = {key: torch.empty(value.shape, dtype=value.dtype, device="cuda") for key, value in wanted.items()}
+    load(state, shardscope.torch.StorageReader(path))
+    for key, value in wanted.items():
+        for found in (made[key], given[key], state[key]):
+            assert found.device.type == "cuda" and same(found.cpu(), value), key
+        if value.ndim and value.shape[0] > 2 and convertible(value):
+            for index in (1, slice(1, None, 2), slice(None, None, -1)):
+                region = (index, Ellipsis)
+                wanted_here = checkpoint[key].torch(region)
+                out = torch.empty(wanted_here.shape, dtype=value.dtype, device="cuda")
+                for found in (checkpoint[key].torch(region, device="cuda"), checkpoint[key].torch(region, out=out)):
+                    assert found.device.type == "cuda" and same(found.cpu(), wanted_here), key
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_safetensors_open_on_a_gpu():
+    for device in ("cuda", 0):
+        with shardscope.safetensors_open(genuine("dcp/t2.15.0-standard"), framework="pt", device=device) as f:
+            value = f.get_tensor("model.embed.weight")
+            assert value.device.type == "cuda" and same(f.get_slice("model.embed.weight")[2:4].cpu(), value[2:4].cpu())
 
 
 # ------------------------------------------------------------------ several ranks

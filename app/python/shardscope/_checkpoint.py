@@ -57,12 +57,12 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False) -> Any:
+def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False, device: Any = None) -> Any:
     import torch
 
-    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory)
+    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory, device=device or "cpu")
     size = made.numel() * made.element_size()
-    if size >= _LARGE and not pin_memory:
+    if size >= _LARGE and not pin_memory and made.device.type == "cpu":
         _shardscope.use_large_pages(made.data_ptr(), size)
     return made
 
@@ -213,32 +213,40 @@ class Tensor:
             self._read_bytes([0] * self.ndim, list(self.shape), [1] * self.ndim, address)
         return data
 
-    def torch(self, key: Any = Ellipsis, out: Any = None, pin_memory: bool = False, threads: int = 0) -> Any:
-        """The tensor, or the slice ``key`` of it, as a tensor of torch on the processor, in pinned memory if asked for.
+    def torch(self, key: Any = Ellipsis, out: Any = None, pin_memory: bool = False, threads: int = 0,
+              device: Any = None) -> Any:
+        """The tensor, or the slice ``key`` of it, as a tensor of torch on ``device`` (None: the processor), in pinned
+        memory of the processor if asked for.
 
-        out: is filled and returned: of the same shape and dtype, any strides, pinned or not; on another device it
-        is copied to. The bytes go straight into its memory.
+        out: is filled and returned: of the same shape and dtype, any strides, on any device, pinned or not. The bytes
+        go straight into its memory; to another device through at most 64 MiB.
         """
         import torch
+
+        from ._reads import Reads, as_whole, copy
 
         starts, counts, steps, kept, flipped = self._region(key)
         result = [count for count, keep in zip(counts, kept) if keep]
         dtype = _dtypes.torch_dtype(self.dtype)
         if out is None:
-            made = _torch_empty(counts, dtype, pin_memory)
-            self._read_bytes(starts, counts, steps, made.data_ptr(), threads=threads)
+            made = _torch_empty(counts, dtype, pin_memory, device)
+            reads = Reads(self._checkpoint)
+            reads.add(self, starts, counts, steps, made)
+            reads.run(threads)
             made = made.reshape(result)
-            return torch.flip(made, flipped) if flipped else made
+            return torch.flip(as_whole(made), flipped).view(dtype) if flipped else made
         if list(out.shape) != result or out.dtype != dtype:
             raise Error("usage", f"out has {out.dtype} {list(out.shape)}, the tensor {dtype} {result}",
                         tensor=self.name)
         into = out.detach()
-        if flipped or into.device.type != "cpu" or into.layout != torch.strided:
-            into.copy_(self.torch(key, threads=threads))
+        if flipped:
+            copy(into, self.torch(key, threads=threads, device=into.device))
             return out
-        own = iter(into.stride())
-        strides = [next(own) if keep else 0 for keep in kept]
-        self._read_bytes(starts, counts, steps, into.data_ptr(), strides, threads)
+        if not all(kept):
+            into = into[tuple(slice(None) if keep else None for keep in kept)]
+        reads = Reads(self._checkpoint)
+        reads.add(self, starts, counts, steps, into)
+        reads.run(threads)
         return out
 
 
@@ -377,19 +385,22 @@ class Checkpoint(Mapping):
 
     def torch(self, patterns: Union[str, Iterable[str], None] = None, out: Optional[Mapping[str, Any]] = None,
               pin_memory: bool = False, mmap: bool = False, threads: int = 0,
-              progress: Optional[Progress] = None) -> dict[str, Any]:
+              progress: Optional[Progress] = None, device: Any = None) -> dict[str, Any]:
         """Tensors of torch by name, read at the same time.
 
-        patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name (the others are
-        made). Names of one stored tensor share their memory, as they did when they were saved.
+        patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name, on any device;
+        the others are made on ``device`` (None: the processor). Names of one stored tensor share their memory, as they
+        did when they were saved.
         progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
         mmap: tensors that are whole in one file are that file's pages, as ``safetensors.torch.load_file`` and
         ``torch.load(mmap=True)`` make them, and are read when they are used; writing to them does not change the
         file. For files that nobody changes meanwhile: to use a tensor of a file that was truncated ends the process.
         """
+        from ._reads import Reads
+
         result: dict[str, Any] = {}
         maps: dict[str, Any] = {}
-        reads, later = [], []
+        reads = Reads(self)
         for name in self.select(patterns):
             tensor = self[name]
             given = None if out is None else out.get(name)
@@ -403,20 +414,13 @@ class Checkpoint(Mapping):
                     result[name] = mapped
                     continue
             if given is None:
-                given = _torch_empty(tensor.shape, dtype, pin_memory)
+                given = _torch_empty(tensor.shape, dtype, pin_memory, device)
             elif tuple(given.shape) != tensor.shape or given.dtype != dtype:
                 raise Error("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
                                      f"{list(tensor.shape)}", tensor=name)
             result[name] = given
-            into = given.detach()
-            if into.device.type != "cpu":
-                into = _torch_empty(tensor.shape, dtype)
-                later.append((given, into))
-            zeros, ones = [0] * tensor.ndim, [1] * tensor.ndim
-            reads.append((tensor._id, zeros, list(tensor.shape), ones, into.data_ptr(), list(into.stride())))
-        self._open.read(reads, threads, progress)
-        for given, read in later:
-            given.detach().copy_(read)
+            reads.add(tensor, [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim, given.detach())
+        reads.run(threads, progress)
         return result
 
     def _mapped(self, tensor: Tensor, dtype: Any, maps: dict[str, Any]) -> Any:

@@ -95,8 +95,7 @@ class SafeOpen:
     def _read(self, tensor: Tensor, key: Any) -> Any:
         if not self._torch:
             return tensor.numpy(key)
-        read = tensor.torch(key)
-        return read if self._device == "cpu" else read.to(self._device)
+        return tensor.torch(key, device=self._device)
 
 
 def safetensors_open(path: Union[str, os.PathLike], framework: str = "pt", device: Union[str, int] = "cpu",

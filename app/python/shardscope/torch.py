@@ -29,14 +29,13 @@ from . import _dtypes
 from ._checkpoint import Opaque
 from ._checkpoint import open as _open
 from ._errors import Error
+from ._reads import Reads
 
 if TYPE_CHECKING:
     from ._checkpoint import Progress
 
 __all__ = ["StorageReader"]
 
-# What is read before it is copied to another device or dtype; bounds the memory that this takes.
-_STAGED_BYTES = 64 << 20
 
 
 class StorageReader(_StorageReader):
@@ -132,7 +131,7 @@ class StorageReader(_StorageReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
         checkpoint = self.checkpoint
         objects: Optional[Mapping] = None
-        batch = _Batch(self)
+        reads = Reads(checkpoint)
         for item in plan.items:
             name = self._inner(item.storage_index.fqn)
             if item.type == LoadItemType.BYTE_IO:
@@ -148,45 +147,12 @@ class StorageReader(_StorageReader):
             if target.size() != torch.Size(item.lengths):
                 raise Error("usage", f"the tensor to fill has {list(target.size())}, the plan {list(item.lengths)}",
                             tensor=name)
-            batch.add(checkpoint[name], list(item.storage_offsets), list(item.lengths), target,
+            reads.add(checkpoint[name], list(item.storage_offsets), list(item.lengths), [1] * len(item.lengths), target,
                       lambda item=item, target=target: planner.commit_tensor(item, target))
-        batch.flush()
+        reads.run(self._threads, self._progress)
         done: Future = Future()
         done.set_result(None)
         return done
-
-
-class _Batch:
-    """Readings that are done together."""
-
-    def __init__(self, reader: StorageReader) -> None:
-        self._reader = reader
-        self._reads: list = []
-        self._after: list = []
-        self._staged = 0
-
-    def add(self, tensor: Any, offsets: list, lengths: list, target: torch.Tensor, commit: Any) -> None:
-        dtype = _dtypes.torch_dtype(tensor.dtype)
-        direct = target.dtype == dtype and target.device.type == "cpu" and target.layout == torch.strided
-        into = target if direct and not target.is_conj() and not target.is_neg() else torch.empty(lengths, dtype=dtype)
-        self._reads.append((tensor._id, offsets, lengths, [1] * len(lengths), into.data_ptr(), list(into.stride())))
-
-        def finish() -> None:
-            if into is not target:
-                target.copy_(into)
-            commit()
-
-        self._after.append(finish)
-        if into is not target:
-            self._staged += into.numel() * into.element_size()
-        if self._staged >= _STAGED_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        self._reader.checkpoint._open.read(self._reads, self._reader._threads, self._reader._progress)
-        for finish in self._after:
-            finish()
-        self._reads, self._after, self._staged = [], [], 0
 
 
 def _check_plain(value: Any, name: str, path: str) -> None:
