@@ -114,7 +114,8 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
         {"window", besideThisProgram("shardscope-gui"), "the desktop application"},
         {"ssh", findProgram("ssh"), "checkpoints and jobs on other hosts"},
         {"slurm", findProgram("sbatch"), "jobs under Slurm"},
-        {"gpu driver", findProgram("nvidia-smi"), "jobs on local GPUs"},
+        {"gpu driver", findProgram("nvidia-smi"),
+         "jobs on local GPUs (tried on one; NCCL between several has not run yet)"},
     };
     if (context.json) {
         Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};

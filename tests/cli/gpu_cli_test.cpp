@@ -56,7 +56,11 @@ class GpuCliTest : public QObject {
         QVERIFY2(cpu.exitCode == 0, cpu.describe().c_str());
         const json byGpu = gpu.json(), byCpu = cpu.json();
         QCOMPARE(byGpu["group"]["compute"].get<std::string>(), std::string("gpu"));
-        QVERIFY(byGpu["digests"] == byCpu["digests"] && byGpu["counts"] == byCpu["counts"]);
+        // Random bits: each tensor has NaN and infinite values, which the findings count.
+        QCOMPARE(byGpu.at("digests").size(), size_t{8});
+        QCOMPARE(byGpu.at("findings").size(), size_t{8});
+        for (const char* key : {"digests", "findings"})
+            QCOMPARE(byGpu.at(key).dump(), byCpu.at(key).dump());
     }
 };
 

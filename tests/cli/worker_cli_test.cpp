@@ -522,8 +522,10 @@ class WorkerCliTest : public QObject {
             QCOMPARE(reports[gpu]["group"]["compute"].get<std::string>(), std::string(gpu ? "gpu" : "cpu"));
         }
         pretendGpus({});
-        QVERIFY(reports[1]["digests"] == reports[0]["digests"]);
-        QVERIFY(reports[1]["counts"] == reports[0]["counts"]);
+        // Random bits: each tensor has NaN and infinite values, which the findings count.
+        QCOMPARE(reports[0].at("findings").size(), size_t{3});
+        for (const char* key : {"digests", "findings"})
+            QCOMPARE(reports[1].at(key).dump(), reports[0].at(key).dump());
         QVERIFY(digestsOf(directory.filePath("gpu").toStdString()) ==
                 digestsOf(directory.filePath("cpu").toStdString()));
     }
