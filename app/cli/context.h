@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/memory_budget.h"
 #include "base/progress.h"
 #include "base/stop.h"
 #include "engine/engine.h"
@@ -32,7 +33,7 @@ struct Context {
     std::vector<std::pair<std::string, std::string>> own;  // options of formats: --tp-dim GLOB=DIM
     IoMode io = IoMode::automatic;
     unsigned threads = 0;
-    uint64_t memory = uint64_t{512} << 20;
+    uint64_t memory = kStandardMemory;
     StopSource stop;
 
     std::vector<std::string> words;  // of this command line, without the program's name

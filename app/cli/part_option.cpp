@@ -1,13 +1,13 @@
 #include "cli/part_option.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/units.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
@@ -16,13 +16,6 @@
 
 namespace shardscope::cli {
 namespace {
-
-std::optional<uint32_t> numberOf(std::string_view text) {
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 // What one scheduler says.
 struct Stated {
@@ -52,8 +45,8 @@ constexpr Names kNames[] = {
 
 Result<PartSpec> parsePart(std::string_view text) {
     const size_t slash = text.find('/');
-    const auto index = numberOf(text.substr(0, slash));
-    const auto count = slash == text.npos ? std::nullopt : numberOf(text.substr(slash + 1));
+    const auto index = parseNumber<uint32_t>(text.substr(0, slash));
+    const auto count = slash == text.npos ? std::nullopt : parseNumber<uint32_t>(text.substr(slash + 1));
     if (!index || !count || *count == 0 || *count > kMostParts || *index >= *count)
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a part", text))
             .withHint(
@@ -71,7 +64,7 @@ Result<PartSpec> partFromEnvironment(const Variables& variables) {
     std::string incomplete;
     const auto add = [&](const std::string& by, const std::string& index,
                          const std::string& count) -> Status {
-        const auto i = numberOf(index), n = numberOf(count);
+        const auto i = parseNumber<uint32_t>(index), n = parseNumber<uint32_t>(count);
         if (!i || !n || *n == 0 || *i >= *n)
             return makeError(ErrorCode::usage, fmt::format("{} say part '{}' of '{}'", by, index, count));
         all.push_back({by, *i, *n});
@@ -89,9 +82,10 @@ Result<PartSpec> partFromEnvironment(const Variables& variables) {
     }
     if (const std::string id = get("SLURM_ARRAY_TASK_ID"); !id.empty()) {
         // Indices of an array need not begin at 0 or follow each other one by one.
-        const auto task = numberOf(id), first = numberOf(get("SLURM_ARRAY_TASK_MIN"));
+        const auto task = parseNumber<uint32_t>(id),
+                   first = parseNumber<uint32_t>(get("SLURM_ARRAY_TASK_MIN"));
         const std::string step = get("SLURM_ARRAY_TASK_STEP");
-        const auto stride = step.empty() ? std::optional<uint32_t>(1) : numberOf(step);
+        const auto stride = step.empty() ? std::optional<uint32_t>(1) : parseNumber<uint32_t>(step);
         const std::string by = "a Slurm array (SLURM_ARRAY_TASK_ID, SLURM_ARRAY_TASK_COUNT)";
         if (!task || !first || !stride || *stride == 0 || *task < *first || (*task - *first) % *stride != 0)
             return makeError(ErrorCode::usage, fmt::format("{} say no part: task '{}'", by, id));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "cli/json.h"
 #include "cli/text.h"
 
@@ -96,7 +97,7 @@ void ProgressPrinter::show(bool last) {
         Json lasting = event;
         lasting.erase("rate");
         lasting.erase("eta_s");
-        if (std::string text = lasting.dump(-1, ' ', false, Json::error_handler_t::replace);
+        if (std::string text = dumpJson(lasting);
             text != saidOfProgress_ || now - said_ >= std::chrono::seconds(10)) {
             saidOfProgress_ = std::move(text);
             said_ = now;

@@ -1,7 +1,6 @@
 // shardscope-worker: a conversion by ranks that torchrun, mpirun, srun or this program itself has started.
 // Rank 0 coordinates, the others are its workers. The words of the conversion are those of `shardscope
 // convert`; only this program links libtorch.
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "accelerator/torch_library.h"
+#include "base/numbers.h"
 #include "base/own_program.h"
 #include "cli/agent.h"
 #include "cli/application.h"
@@ -57,10 +57,11 @@ struct Meeting {
 Result<Meeting> meetingFrom(const std::string& text) {
     Meeting meeting;
     const size_t colon = text.rfind(':');
-    const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
-    const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), meeting.port);
-    if (port.empty() || error != std::errc{} || end != port.data() + port.size() || colon == 0)
-        return makeError(ErrorCode::usage, "--master wants HOST:PORT");
+    const auto port = colon == std::string::npos
+                          ? std::nullopt
+                          : parseNumber<uint16_t>(std::string_view(text).substr(colon + 1));
+    if (!port || colon == 0) return makeError(ErrorCode::usage, "--master wants HOST:PORT");
+    meeting.port = *port;
     meeting.host = text.substr(0, colon);
     return meeting;
 }

@@ -9,6 +9,9 @@
 
 namespace shardscope {
 
+// What a process takes where nobody says: bytes.
+constexpr uint64_t kStandardMemory = uint64_t{512} << 20;
+
 class MemoryBudget {
   public:
     explicit MemoryBudget(uint64_t bytes) : limit_(bytes) {}

@@ -46,6 +46,12 @@ constexpr size_t kNameInMessage = 120;
 // "a, b and 3 more": the first `most` of them.
 std::string listed(std::span<const std::string> names, size_t most);
 
+// Compact JSON of a value of nlohmann's. Bytes that are not UTF-8 become U+FFFD, where dump() alone throws.
+template <class Json>
+std::string dumpJson(const Json& value) {
+    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 // What another program printed, for a message: ASCII in one line, runs of anything else as one space, at most
 // `most` bytes.
 std::string oneLine(std::string_view text, size_t most = 400);

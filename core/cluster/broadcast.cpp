@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "cluster/messages.h"
 
 namespace shardscope {
@@ -58,8 +59,7 @@ Status gather(ProcessGroup& group, const Status& mine) {
         error.hint.resize(std::min<size_t>(error.hint.size(), 200));
         error.location.tensor.clear();
         error.location.file.resize(std::min<size_t>(error.location.file.size(), 200));
-        const std::string said =
-            errorJson(error).dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kStatusBytes);
+        const std::string said = dumpJson(errorJson(error)).substr(0, kStatusBytes);
         std::memcpy(text.data(), said.data(), said.size());
     }
     std::vector<uint64_t> out(size, 0), in(size, 0);

@@ -1,7 +1,6 @@
 #include "cluster/launch.h"
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 
 #include <fcntl.h>
@@ -9,6 +8,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
@@ -234,10 +234,8 @@ Result<SshPath> parseSshPath(std::string_view text) {
         host = host.substr(0, colon);
     }
     if (!port.empty()) {
-        const char* end = port.data() + port.size();
-        const auto [stopped, error] = std::from_chars(port.data() + 1, end, found.place.port);
-        if (port.front() != ':' || error != std::errc{} || stopped != end || found.place.port == 0)
-            return wrong("has an invalid port");
+        found.place.port = parseNumber<decltype(found.place.port)>(port.substr(1)).value_or(0);
+        if (port.front() != ':' || found.place.port == 0) return wrong("has an invalid port");
     }
     if (host.empty() || host.front() == '-' || host.find('@') != std::string_view::npos)
         return wrong("names no host");

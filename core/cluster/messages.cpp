@@ -65,7 +65,7 @@ std::string workersText(const std::vector<WorkerState>& workers) {
                        {"units", worker.units},
                        {"busy", worker.busy},
                        {"why", worker.why.substr(0, kMostWhy)}});
-    return all.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return dumpJson(all);
 }
 
 Result<std::vector<WorkerState>> workersFrom(std::string_view text) {
@@ -111,7 +111,7 @@ Result<Json> parseMessage(const Frame& frame) {
 }
 
 Frame message(const Json& json, std::string body) {
-    return {json.dump(-1, ' ', false, Json::error_handler_t::replace), std::move(body)};
+    return {dumpJson(json), std::move(body)};
 }
 
 Status Silence::check(Clock::time_point heard) {

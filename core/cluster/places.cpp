@@ -1,12 +1,12 @@
 #include "cluster/places.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cluster/launch.h"
 #include "cluster/slurm.h"
@@ -36,9 +36,8 @@ static Result<std::optional<RankLaunch>> parseRanks(std::string_view text) {
     if (text.starts_with(kRanks)) {
         rest.remove_prefix(kRanks.size());
         const std::string_view number = rest.substr(0, rest.find(','));
-        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), places.ranks);
-        if (error != std::errc{} || end != number.data() + number.size() || places.ranks == 0 ||
-            places.ranks > kMostRanks)
+        places.ranks = parseNumber<decltype(places.ranks)>(number, 1, kMostRanks).value_or(0);
+        if (places.ranks == 0)
             return makeError(ErrorCode::usage, "ranks: wants a number from 1 to 1024, as in ranks:4");
         rest.remove_prefix(number.size());
     } else if (text == kGpus || text.starts_with(std::string(kGpus) + ",")) {

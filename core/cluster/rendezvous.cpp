@@ -1,7 +1,6 @@
 #include "cluster/rendezvous.h"
 
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <span>
 #include <vector>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/numbers.h"
 #include "cluster/messages.h"
 #include "cluster/process.h"
 
@@ -34,12 +34,9 @@ constexpr std::array<Launcher, 4> kLaunchers{{
 constexpr uint16_t kPort = 29500;
 
 Result<uint64_t> number(const char* name, const std::string& text, uint64_t most) {
-    uint64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || value > most)
-        return makeError(ErrorCode::usage, fmt::format("{} is '{}', which is not a number up to {}", name,
-                                                       text.substr(0, 40), most));
-    return value;
+    if (const auto value = parseNumber<uint64_t>(text, 0, most)) return *value;
+    return makeError(ErrorCode::usage, fmt::format("{} is '{}', which is not a number up to {}", name,
+                                                   text.substr(0, 40), most));
 }
 
 }  // namespace

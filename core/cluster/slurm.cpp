@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <set>
@@ -13,6 +12,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "cluster/coordinator.h"
 
@@ -120,8 +120,7 @@ Result<SlurmRequest> parseSlurm(std::string_view options) {
         if (!fits(key->kind, value) || open != 0)
             return wrong(fmt::format("slurm: '{}' takes {}, not '{}'", name, key->what, oneLine(value, 100)));
         if (!seen.insert(key->name).second) return wrong(fmt::format("slurm: '{}' stands there twice", name));
-        unsigned number = 0;
-        if (key->kind == Kind::number) std::from_chars(value.data(), value.data() + value.size(), number);
+        const unsigned number = parseNumber<unsigned>(value).value_or(0);
         if (name == "nodes")
             request.nodes = number;
         else if (name == "ntasks-per-node")

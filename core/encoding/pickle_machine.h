@@ -15,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "encoding/pickle_stream.h"
 #include "encoding/pickle_text.h"
 
@@ -272,8 +273,9 @@ class PickleMachine : public PickleStream {
     bool memoLine(uint64_t& index) {
         std::string_view text;
         if (!line(text)) return false;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-        if (error == std::errc() && end == text.data() + text.size()) return true;
+        const auto number = parseNumber<uint64_t>(text);
+        index = number.value_or(0);
+        if (number) return true;
         return failOpcode(fmt::format("'{}' is not a memo index", printable(text, kNameInMessage)));
     }
 

@@ -1,6 +1,5 @@
 // The graph of inert values: the handler of pickle_machine.h for pickles of any kind.
 #include <algorithm>
-#include <charconv>
 #include <random>
 #include <string>
 #include <unordered_map>
@@ -8,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_machine.h"
@@ -433,10 +433,8 @@ const PicklePayload* PickleOutline::payloadOf(NodeId node) const {
     std::string_view text = pickle.graph.text(node);
     if (!isPlaceholder(text)) return nullptr;
     text.remove_prefix(placeholder().size());
-    size_t index = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
-    if (error != std::errc() || end != text.data() + text.size() || index >= payloads.size()) return nullptr;
-    return &payloads[index];
+    const auto index = parseNumber<size_t>(text);
+    return index && *index < payloads.size() ? &payloads[*index] : nullptr;
 }
 
 Result<PickleOutline> outlinePickle(const ReadFile& file, uint64_t offset, const OutlineLimits& limits,

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "encoding/safetensors_header.h"
 
 namespace shardscope::safetensors {
@@ -30,11 +31,11 @@ size_t orderOf(DType dtype) {
     return static_cast<size_t>(it - kOrder.begin());  // U64 is the last
 }
 
-std::string jsonText(std::string_view text) {
-    return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 }  // namespace
+
+std::string jsonText(std::string_view text) {
+    return dumpJson(nlohmann::json(std::string(text)));
+}
 
 Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
                               const std::vector<std::pair<std::string, std::string>>& metadata) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "model/region.h"
 
 namespace shardscope::safetensors {
+
+// As a string of JSON, with its quotes.
+std::string jsonText(std::string_view text);
 
 struct FileEntry {
     std::string name;  // UTF-8

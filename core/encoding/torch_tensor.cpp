@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 
@@ -367,11 +367,10 @@ Result<std::string> smallRecord(const TorchArchive& archive, const ZipEntry& ent
     return readZipEntry(archive.zip, entry, kMaxSmallRecord);
 }
 
-bool parseNumber(std::string_view text, int& value) {
+std::optional<int> numberOfLine(std::string_view text) {
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
         text.remove_suffix(1);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size();
+    return parseNumber<int>(text);
 }
 
 }  // namespace
@@ -441,8 +440,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     if (!version) version = record(".data/version");
     if (version) {
         SHARDSCOPE_ASSIGN(const std::string text, smallRecord(archive, *version));
-        int number = 0;
-        if (!parseNumber(text, number) || number < 1 || number > 10) {
+        const auto number = numberOfLine(text);
+        if (!number || *number < 1 || *number > 10) {
             return unsupported(fmt::format("the archive has version '{}'; 1 to 10 are read",
                                            printable(text, kNameInMessage)))
                 .inFile(path);
@@ -461,7 +460,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     }
     if (const ZipEntry* alignment = record(".storage_alignment")) {
         SHARDSCOPE_ASSIGN(const std::string text, smallRecord(archive, *alignment));
-        if (!parseNumber(text, archive.alignment) || archive.alignment < 1) {
+        archive.alignment = numberOfLine(text).value_or(0);
+        if (archive.alignment < 1) {
             return damaged(fmt::format("the storage alignment '{}' is not a positive number",
                                        printable(text, kNameInMessage)),
                            offset + alignment->headerOffset)

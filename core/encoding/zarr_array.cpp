@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 
@@ -343,13 +344,12 @@ std::optional<Dims> ZarrArray::chunkPlace(std::string_view name) const {
             if (name.empty() || name[0] != separator) return std::nullopt;
             name.remove_prefix(1);
         }
-        int64_t number = 0;
-        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-        if (error != std::errc{} || name[0] == '-' || number >= gridAlong(d)) return std::nullopt;
+        const std::string_view spelled = name;
+        const auto number = takeNumber<int64_t>(name);
+        if (!number || *number >= gridAlong(d)) return std::nullopt;
         // "00" would name the same chunk as "0".
-        if (name[0] == '0' && end != name.data() + 1) return std::nullopt;
-        name.remove_prefix(static_cast<size_t>(end - name.data()));
-        place.push_back(number);
+        if (spelled[0] == '0' && spelled.size() - name.size() > 1) return std::nullopt;
+        place.push_back(*number);
     }
     return name.empty() ? std::optional<Dims>(std::move(place)) : std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "base/result.h"
 #include "execute/executor.h"
 #include "formats/format.h"
@@ -142,7 +143,7 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     std::string like;                       // a checkpoint whose names and placement are taken over
     std::string on;                         // who works: "local:4", "ranks:4"; empty = one process
     unsigned threads = 0;                   // 0 = chosen for the machine
-    uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
+    uint64_t memory = kStandardMemory;      // bytes, of the whole process
     IoMode io = IoMode::automatic;
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/text.h"
 #include "engine/whole_file.h"
 #include "model/coverage.h"
 
@@ -33,7 +34,7 @@ std::string encode(const FilledElements& filled) {
     const json document{{"schema", kSchema},
                         {"fill", filled.fill == FillGaps::zero ? "zero" : "nan"},
                         {"tensors", std::move(tensors)}};
-    return document.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    return dumpJson(document) + "\n";
 }
 
 std::optional<Dims> dimsOf(const json& parent, const char* key) {

@@ -1,7 +1,6 @@
 #include "engine/model_config.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <map>
 #include <set>
@@ -9,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "engine/engine.h"
 
@@ -26,12 +26,6 @@ std::optional<int64_t> firstOf(const Json& config, std::initializer_list<const c
             if (const auto found = numberIn(config, inside + key)) return found;
     }
     return std::nullopt;
-}
-
-int64_t indexIn(std::string_view digits) {
-    int64_t value = -1;
-    std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    return value;
 }
 
 // Which of 0 to count-1 are not there, as "3, 5, 6 and 12 more".
@@ -75,13 +69,13 @@ Status checkCounts(const Json& config, const std::string& file, const Catalog& t
         const std::string name(target.name(t));
         const DimSpan shape = target.shape(t);
         if (layerPattern.matchWhole(name, groups)) {
-            const int64_t layer = indexIn(groups[1]);
+            const int64_t layer = parseNumber<int64_t>(groups[1]).value_or(-1);
             foundLayers.insert(layer);
             if (layer < 0 || layer >= *layers + further)
                 impossible.push_back({name, fmt::format("'{}' has {} layers", file, *layers)});
         }
         if (experts && expertPattern.matchWhole(name, groups)) {
-            const int64_t expert = indexIn(groups[2]);
+            const int64_t expert = parseNumber<int64_t>(groups[2]).value_or(-1);
             foundExperts[{std::string(groups[1]), std::string(groups[3])}].insert(expert);
             if (expert < 0 || expert >= *experts)
                 impossible.push_back({name, fmt::format("'{}' has {} experts", file, *experts)});

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "engine/embedded.h"
 #include "engine/engine.h"
 #include "engine/recipe_fields.h"
@@ -46,7 +47,7 @@ const BuiltinRecipe* findBuiltin(std::string_view name) {
 
 // For messages; what is not UTF-8 must not end the program.
 std::string shown(const Json& value) {
-    return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return dumpJson(value);
 }
 
 }  // namespace

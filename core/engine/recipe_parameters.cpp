@@ -1,6 +1,5 @@
 #include "engine/recipe_parameters.h"
 
-#include <charconv>
 #include <fstream>
 #include <sstream>
 
@@ -8,7 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/regular_expression.h"
+#include "base/text.h"
 #include "engine/model_config.h"
 
 namespace shardscope {
@@ -18,13 +19,6 @@ using Json = nlohmann::json;
 
 Error usage(std::string message) {
     return makeError(ErrorCode::usage, std::move(message));
-}
-
-std::optional<int64_t> integerIn(std::string_view text) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-    return value;
 }
 
 bool isName(std::string_view text) {
@@ -111,14 +105,15 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
                     fmt::format("'parameters.{}' holds '{}': {}, not 'config' or 'args' (names), 'shape' "
                                 "(tensors and dim), "
                                 "'default' (a number) or 'description' (text)",
-                                name, key, item.dump(-1, ' ', false, Json::error_handler_t::replace)));
+                                name, key, dumpJson(item)));
             }
         }
     }
     for (const std::string& text : set) {
         const size_t equals = text.find('=');
-        const auto value =
-            equals == std::string::npos ? std::nullopt : integerIn(std::string_view(text).substr(equals + 1));
+        const auto value = equals == std::string::npos
+                               ? std::nullopt
+                               : parseNumber<int64_t>(std::string_view(text).substr(equals + 1));
         if (!value) return usage(fmt::format("--set '{}' is not NAME=INTEGER", text));
         const auto it = all.parameters_.find(text.substr(0, equals));
         if (it == all.parameters_.end()) {
@@ -279,7 +274,7 @@ class RecipeParameters::Expression {
         const std::string_view word = rest_.substr(0, end);
         rest_.remove_prefix(end);
         --depth_;
-        if (const auto integer = integerIn(word); integer && word.front() != '-')
+        if (const auto integer = parseNumber<int64_t>(word); integer && word.front() != '-')
             return StepNumber{negative ? -*integer : *integer, {}};
         if (!isName(word) || negative) return wrong();
         return parameters_.valueOf(std::string(word), depth_);
@@ -300,8 +295,7 @@ Result<StepNumber> RecipeParameters::evaluate(const std::string& text, int depth
 Result<StepNumber> RecipeParameters::number(const Json& value) {
     if (value.is_number_integer()) return StepNumber{value.get<int64_t>(), {}};
     if (value.is_string()) return evaluate(value.get<std::string>(), 0);
-    return usage(fmt::format("{} is neither an integer nor text",
-                             value.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    return usage(fmt::format("{} is neither an integer nor text", dumpJson(value)));
 }
 
 }  // namespace shardscope

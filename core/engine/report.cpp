@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "engine/embedded.h"
 #include "engine/html_template.h"
@@ -152,7 +153,7 @@ std::string validationJson(const ValidationReport& report, const std::vector<Sup
         json["findings"].push_back(std::move(entry));
     }
     // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
-    return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+    return dumpJson(json);
 }
 
 // Of the text that a report has, with the option that it ends with.

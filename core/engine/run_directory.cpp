@@ -1,11 +1,11 @@
 #include "engine/run_directory.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
@@ -21,10 +21,7 @@ constexpr size_t kMostRunLooks = 64;  // directories that are looked into
 constexpr size_t kMostListed = 10;    // in a message
 
 std::optional<int64_t> numberIn(std::string_view digits) {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc{} || end != digits.data() + digits.size() || number < 0) return std::nullopt;
-    return number;
+    return parseNumber<int64_t>(digits, 0);
 }
 
 // "iter_0000100", "global_step_5", "checkpoint-500", "step1000-unsharded", "epoch=0-step=10.ckpt", "2000".

@@ -452,18 +452,11 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
     return report;
 }
 
-Resources withMemory(const Resources& given, MemoryBudget& own) {
-    Resources resources = given;
-    if (!resources.memory) resources.memory = &own;
-    return resources;
-}
-
 }  // namespace
 
 Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& given) {
     SHARDSCOPE_TRY(checkJob(job));
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    const Resources resources = withMemory(given, ownBudget);
+    const BoundedResources resources(given);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     JournalHeader header;
     header.plan = planFingerprint(job);
@@ -479,8 +472,7 @@ namespace {
 Result<ConvertReport> completeParts(const ConvertJob& job, const std::string& version, const Resources& given,
                                     bool seal) {
     SHARDSCOPE_TRY(checkJob(job));
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    const Resources resources = withMemory(given, ownBudget);
+    const BoundedResources resources(given);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
     SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
     const PartShares shares(conversionItems(job), count);
@@ -511,12 +503,11 @@ namespace {
 // What a job that only reads works with.
 struct PlannedSource {
     PlannedSource(const Reader& source, const TargetSpec& spec, const Resources& given)
-        : resources(withMemory(given, ownBudget)), job(readingJob(source, spec)) {}
+        : resources(given), job(readingJob(source, spec)) {}
     PlannedSource(const PlannedSource&) = delete;
     PlannedSource& operator=(const PlannedSource&) = delete;
 
-    MemoryBudget ownBudget{uint64_t{512} << 20};
-    Resources resources;
+    BoundedResources resources;
     ConvertJob job;
     TileSource tiles;
     NoSink sink;

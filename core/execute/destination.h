@@ -58,6 +58,19 @@ class StagingSink final : public TileSink {
     const bool whole_;
 };
 
+// Resources with a limit on memory: theirs, or the standard one.
+class BoundedResources : public Resources {
+  public:
+    explicit BoundedResources(const Resources& given) : Resources(given) {
+        if (!memory) memory = &own_;
+    }
+    BoundedResources(const BoundedResources&) = delete;
+    BoundedResources& operator=(const BoundedResources&) = delete;
+
+  private:
+    MemoryBudget own_{kStandardMemory};
+};
+
 // What all tensors of one conversion share.
 struct ConvertState {
     const ConvertJob& job;

@@ -45,9 +45,7 @@ Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, c
 }
 
 Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
-    Resources resources = given;
-    MemoryBudget ownBudget(uint64_t{512} << 20);
-    if (!resources.memory) resources.memory = &ownBudget;
+    BoundedResources resources(given);
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
     const double begin = steadySeconds();
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));

@@ -1,9 +1,8 @@
 #include "formats/tp_rule.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "model/region.h"
 
 namespace shardscope {
@@ -30,10 +29,9 @@ Result<TpRule> parseTpRule(const std::string& text) {
     rule.text = text;
     const std::string_view value = std::string_view(text).substr(equals + 1);
     if (value != "none") {
-        const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), rule.axis);
-        if (value.empty() || error != std::errc() || end != value.data() + value.size() || rule.axis < 0 ||
-            rule.axis >= kMaxRank)
-            return bad();
+        const auto axis = parseNumber<decltype(rule.axis)>(value, 0, kMaxRank - 1);
+        if (!axis) return bad();
+        rule.axis = *axis;
     }
     SHARDSCOPE_ASSIGN(rule.pattern, NamePattern::parse(text.substr(0, equals)));
     return rule;

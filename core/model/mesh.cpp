@@ -1,11 +1,11 @@
 #include "model/mesh.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 
 namespace shardscope {
 
@@ -55,8 +55,8 @@ Result<Mesh> parseMesh(std::string_view text) {
         MeshAxis axis;
         axis.name = part.substr(0, equals);
         const std::string_view number = part.substr(equals + 1);
-        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), axis.size);
-        if (error != std::errc{} || end != number.data() + number.size() || axis.size == 0) {
+        axis.size = parseNumber<decltype(axis.size)>(number).value_or(0);
+        if (axis.size == 0) {
             return makeError(ErrorCode::usage, fmt::format("'{}' is not a positive number of ranks", number))
                 .withHint("write a mesh as 'dp=2,tp=4'");
         }

@@ -1,5 +1,7 @@
 #include "model/name_pattern.h"
 
+#include <algorithm>
+
 namespace shardscope {
 
 Result<NamePattern> NamePattern::parse(const std::string& text) {
@@ -36,6 +38,11 @@ bool NamePattern::matches(std::string_view name) const {
     while (p < glob_.size() && glob_[p] == '*')
         ++p;
     return p == glob_.size();
+}
+
+bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const NamePattern& p) { return p.matches(name); });
 }
 
 }  // namespace shardscope

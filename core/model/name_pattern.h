@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/regular_expression.h"
 #include "base/result.h"
@@ -22,5 +23,7 @@ class NamePattern {
     std::string glob_;
     std::optional<RegularExpression> expression_;
 };
+
+bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name);
 
 }  // namespace shardscope

@@ -1,8 +1,8 @@
 #include "plan/request_text.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
+
+#include "base/numbers.h"
 
 namespace shardscope {
 
@@ -25,12 +25,9 @@ Result<ShardRule> parseShardRule(std::string_view text) {
         const std::string_view part = rest.substr(0, rest.find(','));
         rest = part.size() == rest.size() ? std::string_view{} : rest.substr(part.size() + 1);
         const size_t equals = part.find('=');
-        int dim = 0;
-        const char* last = part.data() + part.size();
-        if (equals == std::string_view::npos || equals + 1 == part.size() ||
-            std::from_chars(part.data() + equals + 1, last, dim).ptr != last)
-            return malformed(part, "AXIS=DIM");
-        rule.axisDims.emplace_back(std::string(part.substr(0, equals)), dim);
+        const auto dim = equals == part.npos ? std::nullopt : parseNumber<int>(part.substr(equals + 1));
+        if (!dim) return malformed(part, "AXIS=DIM");
+        rule.axisDims.emplace_back(std::string(part.substr(0, equals)), *dim);
     }
     if (rule.axisDims.empty()) return makeError(ErrorCode::usage, fmt::format("'{}' names no axis", text));
     return rule;

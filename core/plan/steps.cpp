@@ -1,7 +1,6 @@
 #include "plan/steps.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -9,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "plan/step_views.h"
 
@@ -221,19 +221,15 @@ class StepRun {
         if (step_.kind != RecipeStep::Kind::stack) return pattern;
         SHARDSCOPE_ASSIGN(const int64_t first, valueOf(step_.start, 0));
         SHARDSCOPE_ASSIGN(const int64_t stride, strideOf());
-        int64_t index = 0;
-        const auto [end, error] =
-            std::from_chars(match.index.data(), match.index.data() + match.index.size(), index);
-        if (error == std::errc() && step_.stride) {
+        const auto index = parseNumber<int64_t>(match.index);
+        if (index && step_.stride) {
             SHARDSCOPE_ASSIGN(const int64_t count, valueOf(step_.length, kMostIndices));
-            if (index < first || (index - first) % stride != 0 || (index - first) / stride >= count)
+            if (*index < first || (*index - first) % stride != 0 || (*index - first) / stride >= count)
                 return kMissing;
         }
-        if (error != std::errc() || end != match.index.data() + match.index.size() || index < first ||
-            (index - first) / stride > kMostIndices) {
+        if (!index || *index < first || (*index - first) / stride > kMostIndices)
             return fail(fmt::format("'{}' of '{}' is not an index from {} on", match.index, name, first));
-        }
-        return static_cast<size_t>((index - first) / stride);
+        return static_cast<size_t>((*index - first) / stride);
     }
 
     Result<int64_t> strideOf() const {

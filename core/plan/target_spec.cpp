@@ -23,11 +23,6 @@ Result<std::vector<NamePattern>> compile(const std::vector<std::string>& texts) 
     return patterns;
 }
 
-bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
-    return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const NamePattern& p) { return p.matches(name); });
-}
-
 // The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so
 // that a dot inside a key survives), what stands before them is split at its dots.
 Path renamedPath(const Path& path, const std::string& newName) {

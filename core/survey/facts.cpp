@@ -1,13 +1,13 @@
 #include "survey/facts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "engine/engine.h"
 #include "model/coverage.h"
@@ -152,16 +152,15 @@ void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     for (ModuleTree::Node n = 1; n < tree.size(); ++n) {
         if (n % 4096 == 0 && stop.stopRequested()) return;
         const std::string_view label = tree.label(n);
-        int64_t number = 0;
-        const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), number);
-        if (tree.tensor(n) != kNone || error != std::errc() || end != label.data() + label.size()) continue;
+        const auto number = parseNumber<int64_t>(label);
+        if (tree.tensor(n) != kNone || !number) continue;
         if (tree.parent(n) == ModuleTree::kRoot) continue;
         const auto [first, last] = tree.range(n);
         if (catalog.role(tree.order()[first]) == Role::optimizer) continue;
         LayerFacts layer;
         layer.name = tree.fullName(n);
         layer.group = tree.fullName(tree.parent(n));
-        layer.number = number;
+        layer.number = *number;
         layer.bytes = tree.bytes(n);
         layer.tensors = tree.tensorCount(n);
         for (uint32_t i = first; i < last; ++i) {

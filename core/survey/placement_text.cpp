@@ -1,9 +1,9 @@
 // What rows, columns and cells of a placement matrix say.
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/units.h"
 #include "survey/layer_name.h"
 #include "survey/placement_matrix.h"
@@ -58,10 +58,8 @@ const char* healthWords(Health health) {
 LayerName splitLayer(std::string_view name) {
     for (size_t begin = 0; begin < name.size();) {
         const size_t end = std::min(name.find('.', begin), name.size());
-        int64_t number = -1;
-        const auto [stop, error] = std::from_chars(name.data() + begin, name.data() + end, number);
-        if (error == std::errc() && stop == name.data() + end && number >= 0)
-            return {name.substr(0, begin), name.substr(end), number};
+        if (const auto number = parseNumber<int64_t>(name.substr(begin, end - begin), 0))
+            return {name.substr(0, begin), name.substr(end), *number};
         begin = end + 1;
     }
     return {name, {}, -1};
@@ -73,10 +71,8 @@ ExpertName splitExpert(std::string_view name) {
         // "experts" and "local_experts", but not "sharedexperts".
         if (at > 0 && name[at - 1] != '.' && name[at - 1] != '_') continue;
         const size_t begin = at + kExperts.size(), end = std::min(name.find('.', begin), name.size());
-        int64_t number = -1;
-        const auto [stop, error] = std::from_chars(name.data() + begin, name.data() + end, number);
-        if (error == std::errc() && stop == name.data() + end && number >= 0)
-            return {name.substr(0, begin), number};
+        if (const auto number = parseNumber<int64_t>(name.substr(begin, end - begin), 0))
+            return {name.substr(0, begin), *number};
     }
     return {};
 }

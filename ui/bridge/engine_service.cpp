@@ -11,9 +11,6 @@ namespace shardscope::ui {
 
 namespace {
 
-// Validation, comparison and statistics of the window together with all that it holds stay below this.
-constexpr uint64_t kMemory = uint64_t{512} << 20;
-
 // Threads and buffers of one piece of work.
 class EngineWork {
   public:
@@ -31,9 +28,10 @@ class EngineWork {
     Resources resources_;
 };
 
-// What is held already does not count: the window must be able to look into a checkpoint of any size.
+// Validation, comparison and statistics of the window together with all that it holds stay below the standard
+// memory. What is held already does not count: the window must be able to look into a checkpoint of any size.
 uint64_t buffers(const Checkpoint&) {
-    return kMemory / 2;
+    return kStandardMemory / 2;
 }
 
 // What the tensors of a spec are in: each source tensor once, replicas once.

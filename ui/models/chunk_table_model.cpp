@@ -96,11 +96,6 @@ int ChunkTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-Qt::ItemFlags ChunkTableModel::flags(const QModelIndex& index) const {
-    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
-                           : Qt::NoItemFlags;
-}
-
 QString ChunkTableModel::text(int row, int column) const {
     const Catalog& catalog = checkpoint_->catalog();
     const ChunkInfo info = catalog.chunk(rows_[static_cast<size_t>(row)]);

@@ -28,7 +28,6 @@ class ChunkTableModel : public Columns<QAbstractTableModel> {
     QString text(int row, int column) const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
     void sort(int column, Qt::SortOrder order) override;
 

@@ -340,11 +340,6 @@ int CompareModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-Qt::ItemFlags CompareModel::flags(const QModelIndex& index) const {
-    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
-                           : Qt::NoItemFlags;
-}
-
 QVariant CompareModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !comparison_) return {};
     switch (role) {

@@ -6,6 +6,7 @@
 #include <QStringList>
 #include <cstdint>
 
+#include "base/memory_budget.h"
 #include "engine/request.h"
 #include "ui/bridge/source_options.h"
 
@@ -41,8 +42,8 @@ struct ConversionSpec {
     // "ranks:4,broadcast", "local-gpus"; empty = one process, on this machine or, when it is said, on that
     // host ("me@node7:2222"), which has all paths.
     QString where, host;
-    unsigned threads = 0;                   // 0 = chosen for this machine
-    uint64_t memory = uint64_t{512} << 20;  // bytes, of the whole process
+    unsigned threads = 0;               // 0 = chosen for this machine
+    uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
     bool overwrite = false, resume = false;
 

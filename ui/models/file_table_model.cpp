@@ -110,11 +110,6 @@ int FileTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-Qt::ItemFlags FileTableModel::flags(const QModelIndex& index) const {
-    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
-                           : Qt::NoItemFlags;
-}
-
 QVariant FileTableModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !checkpoint_) return {};
     const FileId id = file(index.row());

@@ -35,7 +35,6 @@ class FileTableModel : public Columns<QAbstractTableModel> {
     uint64_t missingTail(FileId file) const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
     void sort(int column, Qt::SortOrder order) override;
 

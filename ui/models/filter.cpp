@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "base/units.h"
 #include "plan/plan.h"
@@ -37,11 +37,6 @@ std::vector<std::string> split(std::string_view text, char separator) {
         if (at == std::string_view::npos) return parts;
         text.remove_prefix(at + 1);
     }
-}
-
-bool parseNumber(std::string_view text, uint32_t& out) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-    return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
 Error notUnderstood(std::string_view token, std::string_view why) {
@@ -109,13 +104,12 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
         std::vector<std::pair<uint32_t, uint32_t>> ranges;
         for (const std::string& part : split(value, ',')) {
             const size_t dash = part.find('-');
-            uint32_t first = 0, last = 0;
-            if (!parseNumber(std::string_view(part).substr(0, dash), first))
-                return notUnderstood(full, "a rank or a range such as 0-7 is expected");
-            last = first;
-            if (dash != std::string::npos && !parseNumber(std::string_view(part).substr(dash + 1), last))
-                return notUnderstood(full, "a rank or a range such as 0-7 is expected");
-            ranges.emplace_back(first, last);
+            const auto first = parseNumber<uint32_t>(std::string_view(part).substr(0, dash));
+            const auto last = dash == std::string::npos
+                                  ? first
+                                  : parseNumber<uint32_t>(std::string_view(part).substr(dash + 1));
+            if (!first || !last) return notUnderstood(full, "a rank or a range such as 0-7 is expected");
+            ranges.emplace_back(*first, *last);
         }
         term.cost = 3;
         term.test = [ranges](const Scope& s, TensorId t) {

@@ -65,11 +65,6 @@ int ObjectTableModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(rows_.size());
 }
 
-Qt::ItemFlags ObjectTableModel::flags(const QModelIndex& index) const {
-    return index.isValid() ? Qt::ItemIsEnabled | Qt::ItemIsSelectable | Qt::ItemNeverHasChildren
-                           : Qt::NoItemFlags;
-}
-
 QVariant ObjectTableModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !checkpoint_ || static_cast<size_t>(index.row()) >= rows_.size()) return {};
     const ObjectId id = object(index.row());

@@ -24,7 +24,6 @@ class ObjectTableModel : public Columns<QAbstractTableModel> {
     void setValue(ObjectId object, const Value& value);
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    Qt::ItemFlags flags(const QModelIndex& index) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
 
   private:

@@ -1,12 +1,12 @@
 // The gathered layouts: whole tensors in numbered files with an index, or in one file; optimizer states under
 // the integer ids of their parameters.
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_index.h"
@@ -20,13 +20,6 @@ namespace {
 
 constexpr std::string_view kGroups = "param_groups";
 constexpr std::string_view kUnfinished = "tmp_index_files";
-
-std::optional<int64_t> wholeNumber(std::string_view text) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-    return value;
-}
 
 class GatheredOpener : private Opener {
   public:
@@ -230,7 +223,7 @@ class GatheredOpener : private Opener {
         if (!name.starts_with("state.")) return false;
         const size_t dot = name.find('.', 6);
         if (dot == name.npos) return false;
-        const auto id = wholeNumber(name.substr(6, dot - 6));
+        const auto id = parseNumber<int64_t>(name.substr(6, dot - 6));
         if (!id) return false;
         path = {keyPart("state"), {PathPart::Kind::integerKey, {}, *id}, keyPart(name.substr(dot + 1))};
         return true;

@@ -1,9 +1,10 @@
 #include "formats/colossalai/names.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "base/numbers.h"
 
 namespace shardscope::colossalai {
 
@@ -14,15 +15,6 @@ constexpr uint32_t kMaxRankId = 1'000'000;
 
 bool isDataEnding(std::string_view name) {
     return name.ends_with(".bin") || name.ends_with(".safetensors");
-}
-
-// The digits at the start of `text`; nullopt when there are none, or too many to be a rank.
-std::optional<uint32_t> digits(std::string_view text, size_t* end) {
-    uint32_t value = 0;
-    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || value > kMaxRankId) return std::nullopt;
-    *end = static_cast<size_t>(stop - text.data());
-    return value;
 }
 
 std::string_view withoutEnding(std::string_view name) {
@@ -37,9 +29,8 @@ std::string_view withoutEnding(std::string_view name) {
 std::optional<uint32_t> metaFileId(std::string_view name) {
     if (!name.starts_with(kMetaPrefix) || !name.ends_with(".json")) return std::nullopt;
     name.remove_prefix(kMetaPrefix.size());
-    size_t end = 0;
-    const auto id = digits(name, &end);
-    if (!id || (name.substr(end) != ".json" && name.substr(end) != ".index.json")) return std::nullopt;
+    const auto id = takeNumber<uint32_t>(name, kMaxRankId);
+    if (!id || (name != ".json" && name != ".index.json")) return std::nullopt;
     return id;
 }
 
@@ -47,11 +38,9 @@ std::optional<uint32_t> weightFileId(std::string_view name) {
     if (!isDataEnding(name)) return std::nullopt;
     const size_t at = name.rfind(kDist);
     if (at == name.npos) return std::nullopt;
-    const std::string_view rest = name.substr(at + kDist.size());
-    size_t end = 0;
-    const auto id = digits(rest, &end);
-    if (!id || (!rest.substr(end).starts_with("-shard-") && !rest.substr(end).starts_with(".")))
-        return std::nullopt;
+    std::string_view rest = name.substr(at + kDist.size());
+    const auto id = takeNumber<uint32_t>(rest, kMaxRankId);
+    if (!id || (!rest.starts_with("-shard-") && !rest.starts_with("."))) return std::nullopt;
     return id;
 }
 

@@ -1,7 +1,6 @@
 #include "formats/dcp/dcp_catalog.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 #include <unordered_map>
 
@@ -9,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/large_pages.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "encoding/pickle_globals.h"
@@ -26,11 +26,9 @@ constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this a
 uint32_t leadingRank(std::string_view name, std::string_view& rest) {
     if (!name.starts_with("__")) return kNone;
     name.remove_prefix(2);
-    uint32_t rank = 0;
-    const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), rank);
-    if (error != std::errc() || stop == name.data() || rank >= kMaxNamedRank) return kNone;
-    rest = name.substr(static_cast<size_t>(stop - name.data()));
-    return rank;
+    const auto rank = takeNumber<uint32_t>(name, kMaxNamedRank - 1);
+    if (rank) rest = name;
+    return rank.value_or(kNone);
 }
 
 const DirectoryEntry* entryOf(const Source& source, std::string_view name) {

@@ -1,9 +1,9 @@
 #include "formats/deepspeed/file_names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "formats/open_files.h"
 
@@ -95,10 +95,9 @@ std::optional<FileName> parseFileName(std::string_view name) {
         for (size_t i = 0; i < shape.numbers.size(); ++i) {
             const std::string_view digits = groups[i + 2];
             if (digits.empty()) continue;  // a layer without tensor parallelism
-            uint32_t number = 0;
-            const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-            if (error != std::errc{} || number > kMostRank) return std::nullopt;
-            out.*shape.numbers[i] = number;
+            const auto number = parseNumber<uint32_t>(digits, 0, kMostRank);
+            if (!number) return std::nullopt;
+            out.*shape.numbers[i] = *number;
         }
         return out;
     }

@@ -1,10 +1,10 @@
 // Names, shapes and places of the weights: from `module`, layer files, files of experts, and in stage 3 from
 // the masters and fragments.
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "formats/deepspeed/opener.h"
 
@@ -19,10 +19,9 @@ std::optional<int64_t> expertNumber(std::string_view name, size_t& start, size_t
     const size_t at = name.find(kExperts);
     if (at == name.npos) return std::nullopt;
     start = at + kExperts.size();
-    int64_t number = 0;
-    const auto [stop, error] = std::from_chars(name.data() + start, name.data() + name.size(), number);
-    if (error != std::errc{} || number < 0 || number > kMaxDim) return std::nullopt;
-    end = static_cast<size_t>(stop - name.data());
+    std::string_view rest = name.substr(start);
+    const auto number = takeNumber<int64_t>(rest, kMaxDim);
+    end = name.size() - rest.size();
     return number;
 }
 

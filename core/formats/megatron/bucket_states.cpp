@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -11,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "formats/megatron/buffers.h"
 #include "formats/megatron/cuts.h"
@@ -33,18 +33,17 @@ bool takeText(std::string_view& text, std::string_view beginning) {
     text.remove_prefix(beginning.size());
     return true;
 }
-bool takeNumber(std::string_view& text, uint32_t& number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error != std::errc{} || number > UINT16_MAX) return false;
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    return true;
+bool takeIndex(std::string_view& text, uint32_t& index) {
+    const auto number = takeNumber<uint32_t>(text, UINT16_MAX);
+    index = number.value_or(0);
+    return number.has_value();
 }
 std::optional<BucketName> parseBucketName(std::string_view text) {
     BucketName name;
-    if (takeText(text, "chained_") && !(takeNumber(text, name.chain) && takeText(text, ".")))
+    if (takeText(text, "chained_") && !(takeIndex(text, name.chain) && takeText(text, ".")))
         return std::nullopt;
-    if (!takeText(text, "optimizer.distributed.dp_group_idx_") || !takeNumber(text, name.group) ||
-        !takeText(text, ".gbuf_idx_") || !takeNumber(text, name.buffer) || !takeText(text, ".dtype_("))
+    if (!takeText(text, "optimizer.distributed.dp_group_idx_") || !takeIndex(text, name.group) ||
+        !takeText(text, ".gbuf_idx_") || !takeIndex(text, name.buffer) || !takeText(text, ".dtype_("))
         return std::nullopt;
     const size_t comma = text.find(", ");
     if (comma == text.npos) return std::nullopt;
@@ -54,7 +53,7 @@ std::optional<BucketName> parseBucketName(std::string_view text) {
     const size_t bucket = text.find(kBucket, comma);
     if (bucket == text.npos) return std::nullopt;
     text.remove_prefix(bucket + kBucket.size());
-    if (!takeNumber(text, name.bucket) || !takeText(text, ".") || text.empty()) return std::nullopt;
+    if (!takeIndex(text, name.bucket) || !takeText(text, ".") || text.empty()) return std::nullopt;
     name.state = text;
     return name;
 }

@@ -1,12 +1,12 @@
 #include "formats/megatron/cuts.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/text.h"
 #include "formats/megatron/tensor_parallel.h"
 
@@ -27,9 +27,8 @@ LeadingDims leadingDimsOf(std::string_view key) {
     LeadingDims out;
     constexpr std::string_view kLayers = "layers.";
     if (const size_t at = key.find(kLayers); at != key.npos) {
-        const std::string_view rest = key.substr(at + kLayers.size());
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.layer);
-        if (error != std::errc{} || out.layer < 0) out.layer = -1;
+        std::string_view rest = key.substr(at + kLayers.size());
+        out.layer = takeNumber<decltype(out.layer)>(rest).value_or(-1);
         out.layers = out.layer < 0;
     }
     out.experts = key.find(".experts.experts.") != key.npos;

@@ -6,10 +6,10 @@
 #include "formats/megatron/legacy.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 
@@ -29,14 +29,10 @@ std::optional<LayerName> parseLayerName(std::string_view name) {
     constexpr std::string_view kLayers = "layers.";
     for (size_t at = name.find(kLayers); at != name.npos; at = name.find(kLayers, at + 1)) {
         if (at > 0 && name[at - 1] != '.') continue;
-        const std::string_view rest = name.substr(at + kLayers.size());
-        int64_t layer = 0;
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
-        if (error != std::errc{} || layer < 0 || layer > INT32_MAX || end == rest.data() + rest.size() ||
-            *end != '.')
-            continue;
-        return LayerName{name.substr(0, at + kLayers.size()),
-                         rest.substr(static_cast<size_t>(end - rest.data())), layer};
+        std::string_view rest = name.substr(at + kLayers.size());
+        const auto layer = takeNumber<int64_t>(rest, INT32_MAX);
+        if (!layer || !rest.starts_with('.')) continue;
+        return LayerName{name.substr(0, at + kLayers.size()), rest, *layer};
     }
     return std::nullopt;
 }
@@ -59,9 +55,11 @@ std::optional<ExpertNumber> parseExpertNumber(std::string_view name) {
     } else {
         return std::nullopt;
     }
-    const auto [end, error] = std::from_chars(name.data() + out.begin, name.data() + name.size(), out.number);
-    if (error != std::errc{} || out.number < 0 || out.number > INT32_MAX) return std::nullopt;
-    out.end = static_cast<size_t>(end - name.data());
+    std::string_view rest = name.substr(out.begin);
+    const auto number = takeNumber<int64_t>(rest, INT32_MAX);
+    if (!number) return std::nullopt;
+    out.number = *number;
+    out.end = name.size() - rest.size();
     return out;
 }
 
@@ -72,10 +70,7 @@ std::optional<uint32_t> virtualStageOf(std::string_view key) {
     if (key == kModel) return 0;
     if (!key.starts_with(kModel)) return std::nullopt;
     key.remove_prefix(kModel.size());
-    uint32_t number = 0;
-    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
-    if (error != std::errc{} || end != key.data() + key.size() || number > 4096) return std::nullopt;
-    return number;
+    return parseNumber<uint32_t>(key, 0, 4096);
 }
 
 Result<std::unique_ptr<Reader>> LegacyOpener::open() {

@@ -1,10 +1,10 @@
 #include "formats/megatron/place.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "encoding/zarr_array.h"
 #include "formats/open_files.h"
 
@@ -38,12 +38,11 @@ std::optional<RankDirectory> parseRankDirectory(std::string_view name) {
     out.name = name;
     std::vector<uint32_t> numbers;
     for (std::string_view rest = name.substr(kBeginning.size());; rest.remove_prefix(1)) {
-        uint32_t number = 0;
-        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+        const size_t before = rest.size();
+        const auto number = takeNumber<uint32_t>(rest);
         // "%02d" and "%03d" have no shorter spelling.
-        if (error != std::errc{} || end - rest.data() < (numbers.empty() ? 2 : 3)) return std::nullopt;
-        numbers.push_back(number);
-        rest.remove_prefix(static_cast<size_t>(end - rest.data()));
+        if (!number || before - rest.size() < (numbers.empty() ? 2 : 3)) return std::nullopt;
+        numbers.push_back(*number);
         if (rest.empty()) break;
         if (rest[0] != '_' || numbers.size() == 3) return std::nullopt;
     }

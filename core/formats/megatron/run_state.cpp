@@ -1,10 +1,9 @@
 #include "formats/megatron/run_state.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 
 namespace shardscope::megatron {
 
@@ -17,11 +16,9 @@ constexpr std::string_view kArguments = "the args in ";
 std::optional<Dims> numbersOf(std::string_view text) {
     Dims out;
     for (;; text.remove_prefix(1)) {
-        int64_t number = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-        if (error != std::errc{} || number < 0 || out.size() >= kMaxRank) return std::nullopt;
-        out.push_back(number);
-        text.remove_prefix(static_cast<size_t>(end - text.data()));
+        const auto number = takeNumber<int64_t>(text);
+        if (!number || out.size() >= kMaxRank) return std::nullopt;
+        out.push_back(*number);
         if (text.empty()) return out;
         if (text[0] != '.') return std::nullopt;
     }

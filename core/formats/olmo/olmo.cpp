@@ -1,9 +1,9 @@
 #include "formats/olmo/olmo.h"
 
 #include <algorithm>
-#include <charconv>
 #include <initializer_list>
 
+#include "base/numbers.h"
 #include "encoding/torch_file.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layout.h"
@@ -15,11 +15,7 @@ namespace olmo {
 
 std::optional<uint32_t> rankOf(std::string_view name) {
     if (!name.starts_with("rank") || !name.ends_with(".pt") || name.size() < 8) return std::nullopt;
-    const std::string_view digits = name.substr(4, name.size() - 7);
-    uint32_t rank = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-    if (error != std::errc{} || end != digits.data() + digits.size() || rank > 1'000'000) return std::nullopt;
-    return rank;
+    return parseNumber<uint32_t>(name.substr(4, name.size() - 7), 0, 1'000'000);
 }
 
 namespace {

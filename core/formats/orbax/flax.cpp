@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/msgpack.h"
@@ -237,10 +237,8 @@ class FlaxReader {
         std::vector<std::pair<uint64_t, uint32_t>> numbered;
         for (size_t i = 0; i + 1 < items.size(); i += 2) {
             uint64_t number = UINT64_MAX;
-            if (tree[items[i]].kind == MsgpackKind::text) {
-                const std::string_view key = tree.text(items[i]);
-                std::from_chars(key.data(), key.data() + key.size(), number);
-            }
+            if (tree[items[i]].kind == MsgpackKind::text)
+                number = parseNumber<uint64_t>(tree.text(items[i])).value_or(number);
             numbered.emplace_back(number, items[i + 1]);
         }
         std::ranges::stable_sort(numbered, {}, &std::pair<uint64_t, uint32_t>::first);

@@ -1,10 +1,9 @@
 #include "formats/orbax/metadata.h"
 
-#include <charconv>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 
@@ -43,11 +42,9 @@ Result<Path> pathOf(const json& keys) {
         const json* type = find(key, "key_type");
         if (!text || !text->is_string()) return wrongTree("a key of a leaf is not a text");
         const auto& spelled = text->get_ref<const std::string&>();
-        int64_t index = 0;
-        const auto [end, error] = std::from_chars(spelled.data(), spelled.data() + spelled.size(), index);
-        if (type && *type == 1 && error == std::errc{} && end == spelled.data() + spelled.size() &&
-            index >= 0) {
-            path.push_back(indexPart(index));
+        const auto index = parseNumber<int64_t>(spelled, 0);
+        if (type && *type == 1 && index) {
+            path.push_back(indexPart(*index));
         } else {
             path.push_back(keyPart(spelled));
         }

@@ -1,13 +1,13 @@
 #include "formats/orbax/placement.h"
 
 #include <algorithm>
-#include <charconv>
 #include <functional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/strict_json.h"
@@ -235,9 +235,8 @@ Result<Placement::Sharding> Placement::parseOne(const std::string& text) {
         const json device = document.value("device_str", json());
         const std::string name = device.is_string() ? device.get<std::string>() : std::string();
         const size_t digits = name.find_last_not_of("0123456789") + 1;
-        int64_t id = -1;
-        if (std::from_chars(name.data() + digits, name.data() + name.size(), id).ec == std::errc{})
-            sharding.device = id;
+        if (const auto id = parseNumber<int64_t>(std::string_view(name).substr(digits)))
+            sharding.device = *id;
         return sharding;
     }
     // PositionalSharding and what else there may be says nothing that is understood here.

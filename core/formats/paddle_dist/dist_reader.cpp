@@ -1,11 +1,11 @@
 #include "formats/paddle_dist/dist_reader.h"
 
 #include <algorithm>
-#include <charconv>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "formats/paddle_dist/dist_catalog.h"
 
@@ -239,16 +239,13 @@ Probe probeDist(const Source& source) {
 Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions& options) {
     std::optional<uint64_t> wanted;
     if (!options.variant.empty()) {
-        uint64_t id = 0;
         const std::string_view text = options.variant;
-        const char* end = text.data() + text.size();
-        if (!text.starts_with("id=") || text.size() == 3 ||
-            std::from_chars(text.data() + 3, end, id).ptr != end) {
+        wanted = parseNumber<uint64_t>(text.substr(std::min<size_t>(3, text.size())));
+        if (!text.starts_with("id=") || !wanted) {
             return makeError(
                 ErrorCode::usage,
                 fmt::format("'{}' is not a variant of this format; id=N chooses a save", options.variant));
         }
-        wanted = id;
     }
     if (const auto named = parseMetadataName(source.entry)) {
         if (wanted && *wanted != *named)

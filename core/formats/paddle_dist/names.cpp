@@ -2,41 +2,34 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
+
+#include "base/numbers.h"
 
 namespace shardscope::paddle {
 
 namespace {
 
-constexpr uint64_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
-
-bool takeNumber(std::string_view& text, uint64_t& value) {
-    if (text.empty() || text[0] < '0' || text[0] > '9') return false;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc()) return false;
-    text.remove_prefix(static_cast<size_t>(end - text.data()));
-    return true;
-}
+constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this are taken for something else
 
 }  // namespace
 
 std::optional<DataName> parseDataName(std::string_view path) {
     if (const size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
-    uint64_t rank = 0;
-    DataName name;
-    if (!takeNumber(path, rank) || rank >= kMaxNamedRank || !path.starts_with('_')) return std::nullopt;
+    const auto rank = takeNumber<uint32_t>(path, kMaxNamedRank - 1);
+    if (!rank || !path.starts_with('_')) return std::nullopt;
     path.remove_prefix(1);
-    if (!takeNumber(path, name.id)) return std::nullopt;
-    if (path != ".distcp" && path != ".safetensors") return std::nullopt;
-    name.rank = static_cast<uint32_t>(rank);
+    const auto id = takeNumber<uint64_t>(path);
+    if (!id || (path != ".distcp" && path != ".safetensors")) return std::nullopt;
+    DataName name;
+    name.rank = *rank;
+    name.id = *id;
     name.safetensors = path == ".safetensors";
     return name;
 }
 
 std::optional<uint64_t> parseMetadataName(std::string_view name) {
-    uint64_t id = 0;
-    if (!takeNumber(name, id) || name != ".metadata") return std::nullopt;
-    return id;
+    const auto id = takeNumber<uint64_t>(name);
+    return name == ".metadata" ? id : std::nullopt;
 }
 
 std::map<uint64_t, SaveFiles> savesIn(const Source& source) {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include <fmt/format.h>
+
+#include "base/numbers.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -17,11 +18,7 @@ bool isDigit(char c) {
 }
 
 std::optional<uint32_t> number(std::string_view text) {
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || error != std::errc() || end != text.data() + text.size() || value >= kMaxCoordinate)
-        return std::nullopt;
-    return value;
+    return parseNumber<uint32_t>(text, 0, kMaxCoordinate - 1);
 }
 
 // Takes "tp01", "pp00", ... apart, whatever joins them.

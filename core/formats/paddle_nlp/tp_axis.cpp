@@ -26,11 +26,6 @@ std::vector<NamePattern> patternsOf(const nlohmann::json& list) {
     return out;
 }
 
-bool anyMatches(const std::vector<NamePattern>& patterns, std::string_view name) {
-    return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const NamePattern& p) { return p.matches(name); });
-}
-
 // The name with each number replaced: what layers have in common.
 std::string layerName(std::string_view name) {
     std::string out;

@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "formats/safetensors/reader.h"
 
@@ -21,10 +22,6 @@ constexpr uint64_t kDataAlignment =
 constexpr uint64_t kMaxHeader = 100'000'000;  // of the reference implementation; longer ones nobody reads
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kNoObjects = "safetensors holds tensors and the texts of __metadata__ only";
-
-std::string jsonText(std::string_view text) {
-    return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 // The texts of a "__metadata__" object; nullopt when it is anything but texts under text keys.
 std::optional<std::vector<std::pair<std::string, std::string>>> textsOf(const Value& value) {

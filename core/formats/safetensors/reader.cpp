@@ -1,13 +1,13 @@
 #include "formats/safetensors/reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_header.h"
@@ -583,13 +583,6 @@ class Opener : private CatalogOpener {
     std::vector<Inferred> inferred_;
 };
 
-std::optional<uint32_t> number(std::string_view text) {
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return std::nullopt;
-    return value;
-}
-
 }  // namespace
 
 SetName parseSetName(std::string_view fileName) {
@@ -601,7 +594,7 @@ SetName parseSetName(std::string_view fileName) {
     if (fileName.starts_with("shard-")) {
         const size_t dash = fileName.find('-', 6);
         if (dash != std::string_view::npos) {
-            const auto rank = number(fileName.substr(6, dash - 6));
+            const auto rank = parseNumber<uint32_t>(fileName.substr(6, dash - 6));
             if (rank && *rank >= 1 && *rank <= kMaxRanks) {
                 set.rank = *rank - 1;
                 fileName.remove_prefix(dash + 1);
@@ -613,8 +606,8 @@ SetName parseSetName(std::string_view fileName) {
     if (of == std::string_view::npos || of == 0) return set;
     const size_t dash = fileName.rfind('-', of - 1);
     if (dash == std::string_view::npos) return set;
-    const auto index = number(fileName.substr(dash + 1, of - dash - 1));
-    const auto count = number(fileName.substr(of + 4));
+    const auto index = parseNumber<uint32_t>(fileName.substr(dash + 1, of - dash - 1));
+    const auto count = parseNumber<uint32_t>(fileName.substr(of + 4));
     if (!index || !count || *index == 0 || *index > *count) return set;
     set.index = *index;
     set.count = *count;

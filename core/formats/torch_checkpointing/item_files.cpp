@@ -1,9 +1,9 @@
 #include "formats/torch_checkpointing/item_files.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
+#include "base/numbers.h"
 #include "formats/companions.h"
 #include "formats/open_files.h"
 
@@ -45,13 +45,10 @@ std::optional<ItemName> parseItemName(std::string_view name) {
     const size_t line = stem.rfind('_');
     if (line == stem.npos || line == 0) return std::nullopt;
     const std::string_view digits = stem.substr(line + 1);
-    uint32_t rank = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+    const auto rank = parseNumber<uint32_t>(digits, 0, kMostRank);
     // The framework writes no leading zeros.
-    if (error != std::errc{} || end != digits.data() + digits.size() || rank > kMostRank ||
-        (digits.size() > 1 && digits[0] == '0'))
-        return std::nullopt;
-    return ItemName{std::string(stem.substr(0, line)), rank};
+    if (!rank || (digits.size() > 1 && digits[0] == '0')) return std::nullopt;
+    return ItemName{std::string(stem.substr(0, line)), *rank};
 }
 
 bool holdsItemFiles(const Source& source) {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "formats/companions.h"
 
@@ -18,11 +18,7 @@ constexpr std::string_view kPlaceholder = "{rank}";
 constexpr uint32_t kMostRanks = 1'000'000;
 
 std::optional<uint32_t> numberOf(std::string_view digits) {
-    uint32_t number = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-    if (error != std::errc{} || end != digits.data() + digits.size() || number > kMostRanks)
-        return std::nullopt;
-    return number;
+    return parseNumber<uint32_t>(digits, 0, kMostRanks);
 }
 
 Kind kindOf(std::string_view words) {

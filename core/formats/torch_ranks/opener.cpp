@@ -1,7 +1,6 @@
 #include "formats/torch_ranks/opener.h"
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <map>
 #include <set>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
@@ -98,18 +98,15 @@ class RankFilesOpener {
         }
         std::optional<uint32_t> wanted;
         if (!options_.variant.empty()) {
-            uint32_t world = 0;
             const std::string_view text = options_.variant;
-            const auto [end, error] = std::from_chars(text.data() + std::min<size_t>(6, text.size()),
-                                                      text.data() + text.size(), world);
-            if (!text.starts_with("world=") || error != std::errc{} || end != text.data() + text.size())
+            wanted = parseNumber<uint32_t>(text.substr(std::min<size_t>(6, text.size())));
+            if (!text.starts_with("world=") || !wanted)
                 return makeError(ErrorCode::usage,
                                  fmt::format("'{}' is not a variant of rank files", options_.variant))
                     .withHint("world=8 opens the files that 8 ranks wrote");
-            if (!worlds.contains(world))
-                return makeError(ErrorCode::notFound, fmt::format("no files of {} ranks are here", world))
+            if (!worlds.contains(*wanted))
+                return makeError(ErrorCode::notFound, fmt::format("no files of {} ranks are here", *wanted))
                     .inFile(source_.display);
-            wanted = world;
         }
         const std::optional<uint32_t> stated = worldOfConfig(assembly_.addText("fsdp_config.json"));
         if (worlds.empty()) return {};

@@ -2,6 +2,7 @@
 
 #include <QTest>
 
+#include "base/numbers.h"
 #include "base/regular_expression.h"
 
 using namespace shardscope;
@@ -140,6 +141,27 @@ class TextTest : public QObject {
             QVERIFY(expression->matchesWhole(name + "z"));
         }
         QCOMPARE(RegularExpression::parse("(.*)").value().replaceAll(name, "x$1").size(), name.size() + 2);
+    }
+    void numbersAreWhole() {
+        QCOMPARE(parseNumber<uint32_t>("4294967295"), std::optional<uint32_t>(4294967295));
+        for (const char* text :
+             {"", "-1", "+1", " 1", "1 ", "1x", "0x1", "4294967296", "99999999999999999999"})
+            QVERIFY2(!parseNumber<uint32_t>(text), text);
+        QCOMPARE(parseNumber<int64_t>("-7"), std::optional<int64_t>(-7));
+        QVERIFY(!parseNumber<int64_t>("-7", 0));
+        QVERIFY(!parseNumber<int>("8", 0, 7));
+    }
+    void numbersAreTakenFromTheBeginning() {
+        std::string_view text = "00012_rest";
+        QCOMPARE(takeNumber<uint32_t>(text), std::optional<uint32_t>(12));
+        QVERIFY(text == "_rest");
+        for (const std::string_view none : {"", "x1", "-1", "4294967296", "256"}) {
+            std::string_view left = none;
+            QVERIFY(!takeNumber<uint8_t>(left));
+            QVERIFY(left == none);
+        }
+        text = "-1";
+        QVERIFY(!takeNumber<int64_t>(text));
     }
     void namesNeedNotBeUtf8() {
         const auto expression = RegularExpression::parse("w.*x").value();

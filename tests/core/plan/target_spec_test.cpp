@@ -1,6 +1,7 @@
 #include <QTest>
 
 #include "plan/plan.h"
+#include "plan/request_text.h"
 #include "plan/steps.h"
 
 using namespace shardscope;
@@ -50,6 +51,13 @@ class TargetSpecTest : public QObject {
     Q_OBJECT
 
   private slots:
+    // A number that does not fit was taken for 0.
+    void shardRulesThatAreWrong() {
+        QCOMPARE(parseShardRule("a*:tp=0,dp=-1").value().axisDims.size(), size_t{2});
+        for (const char* text : {"*", "*:", ":tp=0", "*:tp", "*:tp=", "*:tp=x", "*:tp=0x", "*:tp=4294967296",
+                                 "*:tp=99999999999999999999", "*:tp=0,,dp=1"})
+            QVERIFY2(!parseShardRule(text).ok(), text);
+    }
     void wholeByDefault() {
         const Catalog source = sample();
         const auto w = spec(source, {});

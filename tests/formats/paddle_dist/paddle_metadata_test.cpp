@@ -203,6 +203,7 @@ class PaddleMetadataTest : public QObject {
         QVERIFY(bytesOf(**reader, 0).value() == floats(4, 100));
         QCOMPARE(open(files, "id=3").error().code, ErrorCode::notFound);
         QCOMPARE(open(files, "id=two").error().code, ErrorCode::usage);
+        QCOMPARE(open(files, "id=99999999999999999999").error().code, ErrorCode::usage);
         // The highest save is not complete: the one before is taken, and it is said why.
         Files cut = files;
         cut.erase("1_12.distcp");
