@@ -21,9 +21,9 @@
 #include "base/own_program.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
-static_assert(
-    TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 15,
-    "gloo_headers/ was made for libtorch 2.15: compare it with ProcessGroupGloo.hpp before continuing");
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
+              "gloo_headers/ was made for libtorch 2.11 to 2.15: compare it with ProcessGroupGloo.hpp before "
+              "continuing");
 
 namespace shardscope {
 namespace {
@@ -81,7 +81,7 @@ class GlooLane final : public LaneTransport {
                    out = bytesTensor(receive.data(), receive.size());
         // The call takes the counts for itself.
         std::vector<int64_t> inCounts = sendBytes, outCounts = receiveBytes;
-        return group_->all_to_all_single(out, in, outCounts, inCounts);
+        return allToAllSingle(*group_, out, in, outCounts, inCounts);
     }
 
     void finish() override {}

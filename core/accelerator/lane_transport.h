@@ -25,11 +25,20 @@ class LaneTransport {
     virtual void finish() = 0;
 };
 
+// Before libtorch 2.15 the call has another name.
+template <class Group>
+LaneTransport::WorkPtr allToAllSingle(Group& group, at::Tensor& out, at::Tensor& in,
+                                      std::vector<int64_t>& outCounts, std::vector<int64_t>& inCounts) {
+    if constexpr (requires { group.all_to_all_single(out, in, outCounts, inCounts); })
+        return group.all_to_all_single(out, in, outCounts, inCounts);
+    else
+        return group.alltoall_base(out, in, outCounts, inCounts);
+}
+
 // What the module shardscope_nccl exports, by these names.
 struct NcclModule {
     static constexpr const char* kFile = "libshardscope_nccl.so";
-    using Devices = int();                                       // GPUs that can be used; 0 without a driver
-    using Identity = void(int device, char* uuid, size_t size);  // text, ended by a zero
+    using Devices = int();  // GPUs that can be used; 0 without a driver
     using Make = LaneTransport*(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int device);
 };
 

@@ -1,14 +1,9 @@
 // The part that needs CUDA and NCCL, as a module of its own: a machine without them runs the rest.
-#include <array>
-#include <cstdio>
-#include <cstring>
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "accelerator/lane_transport.h"
@@ -48,7 +43,7 @@ class NcclLane final : public LaneTransport {
         in_.copy_(host(send.data(), send.size()));
         out_ = at::empty({static_cast<int64_t>(receive.size())}, kind);
         std::vector<int64_t> inCounts = sendBytes, outCounts = receiveBytes;
-        return group_->all_to_all_single(out_, in_, outCounts, inCounts);
+        return allToAllSingle(*group_, out_, in_, outCounts, inCounts);
     }
 
     void finish() override {
@@ -78,20 +73,6 @@ __attribute__((visibility("default"))) int shardscope_devices() {
         return c10::cuda::device_count();
     } catch (const std::exception&) {
         return 0;
-    }
-}
-
-__attribute__((visibility("default"))) void shardscope_identity(int device, char* uuid, size_t size) {
-    cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
-        std::snprintf(uuid, size, "device %d", device);
-        return;
-    }
-    size_t at = 0;
-    for (const char byte : properties.uuid.bytes) {
-        if (at + 3 > size) break;
-        at += static_cast<size_t>(
-            std::snprintf(uuid + at, size - at, "%02x", static_cast<unsigned char>(byte)));
     }
 }
 
