@@ -325,7 +325,7 @@ class JobsTest : public QObject {
         QVERIFY(!store.remove(id).ok());
     }
 
-    // The window says the same of a job as the command line and the page (serve_cli_test).
+    // The window says the same of a job as the command line and the page (page_cli_test).
     void progressOfJobs() {
         const QString directory = fresh();
         QVERIFY(RecordedJob::write(directory));

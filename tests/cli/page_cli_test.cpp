@@ -1,0 +1,423 @@
+// The browser page, in Chromium without a window.
+#include <QDir>
+#include <QFile>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/browser.h"
+#include "cli/served.h"
+#include "support/recorded_job.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using nlohmann::json;
+
+class PageCliTest : public QObject {
+    Q_OBJECT
+
+  private slots:
+    void initTestCase() {
+        if (QStandardPaths::findExecutable("chromium").isEmpty())
+            QSKIP("chromium is not installed (package chromium)");
+    }
+    // Several steps of a run, by their names alone, planned before they are averaged.
+    void averaging() {
+        QTemporaryDir run;
+        const QProcessEnvironment environment = environmentIn(run.filePath("state"));
+        QVERIFY(QDir(run.path()).mkdir("state") && QDir(run.path()).mkdir("run"));
+        for (const char* step : {"step-100", "step-200"})
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), run.filePath("run/") + step}),
+                     0);
+        const Served server({run.filePath("run"), "--allow-jobs"}, environment);
+        const auto request = [&](const std::string& other) {
+            return json{
+                {"schema", "shardscope.recipe/1"},
+                {"job", {{"destination", run.filePath("average").toStdString()}, {"average", {other}}}}};
+        };
+        for (const char* bad : {"/etc", "..", "step-300", "step-100/.."})
+            QCOMPARE(server.change("/api/plan?step=step-200", request(bad)).first, 404);
+        const auto [status, plan] = server.change("/api/plan?step=step-200", request("step-100"));
+        QCOMPARE(status, 200);
+        COMPARE_JSON(plan["obstacles"], json::array());
+        QCOMPARE(plan["average"]["inputs"].size(), size_t{2});
+        COMPARE_JSON(plan["average"]["inputs"][0]["path"], json(run.filePath("run/step-100").toStdString()));
+        QVERIFY(!QFile::exists(run.filePath("average")));
+        QCOMPARE(server.change("/api/convert", {{"plan", plan["id"]}}).first, 200);
+        QTRY_COMPARE_WITH_TIMEOUT(server.document("/api/jobs")["jobs"][0]["state"].get<std::string>(),
+                                  std::string("done"), 60'000);
+        // The average of two that are equal.
+        QVERIFY(runShardscope(
+                    {"diff", run.filePath("average"), run.filePath("run/step-200"), "--values", "--json"})
+                    .json()["values"]
+                    .empty());
+        // Where no run is served there are no steps.
+        const Served alone({run.filePath("run/step-200"), "--allow-jobs"}, environment);
+        QCOMPARE(alone.change("/api/plan", request("step-100")).first, 400);
+
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) { return browser.text(id, "textContent"); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("average").contains("step-100"), 60'000);
+        browser.evaluate(
+            "document.getElementById('average').open = true;"
+            "for (const box of document.querySelectorAll('#average .checks input')) box.click();"
+            "document.getElementById('average-destination').value = '" +
+            run.filePath("other").toStdString() +
+            "'; document.querySelector('#average button.main').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("average-plan").contains("This can run"), 30'000);
+        QVERIFY(text("average-plan").contains("Averaged in fp32"));
+        browser.shoot("serve-average");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // The command line and the page say the same of a job; jobs_test has the window.
+    void progressOfJobs() {
+        QTemporaryDir state;
+        QVERIFY(RecordedJob::write(state.filePath("shardscope/jobs")));
+        const QProcessEnvironment environment = environmentIn(state.path());
+        const auto said = [&](const QStringList& words) {
+            QProcess process;
+            process.setProcessEnvironment(environment);
+            process.start(SHARDSCOPE_PROGRAM, QStringList{"jobs"} + words);
+            process.waitForFinished(60'000);
+            return process.readAllStandardOutput();
+        };
+        QVERIFY(said({"list"}).contains(RecordedJob::text));
+        QVERIFY(said({"show", RecordedJob::id}).contains(RecordedJob::text));
+        const json overall = json::parse(said({"list", "--json"}).toStdString())["jobs"][0]["overall"];
+        QCOMPARE(overall["share"].get<double>(), RecordedJob::share);
+        QCOMPARE(overall["rate"].get<double>(), RecordedJob::rate);
+        QCOMPARE(overall["seconds_left"].get<double>(), RecordedJob::secondsLeft);
+        const Served server({"--jobs"}, environment);
+        COMPARE_JSON(server.document("/api/jobs")["jobs"][0]["overall"], overall);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto shown = [&] { return browser.evaluate("document.getElementById('jobs').textContent"); };
+        QTRY_VERIFY_WITH_TIMEOUT(shown().contains(RecordedJob::text), 60'000);
+        QCOMPARE(browser.evaluate("String(document.querySelector('#jobs progress').value)"),
+                 QString::number(RecordedJob::share));
+    }
+
+    // Names that want to be markup, scripts, addresses or another direction of writing stay text.
+    void hostileNames() {
+        QTemporaryDir directory;
+        json header;
+        int64_t at = 0;
+        for (const char* name :
+             {"<img src=x onerror=document.title=1>.weight", "</script><script>document.title=1</script>",
+              "a&amp;b\"'`${document.title=1}.0.w", "javascript:document.title=1", "\u202Egnp.weight",
+              "__proto__", "constructor.0.w"}) {
+            header[name] = {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {at, at + 4}}};
+            at += 4;
+        }
+        const std::string text = header.dump();
+        QFile file(directory.filePath("<b>model.safetensors"));
+        QVERIFY(file.open(QIODevice::WriteOnly));
+        QByteArray bytes;
+        for (int i = 0; i < 8; ++i)
+            bytes.append(static_cast<char>(text.size() >> (8 * i)));
+        file.write(bytes + QByteArray::fromStdString(text) + QByteArray(at, '\0'));
+        file.close();
+        const Served server({file.fileName()});
+        QVERIFY(server.port > 0);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto said = [&] { return browser.evaluate("document.body.innerText"); };
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("Live"), 60'000);
+        for (const char* tab : {"findings", "placement", "tensors"}) {
+            browser.evaluate(std::string("document.getElementById('tab-") + tab + "').click()");
+            QTRY_VERIFY_WITH_TIMEOUT(
+                browser.evaluate(std::string("document.getElementById('") + tab + "').innerText").size() > 20,
+                30'000);
+        }
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("<img src=x onerror=document.title=1>.weight"), 30'000);
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors button.link')].find((one) => "
+            "one.textContent.startsWith('<img')).click()");
+        QTRY_VERIFY_WITH_TIMEOUT(said().contains("All tensors"), 30'000);
+        QVERIFY(browser.evaluate("document.title").contains("<b>model.safetensors"));
+        QCOMPARE(browser.evaluate(
+                     "String(document.querySelectorAll('main img, main script, main b b, h1 b').length)"),
+                 QString("0"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // A real browser takes the address, gets the cookie, runs the script under the policy and shows what was
+    // found.
+    void everyTab() {
+        QTemporaryDir state;
+        const QProcessEnvironment environment = environmentIn(state.path());
+        const QString source = genuine("t2.15.0-damaged-gap");
+        const Served server({source, "--allow-jobs"}, environment);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) { return browser.text(id); };
+        const auto click = [&](const char* what) {
+            browser.evaluate(std::string("document.querySelector(\"") + what + "\").click()");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(text("state").contains("Live; validating"), 60'000);
+        QVERIFY(browser.evaluate("document.title").startsWith(source));
+        QCOMPARE(browser.evaluate("location.href").contains("token"), false);
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 30'000);
+        browser.shoot("serve-overview");
+        click("#tab-findings");
+        QTRY_VERIFY_WITH_TIMEOUT(text("findings").contains("coverage.gap"), 30'000);
+        browser.shoot("serve-findings");
+
+        click("#tab-placement");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
+        const auto key = [&](const char* name) {
+            browser.evaluate(std::string("document.getElementById('map-scroll').dispatchEvent(new "
+                                         "KeyboardEvent('keydown', {key: '") +
+                             name + "'}))");
+        };
+        key("ArrowDown");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 0"), 30'000);
+        key("f");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("no rank holds"), 30'000);
+        for (const char* name : {"+", "-", "0", "PageDown", "Home", "End"})
+            key(name);
+        browser.shoot("serve-placement");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        key("Enter");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("Chunks"), 30'000);
+        QVERIFY(text("tensors").contains("no rank holds"));
+        // One that is whole.
+        click("#tensors .list p button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("model.v"), 30'000);
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors button.link')].find((one) => "
+            "one.textContent === 'model.v').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("Chunks"), 30'000);
+        click("#tensors .list > .bar button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("standard deviation"), 30'000);
+        click("#tensors .slice > button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("values that are shown"), 30'000);
+        browser.shoot("serve-tensor");
+
+        // A chunk leads to its file, the file to its tensors.
+        browser.evaluate(
+            "[...document.querySelectorAll('#tensors td button.link')].find((one) => "
+            "one.textContent.endsWith('.distcp')).click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("files").contains("by their place in the file"), 30'000);
+        browser.shoot("serve-file");
+        click("#files .list p button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("files").contains("All files are there"), 30'000);
+        browser.shoot("serve-files");
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+
+        // Accepted with a reason, which is text and nothing else.
+        click("#tab-findings");
+        click("#findings .finding .head button");
+        browser.evaluate("document.querySelector('.accepting input').value = '<img src=x onerror=alert(1)>'");
+        click(".accepting button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("accepted"), 30'000);
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#pages img').length)"), QString("0"));
+
+        // Start belongs to the plan of exactly this request.
+        click("#tab-convert");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert").contains("Destination"), 30'000);
+        const auto fill = [&](const std::string& field, const std::string& value) {
+            browser.evaluate("{ const field = document.getElementById('convert-" + field +
+                             "'); field.value = '" + value +
+                             "'; field.dispatchEvent(new Event('input', {bubbles: true})); }");
+        };
+        fill("destination", state.filePath("out").toStdString());
+        fill("format", "safetensors");
+        click("#convert button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This cannot be started"), 30'000);  // gaps
+        fill("fill_gaps", "zero");
+        click("#convert form button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This can run"), 30'000);
+        browser.shoot("serve-convert");
+        fill("destination", state.filePath("other").toStdString());
+        QCOMPARE(browser.evaluate("String(document.getElementById('convert-start').disabled)"),
+                 QString("true"));
+        fill("destination", state.filePath("out").toStdString());
+        click("#convert form button.main");
+        QTRY_VERIFY_WITH_TIMEOUT(text("convert-plan").contains("This can run"), 30'000);
+        click("#convert-start");
+        QTRY_VERIFY_WITH_TIMEOUT(text("jobs").contains("done"), 60'000);
+        browser.shoot("serve-jobs");
+        QVERIFY(QFile::exists(state.filePath("out")));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+
+        // The browser itself notes that such a pattern is refused.
+        click("#tab-placement");
+        browser.evaluate("document.getElementById('map-filter').value = 're:('");
+        click("#placement form button");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("regular expression"), 30'000);
+        QVERIFY(!browser.complaints.contains("exception"));
+    }
+
+    // Llama-3-8B with its optimizer on 32 ranks, of which the file of rank 17 is truncated; also for the
+    // guide.
+    void aRealModel_data() {
+        QTest::addColumn<bool>("dark");
+        QTest::newRow("light") << false;
+        QTest::newRow("dark") << true;
+    }
+    void aRealModel() {
+        QFETCH(bool, dark);
+        QTemporaryDir state;
+        const QProcessEnvironment environment = environmentIn(state.path());
+        const QString index =
+            qEnvironmentVariable("SHARDSCOPE_INDEX_COPY", SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx");
+        const Served server({index, "--level", "metadata"}, environment);
+        Browser browser(dark);
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) { return browser.text(id); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
+        browser.evaluate("document.querySelector('#tab-placement').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
+        browser.evaluate(
+            "document.getElementById('map-scroll').dispatchEvent(new KeyboardEvent('keydown', {key: 'f'}))");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 17"), 30'000);
+        // On another screen of the same size the map has that screen's pixels.
+        const auto canvas = [&] {
+            return browser.evaluate("String(document.querySelector('#placement canvas').width)").toInt();
+        };
+        const int before = canvas();
+        browser.setPixels(2);
+        QTRY_COMPARE_WITH_TIMEOUT(canvas(), 2 * before, 30'000);
+        browser.setPixels(1);
+        QTRY_COMPARE_WITH_TIMEOUT(canvas(), before, 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
+    }
+
+    // A slice of a 32nd is painted with 6 pixels, at its place and inside of the cell, and one that is large
+    // enough with its own size; with the pixels of the screen.
+    void slicesAreReadable() {
+        QTemporaryDir state;
+        const Served server({genuine("t2.15.0-damage-base"), "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("state").contains("Live"), 60'000);
+        // Of each cell the first line that shows the slice, and how many do.
+        const auto lines = [&](int ratio) {
+            return browser.evaluate(
+                "import('/cells.js').then(({ packed, paintCells }) => {"
+                "const slices = [[0, 0, 1, 1 / 32], [0, 16 / 32, 1, 17 / 32], [0, 31 / 32, 1, 1], [0, 0, 1, "
+                ".5]],"
+                "colors = { packed: { surface: ~1, empty: ~2, held: ~0, quiet: ~3, text: ~4, edge: ~5 }, "
+                "css: {} },"
+                "picture = document.createElement('canvas'), ratio = " +
+                std::to_string(ratio) +
+                ";"
+                "const block = packed([{ cells: slices.map((slice, c) => [c, 0, -1, 1, 0, slice]) }], 0);"
+                "paintCells(picture, { block, rows: 1, columns: 4, top: 0, left: 0 },"
+                "{ cellWidth: 24, cellHeight: 18, ratio, colors });"
+                "return slices.map((_, c) => { const held = [];"
+                "const { data } = picture.getContext('2d').getImageData((c * 24 + 12) * ratio, 0, 1, 18 * "
+                "ratio);"
+                "for (let y = 0; y < 18 * ratio; ++y) if (data[4 * y] === 255) held.push(y);"
+                "return held[0] + '+' + held.length; }).join(); })");
+        };
+        QCOMPARE(lines(1), QString("2+6,6+6,10+6,2+7"));
+        QCOMPARE(lines(2), QString("4+12,13+12,20+12,4+14"));
+    }
+
+    // A narrow screen shows the state of each file without being scrolled, and no page is wider than it;
+    // every control has a name for screen readers, and Escape leaves what was opened.
+    void onANarrowScreenByKeyboard() {
+        QTemporaryDir state;
+        const Served server({SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx", "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        browser.setScreen(360, 800, 1);
+        const auto text = [&](const char* id) { return browser.text(id); };
+        const auto key = [&](const char* name) {
+            browser.evaluate(
+                std::string("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: '") +
+                name + "', bubbles: true, cancelable: true}))");
+        };
+        const auto active = [&] { return browser.evaluate("document.activeElement.id"); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
+        const std::pair<const char*, const char*> tabs[] = {
+            {"overview", "Biggest modules"}, {"placement", "point at a cell"}, {"tensors", "tok_embeddings"},
+            {"files", "truncated by"},       {"objects", "not read"},          {"findings", "is truncated"},
+            {"compare", "Name a checkpoint"}};
+        browser.evaluate("document.getElementById('tab-overview').focus()");
+        for (const auto& [tab, words] : tabs) {
+            QCOMPARE(active(), QString("tab-") + tab);
+            QTRY_VERIFY2_WITH_TIMEOUT(text(tab).contains(words), tab, 30'000);
+            QVERIFY2(browser.evaluate("String(document.documentElement.scrollWidth <= 360)") == "true", tab);
+            QCOMPARE(browser.evaluate("'nameless: ' + [...document.querySelectorAll('button, input, select, "
+                                      "textarea, a[href], [tabindex]')]"
+                                      ".filter((one) => one.checkVisibility() && !(one.innerText.trim() || "
+                                      "one.getAttribute('aria-label') || one.labels?.length)).map((one) => "
+                                      "one.outerHTML).join()"),
+                     QString("nameless: "));
+            key("ArrowRight");
+        }
+        QCOMPARE(active(), QString("tab-overview"));
+        key("End");
+        QCOMPARE(active(), QString("tab-compare"));
+
+        browser.evaluate("document.getElementById('tab-files').click()");
+        QCOMPARE(browser.evaluate("String([...document.querySelectorAll('#files td.lead')].every((one) => "
+                                  "one.getBoundingClientRect().right <= 360 && one.checkVisibility()))"),
+                 QString("true"));
+        browser.evaluate("document.getElementById('tab-tensors').click()");
+        browser.evaluate(
+            "{ const one = document.querySelector('#tensors td button.link'); one.focus(); one.click(); }");
+        QTRY_VERIFY_WITH_TIMEOUT(text("tensors").contains("All tensors"), 30'000);
+        QTRY_COMPARE_WITH_TIMEOUT(browser.evaluate("document.activeElement.textContent"),
+                                  QString("← All tensors"), 30'000);
+        key("Escape");
+        QTRY_VERIFY_WITH_TIMEOUT(!text("tensors").contains("All tensors"), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // The timeline, the step to resume from, and two steps that are compared with a click.
+    void aRun() {
+        QTemporaryDir run, state;
+        const std::pair<const char*, const char*> steps[] = {{"step-100", "t2.15.0-damage-base"},
+                                                             {"step-200", "t2.15.0-no-dist"},
+                                                             {"step-300", "t2.15.0-damaged-missing-file"}};
+        for (const auto& [step, from] : steps)
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine(from), run.filePath(step)}), 0);
+        // An hour, then two.
+        for (const auto& [step, hour] :
+             {std::pair("step-100", 1), std::pair("step-200", 2), std::pair("step-300", 4)})
+            QCOMPARE(QProcess::execute("find", {run.filePath(step), "-type", "f", "-exec", "touch", "-d",
+                                                QString("2026-11-02 0%1:00 UTC").arg(hour), "{}", "+"}),
+                     0);
+        const QProcessEnvironment environment = environmentIn(state.path());
+        QProcess validate;
+        validate.setProcessEnvironment(environment);
+        validate.start(SHARDSCOPE_PROGRAM, {"validate", run.path()});
+        QVERIFY(validate.waitForFinished(60'000));
+        const Served server({run.path()}, environment);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) { return browser.text(id); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
+        QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));
+        QVERIFY(text("run").contains("✓ Resume from " + run.filePath("step-200")));
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect').length)"),
+                 QString("3"));
+        QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect.other').length)"),
+                 QString("1"));
+        browser.shoot("serve-run");
+        // Drawn anew in a window of another width.
+        browser.setScreen(360, 800, 1);
+        QTRY_COMPARE_WITH_TIMEOUT(
+            browser.evaluate("document.getElementById('timeline').getAttribute('viewBox')"),
+            QString("0 0 320 150"), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        browser.evaluate(
+            "[...document.querySelectorAll('#run input')].slice(1).forEach((one) => one.click())");
+        browser.evaluate("document.querySelector('#run p button').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("compare").contains("They differ"), 60'000);
+        QVERIFY(browser.evaluate("document.getElementById('compare-with').value").endsWith("step-200"));
+    }
+};
+
+QTEST_GUILESS_MAIN(PageCliTest)
+#include "page_cli_test.moc"
