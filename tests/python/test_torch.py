@@ -19,6 +19,7 @@ from shardscope import _reads  # noqa: E402
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 FAMILIES = ("dcp", "deepspeed", "megatron", "safetensors", "torch_save", "torch_checkpointing", "colossalai", "olmo",
             "torch_ranks")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 WHOLE = [c for c in cases(FAMILIES) if "findings" not in c[2]]
 
 
@@ -192,7 +193,7 @@ def test_mapped_tensors_are_private(tmp_path):
     assert all(same(state[key], value) for key, value in read.items())
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="memory is pinned for a GPU, and there is none")
+@needs_gpu
 def test_pinned():
     checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
     value = checkpoint["model.embed.weight"].torch(pin_memory=True)
@@ -204,7 +205,7 @@ def reversed_strides(shape, **options):
     return torch.empty(shape[::-1], **options).permute(tuple(reversed(range(len(shape)))))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@needs_gpu
 @pytest.mark.parametrize("staged", [256, _reads._STAGED_BYTES])
 @pytest.mark.parametrize("name, path, expected", WHOLE, ids=[c[0] for c in WHOLE])
 def test_on_a_gpu(name, path, expected, staged, monkeypatch):
@@ -230,9 +231,11 @@ def test_on_a_gpu(name, path, expected, staged, monkeypatch):
                     assert found.device.type == "cuda" and same(found.cpu(), wanted_here), key
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_safetensors_open_on_a_gpu():
+@needs_gpu
+def test_devices_by_name_and_number():
     for device in ("cuda", 0):
+        made = shardscope.open(genuine("dcp/t2.15.0-standard")).torch("model.embed.weight", device=device)
+        assert made["model.embed.weight"].device.type == "cuda"
         with shardscope.safetensors_open(genuine("dcp/t2.15.0-standard"), framework="pt", device=device) as f:
             value = f.get_tensor("model.embed.weight")
             assert value.device.type == "cuda" and same(f.get_slice("model.embed.weight")[2:4].cpu(), value[2:4].cpu())

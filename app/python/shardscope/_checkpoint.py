@@ -60,7 +60,7 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
 def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False, device: Any = None) -> Any:
     import torch
 
-    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory, device=device or "cpu")
+    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory, device="cpu" if device is None else device)
     size = made.numel() * made.element_size()
     if size >= _LARGE and not pin_memory and made.device.type == "cpu":
         _shardscope.use_large_pages(made.data_ptr(), size)

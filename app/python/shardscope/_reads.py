@@ -1,7 +1,7 @@
 """Reads into tensors of torch, on any device. Imports torch: only for what needs it."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 
 import torch
 
@@ -31,6 +31,37 @@ def copy(target: torch.Tensor, read: torch.Tensor, non_blocking: bool = False) -
     target.copy_(read, non_blocking=non_blocking)
 
 
+class _Part(NamedTuple):
+    """Some of a region that is read together: ``target`` has the shape ``counts``."""
+
+    id: int
+    dtype: torch.dtype
+    starts: list[int]
+    counts: list[int]
+    steps: list[int]
+    target: torch.Tensor
+
+    @property
+    def nbytes(self) -> int:
+        return self.target.numel() * self.dtype.itemsize
+
+    def cut(self, dimension: int = 0) -> Iterator[_Part]:
+        """In parts that fit in half of what is staged, cut along the first dimensions."""
+        most = _STAGED_BYTES // 2
+        if dimension == len(self.counts) or self.nbytes <= most:
+            yield self
+            return
+        count = self.counts[dimension]
+        rows = max(most // (self.nbytes // count), 1)
+        for begin in range(0, count, rows):
+            starts, counts = list(self.starts), list(self.counts)
+            starts[dimension] += begin * self.steps[dimension]
+            counts[dimension] = min(rows, count - begin)
+            target = self.target.narrow(dimension, begin, counts[dimension])
+            part = self._replace(starts=starts, counts=counts, target=target)
+            yield from part.cut(dimension + 1 if counts[dimension] == 1 else dimension)
+
+
 class Reads:
     """Regions of tensors that are read together.
 
@@ -41,23 +72,23 @@ class Reads:
     def __init__(self, checkpoint: Any) -> None:
         self._open = checkpoint._open
         self._direct: list[tuple] = []
-        self._staged: list[tuple] = []
+        self._direct_bytes = 0
+        self._staged: list[_Part] = []
         self._after: list[Callable[[], None]] = []
-        self._bytes = 0
 
     def add(self, tensor: Tensor, starts: list[int], counts: list[int], steps: list[int], target: torch.Tensor,
             then: Optional[Callable[[], None]] = None) -> None:
-        """A region and the tensor of torch that it fills, which has the shape ``counts``. then: called when it is filled."""
-        dtype = _dtypes.torch_dtype(tensor.dtype)
+        """A region, and the tensor of torch that it fills, of the shape ``counts``. then: called when all are."""
         if then is not None:
             self._after.append(then)
-        self._bytes += target.numel() * dtype.itemsize
+        part = _Part(tensor._id, _dtypes.torch_dtype(tensor.dtype), starts, counts, steps, target)
         strided = target.layout == torch.strided
-        if target.dtype == dtype and target.device.type == "cpu" and strided and not target.is_conj() and not target.is_neg():
-            self._direct.append((tensor._id, starts, counts, steps, target.data_ptr(), list(target.stride())))
+        if (target.dtype == part.dtype and target.device.type == "cpu" and strided and not target.is_conj()
+                and not target.is_neg()):
+            self._direct.append((part.id, starts, counts, steps, target.data_ptr(), list(target.stride())))
+            self._direct_bytes += part.nbytes
         elif target.numel():
-            self._staged.extend((tensor._id, dtype, *part)
-                                for part in _parts(starts, counts, steps, target, dtype.itemsize, 0 if strided else None))
+            self._staged.extend(part.cut() if strided else [part])
 
     def run(self, threads: int = 0, progress: Optional[Progress] = None) -> None:
         """Reads all of them. Raises Error, and what ``progress`` raises."""
@@ -69,72 +100,57 @@ class Reads:
             then()
 
     def _run_staged(self, threads: int, progress: Optional[Progress]) -> None:
-        groups = list(self._groups())
+        total = self._direct_bytes + sum(part.nbytes for part in self._staged)
         before = 0
 
-        def counted(phase: str, done: int, total: int, name: str) -> None:
-            assert progress is not None
-            progress(phase, min(before + done, self._bytes), self._bytes, name)
+        def read(reads: list[tuple], nbytes: int) -> None:
+            nonlocal before
 
-        report = None if progress is None else counted
+            def report(phase: str, done: int, _: int, name: str) -> None:
+                assert progress is not None
+                progress(phase, before + min(done, nbytes), total, name)
+
+            self._open.read(reads, threads, report if progress is not None else None)
+            before += nbytes
+
         if self._direct:
-            before = self._open.read(self._direct, threads, report)
+            read(self._direct, self._direct_bytes)
         halves: list[Any] = [None, None]
-        copied: list[Any] = [None, None]
-        for turn, (group, size) in enumerate(groups):
-            half = turn % 2
-            device = group[0][5].device
-            cuda = device.type == "cuda"
+        copied: list[Any] = [None, None]  # events; None where nothing is under way
+        for turn, group in enumerate(self._groups()):
+            half, device = turn % 2, group[0][1].target.device
             if copied[half] is not None:
                 copied[half].synchronize()
+            cuda = device.type == "cuda"
+            last, part = group[-1]
+            size = last + part.nbytes
             if halves[half] is None or halves[half].numel() < size or (cuda and not halves[half].is_pinned()):
-                halves[half] = _bytes(max(size, _STAGED_BYTES // 2 if len(groups) > 1 else 0), cuda)
-            at, reads, copies = 0, [], []
-            for id, dtype, starts, counts, steps, target in group:
-                end = at + target.numel() * dtype.itemsize
-                read = halves[half][at:end].view(dtype).view(counts)
-                reads.append((id, starts, counts, steps, read.data_ptr(), list(read.stride())))
-                copies.append((target, read))
-                at = -(-end // _ALIGNMENT) * _ALIGNMENT
-            before += self._open.read(reads, threads, report)
-            for target, read in copies:
-                copy(target, read, cuda)
+                halves[half] = _bytes(size, cuda)
+            reads, copies = [], []
+            for begin, part in group:
+                staged = halves[half][begin:begin + part.nbytes].view(part.dtype).view(part.counts)
+                reads.append((part.id, part.starts, part.counts, part.steps, staged.data_ptr(), list(staged.stride())))
+                copies.append((part.target, staged))
+            read(reads, sum(part.nbytes for _, part in group))
+            for target, staged in copies:
+                copy(target, staged, cuda)
             copied[half] = torch.cuda.current_stream(device).record_event() if cuda else None
         for event in copied:
             if event is not None:
                 event.synchronize()
 
-    def _groups(self) -> Iterator[tuple[list[tuple], int]]:
-        """What is read at a time, for one device, and its bytes."""
-        group: list[tuple] = []
-        size = 0
+    def _groups(self) -> Iterator[list[tuple[int, _Part]]]:
+        """What is read at a time, for one device: parts, and where in the memory that is staged."""
+        group: list[tuple[int, _Part]] = []
+        begin = 0
         for part in self._staged:
-            own = -(-part[5].numel() * part[1].itemsize // _ALIGNMENT) * _ALIGNMENT
-            if group and (size + own > _STAGED_BYTES // 2 or group[0][5].device != part[5].device):
-                yield group, size
-                group, size = [], 0
-            group.append(part)
-            size += own
+            if group and (begin + part.nbytes > _STAGED_BYTES // 2 or group[0][1].target.device != part.target.device):
+                yield group
+                group, begin = [], 0
+            group.append((begin, part))
+            begin += -(-part.nbytes // _ALIGNMENT) * _ALIGNMENT
         if group:
-            yield group, size
-
-
-def _parts(starts: list[int], counts: list[int], steps: list[int], target: torch.Tensor, itemsize: int,
-           dimension: Optional[int]) -> Iterator[tuple]:
-    """A region in parts that fit in half of what is staged, cut along its first dimensions; None: not to be cut."""
-    most = _STAGED_BYTES // 2
-    if dimension is None or dimension == len(counts) or target.numel() * itemsize <= most:
-        yield starts, counts, steps, target
-        return
-    row = target.numel() // counts[dimension] * itemsize
-    rows = max(most // row, 1)
-    for begin in range(0, counts[dimension], rows):
-        count = min(rows, counts[dimension] - begin)
-        first, some = list(starts), list(counts)
-        first[dimension] += begin * steps[dimension]
-        some[dimension] = count
-        part = target.narrow(dimension, begin, count)
-        yield from _parts(first, some, steps, part, itemsize, dimension + 1 if count == 1 else dimension)
+            yield group
 
 
 def _bytes(size: int, pinned: bool) -> torch.Tensor:
