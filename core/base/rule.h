@@ -14,6 +14,7 @@ inline constexpr char coverageShrunk[] = "coverage.shrunk";
 // The files of the checkpoint.
 inline constexpr char fileMissing[] = "file.missing";
 inline constexpr char fileTruncated[] = "file.truncated";
+inline constexpr char fileDamaged[] = "file.damaged";
 inline constexpr char fileUnreferenced[] = "file.unreferenced";
 inline constexpr char fileStale[] = "file.stale";
 inline constexpr char fileLock[] = "file.lock";
@@ -26,6 +27,11 @@ inline constexpr char metaAlias[] = "meta.alias";  // a note, never a finding
 inline constexpr char rankMissing[] = "rank.missing";
 inline constexpr char replicaDiffers[] = "replica.differs";
 inline constexpr char layoutFused[] = "layout.fused";
+
+// What a resumed run needs, against what is there.
+inline constexpr char stateMissing[] = "state.missing";
+inline constexpr char stateDiffers[] = "state.differs";
+inline constexpr char saveMixed[] = "save.mixed";
 
 // Stored values.
 inline constexpr char valueNan[] = "value.nan";

@@ -50,6 +50,9 @@ struct FormatMatch {
 struct Checkpoint {
     std::string path;
     std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
+    // The directory of the step that `path` is a part of: itself, or the one above that holds nothing else
+    // ("global_step_5" of "global_step_5/actor"). Empty where a file was named.
+    std::string root;
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
     std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "engine/expected.h"
 #include "engine/whole_file.h"
 #include "model/coverage.h"
 
@@ -17,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::string_view kSchema = "shardscope.filled/1";
-constexpr size_t kMostBoxes = 100'000;  // of all tensors; beyond it they are only named
-constexpr uint64_t kMostBytes = uint64_t{64} << 20;
+constexpr size_t kMostFilledBoxes = 100'000;  // of all tensors; beyond it they are only named
+constexpr uint64_t kMostRecordBytes = uint64_t{64} << 20;
 
 std::string encode(const FilledElements& filled) {
     json tensors = json::array();
@@ -88,10 +89,10 @@ Result<std::optional<FilledElements>> readRecord(const Directory& directory, con
     const auto there = directory.stat(name);
     if (!there.ok() && there.error().code == ErrorCode::notFound) return std::optional<FilledElements>();
     SHARDSCOPE_ASSIGN(const auto file, directory.openFile(name));
-    if (file->size() > kMostBytes) {
+    if (file->size() > kMostRecordBytes) {
         return makeError(ErrorCode::limit, fmt::format("a record of filled elements has {} bytes, more than "
                                                        "the {} that are read",
-                                                       file->size(), kMostBytes))
+                                                       file->size(), kMostRecordBytes))
             .inFile(file->path());
     }
     std::string text(static_cast<size_t>(file->size()), '\0');
@@ -115,7 +116,7 @@ FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps 
     std::map<TensorId, CoverageResult> coverage;
     const auto gapsOf = [&](TensorId t) -> const CoverageResult& {
         const auto [it, isNew] = coverage.try_emplace(t);
-        if (isNew && fill != FillGaps::refuse) it->second = checkCoverage(source, t, 1, kMostBoxes);
+        if (isNew && fill != FillGaps::refuse) it->second = checkCoverage(source, t, 1, kMostFilledBoxes);
         return it->second;
     };
     const auto filledBefore = [&](TensorId t) -> const FilledElements::Tensor* {
@@ -148,7 +149,7 @@ FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps 
             }
             // Where a step has made the tensor of others, too many boxes were needed, or it was filled with
             // one thing and with another, it is named without them.
-            if (known && boxes + all.size() <= kMostBoxes) {
+            if (known && boxes + all.size() <= kMostFilledBoxes) {
                 boxes += all.size();
                 tensor.boxes = std::move(all);
             }
@@ -191,7 +192,9 @@ Result<FilledElements> readFilled(const Checkpoint& checkpoint) {
 Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
                                             const Resources& resources) {
     ValidateOptions all = options;
-    if (!all.notes) all.notes = &checkpoint.notes;
+    SHARDSCOPE_ASSIGN(std::vector<Note> notes, expectedNotes(checkpoint, options.level, resources));
+    notes.insert(notes.begin(), checkpoint.notes.begin(), checkpoint.notes.end());
+    all.notes = &notes;
     FilledElements filled;
     std::string unread;
     if (options.level == ValidateLevel::values && !options.filled) {

@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kLargestConfig = 16 << 20;
-
 // The first of the keys that the configuration has, of the language model where it has several.
 std::optional<int64_t> firstOf(const Json& config, std::initializer_list<const char*> keys) {
     for (const std::string inside : {"", "text_config."}) {
@@ -120,12 +118,7 @@ void checkNames(const std::string& directory, const Catalog& expected, const Cat
 
 }  // namespace
 
-Json readConfig(const std::string& directory) {
-    std::ifstream in(directory + "/config.json", std::ios::binary);
-    std::string text(kLargestConfig, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    if (text.empty() || text.size() == kLargestConfig) return {};
+Json parseConfig(const std::string& text) {
     // Depth is bounded before the parser sees it.
     int depth = 0;
     for (const char c : text) {
@@ -134,6 +127,15 @@ Json readConfig(const std::string& directory) {
     }
     Json config = Json::parse(text, nullptr, false);
     return config.is_object() ? config : Json();
+}
+
+Json readConfig(const std::string& directory) {
+    std::ifstream in(directory + "/config.json", std::ios::binary);
+    std::string text(kMostConfig, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(in.gcount()));
+    if (text.empty() || text.size() == kMostConfig) return {};
+    return parseConfig(text);
 }
 
 std::optional<int64_t> integerOf(const Json& value) {

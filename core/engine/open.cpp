@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/engine.h"
+#include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "formats/companions.h"
@@ -128,6 +129,7 @@ class CountingDirectory final : public Directory {
         return file;
     }
     Result<DirectoryEntry> stat(std::string_view name) const override { return directory_->stat(name); }
+    std::string linkTarget(std::string_view name) const override { return directory_->linkTarget(name); }
     Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
         return directory_->createFile(name, existing);
     }
@@ -167,6 +169,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     const bool fileNamed = !source.entry.empty();
     Checkpoint checkpoint;
     checkpoint.path = path;
+    if (!fileNamed) checkpoint.root = path;
     checkpoint.fileSystem = options.fileSystem;
     if (!options.format.empty()) {
         checkpoint.format = findFormat(options.format);
@@ -183,7 +186,9 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                 if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
                 Source one = source;
                 one.entry = e.name;
-                if (detectFormat(one)) (isCompanionFile(e.name) ? companions : candidates).push_back(e.name);
+                if (!detectFormat(one)) continue;
+                const bool state = isCompanionFile(e.name) || isSmallState(e.name);
+                (state ? companions : candidates).push_back(e.name);
             }
             if (candidates.empty()) {
                 SHARDSCOPE_TRY(refuseZarr(source));
@@ -193,10 +198,15 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                     if (below.ok() && !*below) candidates = std::move(companions);
                 }
             }
-            if (candidates.size() == 1) {
+            // Where directories hold the parts of a step, the files beside them are state of it.
+            const bool parts = levels > 0 && !candidates.empty() && holdsParts(source);
+            if (const auto weights = parts ? std::nullopt : fileOfWeights(candidates)) {
+                source.entry = *weights;
+                checkpoint.format = detectFormat(source);
+            } else if (candidates.size() == 1 && !parts) {
                 source.entry = candidates[0];
                 checkpoint.format = detectFormat(source);
-            } else if (candidates.size() > 1 && !findRun(source)) {
+            } else if (candidates.size() > 1 && !parts && !findRun(source)) {
                 return makeError(ErrorCode::unsupported,
                                  fmt::format("holds {} checkpoint files", candidates.size()))
                     .inFile(path)
@@ -208,16 +218,20 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                       (options.format.empty() || !source.entry.empty() ||
                        checkpoint.format->probe(source).match != Probe::Match::no || detectFormat(source));
     if (!fits && levels > 0) {
-        SHARDSCOPE_ASSIGN(auto siblings, openSiblings(source, options));
+        SHARDSCOPE_ASSIGN(auto siblings, openParts(source, options));
         if (siblings) {
+            siblings->root = path;
             if (options.progress) options.progress->metadata = true;
             SHARDSCOPE_TRY(accountForDirectory(source, options, *siblings));
             return *std::move(siblings);
         }
         SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
         if (choice) {
-            SHARDSCOPE_ASSIGN(checkpoint, openAt(joinPath(path, choice->path), options, levels - 1));
+            SHARDSCOPE_ASSIGN(checkpoint, openAt(joinPath(path, choice->path), options, levels - 1,
+                                                 choice->run ? run : nullptr));
+            if (run && *run) return checkpoint;
             if (checkpoint.chosen.empty()) checkpoint.chosen = choice->why;
+            if (!choice->step) checkpoint.root = path;
             return checkpoint;
         }
     }

@@ -1,6 +1,7 @@
 #include "engine/run_directory.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "engine/parts_of_step.h"
 #include "engine/surroundings.h"
 #include "formats/open_files.h"
 
@@ -19,20 +21,49 @@ namespace {
 constexpr uint64_t kTrackerBytes = 4096;
 constexpr size_t kMostRunLooks = 64;  // directories that are looked into
 constexpr size_t kMostListed = 10;    // in a message
+constexpr int kMostRunLevels = 2;     // that a run is looked for below what was named
 
 std::optional<int64_t> numberIn(std::string_view digits) {
     return parseNumber<int64_t>(digits, 0);
 }
 
-// "iter_0000100", "global_step_5", "checkpoint-500", "step1000-unsharded", "epoch=0-step=10.ckpt", "2000".
+// "iter_0000100", "global_step_5", "checkpoint-500", "step1000-unsharded", "epoch=0-step=10.ckpt", "2000",
+// Composer's "ep1-ba30" and "ep1-ba30-rank0.pt".
 std::optional<int64_t> stepOf(std::string_view name) {
     static const RegularExpression pattern =
         RegularExpression::parse(
-            R"((?:.*[^A-Za-z])?(?:iter|iteration|step|checkpoint|ckpt|epoch)[_=-]?(\d+)(?:[^0-9].*)?|(\d+))")
+            R"((?:.*[^A-Za-z])?(?:iter|iteration|step|checkpoint|ckpt|epoch)[_=-]?(\d+)(?:[^0-9].*)?|(\d+)|ep\d+-ba(\d+)(?:-rank\d+)?)")
             .value();
     std::vector<std::string_view> groups;
     if (!pattern.matchWhole(name, groups)) return std::nullopt;
-    return numberIn(groups[1].empty() ? groups[2] : groups[1]);
+    return numberIn(groups[1].empty() ? groups[2].empty() ? groups[3] : groups[2] : groups[1]);
+}
+
+// Where writers build a step before they rename it: "tmp_step_5", "checkpoint-20.tmp", "20.incomplete",
+// "5.orbax-checkpoint-tmp-1700000000". Sources: transformers' trainer.py (4.36 to 4.38), torch_checkpointing,
+// Orbax's atomicity.py, scripts.
+bool isTemporary(std::string_view name) {
+    static const RegularExpression pattern =
+        RegularExpression::parse(
+            R"((?i)(?:.*[._-])?(?:tmp|temp|temporary|incomplete)(?:[._-].*|\d*)|.*[._-](?:partial|unfinished|in[_-]?progress|staging|writing))")
+            .value();
+    return name.starts_with('.') || pattern.matchesWhole(name);
+}
+
+// Files that name a step, in the order in which they are asked: of Megatron and verl, DeepSpeed, SkyRL,
+// nanotron, AutoModel, AWS NxD.
+constexpr std::array kTrackers{"latest_checkpointed_iteration.txt",
+                               "latest",
+                               "latest_ckpt_global_step.txt",
+                               "latest.txt",
+                               "LATEST",
+                               "newest"};
+
+// A link that moves with each save: "latest", "last", "latest-sharded", "newest".
+bool isMovingName(std::string_view name) {
+    static const RegularExpression pattern =
+        RegularExpression::parse(R"((?i)(?:.*[._-])?(?:latest|last|newest)(?:[._-].*)?)").value();
+    return pattern.matchesWhole(name);
 }
 
 bool hasDirectory(const Source& source, std::string_view name) {
@@ -50,7 +81,8 @@ std::vector<RunStep> fileSteps(const Source& source) {
         const size_t dot = entry.name.rfind('.');
         if (entry.kind != DirectoryEntry::Kind::file || dot == std::string::npos || dot == 0) continue;
         const std::string_view name = entry.name;
-        if (!isCheckpointSuffix(name.substr(dot + 1)) || numberIn(name.substr(0, dot))) continue;
+        if (!isCheckpointSuffix(name.substr(dot + 1)) || numberIn(name.substr(0, dot)) || isTemporary(name))
+            continue;
         const auto step = stepOf(name.substr(0, dot));
         if (!step) continue;
         if (!numbers.insert(*step).second) return {};
@@ -59,23 +91,45 @@ std::vector<RunStep> fileSteps(const Source& source) {
     return steps;
 }
 
+const RunStep* stepNamed(const RunDirectory& run, std::string_view name) {
+    const auto at = std::ranges::find(run.steps, name, &RunStep::name);
+    return at == run.steps.end() ? nullptr : &*at;
+}
+
+// A tracker's name that is a link to a step, not a text.
+bool isCheckpointLink(const Source& source, const RunDirectory& run, std::string_view name) {
+    const std::string target = source.directory->linkTarget(name);
+    return !target.empty() && stepNamed(run, target.substr(target.rfind('/') + 1));
+}
+
+// "step-10", "runs/7/step-10/", "10".
+void track(const Source& source, std::string_view tracker, std::string text, RunDirectory& run) {
+    while (!text.empty() && (static_cast<unsigned char>(text.back()) <= ' ' || text.back() == '/'))
+        text.pop_back();
+    run.tracker = tracker;
+    run.tracked = text.substr(text.rfind('/') + 1);
+    run.trackedExists = hasDirectory(source, run.tracked) || stepNamed(run, run.tracked);
+    const auto number = numberIn(run.tracked);
+    for (const RunStep& step : run.steps) {
+        if (run.trackedExists || step.step != number) continue;
+        run.tracked = step.name;
+        run.trackedExists = true;
+    }
+}
+
 void readTracker(const Source& source, RunDirectory& run) {
-    for (const char* name : {"latest_checkpointed_iteration.txt", "latest"}) {
-        if (!source.hasFile(name)) continue;
+    for (const char* name : kTrackers) {
+        if (!source.hasFile(name) || isCheckpointLink(source, run, name)) continue;
         std::string text = smallFile(*source.directory, name, kTrackerBytes);
         while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ')
             text.pop_back();
-        if (text.empty()) continue;
-        run.tracker = name;
-        run.tracked = text;
-        run.trackedExists = hasDirectory(source, text);
-        const auto number = numberIn(text);
-        for (const RunStep& step : run.steps) {
-            if (run.trackedExists || step.step != number) continue;
-            run.tracked = step.name;
-            run.trackedExists = true;
-        }
-        return;
+        if (text.empty() || text.find('\0') != text.npos) continue;
+        return track(source, name, std::move(text), run);
+    }
+    for (const DirectoryEntry& entry : source.entries) {
+        const std::string target = isMovingName(entry.name) ? source.directory->linkTarget(entry.name) : "";
+        if (!target.empty() && stepNamed(run, target.substr(target.rfind('/') + 1)))
+            return track(source, entry.name, target, run);
     }
     for (const char* name : {"last.ckpt", "latest", "last"}) {
         const bool file = name == std::string_view("last.ckpt") && source.hasFile(name);
@@ -84,6 +138,51 @@ void readTracker(const Source& source, RunDirectory& run) {
         run.trackedExists = true;
         return;
     }
+}
+
+// The only run in the directories of `source`, which is neither a run nor a checkpoint: "v0-20260101/" of
+// ms-swift, "_actor/" of OpenRLHF.
+std::optional<Run> runBelow(const Source& source, int levels) {
+    if (levels == 0 || !source.entry.empty() || detectFormat(source)) return std::nullopt;
+    std::optional<Run> only;
+    size_t looks = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory || isTemporary(entry.name)) continue;
+        if (++looks > kMostRunLooks) break;
+        auto below = sourceFor(joinPath(source.display, entry.name), IoMode::automatic, source.fileSystem);
+        if (!below.ok()) continue;
+        auto directory = findRun(*below);
+        auto found = directory ? std::optional<Run>({*std::move(below), *std::move(directory)})
+                               : runBelow(*below, levels - 1);
+        if (!found) continue;
+        if (only) return std::nullopt;
+        only = std::move(found);
+    }
+    return only;
+}
+
+// The step that a checkpoint of one file says it is of; nullopt where it says none, or cannot be opened.
+std::optional<int64_t> stepInside(const Run& run, const RunStep& step) {
+    CheckpointOptions options;
+    options.fileSystem = run.source.fileSystem;
+    const auto checkpoint = openCheckpoint(run.pathOf(step), options);
+    if (!checkpoint.ok()) return std::nullopt;
+    const auto& objects = checkpoint->catalog().objects();
+    const auto at = std::ranges::find(objects, "global_step", &ObjectInfo::name);
+    if (at == objects.end() || !at->value.graph) return std::nullopt;
+    return numberIn(valueRepr(at->value));
+}
+
+// A copy of the newest step that is kept beside the numbered ones (Lightning's last.ckpt with save_last) may
+// be older than they are when a save has died: it stands where its own step says.
+void placeCopy(Run& run) {
+    auto& steps = run.directory.steps;
+    if (steps.size() < 2 || steps[0].step >= 0 || !steps[0].file) return;
+    const auto number = stepInside(run, steps[0]);
+    if (!number) return;
+    const auto after = std::find_if(steps.begin() + 1, steps.end(),
+                                    [&](const RunStep& step) { return step.step < *number; });
+    std::rotate(steps.begin(), steps.begin() + 1, after);
 }
 
 // Of untrusted names.
@@ -105,13 +204,15 @@ std::optional<RunDirectory> findRun(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     RunDirectory run;
     for (const DirectoryEntry& entry : source.entries) {
-        // torch_checkpointing saves into tmp_<name>, Orbax into <name>.orbax-checkpoint-tmp, and they rename
-        // it when all is there.
-        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.') ||
-            entry.name.starts_with("tmp_") || entry.name.find(".orbax-checkpoint-tmp") != std::string::npos)
-            continue;
+        if (entry.kind != DirectoryEntry::Kind::directory || isTemporary(entry.name)) continue;
         if (const auto step = stepOf(entry.name)) run.steps.push_back({entry.name, *step});
     }
+    // A link to another step of the run is no step of its own.
+    std::erase_if(run.steps, [&](const RunStep& step) {
+        const std::string target = source.directory->linkTarget(step.name);
+        return !target.empty() && target.find('/') == target.npos && hasDirectory(source, target) &&
+               stepOf(target);
+    });
     if (run.steps.empty()) run.steps = fileSteps(source);
     std::stable_sort(run.steps.begin(), run.steps.end(),
                      [](const RunStep& a, const RunStep& b) { return a.step > b.step; });
@@ -136,17 +237,24 @@ std::string Run::missingStep() const {
 Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
     auto directory = findRun(source);
-    if (!directory) return std::optional<Run>();
-    return std::optional<Run>({std::move(source), std::move(*directory)});
+    std::optional<Run> run;
+    if (directory)
+        run = Run{std::move(source), *std::move(directory)};
+    else
+        run = runBelow(source, kMostRunLevels);
+    if (run) placeCopy(*run);
+    return run;
 }
 
 Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
     if (!source.entry.empty()) return std::optional<RunChoice>();
     if (const auto run = findRun(source)) {
         if (run->trackedExists)
-            return std::optional<RunChoice>({run->tracked, run->tracked == run->tracker
-                                                               ? "the last step of the run"
-                                                               : fmt::format("named by {}", run->tracker)});
+            return std::optional<RunChoice>({run->tracked,
+                                             run->tracked == run->tracker
+                                                 ? "the last step of the run"
+                                                 : fmt::format("named by {}", run->tracker),
+                                             true});
         std::vector<std::string> names;
         for (const RunStep& step : run->steps)
             names.push_back(step.name);
@@ -157,20 +265,27 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
                 .withHint("name one of the steps that are here: " + shownNames(names));
         }
         if (names.size() > 1) return several(source, "steps", names);
-        return std::optional<RunChoice>({names[0], "the only step of the run"});
+        return std::optional<RunChoice>({names[0], "the only step of the run", true});
     }
-    std::vector<std::string> found;
+    std::vector<RunChoice> found;
     size_t looks = 0;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
         if (++looks > kMostRunLooks) break;
-        const auto below =
-            sourceFor(joinPath(source.display, entry.name), IoMode::automatic, source.fileSystem);
-        if (below.ok() && detectFormat(*below)) found.push_back(entry.name);
+        if (auto path = checkpointIn(source, entry.name))
+            found.push_back({*path, "the only checkpoint there"});
     }
-    if (found.size() > 1) return several(source, "checkpoints", found);
-    if (found.empty()) return std::optional<RunChoice>();
-    return std::optional<RunChoice>({found[0], "the only checkpoint there"});
+    if (found.size() > 1) {
+        std::vector<std::string> names;
+        for (const RunChoice& choice : found)
+            names.push_back(choice.path);
+        return several(source, "checkpoints", names);
+    }
+    if (!found.empty()) return std::optional(found[0]);
+    const auto below = runBelow(source, kMostRunLevels);
+    if (!below) return std::optional<RunChoice>();
+    return std::optional<RunChoice>({below->source.display.substr(joinPath(source.display, "").size()),
+                                     "the only run there", true, true});
 }
 
 }  // namespace shardscope

@@ -51,8 +51,10 @@ Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const Check
 // What stands for a directory that is not a checkpoint itself: the step that the tracker names, the only
 // step, or the only directory in it that is a checkpoint.
 struct RunChoice {
-    std::string path;  // relative to the directory; may have several parts
-    std::string why;   // "named by latest_checkpointed_iteration.txt"
+    std::string path;   // relative to the directory; may have several parts
+    std::string why;    // "named by latest_checkpointed_iteration.txt"
+    bool step = false;  // it is a step of a run, or a run; else a part of a step
+    bool run = false;   // it is a run
 };
 // nullopt when nothing in it is a checkpoint. Errors: usage when several could be meant (the message lists
 // them); notFound (file.missing) when the tracker names a step that is not there.

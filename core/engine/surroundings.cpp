@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "encoding/json_value.h"
+#include "expectation/contract.h"
 #include "formats/catalog_reader.h"
 #include "formats/companions.h"
 
@@ -141,12 +142,14 @@ Result<std::unique_ptr<Reader>> openJson(const Source& source, const DirectoryEn
     return emptyReader(std::move(builder).finish(), source.directory->path());
 }
 
-// "pytorch_model_fsdp_0" and "optimizer_0": the number behind this beginning.
-std::optional<std::string> numberBehind(std::string_view name, std::string_view beginning) {
-    if (!name.starts_with(beginning)) return std::nullopt;
-    name.remove_prefix(beginning.size());
-    if (name.empty() || name.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-    return std::string(name);
+// As far as contracts need it: the directory alone.
+StepContents namesIn(const Source& source) {
+    StepContents step;
+    step.name = splitPath(source.directory->path()).second;
+    for (const DirectoryEntry& entry : source.entries)
+        if (entry.kind == DirectoryEntry::Kind::file)
+            step.files.push_back({entry.name, entry.size, entry.modifiedNs});
+    return step;
 }
 
 // Adds the state in companions of a checkpoint that is a directory ("optimizer.pt:state.0.exp_avg",
@@ -155,7 +158,8 @@ Status addCompanions(const Source& source, const CheckpointOptions& options, Che
     if (!source.entry.empty() || !checkpoint.reader->dataElsewhere().empty()) return {};
     // Nothing else has the reader yet.
     auto reader = std::const_pointer_cast<Reader>(checkpoint.reader);
-    NameSet own = ownFiles(reader->catalog());
+    const NameSet own = ownFiles(reader->catalog());
+    const Contract& contract = contractOf(namesIn(source));
     for (const DirectoryEntry& entry : source.entries) {
         const CompanionState state = companionState(entry.name);
         if (state == CompanionState::none || entry.kind != DirectoryEntry::Kind::file ||
@@ -174,7 +178,7 @@ Status addCompanions(const Source& source, const CheckpointOptions& options, Che
             Note note;
             note.rule =
                 error.location.rule.empty() ? std::string(rule::metaInconsistent) : error.location.rule;
-            note.severity = Severity::error;
+            note.severity = std::max(severityOf(contract.damaged(entry.name)), Severity::warning);
             note.message = fmt::format("'{}' cannot be read: {}", entry.name, error.message);
             note.file = entry.name;
             checkpoint.notes.push_back(std::move(note));
@@ -191,41 +195,6 @@ Status addCompanions(const Source& source, const CheckpointOptions& options, Che
 }
 
 }  // namespace
-
-Result<std::optional<Checkpoint>> openSiblings(const Source& source, const CheckpointOptions& options) {
-    std::vector<std::pair<std::string, std::string>> pairs;
-    for (const DirectoryEntry& entry : source.entries) {
-        const auto number = numberBehind(entry.name, "pytorch_model_fsdp_");
-        if (!number || entry.kind != DirectoryEntry::Kind::directory) continue;
-        for (const DirectoryEntry& other : source.entries) {
-            if (other.kind == DirectoryEntry::Kind::directory &&
-                numberBehind(other.name, "optimizer_") == number)
-                pairs.emplace_back(entry.name, other.name);
-        }
-    }
-    if (pairs.size() != 1) return std::optional<Checkpoint>();
-    std::optional<Checkpoint> joined;
-    for (const std::string& name : {pairs[0].first, pairs[0].second}) {
-        SHARDSCOPE_ASSIGN(const Source below,
-                          sourceFor(joinPath(source.display, name), options.io, source.fileSystem));
-        const Format* format = options.format.empty() ? detectFormat(below) : findFormat(options.format);
-        if (!format) return std::optional<Checkpoint>();
-        SHARDSCOPE_ASSIGN(auto reader, format->open(below, options.open));
-        if (!joined) {
-            const Catalog& model = reader->catalog();
-            joined.emplace();
-            joined->path = source.display;
-            joined->format = format;
-            joined->fileSystem = options.fileSystem;
-            joined->reader =
-                emptyReader(CatalogBuilder(model.format(), model.variant(), model.writer()).finish(),
-                            source.directory->path());
-        }
-        SHARDSCOPE_TRY(
-            std::const_pointer_cast<Reader>(joined->reader)->add({std::move(reader), {}, name, {}}));
-    }
-    return joined;
-}
 
 std::vector<Note> Checkpoint::allNotes() const {
     std::vector<Note> all = catalog().notes();

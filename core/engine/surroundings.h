@@ -16,11 +16,6 @@ Status refuseZarr(const Source& source);
 // those of refuseZarr() when the arrays are the larger share.
 Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint);
 
-// Directories that one save made, model and optimizer apart, as one checkpoint: Accelerate's
-// pytorch_model_fsdp_N and optimizer_N. nullopt where `source` does not hold one such pair. Errors: those of
-// opening them.
-Result<std::optional<Checkpoint>> openSiblings(const Source& source, const CheckpointOptions& options);
-
 // The format that fits a source: the first that is certain, else the first that is possible; null = none.
 const Format* detectFormat(const Source& source);
 

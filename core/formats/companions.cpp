@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/step_part.h"
+
 namespace shardscope {
 
 namespace {
@@ -34,6 +36,7 @@ constexpr std::array kDataEndings{
     Texts(".safetensors"), Texts(".pdparams"), Texts(".pdopt"), Texts(".ckpt"),
     Texts(".gguf"),        Texts(".msgpack"),  Texts(".npz"),   Texts(".h5"),
 };
+constexpr std::array kTorchEndings{Texts(".pt"), Texts(".pth"), Texts(".bin"), Texts(".pkl")};
 constexpr uint64_t kLarge = uint64_t{1} << 20;
 
 template <class List>
@@ -58,7 +61,21 @@ CompanionState companionState(std::string_view name) {
     if (name.starts_with("rng_state_") && name.ends_with(".pth")) return CompanionState::other;
     if (name.starts_with("random_states_") && name.ends_with(".pkl")) return CompanionState::other;
     if (name == "optimizer.pt" || name == "optimizer.bin") return CompanionState::optimizer;
-    return name == "trainer_state.json" ? CompanionState::json : CompanionState::none;
+    if (name == "trainer_state.json") return CompanionState::json;
+    if (!endsWithAny(name, kTorchEndings)) return CompanionState::none;
+    switch (stepPartOf(name)) {
+        case StepPart::optimizer:
+            return CompanionState::optimizer;
+        case StepPart::averages:
+        case StepPart::scheduler:
+        case StepPart::progress:
+        case StepPart::random:
+        case StepPart::loader:
+        case StepPart::scaler:
+            return CompanionState::other;
+        default:
+            return CompanionState::none;
+    }
 }
 
 bool mayHoldTensors(std::string_view name, uint64_t size) {

@@ -15,8 +15,8 @@ bool isCompanionFile(std::string_view name);
 enum class CompanionState : uint8_t {
     none,
     json,   // trainer_state.json
-    other,  // torch.save: scheduler, scaler, random generators (Accelerate's random_states_0.pkl, too), the
-            // Trainer's arguments, Megatron's common.pt, Lightning's meta.pt
+    other,  // torch.save: scheduler, scaler, random generators (Accelerate's random_states_0.pkl, too), data
+            // loader, averaged weights, the Trainer's arguments, Megatron's common.pt, Lightning's meta.pt
     optimizer,  // torch.save: the optimizer's state
 };
 CompanionState companionState(std::string_view name);

@@ -76,6 +76,9 @@ struct DirectoryEntry {
     Kind kind = Kind::file;
     uint64_t size = 0;       // bytes; 0 for anything but a file
     int64_t modifiedNs = 0;  // since 1970; 0 = unknown
+    // What a copy or a replaced file does not share; 0 = unknown.
+    uint64_t inode = 0;
+    int64_t changedNs = 0;
 };
 
 enum class IoMode : uint8_t { automatic, direct, buffered };
@@ -94,6 +97,9 @@ class Directory {
     virtual Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const = 0;
     // Kind and size without opening; notFound when absent.
     virtual Result<DirectoryEntry> stat(std::string_view name) const = 0;
+    // What the symbolic link of this name in the directory itself says; empty for anything else, and where
+    // that cannot be told. Untrusted text.
+    virtual std::string linkTarget(std::string_view /*name*/) const { return {}; }
 
     // For writing. Creates parents inside the directory. The file must not exist unless `existing` is true
     // (resume).

@@ -30,10 +30,14 @@ DirectoryEntry::Kind kindOf(const struct stat& info) {
     return DirectoryEntry::Kind::other;
 }
 
+int64_t nanoseconds(const struct timespec& time) {
+    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
 DirectoryEntry entryOf(std::string name, const struct stat& info) {
     const bool file = S_ISREG(info.st_mode);
-    return {std::move(name), kindOf(info), file ? static_cast<uint64_t>(info.st_size) : 0,
-            int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+    return {std::move(name),           kindOf(info), file ? static_cast<uint64_t>(info.st_size) : 0,
+            nanoseconds(info.st_mtim), info.st_ino,  nanoseconds(info.st_ctim)};
 }
 
 Error tooManyFiles(Error error, int errnoValue) {
@@ -113,6 +117,14 @@ class SystemDirectory final : public Directory {
         struct stat info {};
         if (::fstat(fd.get(), &info) != 0) return systemError(errno, "look at", join(name));
         return entryOf(std::string(name), info);
+    }
+
+    std::string linkTarget(std::string_view name) const override {
+        if (name.find('/') != std::string_view::npos) return {};
+        std::string target(PATH_MAX, '\0');
+        const ssize_t size = ::readlinkat(fd_.get(), std::string(name).c_str(), target.data(), target.size());
+        target.resize(size < 0 ? 0 : static_cast<size_t>(size));
+        return target;
     }
 
     Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {

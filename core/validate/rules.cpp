@@ -28,12 +28,17 @@ constexpr RuleInfo kRules[] = {
      "The shape is only known from the chunks that are there, and other tensors of the same grid say that "
      "more belong to it.",
      "Look for missing rank files; compare with the model's configuration or a good checkpoint (--expect)."},
-    {rule::fileMissing, files, "A file that the metadata names is not there",
-     "Every chunk in that file is lost to this checkpoint.",
+    {rule::fileMissing, files, "A file that the checkpoint needs is not there",
+     "The metadata names it, the framework always writes it, or the earlier steps of the run have it: its "
+     "chunks are lost, or a run cannot resume.",
      "Copy the file from where it was saved; a partial upload or a failed rank is the usual cause."},
     {rule::fileTruncated, files, "A file ends before its data does",
      "The file ends before the bytes of some chunks do: the write or the copy did not finish.",
      "Copy the file again and compare sizes; if the source is as short, use an earlier checkpoint."},
+    {rule::fileDamaged, metadata, "A file of state that cannot be read",
+     "It is empty, holds only zero bytes, or ends too early: the save or the copy did not finish, or a power "
+     "loss took what was not yet on the disk.",
+     "Copy the file again, or resume from an earlier step."},
     {rule::fileUnreferenced, files, "A file that nothing refers to",
      "It belongs to no tensor of this checkpoint. Harmless, but it costs space and may mean that metadata is "
      "missing.",
@@ -64,6 +69,18 @@ constexpr RuleInfo kRules[] = {
     {rule::layoutFused, metadata, "A fused projection that was cut rank by rank",
      "Each rank's piece holds parts of several projections; laying them end to end gives a wrong order.",
      "Convert with a recipe that splits and joins the parts (fused-qkv)."},
+    {rule::stateMissing, metadata, "State that resuming needs is not there",
+     "The weights load, but what a run resumes from is incomplete: optimizer state, or weights themselves.",
+     "Resume from an earlier step; to load the weights alone it may be enough."},
+    {rule::stateDiffers, metadata, "State that does not fit its parameter",
+     "A moment has another shape than its parameter, or states of one parameter have different shapes. "
+     "Loading them gives values of other parameters, or fails.",
+     "What was saved is one rank's part or mixed up; resume from a checkpoint whose optimizer was saved "
+     "sharded."},
+    {rule::saveMixed, metadata, "Files of two saves in one step",
+     "The file that the framework writes last is older than weights or optimizer: a second save into the "
+     "same directory died on the way.",
+     "Resume from the step before, or compare the step number inside with the name."},
     {rule::valueNan, values, "NaN values", "Training that resumes from this tensor spreads the NaN.",
      "Go back to a checkpoint before they appeared."},
     {rule::valueInf, values, "Infinite values",

@@ -1,0 +1,198 @@
+#include "engine/expected.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "base/rule.h"
+#include "engine/model_config.h"
+#include "engine/run_directory.h"
+#include "engine/surroundings.h"
+#include "expectation/agreement.h"
+#include "expectation/contents.h"
+#include "expectation/lacking.h"
+#include "expectation/model_size.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostEarlier = 3;       // steps that one is compared with
+constexpr size_t kMostEarlierLooks = 8;  // earlier steps that are listed for them
+
+void append(std::vector<Note>& notes, std::vector<Note> more) {
+    notes.insert(notes.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+// The last component of a path is a name: "/runs/7/step-5" for "step-5/" and ".".
+std::string absoluteOf(const Checkpoint& checkpoint) {
+    std::string path = checkpoint.root;
+    if (!checkpoint.fileSystem) {
+        std::error_code ignored;
+        const auto absolute = std::filesystem::absolute(path, ignored);
+        if (!ignored) path = absolute.lexically_normal().string();
+    }
+    while (path.size() > 1 && path.back() == '/')
+        path.pop_back();
+    return path;
+}
+
+class Expectation {
+  public:
+    Expectation(const Checkpoint& checkpoint, ValidateLevel level, const Resources& resources)
+        : checkpoint_(checkpoint), level_(level), resources_(resources), root_(absoluteOf(checkpoint)) {}
+
+    Result<std::vector<Note>> notes(bool history) && {
+        append(notes_, agreementNotes(checkpoint_.catalog()));
+        if (checkpoint_.root.empty() || !checkpoint_.reader->dataElsewhere().empty())
+            return std::move(notes_);
+        const auto source = sourceFor(root_, IoMode::automatic, checkpoint_.fileSystem);
+        if (!source.ok()) return std::move(notes_);  // gone meanwhile: the reader's own errors say so
+        SHARDSCOPE_ASSIGN(step_, listContents(*source->directory, ""));
+        step_.name = splitPath(root_).second;
+        const Contract& contract = contractOf(step_);
+        addWeights();
+        append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
+        addModelSize(*source->directory);
+        if (level_ > ValidateLevel::metadata) SHARDSCOPE_TRY(addContents(*source, contract));
+        if (history) SHARDSCOPE_TRY(addHistory(contract));
+        return std::move(notes_);
+    }
+
+  private:
+    // Where the files of the catalog are below the root: "actor/".
+    std::string below() const {
+        const std::string root = joinPath(checkpoint_.root, "");
+        if (!checkpoint_.path.starts_with(root) || checkpoint_.path.size() == root.size()) return {};
+        return joinPath(checkpoint_.path.substr(root.size()), "");
+    }
+
+    void add(const char* rule, std::string message) {
+        Note note;
+        note.rule = rule;
+        note.severity = Severity::error;
+        note.message = std::move(message);
+        notes_.push_back(std::move(note));
+    }
+
+    // A step without weights, whatever else it holds, cannot be resumed from. A directory that is named like
+    // the optimizer of one need not hold any.
+    void addWeights() {
+        const Catalog& catalog = checkpoint_.catalog();
+        const StepPart named = stepPartOf(step_.name);
+        if (isState(named) && named != StepPart::weights) return;
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+            if (catalog.role(t) == Role::parameter || catalog.role(t) == Role::buffer) return;
+        if (catalog.tensorCount() == 0)
+            add(rule::metaEmpty, "the checkpoint holds no tensors");
+        else
+            add(rule::stateMissing, "no weights are here: only optimizer state and other state of a run");
+    }
+
+    void addModelSize(const Directory& directory) {
+        ModelSize size;
+        std::string stated;
+        for (const std::string& name :
+             {below() + "config.json", std::string("config.json"), below() + "huggingface/config.json",
+              below() + "../huggingface/config.json"}) {
+            const std::string path = std::filesystem::path(name).lexically_normal().string();
+            if (!stated.empty() || !step_.find(path)) continue;
+            size = modelSizeOf(parseConfig(smallFile(directory, path, kMostConfig)));
+            stated = path;
+        }
+        // An adapter is a part of a model on purpose.
+        if (step_.has("*adapter_config.json|*adapter_model*")) return;
+        append(notes_, modelSizeNotes(size, stated, checkpoint_.catalog()));
+    }
+
+    Status addContents(const Source& source, const Contract& contract) {
+        std::set<std::string, std::less<>> known;
+        for (const FileInfo& file : checkpoint_.catalog().files())
+            if (file.referenced || file.metadata) known.insert(below() + file.path);
+        for (const Note& note : checkpoint_.allNotes())
+            if (!note.file.empty() && note.severity > Severity::info) known.insert(below() + note.file);
+        const auto open = [&](const std::string& path) -> Status {
+            Source one = source;
+            one.entry = path;
+            OpenOptions how;
+            how.stop = resources_.stop;
+            const Format* format = detectFormat(one);
+            if (!format) return unsupported("no format takes it");
+            const auto opened = format->open(one, how);
+            return opened.ok() ? Status() : Status(opened.error());
+        };
+        SHARDSCOPE_ASSIGN(auto notes,
+                          contentNotes(*source.directory, step_, contract, known, open, resources_.stop));
+        append(notes_, std::move(notes));
+        return {};
+    }
+
+    // ------------------------------------------------------------------ the run
+
+    Status addHistory(const Contract& contract) {
+        const auto [parent, name] = splitPath(root_);
+        const auto source = sourceFor(parent, IoMode::automatic, checkpoint_.fileSystem);
+        const auto directory = source.ok() ? findRun(*source) : std::nullopt;
+        if (!directory) return {};
+        const Run run{*source, *directory};
+        const auto& steps = directory->steps;
+        const auto at = std::ranges::find(steps, name, &RunStep::name);
+        if (at == steps.end()) return {};
+        std::vector<StepContents> earlier;
+        for (auto older = at + 1; older < steps.end() && older - at <= ptrdiff_t{kMostEarlierLooks} &&
+                                  earlier.size() < kMostEarlier;
+             ++older) {
+            SHARDSCOPE_TRY(resources_.stop.poll());
+            if (older->file || older->step < 0 || older->step == at->step) continue;
+            SHARDSCOPE_TRY(addEarlier(run, *older, contract, earlier));
+        }
+        append(notes_, historyNotes(step_, earlier, contract));
+        append(notes_, mixedSaveNotes(step_, earlier, contract));
+        return {};
+    }
+
+    // An earlier step that is whole. Nothing of it is opened where it has no file that this one lacks.
+    Status addEarlier(const Run& run, const RunStep& older, const Contract& contract,
+                      std::vector<StepContents>& earlier) {
+        const auto source = sourceFor(run.pathOf(older), IoMode::automatic, checkpoint_.fileSystem);
+        if (!source.ok()) return {};
+        auto contents = listContents(*source->directory, "");
+        if (!contents.ok()) return {};
+        contents->name = older.name;
+        if (!lackingAgainst(step_, *contents, contract).empty()) {
+            CheckpointOptions options;
+            options.fileSystem = checkpoint_.fileSystem;
+            options.open.stop = resources_.stop;
+            const auto checkpoint = openCheckpoint(run.pathOf(older), options);
+            if (!checkpoint.ok()) return {};
+            ValidateOptions how;
+            how.level = std::min(level_, ValidateLevel::files);
+            how.maxExamples = 1;
+            SHARDSCOPE_ASSIGN(auto notes, Expectation(*checkpoint, how.level, resources_).notes(false));
+            append(notes, checkpoint->notes);
+            how.notes = &notes;
+            SHARDSCOPE_ASSIGN(const auto report, validateCheckpoint(*checkpoint->reader, how, resources_));
+            if (report.verdict == Verdict::unsafe) return {};
+        }
+        earlier.push_back(*std::move(contents));
+        return {};
+    }
+
+    const Checkpoint& checkpoint_;
+    const ValidateLevel level_;
+    const Resources& resources_;
+    const std::string root_;
+    StepContents step_;
+    std::vector<Note> notes_;
+};
+
+}  // namespace
+
+Result<std::vector<Note>> expectedNotes(const Checkpoint& checkpoint, ValidateLevel level,
+                                        const Resources& resources) {
+    return Expectation(checkpoint, level, resources).notes(true);
+}
+
+}  // namespace shardscope

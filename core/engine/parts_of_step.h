@@ -1,0 +1,27 @@
+// A step that is several files or directories side by side: model, optimizer and further state, as one
+// checkpoint. Private to this room.
+#pragma once
+
+#include "engine/engine.h"
+
+namespace shardscope {
+
+// Of files in one directory each of which a format takes, the one that holds the weights: the others are
+// state that belongs to it (companions.h). nullopt where more than one could be meant.
+std::optional<std::string> fileOfWeights(const std::vector<std::string>& files);
+// Whether a file is state beside a model and never stands for a checkpoint while there is anything else.
+bool isSmallState(std::string_view name);
+
+// The checkpoint in a directory of `source`: itself, or the only one in it ("actor/dist_ckpt"); a path
+// relative to `source`. nullopt where there is none, or more than one.
+std::optional<std::string> checkpointIn(const Source& source, const std::string& name);
+// Whether it has a directory that is named like weights or optimizer state and holds a checkpoint.
+bool holdsParts(const Source& source);
+
+// Directories that one save made, such as "model" and "optim", Accelerate's pytorch_model_fsdp_N and
+// optimizer_N, or "actor" and "critic": the first that holds weights under its own names, optimizer state
+// beside it with that role, further models with the name of their directory in front. nullopt where `source`
+// does not hold two such parts. Errors: those of opening them.
+Result<std::optional<Checkpoint>> openParts(const Source& source, const CheckpointOptions& options);
+
+}  // namespace shardscope

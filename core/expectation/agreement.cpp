@@ -1,0 +1,199 @@
+#include "expectation/agreement.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+
+namespace shardscope {
+
+namespace {
+
+// States that have an element for each element of their parameter. Sources: torch/optim, Megatron-Core's
+// distrib_optimizer.py, Paddle's adamw.py.
+constexpr std::array<std::string_view, 14> kElementwise{
+    "exp_avg",  "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "exp_inf",   "square_avg", "acc_delta",
+    "grad_avg", "moment1",    "moment2",        "moment1_0",       "moment2_0", "fp32",       "fp32_param"};
+constexpr std::array<std::array<std::string_view, 2>, 3> kPairs{
+    {{"exp_avg", "exp_avg_sq"}, {"moment1", "moment2"}, {"moment1_0", "moment2_0"}}};
+
+bool isElementwise(std::string_view slot) {
+    return std::ranges::count(kElementwise, slot) > 0;
+}
+
+// What one parameter has in the optimizer.
+struct Owner {
+    TensorId parameter = kNone;  // kNone = only known by a number
+    std::map<std::string_view, TensorId> slots;
+};
+
+bool isParameter(const Catalog& catalog, TensorId t) {
+    return t != kNone && catalog.role(t) != Role::optimizer && catalog.role(t) != Role::other;
+}
+
+// The parameter whose name `text` ends with, by whole components.
+TensorId parameterBehind(const Catalog& catalog, std::string_view text) {
+    for (;;) {
+        if (const TensorId t = catalog.find(text); isParameter(catalog, t)) return t;
+        const size_t dot = text.find_first_of(".:");
+        if (dot == text.npos) return kNone;
+        text.remove_prefix(dot + 1);
+    }
+}
+
+using Owners = std::map<std::string_view, Owner>;
+
+Owners ownersOf(const Catalog& catalog) {
+    Owners owners;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (catalog.role(t) != Role::optimizer || catalog.special(t) != kNone) continue;
+        const std::string_view name = catalog.name(t);
+        const size_t dot = name.rfind('.');
+        if (dot == name.npos) continue;
+        const std::string_view slot = name.substr(dot + 1), rest = name.substr(0, dot);
+        if (!isElementwise(slot)) continue;
+        Owner& owner = owners[rest];
+        if (owner.slots.empty()) owner.parameter = parameterBehind(catalog, rest);
+        owner.slots.emplace(slot, t);
+    }
+    return owners;
+}
+
+// Whether `piece` is a part of `whole`, cut along some dimensions: at least one smaller, none larger.
+bool isPiece(DimSpan piece, DimSpan whole) {
+    if (piece.size() != whole.size() || std::ranges::equal(piece, whole)) return false;
+    for (size_t d = 0; d < piece.size(); ++d)
+        if (piece[d] > whole[d] || piece[d] == 0) return false;
+    return true;
+}
+
+class Agreement {
+  public:
+    explicit Agreement(const Catalog& catalog) : catalog_(catalog), owners_(ownersOf(catalog)) {}
+
+    std::vector<Note> notes() && {
+        for (const auto& [name, owner] : owners_) {
+            checkAgainstParameter(owner);
+            checkAgainstEachOther(owner);
+        }
+        checkPairs();
+        checkNumbered();
+        checkPlaceholders();
+        return std::move(notes_);
+    }
+
+  private:
+    void add(const char* rule, TensorId t, std::string message) {
+        Note note;
+        note.rule = rule;
+        note.severity = Severity::error;
+        note.tensor = catalog_.name(t);
+        note.message = std::move(message);
+        notes_.push_back(std::move(note));
+    }
+
+    void checkAgainstParameter(const Owner& owner) {
+        if (owner.parameter == kNone) return;
+        const DimSpan whole = catalog_.shape(owner.parameter);
+        for (const auto& [slot, t] : owner.slots) {
+            const DimSpan shape = catalog_.shape(t);
+            if (shape.size() != whole.size() || std::ranges::equal(shape, whole)) continue;
+            add(rule::stateDiffers, t,
+                fmt::format("its shape is {}, that of its parameter {}{}", formatDims(shape),
+                            formatDims(whole),
+                            isPiece(shape, whole) ? ": what other ranks held of it was not saved" : ""));
+        }
+    }
+
+    void checkAgainstEachOther(const Owner& owner) {
+        if (owner.parameter != kNone || owner.slots.empty()) return;
+        const TensorId first = owner.slots.begin()->second;
+        for (const auto& [slot, t] : owner.slots) {
+            if (catalog_.shape(t).size() != catalog_.shape(first).size() ||
+                std::ranges::equal(catalog_.shape(t), catalog_.shape(first)))
+                continue;
+            add(rule::stateDiffers, t,
+                fmt::format("its shape is {}, that of '{}' of the same parameter {}: states of several "
+                            "parameters are mixed",
+                            formatDims(catalog_.shape(t)), owner.slots.begin()->first,
+                            formatDims(catalog_.shape(first))));
+        }
+    }
+
+    void checkPairs() {
+        for (const auto& [a, b] : kPairs) {
+            const bool both = std::ranges::any_of(owners_, [&, a = a, b = b](const auto& owner) {
+                return owner.second.slots.contains(a) && owner.second.slots.contains(b);
+            });
+            if (!both) continue;
+            for (const auto& [name, owner] : owners_) {
+                const auto one = owner.slots.find(a), other = owner.slots.find(b);
+                if ((one == owner.slots.end()) == (other == owner.slots.end())) continue;
+                const bool first = one != owner.slots.end();
+                add(rule::stateMissing, first ? one->second : other->second,
+                    fmt::format("its parameter has no '{}', other parameters have both", first ? b : a));
+            }
+        }
+    }
+
+    // States by number: which parameter they belong to is not written, but it has their shape.
+    void checkNumbered() {
+        std::set<Dims> shapes;
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            const DimSpan shape = catalog_.shape(t);
+            if (isParameter(catalog_, t)) shapes.insert(Dims(shape.begin(), shape.end()));
+        }
+        for (const auto& [name, owner] : owners_) {
+            if (owner.parameter != kNone || owner.slots.empty()) continue;
+            const TensorId t = owner.slots.begin()->second;
+            const DimSpan shape = catalog_.shape(t);
+            if (shape.empty() || shapes.contains(Dims(shape.begin(), shape.end()))) continue;
+            const auto whole = std::ranges::find_if(shapes, [&](const Dims& s) { return isShard(shape, s); });
+            if (whole != shapes.end())
+                add(rule::stateDiffers, t,
+                    fmt::format("no parameter has its shape {}; it is that of a rank's piece of {}",
+                                formatDims(shape), formatDims(*whole)));
+        }
+    }
+
+    // Cut evenly along one dimension.
+    static bool isShard(DimSpan piece, DimSpan whole) {
+        if (piece.size() != whole.size() || piece.size() < 2) return false;
+        size_t cut = 0;
+        for (size_t d = 0; d < piece.size(); ++d) {
+            if (piece[d] == whole[d]) continue;
+            if (piece[d] == 0 || whole[d] % piece[d] != 0) return false;
+            ++cut;
+        }
+        return cut == 1;
+    }
+
+    void checkPlaceholders() {
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
+            const DimSpan shape = catalog_.shape(t);
+            const std::string_view name = catalog_.name(t);
+            if (catalog_.role(t) != Role::parameter || shape.size() != 1 || shape[0] != 0) continue;
+            if (name.ends_with("weight") || name.ends_with("bias") || name.find("lora_") != name.npos)
+                add(rule::stateMissing, t,
+                    "it has no elements: a placeholder of a parameter that was partitioned when it was "
+                    "saved");
+        }
+    }
+
+    const Catalog& catalog_;
+    const Owners owners_;
+    std::vector<Note> notes_;
+};
+
+}  // namespace
+
+std::vector<Note> agreementNotes(const Catalog& catalog) {
+    return Agreement(catalog).notes();
+}
+
+}  // namespace shardscope

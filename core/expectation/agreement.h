@@ -1,0 +1,18 @@
+// Whether the parts of one checkpoint agree with each other: parameters and their optimizer state.
+#pragma once
+
+#include <vector>
+
+#include "model/catalog.h"
+
+namespace shardscope {
+
+// - A moment has the shape of its parameter. One with the shape of a rank's piece of it means that the other
+//   pieces were dropped when it was saved. Factored and scalar states are no such thing.
+// - The states of one parameter have one shape.
+// - Where parameters have both moments of Adam, one that has only one of them lost the other.
+// - A weight has elements (DeepSpeed's ZeRO 3 leaves placeholders of shape [0] in a state dict that was not
+//   gathered).
+std::vector<Note> agreementNotes(const Catalog& catalog);
+
+}  // namespace shardscope

@@ -1,0 +1,97 @@
+#include "expectation/contents.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/rule.h"
+#include "base/text.h"
+#include "formats/open_files.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr uint64_t kMostJson = uint64_t{64} << 20;
+constexpr uint64_t kMostHead = 4096;
+constexpr size_t kMostLooks = 4096;  // files of a step
+
+bool isPickled(std::string_view name) {
+    return fitsGlobs("*.pt|*.pth|*.bin|*.pkl|*.ckpt|*.safetensors|*.pdparams|*.pdopt|*.msgpack|*.npz", name);
+}
+
+bool isZeros(std::string_view bytes) {
+    return std::ranges::all_of(bytes, [](char c) { return c == 0; });
+}
+
+// The last byte of a pickle is the opcode STOP.
+bool isCutPickle(const Directory& directory, const StepFile& file, std::string_view head) {
+    if (head.size() < 2 || head[0] != '\x80' || head[1] < 2 || head[1] > 5) return false;
+    const auto opened = directory.openFile(file.path);
+    std::byte last{};
+    return opened.ok() && (*opened)->readAt(file.size - 1, {&last, 1}).ok() && last != std::byte{'.'};
+}
+
+struct Damage {
+    std::string what;  // empty = none that is known
+    bool sure = true;  // the ending alone does not say what a reader wants
+};
+
+Damage damageOfJson(const Directory& directory, const StepFile& file) {
+    if (file.size > kMostJson) return {};
+    const std::string text = smallFile(directory, file.path, kMostJson);
+    if (text.empty() || nlohmann::json::accept(text)) return {};
+    if (isZeros(text)) return {"holds only zero bytes"};
+    const StepPart part = stepPartOf(lastName(file.path));
+    const bool known = isState(part) || part == StepPart::config;
+    return {"is not valid JSON: it was not written to its end", known};
+}
+
+Result<Damage> damageOf(const Directory& directory, const StepFile& file, const OpenAsFormat& open) {
+    if (file.path.ends_with(".json")) return damageOfJson(directory, file);
+    const std::string head = startOf(directory, file.path, kMostHead);
+    if (head.empty()) return Damage{};
+    if (isZeros(head)) return Damage{"begins with zero bytes only: its content never reached the disk"};
+    const Status opened = open(file.path);
+    if (opened.ok()) return Damage{};
+    if (opened.error().code == ErrorCode::cancelled) return opened.error();
+    if (opened.error().code != ErrorCode::unsupported)
+        return Damage{fmt::format("cannot be read: {}", opened.error().message)};
+    if (head.starts_with("PK\x03\x04")) return Damage{"is an archive without its end"};
+    if (isCutPickle(directory, file, head)) return Damage{"is a pickle without its end"};
+    return Damage{};
+}
+
+}  // namespace
+
+Result<std::vector<Note>> contentNotes(const Directory& directory, const StepContents& step,
+                                       const Contract& contract,
+                                       const std::set<std::string, std::less<>>& known,
+                                       const OpenAsFormat& open, const StopToken& stop) {
+    std::vector<Note> notes;
+    size_t looks = 0;
+    for (const StepFile& file : step.files) {
+        const std::string_view name = lastName(file.path);
+        if (file.size == 0 || name.starts_with('.') || known.contains(file.path)) continue;
+        const StepPart part = stepPartOf(name);
+        if (!isPickled(name) && !name.ends_with(".json") && !isState(part)) continue;
+        Need need = contract.damaged(file.path);
+        if (need == Need::nothing || ++looks > kMostLooks) continue;
+        SHARDSCOPE_TRY(stop.poll());
+        SHARDSCOPE_ASSIGN(const Damage damage, damageOf(directory, file, open));
+        if (damage.what.empty()) continue;
+        if (!damage.sure) need = Need::result;
+        Note note;
+        note.rule = rule::fileDamaged;
+        note.severity = severityOf(need);
+        note.file = file.path;
+        const std::string_view holds = partName(part);
+        note.message = fmt::format("'{}'{} {}", printable(file.path, kNameInMessage),
+                                   holds.empty() ? "" : fmt::format(" ({})", holds), damage.what);
+        notes.push_back(std::move(note));
+    }
+    return notes;
+}
+
+}  // namespace shardscope

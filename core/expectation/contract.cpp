@@ -1,0 +1,202 @@
+#include "expectation/contract.h"
+
+#include <algorithm>
+
+namespace shardscope {
+
+namespace {
+
+using enum Need;
+
+constexpr int kMostLevels = 8;  // of directories in a step
+constexpr uint64_t kMostFiles = 1'000'000;
+
+// '*' is any text, '/' too.
+bool fitsGlob(std::string_view glob, std::string_view text) {
+    size_t g = 0, t = 0, star = glob.npos, from = 0;
+    while (t < text.size()) {
+        if (g < glob.size() && glob[g] == '*') {
+            star = g++;
+            from = t;
+        } else if (g < glob.size() && glob[g] == text[t]) {
+            ++g, ++t;
+        } else if (star != glob.npos) {
+            g = star + 1;
+            t = ++from;
+        } else {
+            return false;
+        }
+    }
+    return std::all_of(glob.begin() + static_cast<ptrdiff_t>(g), glob.end(), [](char c) { return c == '*'; });
+}
+
+// transformers/trainer.py, _save_checkpoint(): model and training_args.bin, optimizer and scheduler, random
+// states, trainer_state.json last. _load_rng_state() goes on without its file; a missing optimizer or
+// scheduler is not told, and a missing config.json only stops from_pretrained(). With DeepSpeed the state is
+// in global_stepN, which `latest` names.
+constexpr NeededFile kTrainer[] = {
+    {"trainer_state.json", resume, resume, true},
+    {"latest", resume, resume, false},
+    {"rng_state*.pth", result, resume, false},
+    {"training_args.bin|generation_config.json|zero_to_*", nothing, nothing, false},
+    {"config.json", nothing, resume, false},
+};
+// Folders of the same names that others write: all that one step has counts.
+constexpr NeededFile kTrainerLike[] = {
+    {"trainer_state.json", resume, resume, true},
+    {"training_args.bin|generation_config.json|zero_to_*", nothing, nothing, false},
+};
+// PaddleNLP and PaddleFormers, trainer/trainer.py: the same order; saved_signal_R says that rank R has ended.
+constexpr NeededFile kPaddle[] = {
+    {"trainer_state.json|scheduler.pdparams", resume, resume, true},
+    {"rng_state*.pth", result, resume, false},
+    {"training_args.bin|generation_config.json|saved_signal_*|.*", nothing, nothing, false},
+    {"config.json", nothing, resume, false},
+};
+// accelerate/checkpointing.py: load_accelerator_state() goes on without random states that it cannot read.
+constexpr NeededFile kAccelerate[] = {
+    {"random_states_*.pkl", result, result, false},
+};
+// verl/utils/checkpoint/fsdp_checkpoint_manager.py: three files of each rank; what is under huggingface/ is
+// for other programs.
+constexpr NeededFile kVerl[] = {
+    {"*huggingface/*|*fsdp_config.json|*lora_adapter/*", nothing, nothing, false},
+};
+// orbax: what restoring needs is judged by the reader; a JSON item is the file `metadata` of its directory.
+constexpr NeededFile kOrbax[] = {
+    {"*/commit_success.txt|commit_success.txt|*_METADATA|*_sharding|*array_metadatas/*|*ocdbt*|*/d/*",
+     nothing, nothing, false},
+};
+// torch_checkpointing 0.1 writes metadata.pkl with the first save of a manager alone.
+constexpr NeededFile kTorchCheckpointing[] = {
+    {"metadata.pkl", nothing, resume, false},
+};
+
+struct Entry {
+    bool (*fits)(const StepContents&);
+    Contract contract;
+};
+
+bool isCheckpointNumber(std::string_view name) {
+    return name.starts_with("checkpoint-") && name.size() > 11 &&
+           name.find_first_not_of("0123456789", 11) == name.npos;
+}
+
+const Entry kContracts[] = {
+    {[](const StepContents& step) {
+         return step.has("_CHECKPOINT_METADATA|*/_METADATA|*manifest.ocdbt|*commit_success.txt");
+     },
+     {"Orbax", "", kOrbax}},
+    {[](const StepContents& step) {
+         return step.has("*.pdparams|*.pdopt|saved_signal_*|optimizer*.safetensors*|master_weights*") &&
+                (isCheckpointNumber(step.name) || step.has("trainer_state.json|training_args.bin"));
+     },
+     {"PaddleNLP", "trainer_state.json", kPaddle}},
+    {[](const StepContents& step) { return step.has("training_args.bin"); },
+     {"Hugging Face Trainer", "trainer_state.json", kTrainer}},
+    {[](const StepContents& step) { return step.has("*world_size_*_rank_*.pt"); }, {"verl", "", kVerl}},
+    {[](const StepContents& step) {
+         return step.has("random_states_*.pkl") || (step.has("optimizer.bin") && step.has("scheduler.bin"));
+     },
+     {"Accelerate", "random_states_0.pkl", kAccelerate}},
+    {[](const StepContents& step) { return step.has("metadata.pkl") || step.has("checkpoint_*_rank_*.pt"); },
+     {"torch_checkpointing", "", kTorchCheckpointing}},
+    {[](const StepContents& step) {
+         return step.has("trainer_state.json") ||
+                (isCheckpointNumber(step.name) &&
+                 step.has("model*.safetensors|pytorch_model*|adapter_model*|optimizer.pt|rng_state*.pth"));
+     },
+     {"a trainer", "trainer_state.json", kTrainerLike}},
+};
+constexpr Contract kScript{"", "", {}};
+
+// A file that no contract names.
+Need needOf(std::string_view path) {
+    const StepPart part = stepPartOf(lastName(path));
+    return part == StepPart::record || part == StepPart::tokenizer || part == StepPart::arguments ? nothing
+                                                                                                  : resume;
+}
+
+// Of relative paths, either of which may be empty.
+std::string inside(const std::string& directory, const std::string& name) {
+    if (directory.empty() || name.empty()) return directory + name;
+    return joinPath(directory, name);
+}
+
+Status collect(const Directory& directory, const std::string& root, const std::string& below, int levels,
+               std::vector<StepFile>& files) {
+    SHARDSCOPE_ASSIGN(const auto entries, directory.list(inside(root, below)));
+    for (const DirectoryEntry& entry : entries) {
+        const std::string path = inside(below, entry.name);
+        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
+            SHARDSCOPE_TRY(collect(directory, root, path, levels - 1, files));
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        if (files.size() >= kMostFiles)
+            return makeError(ErrorCode::limit, "holds more than a million files").inFile(directory.path());
+        files.push_back({path, entry.size, entry.modifiedNs});
+    }
+    return {};
+}
+
+}  // namespace
+
+std::string_view lastName(std::string_view path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+bool fitsGlobs(std::string_view globs, std::string_view path) {
+    while (!globs.empty()) {
+        const size_t end = globs.find('|');
+        if (fitsGlob(globs.substr(0, end), path)) return true;
+        globs = end == globs.npos ? std::string_view() : globs.substr(end + 1);
+    }
+    return false;
+}
+
+const StepFile* StepContents::find(std::string_view path) const {
+    const auto at = std::ranges::lower_bound(files, path, {}, &StepFile::path);
+    return at != files.end() && at->path == path ? &*at : nullptr;
+}
+
+bool StepContents::has(std::string_view globs) const {
+    return std::ranges::any_of(files, [&](const StepFile& file) { return fitsGlobs(globs, file.path); });
+}
+
+uint64_t StepContents::bytes() const {
+    uint64_t all = 0;
+    for (const StepFile& file : files)
+        all += file.size;
+    return all;
+}
+
+Result<StepContents> listContents(const Directory& directory, const std::string& below) {
+    StepContents step;
+    step.name = splitPath(inside(directory.path(), below)).second;
+    SHARDSCOPE_TRY(collect(directory, below, "", kMostLevels, step.files));
+    std::ranges::sort(step.files, {}, &StepFile::path);
+    return step;
+}
+
+Severity severityOf(Need need) {
+    return need == resume ? Severity::error : need == result ? Severity::warning : Severity::info;
+}
+
+Need Contract::absent(std::string_view path) const {
+    for (const NeededFile& file : files)
+        if (fitsGlobs(file.globs, path)) return file.absent;
+    return needOf(path);
+}
+
+Need Contract::damaged(std::string_view path) const {
+    for (const NeededFile& file : files)
+        if (fitsGlobs(file.globs, path)) return file.damaged;
+    return needOf(path);
+}
+
+const Contract& contractOf(const StepContents& step) {
+    for (const Entry& entry : kContracts)
+        if (entry.fits(step)) return entry.contract;
+    return kScript;
+}
+
+}  // namespace shardscope

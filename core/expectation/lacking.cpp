@@ -1,0 +1,275 @@
+#include "expectation/lacking.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "base/numbers.h"
+#include "base/rule.h"
+#include "base/text.h"
+
+namespace shardscope {
+
+namespace {
+
+Note noteOf(const char* rule, Need need, const std::string& file, std::string message) {
+    Note note;
+    note.rule = rule;
+    note.severity = severityOf(need);
+    note.file = file;
+    note.message = std::move(message);
+    return note;
+}
+
+std::string_view directoryOf(std::string_view path) {
+    const size_t slash = path.rfind('/');
+    return slash == path.npos ? std::string_view() : path.substr(0, slash);
+}
+
+bool hasDataEnding(std::string_view name) {
+    return fitsGlobs(
+        "*.pt|*.pth|*.bin|*.pkl|*.ckpt|*.safetensors|*.pdparams|*.pdopt|*.json|*.npz|*.msgpack|*.metadata",
+        name);
+}
+
+std::string purpose(std::string_view path, Need need) {
+    const std::string_view part = partName(stepPartOf(lastName(path)));
+    const std::string_view cost =
+        need == Need::resume ? "a run cannot resume without it" : "a resumed run does not go on as it was";
+    return part.empty() ? std::string(cost) : fmt::format("{}: {}", part, cost);
+}
+
+void addMissing(const std::string& path, Need need, std::string why, std::vector<Note>& notes) {
+    if (need == Need::nothing) return;
+    notes.push_back(noteOf(
+        rule::fileMissing, need, path,
+        fmt::format("'{}' is not here ({}); {}", printable(path, kNameInMessage), purpose(path, need), why)));
+}
+
+// ------------------------------------------------------------------ the contract
+
+void addAlways(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    for (const NeededFile& file : contract.files) {
+        std::string_view globs = file.always ? file.globs : std::string_view();
+        while (!globs.empty()) {
+            const size_t end = globs.find('|');
+            const std::string glob(globs.substr(0, end));
+            if (!step.has(glob))
+                addMissing(glob, file.absent, fmt::format("{} writes it", contract.framework), notes);
+            globs = end == globs.npos ? std::string_view() : globs.substr(end + 1);
+        }
+    }
+}
+
+// What trainers save besides the weights comes together or, where only weights are wanted, not at all.
+void addTrainerState(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    if (contract.last != "trainer_state.json") return;
+    const bool inside = step.has("global_step*/*");  // of DeepSpeed
+    const bool optimizer = inside || step.has("*optim*|*.pdopt|*master_weights*");
+    const bool scheduler = inside || step.has("scheduler*");
+    if (optimizer && scheduler) return;
+    if (!optimizer && !scheduler && step.find("trainer_state.json") && !step.has("rng_state*.pth")) {
+        notes.push_back(noteOf(rule::stateMissing, Need::result, "",
+                               "only weights were saved: a resumed run begins with a fresh optimizer and "
+                               "learning rate"));
+        return;
+    }
+    const std::string by = contract.framework.empty() ? "" : std::string(contract.framework);
+    if (!optimizer) addMissing("optimizer.pt", Need::resume, by + " writes it", notes);
+    if (!scheduler) addMissing("scheduler.pt", Need::resume, by + " writes it", notes);
+}
+
+void addEmpty(const StepContents& step, const Contract& contract, const Catalog& catalog,
+              std::vector<Note>& notes) {
+    std::set<std::string_view> ranks;  // those of ranks without anything to save
+    for (const FileInfo& file : catalog.files())
+        if (file.rank != kNone) ranks.insert(file.path);
+    for (const StepFile& file : step.files) {
+        const std::string_view name = lastName(file.path);
+        if (file.size > 0 || name.starts_with('.') || name.ends_with(".distcp") || ranks.contains(file.path))
+            continue;
+        if (!hasDataEnding(name) && !isState(stepPartOf(name))) continue;
+        const Need need = contract.damaged(file.path);
+        if (need != Need::nothing)
+            notes.push_back(noteOf(rule::fileDamaged, need, file.path,
+                                   fmt::format("'{}' is empty ({})", printable(file.path, kNameInMessage),
+                                               purpose(file.path, need))));
+    }
+}
+
+// ------------------------------------------------------------------ ranks
+
+// "extra_state_world_size_2_rank_1.pt": everything of rank R of a world of W that one directory holds.
+struct RankName {
+    std::string kind;  // what stands before
+    int64_t world = 0, rank = 0;
+    std::string ending;
+};
+std::optional<RankName> worldAndRank(std::string_view name) {
+    constexpr std::string_view kWorld = "_world_size_", kRank = "_rank_";
+    const size_t world = name.find(kWorld), rank = name.rfind(kRank);
+    if (world == name.npos || rank == name.npos || rank < world + kWorld.size()) return std::nullopt;
+    const size_t end = std::min(name.find('.', rank), name.size());
+    const auto number = [](std::string_view text) { return parseNumber<int64_t>(text, 0); };
+    const auto w = number(name.substr(world + kWorld.size(), rank - world - kWorld.size()));
+    const auto r = number(name.substr(rank + kRank.size(), end - rank - kRank.size()));
+    if (!w || !r) return std::nullopt;
+    return RankName{std::string(name.substr(0, world)), *w, *r, std::string(name.substr(end))};
+}
+
+constexpr int64_t kMostRanks = 1 << 20;  // that a name is believed to speak of
+
+void addWorlds(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    std::map<std::tuple<std::string, std::string, int64_t, std::string>, std::set<int64_t>> found;
+    for (const StepFile& file : step.files) {
+        if (const auto name = worldAndRank(lastName(file.path)); name && name->world <= kMostRanks)
+            found[{std::string(directoryOf(file.path)), name->kind, name->world, name->ending}].insert(
+                name->rank);
+    }
+    for (const auto& [of, ranks] : found) {
+        const auto& [directory, kind, world, ending] = of;
+        for (int64_t r = 0; r < world; ++r) {
+            if (ranks.contains(r)) continue;
+            const std::string path =
+                joinPath(directory, fmt::format("{}_world_size_{}_rank_{}{}", kind, world, r, ending));
+            addMissing(path, contract.absent(path), fmt::format("the save was by {} ranks", world), notes);
+            break;  // the first tells what happened
+        }
+    }
+}
+
+// Directories of ranks, "mp_rank_00": each holds what the others hold.
+void addRankDirectories(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    std::map<std::string, std::map<std::string, std::set<std::string>>> families;  // directory -> names
+    for (const StepFile& file : step.files) {
+        const std::string_view directory = directoryOf(file.path);
+        if (lastName(directory).find("rank_") == std::string_view::npos) continue;
+        families[withoutNumbers(directory)][std::string(directory)].insert(std::string(lastName(file.path)));
+    }
+    for (const auto& [family, directories] : families) {
+        std::set<std::string> all;
+        for (const auto& [directory, names] : directories)
+            all.insert(names.begin(), names.end());
+        for (const auto& [directory, names] : directories) {
+            for (const std::string& name : all) {
+                // Each rank may write files of its own names.
+                if (names.contains(name) || withoutNumbers(name) != name) continue;
+                const std::string path = joinPath(directory, name);
+                addMissing(path, contract.absent(path), "other ranks of this step have it", notes);
+            }
+        }
+    }
+}
+
+// ------------------------------------------------------------------ earlier steps
+
+// A component of a name that is a hash or a time says nothing about what the file is.
+bool isHash(std::string_view component) {
+    return component.size() >= 16 &&
+           component.find_first_not_of("0123456789abcdefABCDEF.-") == std::string_view::npos;
+}
+bool hasHash(std::string_view path) {
+    while (!path.empty()) {
+        const size_t end = path.find('/');
+        if (isHash(path.substr(0, end))) return true;
+        path = end == path.npos ? std::string_view() : path.substr(end + 1);
+    }
+    return false;
+}
+
+// Files of the same directory that hold the same part under another name stand for each other: a model may
+// be saved as .bin first and as safetensors later, in one file or in many.
+std::string standIn(std::string_view path) {
+    const std::string_view name = lastName(path);
+    const StepPart part = stepPartOf(name);
+    const bool many = part == StepPart::weights || part == StepPart::optimizer;
+    if (!many || name.ends_with(".json")) return {};
+    return fmt::format("{}/{}", withoutNumbers(directoryOf(path)), partName(part));
+}
+
+}  // namespace
+
+std::vector<Note> lackingNotes(const StepContents& step, const Contract& contract, const Catalog& catalog) {
+    std::vector<Note> notes;
+    addAlways(step, contract, notes);
+    addTrainerState(step, contract, notes);
+    addEmpty(step, contract, catalog, notes);
+    addWorlds(step, contract, notes);
+    if (catalog.format() != "deepspeed") addRankDirectories(step, contract, notes);
+    return notes;
+}
+
+std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepContents& earlier,
+                                        const Contract& contract) {
+    std::set<std::string> has;
+    bool shards = false;
+    for (const StepFile& file : step.files) {
+        has.insert(withoutNumbers(file.path));
+        has.insert(standIn(file.path));
+        shards = shards || file.path.find("-of-") != std::string::npos;
+    }
+    std::vector<LackingFile> lacking;
+    std::set<std::string> seen;
+    for (const StepFile& file : earlier.files) {
+        const std::string_view name = lastName(file.path);
+        const std::string family = withoutNumbers(file.path);
+        if (has.contains(family) || !seen.insert(family).second || hasHash(file.path)) continue;
+        if (const std::string other = standIn(file.path); !other.empty() && has.contains(other)) continue;
+        if (name.ends_with(".index.json") && !shards) continue;  // one file needs none
+        const Need need = contract.absent(file.path);
+        if (need == Need::nothing || (!hasDataEnding(name) && !isState(stepPartOf(name)))) continue;
+        lacking.push_back({family, file.path, need});
+    }
+    return lacking;
+}
+
+std::vector<Note> historyNotes(const StepContents& step, std::span<const StepContents> earlier,
+                               const Contract& contract) {
+    std::map<std::string, std::pair<size_t, LackingFile>> counts;
+    for (const StepContents& one : earlier) {
+        for (LackingFile& file : lackingAgainst(step, one, contract)) {
+            auto& [count, last] = counts[file.family];
+            ++count;
+            last = std::move(file);
+        }
+    }
+    std::vector<Note> notes;
+    for (const auto& [family, counted] : counts) {
+        const auto& [count, file] = counted;
+        if (count < earlier.size()) continue;
+        std::string why = fmt::format("'{}' has it", printable(earlier.front().name, kNameInMessage));
+        if (earlier.size() > 1)
+            why = fmt::format("{} of the whole steps before, such as {}", earlier.size(), why);
+        addMissing(file.path, file.need, std::move(why), notes);
+    }
+    return notes;
+}
+
+std::vector<Note> mixedSaveNotes(const StepContents& step, std::span<const StepContents> earlier,
+                                 const Contract& contract) {
+    const auto last = std::ranges::find_if(
+        step.files, [&](const StepFile& file) { return fitsGlobs(contract.last, file.path); });
+    if (contract.last.empty() || last == step.files.end() || earlier.empty()) return {};
+    int64_t longest = 0;
+    for (const StepContents& one : earlier) {
+        if (one.files.empty()) continue;
+        const auto [first, end] = std::ranges::minmax(one.files, {}, &StepFile::modifiedNs);
+        longest = std::max(longest, end.modifiedNs - first.modifiedNs);
+    }
+    for (const StepFile& file : step.files) {
+        const StepPart part = stepPartOf(lastName(file.path));
+        if (part != StepPart::weights && part != StepPart::optimizer && part != StepPart::scheduler) continue;
+        if (file.modifiedNs - last->modifiedNs <= 2 * longest) continue;
+        return {noteOf(rule::saveMixed, Need::result, file.path,
+                       fmt::format("'{}' was written after '{}', which {} writes last: a save into the same "
+                                   "directory may have died",
+                                   printable(file.path, kNameInMessage), last->path, contract.framework))};
+    }
+    return {};
+}
+
+}  // namespace shardscope

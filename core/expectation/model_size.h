@@ -1,0 +1,26 @@
+// Whether a checkpoint holds the model that its configuration states: layers, experts, vocabulary. Names of
+// Hugging Face.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "model/catalog.h"
+
+namespace shardscope {
+
+struct ModelSize {
+    std::optional<int64_t> layers, experts, vocabulary;
+    int64_t further = 0;  // layers that predict further tokens; they come after the others
+};
+// Of a Hugging Face config.json; what it does not say, or says beyond all reason, is absent.
+ModelSize modelSizeOf(const nlohmann::json& config);
+
+// What the weights lack of it, as notes with rule expect.missing. `stated`: the file that says so. Experts
+// are also counted by the shape of their router, without a configuration.
+std::vector<Note> modelSizeNotes(const ModelSize& size, const std::string& stated, const Catalog& catalog);
+
+}  // namespace shardscope

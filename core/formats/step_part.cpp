@@ -1,0 +1,176 @@
+#include "formats/step_part.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <span>
+#include <vector>
+
+namespace shardscope {
+
+namespace {
+
+using enum StepPart;
+
+struct Known {
+    std::string_view name;
+    StepPart part;
+};
+
+// Names that are more than the sum of their words, after endings and numbers are taken off. Sources:
+// transformers' trainer.py, accelerate's utils/constants.py, Megatron-LM's checkpointing.py, OLMo-core's
+// checkpoint.py, Lightning's strategies/fsdp.py, PaddleFormers' trainer, Orbax's array files.
+constexpr std::array kWhole{
+    Known{"model_optim_rng", weights},
+    Known{"model_and_optim", weights},
+    Known{"dist_ckpt", weights},
+    Known{"opt", optimizer},
+    Known{"lr", scheduler},
+    Known{"lr_scheduler", scheduler},
+    Known{"data", loader},
+    Known{"dl_state_dict", loader},
+    Known{"trainer_state", progress},
+    Known{"train_state", progress},
+    Known{"training_state", progress},
+    Known{"extra_state", progress},
+    Known{"running_states", progress},
+    Known{"running_state", progress},
+    Known{"latest_train_state", progress},
+    Known{"client_state", progress},
+    Known{"custom_checkpoint", progress},
+    Known{"common", progress},
+    Known{"state", progress},
+    Known{"meta", progress},
+    Known{"progress", progress},
+    Known{"latest", progress},
+    Known{"zero_to_fp", record},
+    Known{"zero_to_torch", record},
+    Known{"saved_signal", record},
+};
+// The first word of this list that the name has decides: an optimizer's file may name the model, too. Only
+// words that no model is called by.
+constexpr std::array kWords{
+    Known{"optimizer", optimizer}, Known{"optim", optimizer},        Known{"optimizers", optimizer},
+    Known{"master", optimizer},    Known{"scheduler", scheduler},    Known{"sched", scheduler},
+    Known{"rng", random},          Known{"random", random},          Known{"scaler", scaler},
+    Known{"dataloader", loader},   Known{"sampler", loader},         Known{"ema", averages},
+    Known{"args", arguments},      Known{"arguments", arguments},    Known{"hparams", arguments},
+    Known{"tokenizer", tokenizer}, Known{"vocab", tokenizer},        Known{"merges", tokenizer},
+    Known{"spiece", tokenizer},    Known{"special", tokenizer},      Known{"added", tokenizer},
+    Known{"template", tokenizer},  Known{"preprocessor", tokenizer}, Known{"processor", tokenizer},
+    Known{"model", weights},       Known{"models", weights},         Known{"weights", weights},
+    Known{"weight", weights},      Known{"params", weights},         Known{"parameters", weights},
+    Known{"net", weights},         Known{"network", weights},        Known{"policy", weights},
+    Known{"actor", weights},       Known{"critic", weights},         Known{"generator", weights},
+    Known{"adapter", weights},     Known{"consolidated", weights},   Known{"module", weights},
+    Known{"lora", weights},        Known{"unet", weights},
+};
+constexpr std::array kRecordEndings{
+    std::string_view(".md"),  std::string_view(".log"), std::string_view(".txt"),   std::string_view(".py"),
+    std::string_view(".sh"),  std::string_view(".csv"), std::string_view(".jsonl"), std::string_view(".html"),
+    std::string_view(".png"), std::string_view(".out"), std::string_view(".err"),   std::string_view(".svg"),
+};
+
+bool isLetter(char c) {
+    return std::isalpha(static_cast<unsigned char>(c)) != 0;
+}
+
+// Letters between anything else, in lower case: "optim", "world", "size", "rank".
+std::vector<std::string> wordsOf(std::string_view name) {
+    std::vector<std::string> words;
+    bool inside = false;
+    for (const char c : name) {
+        if (isLetter(c)) {
+            if (!inside) words.emplace_back();
+            words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+        }
+        inside = isLetter(c);
+    }
+    return words;
+}
+
+std::string joined(std::span<const std::string> words) {
+    std::string all;
+    for (const std::string& word : words)
+        all += (all.empty() ? "" : "_") + word;
+    return all;
+}
+
+}  // namespace
+
+std::string_view partName(StepPart part) {
+    switch (part) {
+        case unknown:
+            return "";
+        case weights:
+            return "weights";
+        case averages:
+            return "averaged weights";
+        case optimizer:
+            return "optimizer state";
+        case scheduler:
+            return "learning rate scheduler";
+        case progress:
+            return "step and trainer state";
+        case random:
+            return "random states";
+        case loader:
+            return "data loader";
+        case scaler:
+            return "loss scaler";
+        case arguments:
+            return "arguments of the run";
+        case config:
+            return "model configuration";
+        case tokenizer:
+            return "tokenizer";
+        case record:
+            return "records";
+    }
+    return "";
+}
+
+StepPart stepPartOf(std::string_view name) {
+    if (name.starts_with("events.out.tfevents") || name.starts_with("README") || name.starts_with("LICENSE"))
+        return record;
+    if (name.starts_with("latest") && name.ends_with(".txt")) return progress;
+    for (const std::string_view ending : kRecordEndings) {
+        // Tokenizers keep merges and vocabularies as text.
+        if (name.ends_with(ending)) return name == "merges.txt" || name == "vocab.txt" ? tokenizer : record;
+    }
+    if (name.ends_with(".pdopt")) return optimizer;
+    const size_t dot = name.find('.', 1);
+    const bool describes = name.find("config.") != name.npos || name.find("configuration.") != name.npos;
+    std::vector<std::string> words = wordsOf(name.substr(0, dot));
+    for (const std::string_view number :
+         {"world", "size", "rank", "shard", "of", "tp", "pp", "dp", "mp", "part"})
+        std::erase(words, number);
+    const std::string whole = joined(words);
+    for (const Known& known : kWhole)
+        if (known.name == whole) return known.part;
+    for (const Known& known : kWords) {
+        // "scheduler_config.json" configures one; only a tokenizer is all configuration.
+        if (describes && known.part != tokenizer) continue;
+        if (std::ranges::count(words, known.name)) return known.part;
+    }
+    if (describes) return config;
+    return name.ends_with(".safetensors") ? weights : unknown;
+}
+
+bool isState(StepPart part) {
+    return part != unknown && part != config && part != tokenizer && part != record;
+}
+
+std::string withoutNumbers(std::string_view path) {
+    std::string text;
+    bool inside = false;
+    for (const char c : path) {
+        const bool digit = c >= '0' && c <= '9';
+        if (!digit) text += c;
+        if (digit && !inside) text += '#';
+        inside = digit;
+    }
+    return text;
+}
+
+}  // namespace shardscope
