@@ -31,11 +31,8 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
             }
             if (verdict && !verdict->whole()) {
                 std::string why = verdict->error ? describe(*verdict->error) : std::string();
-                for (const Finding& finding : verdict->report.findings) {
-                    if (why.empty() && finding.severity == Severity::error &&
-                        !suppressionOf(finding, verdict->accepted))
-                        why = fmt::format("{}: {}", finding.rule, finding.message);
-                }
+                if (const Finding* reason = why.empty() ? verdict->reason() : nullptr)
+                    why = fmt::format("{}: {}", reason->rule, reason->message);
                 if (!context.json)
                     fmt::print(stderr, "shardscope: {} is not whole: {}\n", printable(step.name),
                                printable(why));

@@ -92,7 +92,7 @@ class Watch {
         for (auto step = run->directory.steps.rbegin(); step != run->directory.steps.rend(); ++step) {
             SHARDSCOPE_TRY(stop.poll());
             const auto files = listStep(*run, *step);
-            if (!files.ok()) continue;  // removed meanwhile, or not readable for now
+            if (!files.ok() || files->error) continue;  // removed meanwhile, or not readable for now
             const auto judged = judged_.find(step->name);
             if (judged != judged_.end() && judged->second.files.identity == files->identity) continue;
             if (saves_.isComplete(*run, *step, *files)) SHARDSCOPE_TRY(judge(*run, *step, *files, stop));
@@ -103,6 +103,8 @@ class Watch {
     Status judge(const Run& run, const RunStep& step, const StepFiles& files, const StopToken& stop) {
         RunJudge judge(context_, run, options_.what);
         SHARDSCOPE_ASSIGN(const StepVerdict verdict, judge.judge(step, files));
+        // A step that was removed while it was judged is no alarm.
+        if (const auto after = listStep(run, step); verdict.error && after.ok() && after->error) return {};
         judged_[step.name] = {files, verdict};
         found_ = found_ || verdict.verdict() == Verdict::unsafe;
         SHARDSCOPE_TRY(say(run, step, files, verdict));
@@ -209,8 +211,8 @@ void addWatch(CLI::App& app, Context& context) {
     verb->footer(
         "Example:\n  shardscope watch /runs/7 --level values --exec 'notify \"$SHARDSCOPE_STEP: "
         "$SHARDSCOPE_VERDICT\"'\n\n"
-        "A save is complete when the run's tracker names its step, or when nothing has changed for --settle "
-        "seconds.\n"
+        "A save is complete when the run's tracker comes to name its step, or when nothing has been seen to "
+        "change for --settle seconds.\n"
         "Ctrl-C ends it: exit code 0 when every step that was judged is whole, else 1.");
     auto options = std::make_shared<WatchOptions>();
     verb->add_option("path", options->what.path, "Directory of a run")->required()->type_name("RUN");

@@ -32,6 +32,7 @@ inline constexpr char layoutFused[] = "layout.fused";
 inline constexpr char stateMissing[] = "state.missing";
 inline constexpr char stateDiffers[] = "state.differs";
 inline constexpr char saveMixed[] = "save.mixed";
+inline constexpr char saveTorn[] = "save.torn";
 
 // Stored values.
 inline constexpr char valueNan[] = "value.nan";

@@ -50,8 +50,10 @@ class Expectation {
             return std::move(notes_);
         const auto source = sourceFor(root_, IoMode::automatic, checkpoint_.fileSystem);
         if (!source.ok()) return std::move(notes_);  // gone meanwhile: the reader's own errors say so
-        SHARDSCOPE_ASSIGN(step_, listContents(*source->directory, ""));
+        directory_ = source->directory;
+        SHARDSCOPE_ASSIGN(step_, listContents(*directory_, ""));
         step_.name = splitPath(root_).second;
+        step_.isStep = isStepName(step_.name);
         const Contract& contract = contractOf(step_);
         addWeights();
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
@@ -77,12 +79,11 @@ class Expectation {
         notes_.push_back(std::move(note));
     }
 
-    // A step without weights, whatever else it holds, cannot be resumed from. A directory that is named like
-    // the optimizer of one need not hold any.
+    // A step without weights, whatever else it holds, cannot be resumed from. A directory of another name may
+    // be an optimizer's own.
     void addWeights() {
         const Catalog& catalog = checkpoint_.catalog();
-        const StepPart named = stepPartOf(step_.name);
-        if (isState(named) && named != StepPart::weights) return;
+        if (!step_.isStep) return;
         for (TensorId t = 0; t < catalog.tensorCount(); ++t)
             if (catalog.role(t) == Role::parameter || catalog.role(t) == Role::buffer) return;
         if (catalog.tensorCount() == 0)
@@ -140,7 +141,7 @@ class Expectation {
         const auto& steps = directory->steps;
         const auto at = std::ranges::find(steps, name, &RunStep::name);
         if (at == steps.end()) return {};
-        std::vector<StepContents> earlier;
+        std::vector<StepOnDisk> earlier;
         for (auto older = at + 1; older < steps.end() && older - at <= ptrdiff_t{kMostEarlierLooks} &&
                                   earlier.size() < kMostEarlier;
              ++older) {
@@ -148,14 +149,20 @@ class Expectation {
             if (older->file || older->step < 0 || older->step == at->step) continue;
             SHARDSCOPE_TRY(addEarlier(run, *older, contract, earlier));
         }
-        append(notes_, historyNotes(step_, earlier, contract));
-        append(notes_, mixedSaveNotes(step_, earlier, contract));
+        std::vector<StepContents> contents;
+        for (const StepOnDisk& one : earlier)
+            contents.push_back(one.contents);
+        append(notes_, historyNotes(step_, contents, contract));
+        append(notes_, mixedSaveNotes(step_, contents, contract));
+        if (level_ == ValidateLevel::metadata) return {};
+        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes({directory_, step_}, earlier, resources_.stop));
+        append(notes_, std::move(torn));
         return {};
     }
 
     // An earlier step that is whole. Nothing of it is opened where it has no file that this one lacks.
     Status addEarlier(const Run& run, const RunStep& older, const Contract& contract,
-                      std::vector<StepContents>& earlier) {
+                      std::vector<StepOnDisk>& earlier) {
         const auto source = sourceFor(run.pathOf(older), IoMode::automatic, checkpoint_.fileSystem);
         if (!source.ok()) return {};
         auto contents = listContents(*source->directory, "");
@@ -176,7 +183,7 @@ class Expectation {
             SHARDSCOPE_ASSIGN(const auto report, validateCheckpoint(*checkpoint->reader, how, resources_));
             if (report.verdict == Verdict::unsafe) return {};
         }
-        earlier.push_back(*std::move(contents));
+        earlier.push_back({source->directory, *std::move(contents)});
         return {};
     }
 
@@ -184,6 +191,7 @@ class Expectation {
     const ValidateLevel level_;
     const Resources& resources_;
     const std::string root_;
+    std::shared_ptr<const Directory> directory_;
     StepContents step_;
     std::vector<Note> notes_;
 };

@@ -200,6 +200,10 @@ Error several(const Source& source, std::string_view what, const std::vector<std
 
 }  // namespace
 
+bool isStepName(std::string_view name) {
+    return stepOf(name).has_value() && !isTemporary(name);
+}
+
 std::optional<RunDirectory> findRun(const Source& source) {
     if (!source.entry.empty()) return std::nullopt;
     RunDirectory run;

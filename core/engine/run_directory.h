@@ -29,6 +29,9 @@ struct RunDirectory {
     bool tracks(const RunStep& step) const { return trackedExists && step.name == tracked; }
 };
 
+// Whether a directory of this name is a step of a run: "checkpoint-500", "iter_0000100", "2000".
+bool isStepName(std::string_view name);
+
 // The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker
 // only.
 std::optional<RunDirectory> findRun(const Source& source);

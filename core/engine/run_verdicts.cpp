@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/rule.h"
 #include "engine/surroundings.h"
 #include "engine/whole_file.h"
+#include "expectation/contract.h"
 
 namespace shardscope {
 
@@ -16,33 +18,22 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostStepLevels = 8;  // of directories in a step
-constexpr uint64_t kMostStepFiles = 1'000'000;
 constexpr uintmax_t kMostRemembered = 64 << 20;  // bytes of the file
 constexpr size_t kExamplesRemembered = 100;      // of a finding
 constexpr char kBeforeReport = '\t';             // no JSON here holds one
 // Another version may judge otherwise.
-constexpr std::string_view kRemembers = "shardscope.verdicts/2 of " SHARDSCOPE_VERSION;
+constexpr std::string_view kRemembers = "shardscope.verdicts/3 of " SHARDSCOPE_VERSION;
 
 Digest128 digestOf(std::string_view text) {
     return cellDigest(std::as_bytes(std::span(text)));
 }
 
-Status collect(const Directory& directory, const std::string& below, int levels, StepFiles& found,
-               std::vector<std::string>& lines) {
-    SHARDSCOPE_ASSIGN(const auto entries, directory.list(below));
-    for (const DirectoryEntry& entry : entries) {
-        const std::string name = joinPath(below, entry.name);
-        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
-            SHARDSCOPE_TRY(collect(directory, name, levels - 1, found, lines));
-        if (entry.kind != DirectoryEntry::Kind::file) continue;
-        if (++found.files > kMostStepFiles)
-            return makeError(ErrorCode::limit, "holds more than a million files").inFile(directory.path());
-        found.bytes += entry.size;
-        found.modifiedNs = std::max(found.modifiedNs, entry.modifiedNs);
-        lines.push_back(fmt::format("{}\n{} {}", name, entry.size, entry.modifiedNs));
-    }
-    return {};
+// Of this boot of the machine; empty where the kernel does not say.
+std::string bootId() {
+    std::ifstream in("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(in, id);
+    return id;
 }
 
 // 0 where neither the metadata nor the names of files say a rank.
@@ -80,20 +71,39 @@ Record recordOf(std::string_view line) {
 
 }  // namespace
 
+namespace {
+
+Result<StepContents> contentsOf(const Run& run, const RunStep& step) {
+    if (!step.file) {
+        // By its path: a step may be a link to another disk.
+        SHARDSCOPE_ASSIGN(const auto directory, run.source.fileSystem->openDirectory(run.pathOf(step)));
+        return listContents(*directory, "");
+    }
+    SHARDSCOPE_ASSIGN(const DirectoryEntry entry, run.source.fileSystem->stat(run.pathOf(step)));
+    StepContents contents;
+    contents.files.push_back({step.name, entry.size, entry.modifiedNs, entry.inode, entry.changedNs});
+    return contents;
+}
+
+}  // namespace
+
 Result<StepFiles> listStep(const Run& run, const RunStep& step) {
     StepFiles found;
-    std::vector<std::string> lines;
-    if (step.file) {
-        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, run.source.fileSystem->stat(run.pathOf(step)));
-        found = {1, entry.size, entry.modifiedNs, {}};
-        lines.push_back(fmt::format("{}\n{} {}", step.name, entry.size, entry.modifiedNs));
-    } else {
-        SHARDSCOPE_TRY(collect(*run.source.directory, step.name, kMostStepLevels, found, lines));
+    const auto contents = contentsOf(run, step);
+    if (!contents.ok()) {
+        if (contents.error().code == ErrorCode::limit) return contents.error();
+        found.error = contents.error();
+        return found;
     }
-    std::sort(lines.begin(), lines.end());
-    std::string all;
-    for (const std::string& line : lines)
-        all += line + '\0';
+    std::string all = bootId() + '\0';
+    for (const StepFile& file : contents->files) {
+        ++found.files;
+        found.bytes += file.size;
+        found.modifiedNs = std::max(found.modifiedNs, file.modifiedNs);
+        all += fmt::format("{}\n{} {} {} {}", file.path, file.size, file.modifiedNs, file.inode,
+                           file.changedNs) +
+               '\0';
+    }
     found.identity = digestOf(all);
     return found;
 }
@@ -106,12 +116,24 @@ std::string formatOfStep(const Run& run, const RunStep& step) {
 
 bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles& files) {
     const auto now = std::chrono::steady_clock::now();
-    const auto [seen, fresh] = seen_.try_emplace(step.name, Seen{files.identity, now});
-    if (!(seen->second.identity == files.identity)) seen->second = {files.identity, now};
-    if (run.directory.tracks(step)) return true;
-    const auto clock = std::chrono::system_clock::now().time_since_epoch();
-    const bool old = files.modifiedNs != 0 && clock - std::chrono::nanoseconds(files.modifiedNs) >= settle_;
-    return old || now - seen->second.since >= settle_;
+    const bool tracked = run.directory.tracks(step);
+    const auto [seen, fresh] = seen_.try_emplace(step.name, Seen{files.identity, now, tracked});
+    Seen& before = seen->second;
+    if (!(before.identity == files.identity)) {
+        before.identity = files.identity;
+        before.since = now;
+    }
+    if (tracked && !before.tracked) return true;
+    return now - before.since >= settle_;
+}
+
+const Finding* StepVerdict::reason() const {
+    for (const Finding& finding : report.findings) {
+        const bool doubt = finding.rule == rule::saveMixed || finding.rule == rule::saveTorn;
+        if ((doubt || finding.severity == Severity::error) && !suppressionOf(finding, accepted))
+            return &finding;
+    }
+    return nullptr;
 }
 
 StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report) {
@@ -198,6 +220,10 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
     };
     StepVerdict failed;
     failed.report.level = level;
+    if (files.error) {
+        failed.error = files.error;
+        return failed;
+    }
     const auto checkpoint = openCheckpoint(run.pathOf(step), options);
     if (!checkpoint.ok()) {
         if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();

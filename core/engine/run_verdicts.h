@@ -19,15 +19,19 @@ namespace shardscope {
 struct StepFiles {
     uint64_t files = 0, bytes = 0;
     int64_t modifiedNs = 0;  // of the newest file, since 1970; 0 = unknown
-    Digest128 identity;      // of all names, sizes and times: a change of any file shows
+    // Of all names, sizes, times and inodes, and of the boot of this machine: a change of any file shows, and
+    // what was only in memory when the power went is looked at again.
+    Digest128 identity;
+    std::optional<Error> error;  // why it cannot be listed: it vanished, or leads nowhere
 };
-// Looks into the directories of the step, too. Errors: those of listing; limit for more than a million files.
+// Looks into the directories of the step, too. Errors: limit for more than a million files.
 Result<StepFiles> listStep(const Run& run, const RunStep& step);
 // Title of the format that a step looks like; empty where none is recognized without opening it.
 std::string formatOfStep(const Run& run, const RunStep& step);
 
-// Tells when the save of a step has ended: writers name it in their tracker last; without one nothing has
-// changed for `settle`.
+// Tells when the save of a step has ended: writers name it in their tracker last, so a tracker that names it
+// only after the step was seen ends the wait; else nothing has been seen to change for `settle`. Times of
+// files do not count: copies keep old ones.
 class SaveWatch {
   public:
     explicit SaveWatch(std::chrono::seconds settle) : settle_(settle) {}
@@ -37,6 +41,7 @@ class SaveWatch {
     struct Seen {
         Digest128 identity;
         std::chrono::steady_clock::time_point since;
+        bool tracked = false;  // when it was first seen
     };
     const std::chrono::seconds settle_;
     std::map<std::string, Seen> seen_;  // by name of the step
@@ -51,7 +56,10 @@ struct StepVerdict {
     std::string mesh;                        // "dp=2,tp=4" as the checkpoint declares it; may be empty
     std::vector<Suppression> accepted = {};  // findings that do not count
     Verdict verdict() const { return error ? Verdict::unsafe : verdictWithout(report, accepted); }
-    bool whole() const { return verdict() != Verdict::unsafe; }
+    // A run can resume from it: no errors, and no sign that its files are not those of one save.
+    bool whole() const { return !error && !reason(); }
+    // The finding that stands against it; null where none does, or it does not open.
+    const Finding* reason() const;
 };
 // Of a step that opens.
 StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);

@@ -94,4 +94,64 @@ Result<std::vector<Note>> contentNotes(const Directory& directory, const StepCon
     return notes;
 }
 
+namespace {
+
+constexpr uint64_t kTail = 4096;      // bytes of an end that are looked at
+constexpr uint64_t kShortest = 512;   // of a file
+constexpr size_t kMostTails = 4096;   // files
+constexpr size_t kMostCompared = 16;  // of one kind in an earlier step
+
+bool holdsData(std::string_view path) {
+    return isPickled(lastName(path)) || fitsGlobs("*.distcp|*/d/*|*/c/*", path);
+}
+
+bool endsInZeros(const Directory& directory, const StepFile& file) {
+    const auto opened = directory.openFile(file.path);
+    if (!opened.ok() || (*opened)->size() != file.size) return false;
+    std::string tail(std::min(kTail, file.size / 4), '\0');
+    if (!(*opened)->readAt(file.size - tail.size(), std::as_writable_bytes(std::span(tail))).ok())
+        return false;
+    return isZeros(tail);
+}
+
+// Whether an earlier step has files of this kind, and how none of them ends.
+bool earlierEndOtherwise(const std::vector<StepOnDisk>& earlier, const std::string& family) {
+    size_t compared = 0;
+    for (const StepOnDisk& one : earlier) {
+        size_t here = 0;
+        for (const StepFile& file : one.contents.files) {
+            if (file.size < kShortest || familyOf(file.path) != family) continue;
+            if (endsInZeros(*one.directory, file)) return false;
+            ++compared;
+            if (++here == kMostCompared) break;
+        }
+    }
+    return compared > 0;
+}
+
+}  // namespace
+
+Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const std::vector<StepOnDisk>& earlier,
+                                        const StopToken& stop) {
+    std::vector<Note> notes;
+    if (earlier.empty()) return notes;
+    size_t looks = 0;
+    for (const StepFile& file : step.contents.files) {
+        if (file.size < kShortest || !holdsData(file.path) || ++looks > kMostTails) continue;
+        SHARDSCOPE_TRY(stop.poll());
+        if (!endsInZeros(*step.directory, file) || !earlierEndOtherwise(earlier, familyOf(file.path)))
+            continue;
+        Note note;
+        note.rule = rule::saveTorn;
+        note.severity = Severity::warning;
+        note.file = file.path;
+        note.message = fmt::format(
+            "'{}' ends in zero bytes, as files do that lost power before they were on "
+            "the disk; in '{}' it does not",
+            printable(file.path, kNameInMessage), printable(earlier.front().contents.name, kNameInMessage));
+        notes.push_back(std::move(note));
+    }
+    return notes;
+}
+
 }  // namespace shardscope

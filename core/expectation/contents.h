@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -22,5 +23,15 @@ Result<std::vector<Note>> contentNotes(const Directory& directory, const StepCon
                                        const Contract& contract,
                                        const std::set<std::string, std::less<>>& known,
                                        const OpenAsFormat& open, const StopToken& stop);
+
+// A step where its files are.
+struct StepOnDisk {
+    std::shared_ptr<const Directory> directory;
+    StepContents contents;
+};
+// Data files whose end is zero bytes, while that of none of their kind in the earlier steps is: what a power
+// loss leaves of bytes that were not on the disk yet. Reads some KiB of each. Errors: cancelled.
+Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const std::vector<StepOnDisk>& earlier,
+                                        const StopToken& stop);
 
 }  // namespace shardscope

@@ -66,6 +66,7 @@ constexpr NeededFile kVerl[] = {
 constexpr NeededFile kOrbax[] = {
     {"*/commit_success.txt|commit_success.txt|*_METADATA|*_sharding|*array_metadatas/*|*ocdbt*|*/d/*",
      nothing, nothing, false},
+    {"*/metadata", resume, resume, false},
 };
 // torch_checkpointing 0.1 writes metadata.pkl with the first save of a manager alone.
 constexpr NeededFile kTorchCheckpointing[] = {
@@ -103,8 +104,7 @@ const Entry kContracts[] = {
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {
          return step.has("trainer_state.json") ||
-                (isCheckpointNumber(step.name) &&
-                 step.has("model*.safetensors|pytorch_model*|adapter_model*|optimizer.pt|rng_state*.pth"));
+                (isCheckpointNumber(step.name) && step.has("optimizer.pt|scheduler.pt|rng_state*.pth"));
      },
      {"a trainer", "trainer_state.json", kTrainerLike}},
 };
@@ -123,6 +123,11 @@ std::string inside(const std::string& directory, const std::string& name) {
     return joinPath(directory, name);
 }
 
+bool isHash(std::string_view component) {
+    return component.size() >= 16 &&
+           component.find_first_not_of("0123456789abcdefABCDEF.-") == std::string_view::npos;
+}
+
 Status collect(const Directory& directory, const std::string& root, const std::string& below, int levels,
                std::vector<StepFile>& files) {
     SHARDSCOPE_ASSIGN(const auto entries, directory.list(inside(root, below)));
@@ -133,12 +138,25 @@ Status collect(const Directory& directory, const std::string& root, const std::s
         if (entry.kind != DirectoryEntry::Kind::file) continue;
         if (files.size() >= kMostFiles)
             return makeError(ErrorCode::limit, "holds more than a million files").inFile(directory.path());
-        files.push_back({path, entry.size, entry.modifiedNs});
+        files.push_back({path, entry.size, entry.modifiedNs, entry.inode, entry.changedNs});
     }
     return {};
 }
 
 }  // namespace
+
+std::string familyOf(std::string_view path) {
+    std::string family;
+    while (!path.empty()) {
+        const size_t end = path.find('/');
+        const std::string_view component = path.substr(0, end);
+        family += isHash(component) ? "*" : withoutNumbers(component);
+        if (end == path.npos) break;
+        family += '/';
+        path.remove_prefix(end + 1);
+    }
+    return family;
+}
 
 std::string_view lastName(std::string_view path) {
     return path.substr(path.rfind('/') + 1);
@@ -181,16 +199,20 @@ Severity severityOf(Need need) {
     return need == resume ? Severity::error : need == result ? Severity::warning : Severity::info;
 }
 
+const NeededFile* Contract::find(std::string_view path) const {
+    const auto at =
+        std::ranges::find_if(files, [&](const NeededFile& file) { return fitsGlobs(file.globs, path); });
+    return at == files.end() ? nullptr : &*at;
+}
+
 Need Contract::absent(std::string_view path) const {
-    for (const NeededFile& file : files)
-        if (fitsGlobs(file.globs, path)) return file.absent;
-    return needOf(path);
+    const NeededFile* file = find(path);
+    return file ? file->absent : needOf(path);
 }
 
 Need Contract::damaged(std::string_view path) const {
-    for (const NeededFile& file : files)
-        if (fitsGlobs(file.globs, path)) return file.damaged;
-    return needOf(path);
+    const NeededFile* file = find(path);
+    return file ? file->damaged : needOf(path);
 }
 
 const Contract& contractOf(const StepContents& step) {

@@ -21,11 +21,14 @@ struct StepFile {
     std::string path;  // relative to the step's directory
     uint64_t size = 0;
     int64_t modifiedNs = 0;  // since 1970; 0 = unknown
+    uint64_t inode = 0;      // as DirectoryEntry
+    int64_t changedNs = 0;
 };
 
 // The files of a step's directory.
 struct StepContents {
     std::string name;             // of the directory: "checkpoint-500"
+    bool isStep = false;          // the name is that of a step of a run
     std::vector<StepFile> files;  // sorted by path
     const StepFile* find(std::string_view path) const;
     // Whether a path fits one of these globs, which are separated by '|'. '*' takes '/', too.
@@ -54,13 +57,16 @@ struct Contract {
     std::string_view framework;  // "Hugging Face Trainer"; empty for scripts
     // The file that the framework writes last, a glob; empty = not known.
     std::string_view last;
-    std::span<const NeededFile> files;  // the first that fits a path counts
+    std::span<const NeededFile> files;                    // the first that fits a path counts
+    const NeededFile* find(std::string_view path) const;  // null = none names it
     Need absent(std::string_view path) const;
     Need damaged(std::string_view path) const;
 };
 // The one that fits best; that of scripts, for which everything but records counts, where none does.
 const Contract& contractOf(const StepContents& step);
 
+// withoutNumbers(), with a component that is a hash or a time as '*': what a file of another step is called.
+std::string familyOf(std::string_view path);
 // The last component of a path.
 std::string_view lastName(std::string_view path);
 bool fitsGlobs(std::string_view globs, std::string_view path);

@@ -167,20 +167,6 @@ void addRankDirectories(const StepContents& step, const Contract& contract, std:
 
 // ------------------------------------------------------------------ earlier steps
 
-// A component of a name that is a hash or a time says nothing about what the file is.
-bool isHash(std::string_view component) {
-    return component.size() >= 16 &&
-           component.find_first_not_of("0123456789abcdefABCDEF.-") == std::string_view::npos;
-}
-bool hasHash(std::string_view path) {
-    while (!path.empty()) {
-        const size_t end = path.find('/');
-        if (isHash(path.substr(0, end))) return true;
-        path = end == path.npos ? std::string_view() : path.substr(end + 1);
-    }
-    return false;
-}
-
 // Files of the same directory that hold the same part under another name stand for each other: a model may
 // be saved as .bin first and as safetensors later, in one file or in many.
 std::string standIn(std::string_view path) {
@@ -195,8 +181,11 @@ std::string standIn(std::string_view path) {
 
 std::vector<Note> lackingNotes(const StepContents& step, const Contract& contract, const Catalog& catalog) {
     std::vector<Note> notes;
-    addAlways(step, contract, notes);
-    addTrainerState(step, contract, notes);
+    // A model that was saved by itself has no state of a run beside it.
+    if (step.isStep) {
+        addAlways(step, contract, notes);
+        addTrainerState(step, contract, notes);
+    }
     addEmpty(step, contract, catalog, notes);
     addWorlds(step, contract, notes);
     if (catalog.format() != "deepspeed") addRankDirectories(step, contract, notes);
@@ -208,7 +197,7 @@ std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepCont
     std::set<std::string> has;
     bool shards = false;
     for (const StepFile& file : step.files) {
-        has.insert(withoutNumbers(file.path));
+        has.insert(familyOf(file.path));
         has.insert(standIn(file.path));
         shards = shards || file.path.find("-of-") != std::string::npos;
     }
@@ -216,12 +205,13 @@ std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepCont
     std::set<std::string> seen;
     for (const StepFile& file : earlier.files) {
         const std::string_view name = lastName(file.path);
-        const std::string family = withoutNumbers(file.path);
-        if (has.contains(family) || !seen.insert(family).second || hasHash(file.path)) continue;
+        const std::string family = familyOf(file.path);
+        if (has.contains(family) || !seen.insert(family).second || family.find('*') != family.npos) continue;
         if (const std::string other = standIn(file.path); !other.empty() && has.contains(other)) continue;
         if (name.ends_with(".index.json") && !shards) continue;  // one file needs none
         const Need need = contract.absent(file.path);
-        if (need == Need::nothing || (!hasDataEnding(name) && !isState(stepPartOf(name)))) continue;
+        const bool counts = hasDataEnding(name) || isState(stepPartOf(name)) || contract.find(file.path);
+        if (need == Need::nothing || !counts) continue;
         lacking.push_back({family, file.path, need});
     }
     return lacking;

@@ -13,7 +13,7 @@ namespace shardscope {
 // step tell. `catalog`: of what was opened there; files that it knows as those of ranks may be empty.
 std::vector<Note> lackingNotes(const StepContents& step, const Contract& contract, const Catalog& catalog);
 
-// Families of files (withoutNumbers()) that `earlier` has and `step` lacks, of those whose absence matters;
+// Families of files (familyOf()) that `earlier` has and `step` lacks, of those whose absence matters;
 // each with the path in the earlier step.
 struct LackingFile {
     std::string family, path;

@@ -81,6 +81,9 @@ constexpr RuleInfo kRules[] = {
      "The file that the framework writes last is older than weights or optimizer: a second save into the "
      "same directory died on the way.",
      "Resume from the step before, or compare the step number inside with the name."},
+    {rule::saveTorn, files, "A file that ends in zero bytes, unlike those of earlier steps",
+     "Sizes and times survive a power loss that takes the data: what was not on the disk yet reads as zeros.",
+     "Compare the values with an earlier step, and resume from that one."},
     {rule::valueNan, values, "NaN values", "Training that resumes from this tensor spreads the NaN.",
      "Go back to a checkpoint before they appeared."},
     {rule::valueInf, values, "Infinite values",

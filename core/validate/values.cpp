@@ -293,11 +293,46 @@ class ValueCheck {
         return {};
     }
 
+    // Masks hide with -inf, and best scores begin with it.
+    bool infinityBelongs(TensorId t, uint64_t infinite) const {
+        if (catalog_.role(t) == Role::optimizer) return false;
+        const std::string_view name = catalog_.name(t);
+        const std::string_view last = name.substr(name.find_last_of(".:") + 1);
+        const DimSpan shape = catalog_.shape(t);
+        if (catalog_.elements(t) == 1)
+            return last.starts_with("best") || last.starts_with("kth_") || last.ends_with("_score") ||
+                   last.ends_with("_loss") || last.ends_with("metric") || catalog_.role(t) == Role::other;
+        if (last.find("mask") != last.npos || catalog_.role(t) == Role::other) return true;
+        // As many as there are above the diagonal.
+        const size_t rank = shape.size();
+        if (rank < 2 || shape[rank - 1] != shape[rank - 2] || shape[rank - 1] < 2) return false;
+        const auto n = static_cast<uint64_t>(shape[rank - 1]);
+        return infinite == static_cast<uint64_t>(catalog_.elements(t)) / (n * n) * (n * (n - 1) / 2);
+    }
+
+    void addInfinite(TensorId t, uint64_t infinite) {
+        const bool belongs = infinityBelongs(t, infinite);
+        if (!belongs) {
+            ++infTensors_;
+            infElements_ += infinite;
+        }
+        bool first = true;
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+            const ValueCounts& n = state_.seen[c].counts;
+            if (!state_.seen[c].any || n.inf == 0) continue;
+            s_.findings.add(
+                rule::valueInf, belongs ? Severity::info : Severity::error, belongs ? "masks and scores" : "",
+                belongs ? "infinite values where they belong: masks, best scores" : "",
+                exampleOf(catalog_, catalog_.chunk(t, c), broadcastText(n.inf, n.elements, "are infinite")),
+                first);
+            first = false;
+        }
+    }
+
     void judge(TensorId t) {
         const DType dtype = catalog_.dtype(t);
         ValuePattern whole;
         bool nan = false;
-        bool inf = false;
         bool all = true;
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
             const ValuePattern& seen = state_.seen[c];
@@ -312,17 +347,10 @@ class ValueCheck {
                                 !nan);
                 nan = true;
             }
-            if (n.inf > 0) {
-                infElements_ += n.inf;
-                s_.findings.add(rule::valueInf, Severity::error, "", "",
-                                exampleOf(catalog_, chunk, broadcastText(n.inf, n.elements, "are infinite")),
-                                !inf);
-                inf = true;
-            }
             whole.join(seen);
         }
         nanTensors_ += nan;
-        infTensors_ += inf;
+        if (whole.any && whole.counts.inf > 0) addInfinite(t, whole.counts.inf);
         // What a tensor holds throughout shows only when all of it was looked at.
         if (!all || !whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||
             !dtypeIsFloat(dtype))

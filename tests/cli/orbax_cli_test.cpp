@@ -140,7 +140,8 @@ class OrbaxCliTest : public QObject {
         }
         QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(),
                  report.out.c_str());
-        QCOMPARE(report.exitCode, rule == "file.stale" ? 0 : 1);
+        // Restoring into a given tree needs no _METADATA where a database lists the arrays.
+        QCOMPARE(report.exitCode, rule == "file.stale" || file == "_METADATA" ? 0 : 1);
     }
     void whatIsLeftIsRead() {
         for (const char* name : {"o0.12.8-bad-missing-manifest", "o0.12.8-bad-missing-metadata"}) {

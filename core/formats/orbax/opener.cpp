@@ -183,9 +183,9 @@ class OrbaxOpener : private CatalogOpener {
     }
 
     void noteError(const Error& error, const std::string& file, const std::string& tensor,
-                   Note::Lacks lacks) {
-        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule.c_str(),
-             Severity::error, error.message, file, tensor, lacks, error.location.offset);
+                   Note::Lacks lacks, Severity severity = Severity::error) {
+        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule.c_str(), severity,
+             error.message, file, tensor, lacks, error.location.offset);
     }
 
     void addJsonItem(const Item& item, const std::string& name) {
@@ -223,7 +223,8 @@ class OrbaxOpener : private CatalogOpener {
             auto placement = text.ok() ? Placement::parse(*text) : Result<Placement>(text.error());
             if (!placement.ok()) {
                 if (placement.error().code == ErrorCode::cancelled) return placement.error();
-                noteError(placement.error(), path, {}, Note::Lacks::nothing);
+                // Restoring goes by what the program wants; where arrays were is only said here.
+                noteError(placement.error(), path, {}, Note::Lacks::nothing, Severity::warning);
                 continue;
             }
             item.placement = std::move(placement).value();
@@ -263,11 +264,13 @@ class OrbaxOpener : private CatalogOpener {
                 SHARDSCOPE_ASSIGN(known, readFlaxTree(item, id, flaxPath, tree));
             }
         }
-        // A database says which arrays there are; of files nothing does.
+        // A database says which arrays there are, and restoring into a given tree needs no more; of files
+        // nothing says it.
+        const bool listed = has(item.entries, kOcdbtManifest);
         if (!hasTree && !hasFlax)
-            note(rule::fileMissing, Severity::error,
+            note(rule::fileMissing, listed ? Severity::warning : Severity::error,
                  "it is missing, so the tree is that of the arrays that are here", treePath, {},
-                 has(item.entries, kOcdbtManifest) ? Note::Lacks::nothing : Note::Lacks::anything);
+                 listed ? Note::Lacks::nothing : Note::Lacks::anything);
 
         Store store;
         SHARDSCOPE_TRY(fillStore(item, tree, store));
