@@ -88,7 +88,7 @@ RunJudge::RunJudge(const Context& context, const Run& run, ValidateWords words)
 std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files, ValidateLevel level,
                                            const SuppressionStore& accepted) const {
     auto verdict = verdicts_.find(step, files, level);
-    if (verdict && !words_.noAccepted) verdict->accepted = acceptedOf(accepted, run_, step);
+    if (verdict) verdict->accepted = honored(words_, acceptedOf(accepted, run_, step));
     return verdict;
 }
 
@@ -100,7 +100,7 @@ Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files)
     };
     SHARDSCOPE_ASSIGN(StepVerdict verdict, judgeStep(run_, step, files, words_.level, context_.openOptions(),
                                                      validate, remembers ? &verdicts_ : nullptr));
-    if (words_.noAccepted) verdict.accepted.clear();
+    verdict.accepted = honored(words_, std::move(verdict.accepted));
     return verdict;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/one_of.h"
+#include "engine/expected.h"
 #include "validate/value_parts.h"
 
 namespace shardscope::cli {
@@ -22,6 +23,10 @@ void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level) 
     verb.add_flag("--no-accepted", words.noAccepted,
                   "Judge as if no finding had been accepted (in the window, the page or with validate "
                   "--accept)");
+    verb.add_flag(
+        "--accepted", words.accepted,
+        "Accepted findings about files, coverage, ranks and metadata do not count either; without it "
+        "they do");
 }
 
 void addValidateWords(CLI::App& verb, ValidateWords& words) {
@@ -31,13 +36,23 @@ void addValidateWords(CLI::App& verb, ValidateWords& words) {
     addJudging(
         verb, words,
         "metadata (no data file is opened), files (their headers too; the default) or values (every byte)");
-    verb.add_option("--expect", words.expect, "Names, shapes and dtypes must be those of this checkpoint")
+    verb.add_option("--expect", words.expect,
+                    "Names, shapes and dtypes must be those of this checkpoint; of a lone config.json: "
+                    "layers, experts and "
+                    "vocabulary")
         ->type_name("OTHER");
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");
 }
 
 std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path) {
-    return words.noAccepted ? std::vector<Suppression>() : SuppressionStore().of(acceptedName(path));
+    return honored(words, SuppressionStore().of(acceptedName(path)));
+}
+
+std::vector<Suppression> honored(const ValidateWords& words, std::vector<Suppression> accepted) {
+    if (words.noAccepted) return {};
+    if (!words.accepted)
+        std::erase_if(accepted, [](const Suppression& one) { return isStructural(one.rule); });
+    return accepted;
 }
 
 Result<Validated> openAndValidate(const Context& context, const ValidateWords& words) {
@@ -54,11 +69,17 @@ Result<Answer> withWords(
     const Context& context, const Checkpoint& checkpoint, const ValidateWords& words,
     const std::function<Result<Answer>(shardscope::ValidateOptions& how, const Resources&)>& run) {
     std::optional<Checkpoint> expected;
+    std::optional<std::vector<Note>> lacking;
     shardscope::ValidateOptions how;
     how.level = words.level;
     how.maxExamples = words.examples;
     uint64_t held = checkpoint.catalog().memoryBytes();
     if (!words.expect.empty()) {
+        SHARDSCOPE_ASSIGN(lacking, expectedModelNotes(checkpoint, words.expect));
+    }
+    if (lacking) {
+        how.notes = &*lacking;
+    } else if (!words.expect.empty()) {
         SHARDSCOPE_ASSIGN(expected, openCheckpoint(words.expect, {}));
         how.expect = &expected->catalog();
         held += expected->catalog().memoryBytes();

@@ -18,6 +18,7 @@ struct ValidateWords {
     std::string expect;
     size_t examples = 100;    // most that are listed for a finding
     bool noAccepted = false;  // judge as if no finding had been accepted
+    bool accepted = false;    // structural findings that were accepted do not count either
 };
 
 // --level. It is kept by reference.
@@ -27,6 +28,8 @@ void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level);
 // The same with a path, --expect and --examples.
 void addValidateWords(CLI::App& verb, ValidateWords& words);
 
+// Those of the accepted findings that do not count.
+std::vector<Suppression> honored(const ValidateWords& words, std::vector<Suppression> accepted);
 // The findings of a checkpoint that do not count.
 std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path);
 

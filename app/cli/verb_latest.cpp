@@ -23,6 +23,8 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
         RunJudge judge(context, *run, options.how);
         for (const RunStep& step : run->directory.steps) {
             SHARDSCOPE_TRY(StopToken(context.stop).poll());
+            // What the run's own tracker names is its newest finished step.
+            if (!options.good && run->directory.trackedExists && !run->directory.tracks(step)) continue;
             std::optional<StepVerdict> verdict;
             if (options.good) {
                 SHARDSCOPE_ASSIGN(const StepFiles files, listStep(*run, step));

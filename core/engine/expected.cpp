@@ -12,8 +12,10 @@
 #include "engine/surroundings.h"
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
+#include "expectation/integrity.h"
 #include "expectation/lacking.h"
 #include "expectation/model_size.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 
@@ -59,6 +61,7 @@ class Expectation {
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize(*source->directory);
         if (level_ > ValidateLevel::metadata) SHARDSCOPE_TRY(addContents(*source, contract));
+        if (level_ == ValidateLevel::values) SHARDSCOPE_TRY(addIntegrity());
         if (history) SHARDSCOPE_TRY(addHistory(contract));
         return std::move(notes_);
     }
@@ -130,6 +133,19 @@ class Expectation {
         return {};
     }
 
+    Status addIntegrity() {
+        for (const StepFile& file : step_.files) {
+            if (lastName(file.path) != kIntegrityFile) continue;
+            const std::string place = joinPath(root_, file.path);
+            const auto source = sourceFor(splitPath(place).first, IoMode::automatic, checkpoint_.fileSystem);
+            if (!source.ok()) continue;
+            SHARDSCOPE_ASSIGN(auto notes,
+                              integrityNotes(source->directory, *resources_.pool, resources_.stop));
+            append(notes_, std::move(notes));
+        }
+        return {};
+    }
+
     // ------------------------------------------------------------------ the run
 
     Status addHistory(const Contract& contract) {
@@ -155,7 +171,7 @@ class Expectation {
         append(notes_, historyNotes(step_, contents, contract));
         append(notes_, mixedSaveNotes(step_, contents, contract));
         if (level_ == ValidateLevel::metadata) return {};
-        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes({directory_, step_}, earlier, resources_.stop));
+        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes({directory_, step_}, contract, earlier, resources_.stop));
         append(notes_, std::move(torn));
         return {};
     }
@@ -201,6 +217,20 @@ class Expectation {
 Result<std::vector<Note>> expectedNotes(const Checkpoint& checkpoint, ValidateLevel level,
                                         const Resources& resources) {
     return Expectation(checkpoint, level, resources).notes(true);
+}
+
+Result<std::optional<std::vector<Note>>> expectedModelNotes(const Checkpoint& checkpoint,
+                                                            const std::string& path) {
+    const auto source = sourceFor(path);
+    if (!source.ok()) return std::optional<std::vector<Note>>();
+    std::string name = source->entry;
+    if (name.empty() && source->hasFile("config.json") && !detectFormat(*source)) name = "config.json";
+    if (!name.ends_with(".json") || detectFormat(*source)) return std::optional<std::vector<Note>>();
+    const ModelSize size = modelSizeOf(parseConfig(smallFile(*source->directory, name, kMostConfig)));
+    if (!size.layers)
+        return makeError(ErrorCode::usage, "the configuration does not say how many layers the model has")
+            .inFile(path);
+    return std::optional(modelSizeNotes(size, name, checkpoint.catalog()));
 }
 
 }  // namespace shardscope

@@ -1,9 +1,8 @@
 // What should be there: the expectation of a checkpoint (core/expectation), with the directory and the run
-// around it. Private to this room.
+// around it.
 #pragma once
 
 #include "engine/engine.h"
-#include "expectation/contract.h"
 
 namespace shardscope {
 
@@ -13,5 +12,10 @@ namespace shardscope {
 // steps of its run have, the earlier ones are judged, too. Errors: cancelled, limit.
 Result<std::vector<Note>> expectedNotes(const Checkpoint& checkpoint, ValidateLevel level,
                                         const Resources& resources);
+
+// What it lacks of the model that a config.json states: the file, or the directory that holds it without
+// weights. nullopt where `path` is neither. Errors: usage where the file does not say how large the model is.
+Result<std::optional<std::vector<Note>>> expectedModelNotes(const Checkpoint& checkpoint,
+                                                            const std::string& path);
 
 }  // namespace shardscope

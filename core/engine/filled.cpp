@@ -194,6 +194,7 @@ Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const 
     ValidateOptions all = options;
     SHARDSCOPE_ASSIGN(std::vector<Note> notes, expectedNotes(checkpoint, options.level, resources));
     notes.insert(notes.begin(), checkpoint.notes.begin(), checkpoint.notes.end());
+    if (options.notes) notes.insert(notes.end(), options.notes->begin(), options.notes->end());
     all.notes = &notes;
     FilledElements filled;
     std::string unread;

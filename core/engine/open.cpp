@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "engine/engine.h"
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
@@ -196,11 +197,17 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                 if (!companions.empty()) {
                     const auto below = chooseInRun(source);
                     if (below.ok() && !*below) candidates = std::move(companions);
+                    if (candidates.size() > 1)
+                        return makeError(ErrorCode::unsupported,
+                                         fmt::format("holds state of a run ({}), but no model",
+                                                     listed(candidates, 3)))
+                            .inFile(path);
                 }
             }
             // Where directories hold the parts of a step, the files beside them are state of it.
             const bool parts = levels > 0 && !candidates.empty() && holdsParts(source);
-            if (const auto weights = parts ? std::nullopt : fileOfWeights(candidates)) {
+            if (const auto weights =
+                    parts ? std::nullopt : fileOfWeights(candidates, isStepName(splitPath(path).second))) {
                 source.entry = *weights;
                 checkpoint.format = detectFormat(source);
             } else if (candidates.size() == 1 && !parts) {

@@ -88,7 +88,7 @@ bool holdsParts(const Source& source) {
     });
 }
 
-std::optional<std::string> fileOfWeights(const std::vector<std::string>& files) {
+std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep) {
     std::vector<std::string> models, unknown;
     for (const std::string& file : files) {
         const StepPart part = stepPartOf(file);
@@ -103,6 +103,8 @@ std::optional<std::string> fileOfWeights(const std::vector<std::string>& files) 
         return file == models[0] || file.starts_with(std::string(stem) + '_');
     };
     if (models.size() > 1 && unknown.empty() && std::ranges::all_of(models, same)) return models[0];
+    // Several models that are trained together: the first stands for the step, the others are beside it.
+    if (isStep && !models.empty()) return models[0];
     return std::nullopt;
 }
 

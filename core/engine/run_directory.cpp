@@ -13,6 +13,7 @@
 #include "engine/parts_of_step.h"
 #include "engine/surroundings.h"
 #include "formats/open_files.h"
+#include "formats/step_part.h"
 
 namespace shardscope {
 
@@ -279,6 +280,12 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
         if (auto path = checkpointIn(source, entry.name))
             found.push_back({*path, "the only checkpoint there"});
     }
+    // OLMo-core keeps state of its trainer in "train" beside "model_and_optim".
+    std::vector<RunChoice> weights;
+    std::ranges::copy_if(found, std::back_inserter(weights), [](const RunChoice& choice) {
+        return stepPartOf(choice.path.substr(0, choice.path.find('/'))) == StepPart::weights;
+    });
+    if (weights.size() == 1) return std::optional(weights[0]);
     if (found.size() > 1) {
         std::vector<std::string> names;
         for (const RunChoice& choice : found)

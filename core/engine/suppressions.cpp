@@ -43,6 +43,11 @@ std::string acceptedName(const std::string& path) {
     return failed ? path : name;
 }
 
+bool isStructural(std::string_view rule) {
+    return rule.starts_with("file.") || rule.starts_with("coverage.") || rule.starts_with("rank.") ||
+           rule.starts_with("meta.");
+}
+
 SuppressionStore::SuppressionStore(std::string file) : file_(file.empty() ? defaultFile() : std::move(file)) {
     load();
 }

@@ -14,6 +14,10 @@ namespace shardscope {
 // The name under which findings of a checkpoint are accepted: its absolute path, or its address.
 std::string acceptedName(const std::string& path);
 
+// Whether a rule is about what is there at all: files, coverage, ranks, metadata. A gate counts such a
+// finding even where somebody has accepted it, unless it is told otherwise.
+bool isStructural(std::string_view rule);
+
 // Not thread-safe. A change reads the file anew first, so that what another program has accepted meanwhile
 // stays. Of two that write in the same instant the later one wins.
 class SuppressionStore {

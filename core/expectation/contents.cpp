@@ -131,13 +131,14 @@ bool earlierEndOtherwise(const std::vector<StepOnDisk>& earlier, const std::stri
 
 }  // namespace
 
-Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const std::vector<StepOnDisk>& earlier,
-                                        const StopToken& stop) {
+Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const Contract& contract,
+                                        const std::vector<StepOnDisk>& earlier, const StopToken& stop) {
     std::vector<Note> notes;
     if (earlier.empty()) return notes;
     size_t looks = 0;
     for (const StepFile& file : step.contents.files) {
-        if (file.size < kShortest || !holdsData(file.path) || ++looks > kMostTails) continue;
+        const bool harmless = contract.damaged(file.path) == Need::nothing && isPickled(lastName(file.path));
+        if (file.size < kShortest || !holdsData(file.path) || harmless || ++looks > kMostTails) continue;
         SHARDSCOPE_TRY(stop.poll());
         if (!endsInZeros(*step.directory, file) || !earlierEndOtherwise(earlier, familyOf(file.path)))
             continue;

@@ -31,7 +31,7 @@ struct StepOnDisk {
 };
 // Data files whose end is zero bytes, while that of none of their kind in the earlier steps is: what a power
 // loss leaves of bytes that were not on the disk yet. Reads some KiB of each. Errors: cancelled.
-Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const std::vector<StepOnDisk>& earlier,
-                                        const StopToken& stop);
+Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const Contract& contract,
+                                        const std::vector<StepOnDisk>& earlier, const StopToken& stop);
 
 }  // namespace shardscope

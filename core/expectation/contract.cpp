@@ -48,7 +48,6 @@ constexpr NeededFile kTrainerLike[] = {
 };
 // PaddleNLP and PaddleFormers, trainer/trainer.py: the same order; saved_signal_R says that rank R has ended.
 constexpr NeededFile kPaddle[] = {
-    {"trainer_state.json|scheduler.pdparams", resume, resume, true},
     {"rng_state*.pth", result, resume, false},
     {"training_args.bin|generation_config.json|saved_signal_*|.*", nothing, nothing, false},
     {"config.json", nothing, resume, false},
@@ -92,7 +91,7 @@ const Entry kContracts[] = {
          return step.has("*.pdparams|*.pdopt|saved_signal_*|optimizer*.safetensors*|master_weights*") &&
                 (isCheckpointNumber(step.name) || step.has("trainer_state.json|training_args.bin"));
      },
-     {"PaddleNLP", "trainer_state.json", kPaddle}},
+     {"PaddleNLP", "", kPaddle}},
     {[](const StepContents& step) { return step.has("training_args.bin"); },
      {"Hugging Face Trainer", "trainer_state.json", kTrainer}},
     {[](const StepContents& step) { return step.has("*world_size_*_rank_*.pt"); }, {"verl", "", kVerl}},

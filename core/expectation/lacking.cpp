@@ -71,16 +71,18 @@ void addTrainerState(const StepContents& step, const Contract& contract, std::ve
     const bool inside = step.has("global_step*/*");  // of DeepSpeed
     const bool optimizer = inside || step.has("*optim*|*.pdopt|*master_weights*");
     const bool scheduler = inside || step.has("scheduler*");
-    if (optimizer && scheduler) return;
+    // Scripts with a Trainer's names may have no scheduler.
+    const bool isTrainer = step.find("training_args.bin") != nullptr;
+    if (optimizer && (scheduler || !isTrainer)) return;
     if (!optimizer && !scheduler && step.find("trainer_state.json") && !step.has("rng_state*.pth")) {
         notes.push_back(noteOf(rule::stateMissing, Need::result, "",
                                "only weights were saved: a resumed run begins with a fresh optimizer and "
                                "learning rate"));
         return;
     }
-    const std::string by = contract.framework.empty() ? "" : std::string(contract.framework);
-    if (!optimizer) addMissing("optimizer.pt", Need::resume, by + " writes it", notes);
-    if (!scheduler) addMissing("scheduler.pt", Need::resume, by + " writes it", notes);
+    const std::string by = fmt::format("{} writes it", contract.framework);
+    if (!optimizer) addMissing("optimizer.pt", Need::resume, by, notes);
+    if (!scheduler && isTrainer) addMissing("scheduler.pt", Need::resume, by, notes);
 }
 
 void addEmpty(const StepContents& step, const Contract& contract, const Catalog& catalog,
@@ -142,6 +144,32 @@ void addWorlds(const StepContents& step, const Contract& contract, std::vector<N
     }
 }
 
+// Shards of ranks that belong together, "optimizer.shard00.safetensors" and
+// "master_weights.shard00.safetensors" of PaddleNLP: of each kind of state the same numbers.
+void addShards(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    constexpr std::string_view kShard = ".shard";
+    std::map<std::string, std::map<std::string, std::string>> kinds;  // family -> number -> path
+    std::set<std::string> numbers;
+    for (const StepFile& file : step.files) {
+        const std::string_view name = lastName(file.path);
+        const size_t at = name.find(kShard);
+        if (at == name.npos || stepPartOf(name) != StepPart::optimizer) continue;
+        const size_t from = at + kShard.size(), end = name.find('.', from);
+        if (end == name.npos || !parseNumber<int64_t>(name.substr(from, end - from), 0)) continue;
+        const std::string number(name.substr(from, end - from));
+        numbers.insert(number);
+        kinds[withoutNumbers(file.path)][number] = file.path;
+    }
+    for (const auto& [family, files] : kinds) {
+        for (const std::string& number : numbers) {
+            if (files.contains(number)) continue;
+            std::string path = files.begin()->second;
+            path.replace(path.rfind(files.begin()->first), files.begin()->first.size(), number);
+            addMissing(path, contract.absent(path), "other state of that rank is here", notes);
+        }
+    }
+}
+
 // Directories of ranks, "mp_rank_00": each holds what the others hold.
 void addRankDirectories(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
     std::map<std::string, std::map<std::string, std::set<std::string>>> families;  // directory -> names
@@ -167,14 +195,20 @@ void addRankDirectories(const StepContents& step, const Contract& contract, std:
 
 // ------------------------------------------------------------------ earlier steps
 
-// Files of the same directory that hold the same part under another name stand for each other: a model may
-// be saved as .bin first and as safetensors later, in one file or in many.
-std::string standIn(std::string_view path) {
+// What a file is for, whatever it is called: a model may be saved as .bin first and as safetensors later, in
+// one file or in many, and random states of one rank or of many. Empty where the name does not say.
+std::string purposeOf(std::string_view path) {
     const std::string_view name = lastName(path);
     const StepPart part = stepPartOf(name);
-    const bool many = part == StepPart::weights || part == StepPart::optimizer;
-    if (!many || name.ends_with(".json")) return {};
+    if (!isState(part) || name.ends_with(".json")) return {};
     return fmt::format("{}/{}", withoutNumbers(directoryOf(path)), partName(part));
+}
+
+std::set<std::string> familiesOf(const StepContents& step) {
+    std::set<std::string> families;
+    for (const StepFile& file : step.files)
+        families.insert(familyOf(file.path));
+    return families;
 }
 
 }  // namespace
@@ -188,17 +222,18 @@ std::vector<Note> lackingNotes(const StepContents& step, const Contract& contrac
     }
     addEmpty(step, contract, catalog, notes);
     addWorlds(step, contract, notes);
+    addShards(step, contract, notes);
     if (catalog.format() != "deepspeed") addRankDirectories(step, contract, notes);
     return notes;
 }
 
 std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepContents& earlier,
                                         const Contract& contract) {
-    std::set<std::string> has;
+    const std::set<std::string> has = familiesOf(step), had = familiesOf(earlier);
+    std::set<std::string> renamed;  // purposes of files under names that the earlier step does not know
     bool shards = false;
     for (const StepFile& file : step.files) {
-        has.insert(familyOf(file.path));
-        has.insert(standIn(file.path));
+        if (!had.contains(familyOf(file.path))) renamed.insert(purposeOf(file.path));
         shards = shards || file.path.find("-of-") != std::string::npos;
     }
     std::vector<LackingFile> lacking;
@@ -207,7 +242,7 @@ std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepCont
         const std::string_view name = lastName(file.path);
         const std::string family = familyOf(file.path);
         if (has.contains(family) || !seen.insert(family).second || family.find('*') != family.npos) continue;
-        if (const std::string other = standIn(file.path); !other.empty() && has.contains(other)) continue;
+        if (const std::string what = purposeOf(file.path); !what.empty() && renamed.contains(what)) continue;
         if (name.ends_with(".index.json") && !shards) continue;  // one file needs none
         const Need need = contract.absent(file.path);
         const bool counts = hasDataEnding(name) || isState(stepPartOf(name)) || contract.find(file.path);
