@@ -67,7 +67,8 @@ Result<std::vector<Note>> integrityNotes(const std::shared_ptr<const Directory>&
     const auto list = nlohmann::json::parse(text, nullptr, false);
     if (!list.is_object() || list.value("algorithm", nlohmann::json()) != "sha256") return notes;
     std::vector<std::pair<std::string, std::string>> files;
-    for (const auto& [name, want] : list.value("files", nlohmann::json::object()).items())
+    const auto named = list.value("files", nlohmann::json::object());
+    for (const auto& [name, want] : named.items())
         if (want.is_string()) files.emplace_back(name, want.get<std::string>());
     std::mutex mutex;
     SHARDSCOPE_TRY(pool.parallelFor(files.size(), stop, [&](size_t i) -> Status {
