@@ -57,7 +57,7 @@ struct StepVerdict {
     std::vector<Suppression> accepted = {};  // findings that do not count
     Verdict verdict() const { return error ? Verdict::unsafe : verdictWithout(report, accepted); }
     // A run can resume from it: no errors, and no sign that its files are not those of one save.
-    bool whole() const { return !error && !reason(); }
+    bool whole() const { return verdict() != Verdict::unsafe && !reason(); }
     // The finding that stands against it; null where none does, or it does not open.
     const Finding* reason() const;
 };

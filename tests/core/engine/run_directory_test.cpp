@@ -1,6 +1,7 @@
 // Which step stands for the directory of a run, and what its steps say beside each other.
 #include "engine/run_directory.h"
 
+#include <QDateTime>
 #include <QDir>
 #include <QFile>
 #include <QTemporaryDir>
@@ -8,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "engine/run_facts.h"
+#include "engine/run_verdicts.h"
 
 using namespace shardscope;
 
@@ -63,7 +65,13 @@ class RunDirectoryTest : public QObject {
         QTest::newRow("Lightning") << "epoch=3-step=40.ckpt" << 40LL;
         QTest::newRow("torchtitan") << "step-20" << 20LL;
         QTest::newRow("number") << "30" << 30LL;
+        QTest::newRow("Composer") << "ep1-ba30" << 30LL;
         QTest::newRow("another name") << "model_7b" << -1LL;
+        for (const char* name : {"tmp-checkpoint-20", "checkpoint-20.tmp", "step_20.incomplete",
+                                 "_temp_step_20", "checkpoint-20-tmp", "tmp_step_5",
+                                 "20.orbax-checkpoint-tmp-17", ".checkpoint-20", "step_20.partial"})
+            QTest::newRow(name) << name << -1LL;
+        QTest::newRow("a word that only begins so") << "temperature-step-20" << 20LL;
         QTest::newRow("too large a number") << "step-99999999999999999999" << -1LL;
     }
     void stepsAreFoundByName() {
@@ -79,6 +87,85 @@ class RunDirectoryTest : public QObject {
         directory("iter_0000200");
         file("latest_checkpointed_iteration.txt", "100\n");
         QCOMPARE(choice(), std::string("iter_0000100"));
+    }
+    void trackersOfManyFrameworksAreRead_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QByteArray>("text");
+        QTest::newRow("verl") << "latest_checkpointed_iteration.txt" << QByteArray("10");
+        QTest::newRow("SkyRL") << "latest_ckpt_global_step.txt" << QByteArray("10\n");
+        QTest::newRow("nanotron") << "latest.txt" << QByteArray("10");
+        QTest::newRow("AutoModel") << "LATEST" << QByteArray("step-10");
+        QTest::newRow("a path") << "newest" << QByteArray("/runs/7/step-10/\n");
+    }
+    void trackersOfManyFrameworksAreRead() {
+        QFETCH(QString, name);
+        QFETCH(QByteArray, text);
+        directory("step-10");
+        directory("step-20");
+        file(name, text);
+        QCOMPARE(choice(), std::string("step-10"));
+    }
+    void aTrackerOfZeroBytesNamesNothing() {
+        directory("step-10");
+        directory("step-20");
+        file("latest_checkpointed_iteration.txt", QByteArray(2, '\0'));
+        QVERIFY(findRun(source())->tracker.empty());
+    }
+    void aLinkIsATracker() {
+        directory("step-10");
+        directory("step-20");
+        QVERIFY(QFile::link("step-10", place_->filePath("latest")));
+        const auto run = findRun(source()).value();
+        QCOMPARE(run.steps.size(), size_t{2});
+        QCOMPARE(run.tracked, std::string("step-10"));
+        QCOMPARE(choice(), std::string("step-10"));
+    }
+    void aStepMayBeALinkToAnotherPlace() {
+        directory("run/step-10");
+        directory("elsewhere/step-20");
+        file("elsewhere/step-20/model.pt", "x");
+        QVERIFY(QFile::link("../elsewhere/step-20", place_->filePath("run/step-20")));
+        const Run run = openRun(place_->filePath("run").toStdString()).value().value();
+        QCOMPARE(run.directory.steps[0].name, std::string("step-20"));
+        QCOMPARE(listStep(run, run.directory.steps[0]).value().files, uint64_t{1});
+    }
+    void aStepThatVanishedSaysSo() {
+        directory("step-10");
+        const Run run = openRun(place_->path().toStdString()).value().value();
+        QVERIFY(QDir(place_->path()).rmdir("step-10"));
+        QVERIFY(listStep(run, run.directory.steps[0]).value().error);
+    }
+    void aRunIsFoundBelow() {
+        directory("v0-20260101-101010/checkpoint-10");
+        directory("v0-20260101-101010/checkpoint-20");
+        directory("logs");
+        const auto run = openRun(place_->path().toStdString()).value();
+        QVERIFY(run && run->directory.steps.size() == 2);
+        // Of two it is not known which is meant.
+        directory("v1-20260102-101010/checkpoint-10");
+        QVERIFY(!openRun(place_->path().toStdString()).value());
+    }
+    void whatChangedSettles() {
+        directory("step-10");
+        file("step-10/model.pt", "x");
+        const Run run = openRun(place_->path().toStdString()).value().value();
+        const RunStep& step = run.directory.steps[0];
+        // Old times of files say nothing: only what was seen does.
+        QFile old(place_->filePath("step-10/model.pt"));
+        QVERIFY(old.open(QIODevice::ReadWrite) &&
+                old.setFileTime(QDateTime::fromSecsSinceEpoch(1000), QFileDevice::FileModificationTime));
+        SaveWatch never(std::chrono::hours(1)), at0(std::chrono::seconds(0));
+        QVERIFY(!never.isComplete(run, step, listStep(run, step).value()));
+        QVERIFY(at0.isComplete(run, step, listStep(run, step).value()));
+        // A tracker ends the wait when it comes to name the step, not when it has named it all the time.
+        Run tracked = run;
+        tracked.directory.tracker = "latest";
+        tracked.directory.tracked = "step-10";
+        tracked.directory.trackedExists = true;
+        QVERIFY(never.isComplete(tracked, step, listStep(run, step).value()));
+        SaveWatch other(std::chrono::hours(1));
+        QVERIFY(!other.isComplete(tracked, step, listStep(run, step).value()));
+        QVERIFY(!other.isComplete(tracked, step, listStep(run, step).value()));
     }
     void aTagIsNamed() {
         directory("final");
@@ -174,7 +261,7 @@ class RunDirectoryTest : public QObject {
         QVERIFY(record.open(QIODevice::ReadWrite));
         QByteArray text = record.readAll();
         QVERIFY(record.resize(0) && record.seek(0));
-        QVERIFY(record.write(text.replace("verdicts/2", "verdicts/1")) > 0);
+        QVERIFY(record.write(text.replace("verdicts/3", "verdicts/2")) > 0);
         record.close();
         QVERIFY(!known());
     }

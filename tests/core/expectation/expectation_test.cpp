@@ -1,0 +1,292 @@
+// What should be there: parts by name, contracts, earlier steps, agreement of state, the size of a model.
+#include <QTemporaryDir>
+#include <QTest>
+
+#include <nlohmann/json.hpp>
+
+#include "base/rule.h"
+#include "expectation/agreement.h"
+#include "expectation/contents.h"
+#include "expectation/lacking.h"
+#include "expectation/model_size.h"
+
+using namespace shardscope;
+
+Q_DECLARE_METATYPE(shardscope::StepPart)
+
+class ExpectationTest : public QObject {
+    Q_OBJECT
+
+    static StepContents stepOf(std::initializer_list<const char*> paths, const char* name = "checkpoint-20") {
+        StepContents step;
+        step.name = name;
+        step.isStep = true;
+        for (const char* path : paths)
+            step.files.push_back({path, 1000, 0});
+        std::ranges::sort(step.files, {}, &StepFile::path);
+        return step;
+    }
+    static Catalog nothing() { return CatalogBuilder("torch", "", "").finish(); }
+    static std::vector<Note> lackingOf(const StepContents& step) {
+        return lackingNotes(step, contractOf(step), nothing());
+    }
+    static std::string filesOf(const std::vector<Note>& notes) {
+        std::string all;
+        for (const Note& note : notes)
+            all += std::string(severityName(note.severity)) + ' ' + note.file + ';';
+        return all;
+    }
+    static Catalog catalogOf(std::initializer_list<std::tuple<const char*, Dims, Role>> tensors) {
+        CatalogBuilder builder("torch", "", "");
+        for (const auto& [name, shape, role] : tensors) {
+            TensorInfo info;
+            info.name = name;
+            info.path = {keyPart(name)};
+            info.shape = shape;
+            info.role = role;
+            if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok()) qFatal("no tensor");
+        }
+        return std::move(builder).finish();
+    }
+    static std::string rulesOf(const std::vector<Note>& notes) {
+        std::string all;
+        for (const Note& note : notes)
+            all += note.rule + ' ' + note.tensor + ';';
+        return all;
+    }
+
+  private slots:
+    void partsAreToldByName_data() {
+        using enum StepPart;
+        QTest::addColumn<StepPart>("part");
+        const auto row = [](const char* name, StepPart part) { QTest::newRow(name) << part; };
+        row("model.safetensors", weights);
+        row("model-00001-of-00002.safetensors", weights);
+        row("model.safetensors.index.json", weights);
+        row("pytorch_model_fsdp_0", weights);
+        row("model_world_size_2_rank_0.pt", weights);
+        row("model_optim_rng.pt", weights);
+        row("adapter_model.safetensors", weights);
+        row("opt-125m.safetensors", weights);
+        row("model_lr1e-4.pt", weights);
+        row("optimizer.pt", optimizer);
+        row("optim_world_size_2_rank_1.pt", optimizer);
+        row("distrib_optim.pt", optimizer);
+        row("master_weights.shard01.safetensors", optimizer);
+        row("scheduler.bin", scheduler);
+        row("lr_scheduler", scheduler);
+        row("trainer_state.json", progress);
+        row("extra_state_world_size_2_rank_1.pt", progress);
+        row("latest_train_state.pt", progress);
+        row("rng_state_0.pth", random);
+        row("random_states_3.pkl", random);
+        row("data.pt", loader);
+        row("dl_state_dict.bin", loader);
+        row("scaler.pt", scaler);
+        row("ema.pt", averages);
+        row("training_args.bin", arguments);
+        row("config.json", config);
+        row("scheduler_config.json", config);
+        row("tokenizer_config.json", tokenizer);
+        row("README.md", record);
+        row("events.out.tfevents.17.host", record);
+        row("step_15.pt", unknown);
+        row("epoch=0-step=20.ckpt", unknown);
+        row("checkpoint.pt", unknown);
+    }
+    void partsAreToldByName() {
+        QFETCH(StepPart, part);
+        QCOMPARE(int(stepPartOf(QTest::currentDataTag())), int(part));
+    }
+
+    void aTrainerNeedsItsState() {
+        const StepContents whole = stepOf({"model.safetensors", "optimizer.pt", "scheduler.pt",
+                                           "rng_state.pth", "trainer_state.json", "training_args.bin"});
+        QCOMPARE(filesOf(lackingOf(whole)), std::string());
+        const auto without = [&](const char* path) {
+            StepContents step = whole;
+            std::erase_if(step.files, [&](const StepFile& file) { return file.path == path; });
+            return filesOf(lackingOf(step));
+        };
+        QCOMPARE(without("optimizer.pt"), std::string("error optimizer.pt;"));
+        QCOMPARE(without("scheduler.pt"), std::string("error scheduler.pt;"));
+        QCOMPARE(without("trainer_state.json"), std::string("error trainer_state.json;"));
+        QCOMPARE(without("training_args.bin"), std::string());
+        // Only weights were asked for, and the save has ended.
+        const auto weights =
+            lackingOf(stepOf({"model.safetensors", "trainer_state.json", "training_args.bin"}));
+        QCOMPARE(rulesOf(weights), std::string("state.missing ;"));
+        QCOMPARE(int(weights[0].severity), int(Severity::warning));
+        // A model that was saved by itself.
+        StepContents model = stepOf({"model.safetensors", "config.json", "training_args.bin"}, "my-model");
+        model.isStep = false;
+        QCOMPARE(filesOf(lackingOf(model)), std::string());
+    }
+    void emptyFilesOfStateAreDamaged() {
+        StepContents step = stepOf({"model.pt", "optimizer.pt", "README.md"}, "step-5");
+        for (StepFile& file : step.files)
+            file.size = 0;
+        QCOMPARE(filesOf(lackingOf(step)), std::string("error model.pt;error optimizer.pt;"));
+    }
+    void ranksOfAWorldAreAllThere() {
+        const auto notes =
+            lackingOf(stepOf({"actor/model_world_size_2_rank_0.pt", "actor/model_world_size_2_rank_1.pt",
+                              "actor/extra_state_world_size_2_rank_0.pt"},
+                             "global_step_5"));
+        QCOMPARE(filesOf(notes), std::string("error actor/extra_state_world_size_2_rank_1.pt;"));
+    }
+    void directoriesOfRanksHoldTheSame() {
+        const auto notes = lackingOf(stepOf(
+            {"mp_rank_00/model_optim_rng.pt", "mp_rank_00/distrib_optim.pt", "mp_rank_01/model_optim_rng.pt"},
+            "iter_0000010"));
+        QCOMPARE(filesOf(notes), std::string("error mp_rank_01/distrib_optim.pt;"));
+    }
+    void stateOfTheSameShardsIsThere() {
+        const auto notes =
+            lackingOf(stepOf({"model.safetensors", "optimizer.shard00.safetensors",
+                              "master_weights.shard00.safetensors", "master_weights.shard01.safetensors"}));
+        QCOMPARE(filesOf(notes), std::string("error optimizer.shard01.safetensors;"));
+    }
+
+    void whatAllEarlierStepsHaveIsNeeded() {
+        const StepContents one = stepOf({"model.pt", "rng.pt", "notes.md"}, "step-10");
+        const StepContents other = stepOf({"model.pt", "rng.pt", "extra.pt"}, "step-5");
+        const StepContents step = stepOf({"model.pt"}, "step-15");
+        const std::vector<StepContents> earlier{one, other};
+        QCOMPARE(filesOf(historyNotes(step, earlier, contractOf(step))), std::string("error rng.pt;"));
+    }
+    void anotherNameForTheSameIsNoLoss() {
+        const auto lacks = [](std::initializer_list<const char*> now,
+                              std::initializer_list<const char*> before) {
+            const StepContents step = stepOf(now), earlier = stepOf(before, "checkpoint-10");
+            std::string all;
+            for (const LackingFile& file : lackingAgainst(step, earlier, contractOf(step)))
+                all += file.path + ';';
+            return all;
+        };
+        QCOMPARE(lacks({"model.safetensors"}, {"pytorch_model.bin"}), std::string());
+        QCOMPARE(lacks({"rng_state.pth"}, {"rng_state_0.pth", "rng_state_1.pth"}), std::string());
+        QCOMPARE(lacks({"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
+                       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                        "model.safetensors.index.json"}),
+                 std::string("model.safetensors.index.json;"));
+        // The second optimizer of a step is not the first one under another name.
+        QCOMPARE(lacks({"optimizer.bin"}, {"optimizer.bin", "optimizer_1.bin"}),
+                 std::string("optimizer_1.bin;"));
+        // Names that are hashes say nothing.
+        QCOMPARE(lacks({"d/0123456789abcdef0123456789abcdef"}, {"d/f123456789abcdef0123456789abcdef"}),
+                 std::string());
+    }
+    void aSecondSaveThatDiedShows() {
+        StepContents step = stepOf({"model.safetensors", "trainer_state.json", "training_args.bin"});
+        StepContents earlier = step;
+        const auto at = [](StepContents& of, const char* path, int64_t seconds) {
+            for (StepFile& file : of.files)
+                if (file.path == path) file.modifiedNs = seconds * 1'000'000'000;
+        };
+        at(earlier, "model.safetensors", 100);
+        at(earlier, "training_args.bin", 101);
+        at(earlier, "trainer_state.json", 102);
+        at(step, "trainer_state.json", 200);
+        at(step, "training_args.bin", 200);
+        const std::vector<StepContents> before{earlier};
+        // A copy in another order takes as long as a save.
+        at(step, "model.safetensors", 203);
+        QCOMPARE(rulesOf(mixedSaveNotes(step, before, contractOf(step))), std::string());
+        at(step, "model.safetensors", 300);
+        QCOMPARE(rulesOf(mixedSaveNotes(step, before, contractOf(step))), std::string("save.mixed ;"));
+    }
+
+    void contentsAreWhatNamesSay() {
+        QTemporaryDir place;
+        const auto write = [&](const char* name, const QByteArray& bytes) {
+            QFile file(place.filePath(name));
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size());
+        };
+        write("state.json", "{\"step\": 1");
+        write("config.json", "{}");
+        write("notes.json", "half {");
+        write("scheduler.pt", QByteArray(1400, '\0'));
+        write("sampler.bin", QByteArray("PK\x03\x04 and then nothing", 22));
+        write("data.pkl", QByteArray("\x80\x04\x95nothing after it", 19));
+        write("weights.raw", QByteArray(100, '\0'));
+        const auto directory = systemFileSystem()->openDirectory(place.path().toStdString()).value();
+        StepContents step = listContents(*directory, "").value();
+        const auto none = [](const std::string&) -> Status { return unsupported("no format"); };
+        const auto notes = contentNotes(*directory, step, contractOf(step), {}, none, StopToken()).value();
+        QCOMPARE(filesOf(notes), std::string("error data.pkl;warning notes.json;error sampler.bin;"
+                                             "error scheduler.pt;error state.json;"));
+    }
+
+    void momentsHaveTheShapeOfTheirParameter() {
+        using enum Role;
+        QCOMPARE(rulesOf(agreementNotes(catalogOf({{"w", {8, 6}, parameter},
+                                                   {"optimizer.state.w.exp_avg", {8, 6}, optimizer},
+                                                   {"optimizer.state.w.exp_avg_sq", {8, 6}, optimizer}}))),
+                 std::string());
+        QCOMPARE(rulesOf(agreementNotes(catalogOf(
+                     {{"w", {8, 6}, parameter}, {"optimizer.state.w.exp_avg", {4, 6}, optimizer}}))),
+                 std::string("state.differs optimizer.state.w.exp_avg;"));
+        // Factored states and padding are no loss.
+        QCOMPARE(rulesOf(agreementNotes(catalogOf({{"w", {8, 6}, parameter},
+                                                   {"optimizer.state.w.exp_avg_sq_row", {8}, optimizer},
+                                                   {"optimizer.state.w.exp_avg", {7, 6}, optimizer}}))),
+                 std::string());
+    }
+    void statesOfOneParameterAgree() {
+        using enum Role;
+        const auto notes = agreementNotes(catalogOf({{"w", {8, 6}, parameter},
+                                                     {"o.state.0.exp_avg", {4, 8}, optimizer},
+                                                     {"o.state.0.exp_avg_sq", {4, 12}, optimizer}}));
+        QVERIFY(rulesOf(notes).find("state.differs") != std::string::npos);
+        QCOMPARE(rulesOf(agreementNotes(catalogOf({{"a", {2}, parameter},
+                                                   {"b", {2}, parameter},
+                                                   {"o.state.a.exp_avg", {2}, optimizer},
+                                                   {"o.state.a.exp_avg_sq", {2}, optimizer},
+                                                   {"o.state.b.exp_avg", {2}, optimizer}}))),
+                 std::string("state.missing o.state.b.exp_avg;"));
+    }
+    void numberedStatesOfARankShow() {
+        using enum Role;
+        QCOMPARE(rulesOf(agreementNotes(catalogOf(
+                     {{"w", {8, 6}, parameter}, {"optimizer.pt:state.0.exp_avg", {4, 6}, optimizer}}))),
+                 std::string("state.differs optimizer.pt:state.0.exp_avg;"));
+    }
+    void placeholdersAreNoWeights() {
+        using enum Role;
+        QCOMPARE(rulesOf(agreementNotes(
+                     catalogOf({{"q.lora_A.weight", {0}, parameter}, {"counts", {0}, parameter}}))),
+                 std::string("state.missing q.lora_A.weight;"));
+    }
+
+    void theModelSaysHowLargeItIs() {
+        using enum Role;
+        const Catalog catalog = catalogOf({{"model.layers.0.w.weight", {4, 4}, parameter},
+                                           {"model.layers.2.w.weight", {4, 4}, parameter},
+                                           {"vision.layers.0.w.weight", {4, 4}, parameter},
+                                           {"model.embed_tokens.weight", {8, 4}, parameter}});
+        const auto sized = [&](const char* config) {
+            return modelSizeNotes(modelSizeOf(nlohmann::json::parse(config)), "config.json", catalog);
+        };
+        const auto layers = sized(R"({"num_hidden_layers": 3})");
+        QCOMPARE(layers.size(), size_t{1});
+        QCOMPARE(layers[0].message, std::string("no tensor of layer 1, of which 'config.json' has 3"));
+        QCOMPARE(rulesOf(sized(R"({"text_config": {"vocab_size": 16}})")),
+                 std::string("expect.missing model.embed_tokens.weight;"));
+        QCOMPARE(rulesOf(sized(R"({"vocab_size": 7})")), std::string());
+        QCOMPARE(rulesOf(sized(R"({"num_hidden_layers": 1000000000000})")), std::string());
+        QCOMPARE(rulesOf(sized("[]")), std::string());
+    }
+    void theRouterSaysHowManyExpertsThereAre() {
+        using enum Role;
+        const auto notes = modelSizeNotes({}, "",
+                                          catalogOf({{"mlp.gate.weight", {4, 8}, parameter},
+                                                     {"mlp.experts.0.up.weight", {2, 8}, parameter},
+                                                     {"mlp.experts.1.up.weight", {2, 8}, parameter}}));
+        QCOMPARE(notes.size(), size_t{1});
+        QCOMPARE(notes[0].message, std::string("no tensor of expert 2, 3, the router chooses among 4"));
+    }
+};
+
+QTEST_GUILESS_MAIN(ExpectationTest)
+#include "expectation_test.moc"
