@@ -156,7 +156,7 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
             }
         }
         if (const auto it = fused.find(name); it != fused.end() && !spec.reordered.contains(t))
-            impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
+            impossible.push_back({name, it->second->message});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;

@@ -212,10 +212,10 @@ class RankFilesOpener {
         const StoredTensor& stored = saved.tensors[t];
         const SpecialTensor& whole = saved.specials[stored.special];
         const Path path = prefixed(file.set->prefix, whole.path);
-        auto piece = parts_.partOf(file.index, t, file.rank, path);
-        if (!piece) return;
-        sharded_ = true;
-        assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(*piece));
+        for (auto& piece : parts_.partsOf(file.index, t, file.rank, path)) {
+            sharded_ = true;
+            assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(piece));
+        }
     }
 
     void addShard(const RankFile& file, uint32_t t) {
