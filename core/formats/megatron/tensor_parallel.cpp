@@ -48,6 +48,30 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
     return std::nullopt;
 }
 
+std::optional<LayerCut> stateLayerCut(std::string_view name, const StateLayer& layer) {
+    const int64_t rest = layer.convolution - layer.inner, third = rest / 2;
+    if (layer.inner < 1 || layer.heads < 1 || rest < 2 || rest % 2 != 0) return std::nullopt;
+    const bool mamba = layer.skip && layer.projection == layer.convolution + layer.inner + layer.heads;
+    const bool delta = !layer.skip && layer.projection == layer.convolution + layer.inner + 2 * layer.heads;
+    if (!mamba && !delta) return std::nullopt;
+    if (name == "in_proj.weight" || name == "in_proj.bias") {
+        // z, x, B, C and dt; query, key, value, z, beta and alpha.
+        if (mamba) return LayerCut{Cut::rows, {layer.inner, layer.inner, third, third, layer.heads}};
+        return LayerCut{Cut::rows, {third, third, layer.inner, layer.inner, layer.heads, layer.heads}};
+    }
+    if (name == "conv1d.weight" || name == "conv1d.bias") {
+        if (mamba) return LayerCut{Cut::rows, {layer.inner, third, third}};
+        return LayerCut{Cut::rows, {third, third, layer.inner}};
+    }
+    if (name == "out_proj.weight") return LayerCut{Cut::columns, {}};
+    if (isAmong(name, {"A_log", "D", "dt_bias"})) return LayerCut{Cut::rows, {}};
+    if (name == "norm.weight" && mamba) return LayerCut{Cut::rows, {}};
+    if (isAmong(name,
+                {"out_proj.bias", "out_norm.weight", "in_proj.layer_norm_weight", "in_proj.layer_norm_bias"}))
+        return LayerCut{Cut::none, {}};
+    return std::nullopt;
+}
+
 std::string secondLayerOf(std::string_view name) {
     std::string second(name);
     for (const auto& [one, two] : {std::pair<std::string_view, std::string_view>{"linear_fc1", "linear_fc2"},
