@@ -29,6 +29,7 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
     // The number of a local expert, as grouped linear layers of Transformer Engine have it.
     while (!leaf.empty() && leaf.back() >= '0' && leaf.back() <= '9')
         leaf.remove_suffix(1);
+    if (leaf == "softmax_offset") return Cut::rows;  // of attention heads
     if (leaf == "layer_norm_weight" || leaf == "layer_norm_bias" || dimensions == 0) return Cut::none;
     if (module.find("norm") != module.npos) return Cut::none;
     // Heads of BERT and T5: only the bias over the vocabulary is cut.
@@ -40,8 +41,8 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
         return Cut::none;
     if (isAmong(module, {"linear_fc1", "dense_h_to_4h"})) return gated ? Cut::gateUp : Cut::rows;
     if (isAmong(module, {"linear_qkv", "linear_q", "linear_kv", "linear_q_proj", "linear_q_up_proj",
-                         "linear_kv_up_proj", "query_key_value", "query", "key_value", "word_embeddings",
-                         "output_layer"}))
+                         "linear_kv_up_proj", "eh_proj", "query_key_value", "query", "key_value",
+                         "word_embeddings", "output_layer"}))
         return Cut::rows;
     if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
         return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
