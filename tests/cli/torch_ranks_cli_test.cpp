@@ -91,6 +91,23 @@ class TorchRanksCliTest : public QObject {
             QVERIFY2(found.contains(state), state.c_str());
     }
 
+    // What ranks have under one name, and is not one tensor, is not converted.
+    void expertsOfSeveralGroupsAreRefused_data() {
+        QTest::addColumn<QString>("name");
+        QTest::newRow("placed") << "t2.15.0-bad-expert-groups";
+        QTest::newRow("plain") << "t2.15.0-bad-expert-groups-plain";
+    }
+    void expertsOfSeveralGroupsAreRefused() {
+        QFETCH(QString, name);
+        const QString path = pathOf(caseOf(name)), out = place_.filePath("out-" + name);
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        for (const char* expert : {"experts.0.weight", "experts.1.weight"})
+            QVERIFY2(!findingOf(report.json(), "meta.duplicate", expert).is_null(), report.out.c_str());
+        QCOMPARE(runShardscope({"convert", path, out, "--to", "safetensors"}).exitCode, 3);
+        QVERIFY(!QFile::exists(out));
+    }
+
     void copiedFlatPiecesAreNoticed() {
         const QString path = copyOf("t2.15.0-verl-fsdp1-mesh-w2", "pieces");
         const QString second = path + "/optim_world_size_2_rank_1.pt";

@@ -86,6 +86,7 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
     gatherModel();
     addModel();
     SHARDSCOPE_TRY(addOptimizer());
+    assembly_.noteDifferentCopies(Note::Lacks::nothing);
     addRankObjects(assembly_, objects_);
     noteVersion();
     std::optional<Mesh> mesh;

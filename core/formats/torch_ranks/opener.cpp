@@ -57,6 +57,7 @@ class RankFilesOpener {
         assembly_.setRoles(roles_);
         addPlain();
         noteMisfits();
+        assembly_.noteDifferentCopies(Note::Lacks::anything);
         addRankObjects(assembly_, objects_);
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
@@ -252,6 +253,13 @@ class RankFilesOpener {
             const FileSet& set = *tensors.ranks[0].file->set;
             if (addFlatState(tensors)) continue;
             const bool copies = set.kind != Kind::extra && areCopies(tensors.ranks);
+            if (!copies && set.kind == Kind::model && stored(tensors.ranks[0]).shape.size() > 1)
+                assembly_.note(
+                    rule::metaDuplicate, Severity::error,
+                    "ranks hold different values under this name, and nothing says how they make one "
+                    "tensor: experts of several groups, or parts of tensor-parallel ranks. They are "
+                    "shown below the names of the ranks",
+                    contents(*tensors.ranks[0].file).name, pathName(tensors.path), Note::Lacks::anything);
             for (const PlainTensor& tensor : tensors.ranks) {
                 Path path = tensors.path;
                 if (!copies) path = prefixed(set.prefix, tensors.stored, tensor.file->rank);
