@@ -122,6 +122,7 @@ void checkNames(const std::string& directory, const Catalog& expected, const Cat
 
 Json readConfig(const std::string& directory) {
     std::ifstream in(directory + "/config.json", std::ios::binary);
+    if (!in) in.open(directory + "/params.json", std::ios::binary);  // of Meta's checkpoints
     std::string text(kLargestConfig, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(in.gcount()));

@@ -243,14 +243,19 @@ bool TensorAssembly::samePlace(size_t row, size_t other) const {
     return rows_[row].flat == rows_[other].flat && std::ranges::equal(boxOf(row), boxOf(other));
 }
 
-// Parts of a stored tensor are not compared by themselves: checksums are those of whole ones.
 bool TensorAssembly::differ(size_t row, size_t other, size_t& budget) const {
     const StoredPart one = parts_[row], two = parts_[other];
-    if (one.elements >= 0 || two.elements >= 0 || !one.strides.empty() || one.offsets != two.offsets ||
-        one.lengths != two.lengths || one.file == kNone || two.file == kNone)
+    if (one.elements >= 0 || two.elements >= 0 || !one.strides.empty() || one.file == kNone ||
+        two.file == kNone || budget == 0)
         return false;
-    if (files_->sameChecksum(one.file, one.tensor, two.file, two.tensor) || budget == 0) return false;
+    if (one.offsets == two.offsets && files_->sameChecksum(one.file, one.tensor, two.file, two.tensor))
+        return false;
     --budget;
+    const auto whole = [&](const StoredPart& part) {
+        return part.lengths.empty() || part.lengths == (*files_)[part.file].tensors[part.tensor].shape;
+    };
+    // Checksums are those of whole tensors.
+    if (!whole(one) || !whole(two)) return files_->partsDiffer(one, two);
     return files_->equal(one.file, one.tensor, two.file, two.tensor) == false;
 }
 

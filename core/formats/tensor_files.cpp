@@ -599,6 +599,24 @@ std::optional<bool> TensorFiles::equal(uint32_t file, uint32_t tensor, uint32_t 
     return std::nullopt;
 }
 
+bool TensorFiles::partsDiffer(const StoredPart& part, const StoredPart& other) const {
+    constexpr uint64_t kSample = 4096;  // bytes
+    const auto one = extent(part), two = extent(other);
+    if (!one.ok() || !two.ok() || one->length != two->length || one->length == 0) return false;
+    for (const auto& place : {&*one, &*two}) {
+        if (!place->strides.empty() || place->conjugate || place->negate) return false;
+    }
+    const uint64_t size = std::min(one->length, kSample);
+    std::string left(size, '\0'), right(size, '\0');
+    for (const uint64_t at : {uint64_t{0}, one->length - size}) {
+        if (!one->file->readAt(one->offset + at, std::as_writable_bytes(std::span(left))).ok() ||
+            !two->file->readAt(two->offset + at, std::as_writable_bytes(std::span(right))).ok())
+            return false;
+        if (left != right) return true;
+    }
+    return false;
+}
+
 // The bytes of contiguous elements.
 std::optional<std::string> TensorFiles::bytesAt(const StoredPart& part) const {
     const auto place = extent(part);

@@ -160,6 +160,8 @@ class TensorFiles {
     // Where the elements of a part can be read. Errors: damaged (rule meta.inconsistent for a part that is
     // not in its tensor, file.truncated), unsupported, changed.
     Result<Extent> extent(const StoredPart& part) const;
+    // Whether some bytes of two parts of the same dtype and size differ; false where that cannot be told.
+    bool partsDiffer(const StoredPart& part, const StoredPart& other) const;
     // The bytes of a small tensor. Errors: limit for more than OpenOptions::limits.objectBytes.
     Result<std::string> bytesOf(uint32_t file, uint32_t tensor) const;
     // Whether the checksums that two archives state show that two stored tensors hold the same.
