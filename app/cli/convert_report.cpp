@@ -78,6 +78,7 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
     json["verified"] = report.verified;
     json["verify"] = choiceName(verify);
     json["left_out"] = json["plan"]["left_out"];
+    json["replicas_not_compared"] = json["plan"]["replicas_not_compared"];
     json["findings"] = Json::array();
     for (const auto& [name, counts] : report.counts) {
         const bool nan = counts.nan > 0;
@@ -179,6 +180,10 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
     if (!report.counts.empty())
         fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"),
                    report.counts.size(), printable(report.counts[0].first));
+    if (prepared.plan.replicas > 0)
+        fmt::print(
+            "  replicas not compared: {} chunks of the source ('validate --level values' compares them)\n",
+            countText(prepared.plan.replicas));
     if (!prepared.plan.leftOut.empty())
         fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
 }

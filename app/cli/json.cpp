@@ -120,6 +120,7 @@ Json planJson(const Plan& plan) {
     json["tensors"] = plan.tensors;
     json["chunks"] = plan.chunks;
     json["objects"] = plan.objects;
+    json["replicas_not_compared"] = plan.replicas;
     json["bytes_read"] = plan.bytesRead;
     json["bytes_written"] = plan.bytesWritten;
     json["peak_memory"] = plan.peakMemory;

@@ -1,9 +1,11 @@
 #include "encoding/dtensor.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "encoding/torch_tensor.h"
 #include "model/mesh.h"
 
@@ -14,6 +16,7 @@ namespace {
 constexpr size_t kMaxAxes = 16;
 constexpr int64_t kMaxRanks = 1 << 20;    // of a mesh
 constexpr int64_t kMaxWorld = 1'000'000;  // higher ranks do not count
+constexpr int64_t kMostBoxes = 1 << 16;   // of a tensor on one rank
 
 Error malformed(std::string what) {
     return damaged("a sharded tensor in the pickle is malformed: " + std::move(what));
@@ -81,17 +84,170 @@ Result<Dims> meshShape(const ValueGraph& g, NodeId mesh) {
     return tensor->shape;
 }
 
-// Piece `index` of `count` of the interval that `box` has along `dim`.
-Status cut(Box& box, int64_t dim, int64_t count, int64_t index) {
-    if (dim < 0) dim += static_cast<int64_t>(box.lengths.size());
-    if (dim < 0 || dim >= static_cast<int64_t>(box.lengths.size()))
-        return malformed(fmt::format("it is sharded along dimension {} of {}", dim, box.lengths.size()));
-    const auto d = static_cast<size_t>(dim);
-    const Span1 piece = splitPiece(box.lengths[d], static_cast<uint32_t>(count), static_cast<uint32_t>(index),
-                                   SplitRule::torch);
-    box.offsets[d] += piece.offset;
-    box.lengths[d] = piece.length;
+using Runs = std::vector<Span1>;  // of one dimension, in the order in which the local tensor has them
+
+bool isShard(const DTensorSpec::Placement& placement) {
+    using Kind = DTensorSpec::Placement::Kind;
+    return placement.kind == Kind::shard || placement.kind == Kind::stridedShard;
+}
+
+int64_t lengthOf(const Runs& runs) {
+    return std::accumulate(runs.begin(), runs.end(), int64_t{0},
+                           [](int64_t sum, const Span1& run) { return sum + run.length; });
+}
+
+// Appends elements [first, first + length) of what `runs` list; `at` and `passed` (the elements of the runs
+// before) go on from call to call.
+void appendPart(const Runs& runs, int64_t first, int64_t length, size_t& at, int64_t& passed, Runs& out) {
+    while (length > 0) {
+        while (passed + runs[at].length <= first)
+            passed += runs[at++].length;
+        const int64_t skipped = first - passed;
+        const int64_t taken = std::min(length, runs[at].length - skipped);
+        const int64_t offset = runs[at].offset + skipped;
+        if (!out.empty() && out.back().offset + out.back().length == offset)
+            out.back().length += taken;
+        else
+            out.push_back({offset, taken});
+        first += taken;
+        length -= taken;
+    }
+}
+
+Span1 torchPiece(int64_t length, int64_t count, int64_t index) {
+    return splitPiece(length, static_cast<uint32_t>(count), static_cast<uint32_t>(index), SplitRule::torch);
+}
+
+// Piece `index` of `count` of each of `groups` parts.
+Result<Runs> cut(const Runs& runs, int64_t groups, int64_t count, int64_t index) {
+    if (count == 1) return runs;
+    const int64_t length = lengthOf(runs);
+    groups = std::min(groups, std::max<int64_t>(length, 1));  // more are empty
+    if (groups > kMostBoxes)
+        return unsupported(fmt::format("its strided shard has {} groups, more than are read", groups));
+    Runs out;
+    size_t at = 0;
+    int64_t passed = 0;
+    for (int64_t g = 0; g < groups; ++g) {
+        const Span1 group = torchPiece(length, groups, g), piece = torchPiece(group.length, count, index);
+        appendPart(runs, group.offset + piece.offset, piece.length, at, passed, out);
+    }
+    // An empty piece has a place, too.
+    if (out.empty()) out.push_back({runs.front().offset + torchPiece(length, count, index).offset, 0});
+    return out;
+}
+
+// The axes that shard one dimension.
+class DimensionCuts {
+  public:
+    DimensionCuts(const DTensorSpec& spec, int64_t dim) : spec_(spec) {
+        for (size_t axis = 0; axis < spec.mesh.size(); ++axis) {
+            if (isShard(spec.placements[axis]) && spec.placements[axis].dim == dim) axes_.push_back(axis);
+        }
+    }
+
+    Result<Runs> runs(int64_t length) const {
+        Runs out{{0, length}};
+        for (const Step& step : steps()) {
+            SHARDSCOPE_ASSIGN(out,
+                              cut(out, step.groups, spec_.mesh[step.axis], (*spec_.coordinate)[step.axis]));
+        }
+        return out;
+    }
+
+  private:
+    struct Step {
+        size_t axis = 0;
+        int64_t groups = 1;
+    };
+
+    std::vector<Step> steps() const {
+        if (auto order = spec_.literal ? std::nullopt : orderOfAxes()) return std::move(*order);
+        std::vector<Step> asTheyStand;
+        for (const size_t axis : axes_)
+            asTheyStand.push_back({axis, spec_.placements[axis].groups});
+        return asTheyStand;
+    }
+
+    // The order in which the axes cut, where strided shards say that: an axis that cuts after others to its
+    // right has as many groups as these have parts. The groups of the last axis are those of a fused
+    // projection, which it cuts before FSDP2 cuts what is left on the rank.
+    std::optional<std::vector<Step>> orderOfAxes() const {
+        std::vector<Step> order;
+        for (size_t a = axes_.size(); a-- > 0;) {
+            const int64_t groups = spec_.placements[axes_[a]].groups;
+            size_t place = 0;
+            int64_t parts = 1;
+            while (parts != groups && place < order.size())
+                parts *= spec_.mesh[order[place++].axis];
+            if (parts != groups && !order.empty()) return std::nullopt;
+            order.insert(order.begin() + static_cast<ptrdiff_t>(place),
+                         {axes_[a], parts == groups ? 1 : groups});
+        }
+        return order;
+    }
+
+    const DTensorSpec& spec_;
+    std::vector<size_t> axes_;
+};
+
+// Refuses what has no place, and counts dimensions from the first one.
+Status normalize(DTensorSpec& spec, size_t dims) {
+    using Kind = DTensorSpec::Placement::Kind;
+    for (auto& placement : spec.placements) {
+        if (placement.kind == Kind::partial)
+            return unsupported("its parts are partial sums, which have to be added, not joined");
+        if (placement.kind == Kind::other) return unsupported("its placement is not known");
+        if (placement.kind == Kind::replicate) continue;
+        const auto rank = static_cast<int64_t>(dims);
+        if (placement.dim < -rank || placement.dim >= rank)
+            return malformed(fmt::format("it is sharded along dimension {} of {}", placement.dim, rank));
+        if (placement.dim < 0) placement.dim += rank;
+        if (placement.groups < 1) return malformed("a strided shard has no groups");
+    }
     return {};
+}
+
+// A stated order, as the runs of each dimension.
+Status cutInOrder(const DTensorSpec& spec, std::vector<Runs>& runs) {
+    for (const auto& [dim, axes] : *spec.order) {
+        if (dim < 0 || dim >= static_cast<int64_t>(runs.size()))
+            return malformed(fmt::format("it is sharded along dimension {} of {}", dim, runs.size()));
+        for (int64_t a : axes) {
+            const auto axis = static_cast<size_t>(a);
+            Runs& cutNow = runs[static_cast<size_t>(dim)];
+            SHARDSCOPE_ASSIGN(cutNow, cut(cutNow, 1, spec.mesh[axis], (*spec.coordinate)[axis]));
+        }
+    }
+    return {};
+}
+
+// Every combination of a run of each dimension.
+Result<LocalParts> combine(const std::vector<Runs>& runs) {
+    LocalParts out;
+    int64_t count = 1;
+    for (const Runs& all : runs) {
+        out.shape.push_back(lengthOf(all));
+        if (!checkedMul(count, static_cast<int64_t>(all.size()), count) || count > kMostBoxes)
+            return unsupported(fmt::format("its strided shards have more than {} boxes", kMostBoxes));
+    }
+    std::vector<size_t> at(runs.size(), 0);
+    Dims local(runs.size(), 0);
+    for (;; --count) {
+        LocalBox& box = out.boxes.emplace_back();
+        box.localOffsets = local;
+        for (size_t d = 0; d < runs.size(); ++d) {
+            box.globalOffsets.push_back(runs[d][at[d]].offset);
+            box.lengths.push_back(runs[d][at[d]].length);
+        }
+        if (count == 1) return out;
+        size_t d = runs.size() - 1;
+        for (; at[d] + 1 == runs[d].size(); --d) {
+            at[d] = 0;
+            local[d] = 0;
+        }
+        local[d] += runs[d][at[d]++].length;
+    }
 }
 
 }  // namespace
@@ -123,7 +279,11 @@ DTensorSpec::Placement asPlacement(const ValueGraph& g, NodeId node) {
     std::optional<int64_t> dim = integerOf(g, attributeOf(g, node, "dim"));
     if (const auto args = g.argumentsOf(node); !dim && !args.empty()) dim = integerOf(g, args[0]);
     if (!dim) return {};
-    return {name == "Shard" ? Kind::shard : Kind::stridedShard, *dim};
+    if (name == "Shard") return {Kind::shard, *dim};
+    auto groups = integerOf(g, attributeOf(g, node, "split_factor"));
+    if (const auto args = g.argumentsOf(node); !groups && args.size() > 1) groups = integerOf(g, args[1]);
+    if (!groups) return {};
+    return {Kind::stridedShard, *dim, *groups};
 }
 
 Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
@@ -169,6 +329,8 @@ Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
             spec.rank = (*ranks)[static_cast<size_t>(index)];
         }
     }
+    const NodeId asOrder = attributeOf(g, node, "use_strided_shard_as_shard_order");
+    spec.literal = asOrder != kNoNode && g.kind(asOrder) == ValueKind::boolean && !g.boolean(asOrder);
     if (const NodeId order = attributeOf(g, node, "shard_order"); isSequence(g, order)) {
         spec.order.emplace();
         for (NodeId entry : g.items(order)) {
@@ -204,32 +366,21 @@ std::optional<int64_t> rankOfShard(const ValueGraph& g, NodeId shard) {
     return integerOf(g, attributeOf(g, attributeOf(g, shard, "placement"), "_rank"));
 }
 
-Result<Box> localBox(const DTensorSpec& spec, DimSpan shape) {
+Result<LocalParts> localParts(const DTensorSpec& stated, DimSpan shape) {
     using Kind = DTensorSpec::Placement::Kind;
-    if (!spec.coordinate) return unsupported("the rank is not part of the tensor's mesh");
-    Box box{Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
-    const auto cutBy = [&](size_t axis) {
-        return cut(box, spec.placements[axis].dim, spec.mesh[axis], (*spec.coordinate)[axis]);
-    };
-    for (const auto& placement : spec.placements) {
-        if (placement.kind == Kind::partial)
-            return unsupported("its parts are partial sums, which have to be added, not joined");
-        if (placement.kind == Kind::other) return unsupported("its placement is not known");
+    if (!stated.coordinate) return unsupported("the rank is not part of the tensor's mesh");
+    DTensorSpec spec = stated;
+    SHARDSCOPE_TRY(normalize(spec, shape.size()));
+    const bool strided = std::ranges::any_of(
+        spec.placements, [](const auto& placement) { return placement.kind == Kind::stridedShard; });
+    std::vector<Runs> runs;
+    for (size_t d = 0; d < shape.size(); ++d) {
+        runs.push_back({{0, shape[d]}});
+        if (spec.order && !strided) continue;
+        SHARDSCOPE_ASSIGN(runs.back(), DimensionCuts(spec, static_cast<int64_t>(d)).runs(shape[d]));
     }
-    if (spec.order) {
-        for (const auto& [dim, axes] : *spec.order) {
-            for (int64_t axis : axes)
-                SHARDSCOPE_TRY(cut(box, dim, spec.mesh[static_cast<size_t>(axis)],
-                                   (*spec.coordinate)[static_cast<size_t>(axis)]));
-        }
-        return box;
-    }
-    for (const Kind kind : {Kind::shard, Kind::stridedShard}) {
-        for (size_t axis = 0; axis < spec.mesh.size(); ++axis) {
-            if (spec.placements[axis].kind == kind) SHARDSCOPE_TRY(cutBy(axis));
-        }
-    }
-    return box;
+    if (spec.order && !strided) SHARDSCOPE_TRY(cutInOrder(spec, runs));
+    return combine(runs);
 }
 
 }  // namespace shardscope::torch_save

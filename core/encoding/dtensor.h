@@ -23,6 +23,9 @@ struct DTensorSpec {
         enum class Kind : uint8_t { replicate, shard, stridedShard, partial, other };
         Kind kind = Kind::other;
         int64_t dim = 0;  // of the tensor; for shards
+        // Of a strided shard: the dimension is cut into as many groups (as torch.chunk does) before the axis
+        // cuts each of them.
+        int64_t groups = 1;
     };
     std::vector<Placement> placements;  // one for each axis of the mesh
     Dims mesh;                          // sizes of its axes
@@ -33,9 +36,22 @@ struct DTensorSpec {
     // Each tensor of a file lists them, so they are not kept.
     int64_t world = 0;
     bool ascending = true;
-    // For each dimension that is sharded, the axes that shard it, the first one first. nullopt = not stated:
-    // plain shards from left to right, then the strided ones.
+    // For each dimension that is sharded, the axes that shard it, the first one first. nullopt = not stated.
+    // It says nothing of strided shards.
     std::optional<std::vector<std::pair<int64_t, Dims>>> order;
+    // Strided shards are meant as they stand, where else their groups are the parts that other axes cut, if
+    // the sizes allow it (FSDP2 over tensor parallelism). Both place alike where no cut is uneven.
+    bool literal = false;
+};
+
+// A box of a tensor, and its place in the local tensor of a rank.
+struct LocalBox {
+    Dims globalOffsets, localOffsets, lengths;
+};
+// What a rank holds of a tensor.
+struct LocalParts {
+    Dims shape;                   // of its local tensor
+    std::vector<LocalBox> boxes;  // that it is made of, in row-major order; at least one, which may be empty
 };
 
 // Where the parts of a tensor are.
@@ -60,8 +76,9 @@ std::string_view classOf(const ValueGraph& graph, NodeId node);
 // there is none.
 NodeId attributeOf(const ValueGraph& graph, NodeId object, std::string_view name);
 
-// The part of a tensor of this shape that is on the rank of the spec. Empty boxes are possible. Errors:
-// unsupported for partial sums and for a rank outside the mesh; damaged.
-Result<Box> localBox(const DTensorSpec& spec, DimSpan shape);
+// The parts of a tensor of this shape that are on the rank of the spec: one box, or several where a strided
+// shard takes a piece of each part of a fused projection. Errors: unsupported for partial sums, for a rank
+// outside the mesh and for more than 65,536 boxes; damaged.
+Result<LocalParts> localParts(const DTensorSpec& spec, DimSpan shape);
 
 }  // namespace shardscope::torch_save

@@ -146,7 +146,8 @@ std::string placementText(const ValueGraph& g, NodeId node) {
     if (placement.kind == Kind::replicate) return "R";
     if (name == "Partial" || name == "_Partial") return "P";
     if (placement.kind != Kind::shard && placement.kind != Kind::stridedShard) return std::string(name);
-    return fmt::format("{}({})", placement.kind == Kind::stridedShard ? "_S" : "S", placement.dim);
+    if (placement.kind == Kind::shard) return fmt::format("S({})", placement.dim);
+    return fmt::format("_S({}, {})", placement.dim, placement.groups);
 }
 
 std::string placements(const ValueGraph& g, NodeId spec) {

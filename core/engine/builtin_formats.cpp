@@ -12,6 +12,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 #include "formats/paddle_nlp/paddle_nlp.h"
 #include "formats/safetensors/safetensors.h"
+#include "formats/tensor_parallel/tensor_parallel.h"
 #include "formats/torch_checkpointing/torch_checkpointing.h"
 #include "formats/torch_ranks/torch_ranks.h"
 #include "formats/torch_save/torch_save.h"
@@ -31,6 +32,7 @@ const std::vector<const Format*>& builtinFormats() {
         &torchCheckpointingFormat(),  // before the files of ranks, which its own are, too
         &torchRanksFormat(),          // before OLMo, whose oldest files have names like those of scripts
         &olmoFormat(),
+        &tensorParallelFormat(),  // before the formats whose files they are
         &safetensorsFormat(),
         &torchSaveFormat(),
         &indexFormat(),

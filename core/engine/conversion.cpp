@@ -121,8 +121,9 @@ Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::stri
     return {};
 }
 
+// `replicas`: chunks that hold what others of a tensor hold.
 void findImpossible(const Catalog& source, const TargetSpec& spec, const ConversionRequest& request,
-                    std::vector<PlanLeftOut>& impossible) {
+                    std::vector<PlanLeftOut>& impossible, size_t& replicas) {
     // Tensors of which the reader says that their pieces are not as the metadata claims.
     std::unordered_map<std::string_view, const Note*> fused;
     for (const Note& note : source.notes()) {
@@ -156,8 +157,9 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
             }
         }
         if (const auto it = fused.find(name); it != fused.end() && !spec.reordered.contains(t))
-            impossible.push_back({name, it->second->message + " (--variant 'fused-qkv=auto' reads it so)"});
+            impossible.push_back({name, it->second->message});
         const CoverageResult coverage = checkCoverage(source, t, 10, 1000);
+        if (source.aliasOf(t) == kNone) replicas += coverage.replicas.size();
         if (coverage.gapElements > 0 && request.fillGaps == FillGaps::refuse) {
             std::string boxes;
             for (size_t i = 0; i < coverage.gaps.size() && i < 3; ++i)
@@ -185,10 +187,10 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
 
 // Errors: those of files that are missing or short.
 Status checkSource(const Checkpoint& source, const TargetSpec& spec, const TargetRequest& target,
-                   const ConversionRequest& request, std::vector<PlanLeftOut>& impossible) {
+                   const ConversionRequest& request, std::vector<PlanLeftOut>& impossible, size_t& replicas) {
     SHARDSCOPE_TRY(checkComplete(source.catalog(), source.path, !target.weightsOnly));
     SHARDSCOPE_TRY(checkFiles(source.catalog(), spec, source.path));
-    findImpossible(source.catalog(), spec, request, impossible);
+    findImpossible(source.catalog(), spec, request, impossible, replicas);
     return {};
 }
 
@@ -409,7 +411,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     std::vector<PlanLeftOut> impossible = p.spec->impossible;
-    SHARDSCOPE_TRY(checkSource(source, *p.spec, target, request, impossible));
+    size_t replicas = 0;
+    SHARDSCOPE_TRY(checkSource(source, *p.spec, target, request, impossible, replicas));
 
     std::set<std::string, std::less<>> kept;
     if (!request.objectsFile.empty()) {
@@ -430,7 +433,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             p, request, [&](const Checkpoint& input) { return wanted.of(input); }, stop, impossible));
         for (const PreparedInput& input : p.inputs) {
             SHARDSCOPE_TRY(checkApart(input.source.path, p.destination));
-            SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible));
+            SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible, replicas));
         }
     }
     if (!request.expect.empty())
@@ -470,6 +473,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         p.layout = withFiles(std::move(p.layout), std::move(added));
     }
     p.plan = makePlan(p, request, impossible);
+    p.plan.replicas = replicas;
     p.plan.assets = std::move(assets);
     p.plan.assetsFrom = std::move(assetsFrom);
     return p;

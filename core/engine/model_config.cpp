@@ -131,6 +131,7 @@ Json parseConfig(const std::string& text) {
 
 Json readConfig(const std::string& directory) {
     std::ifstream in(directory + "/config.json", std::ios::binary);
+    if (!in) in.open(directory + "/params.json", std::ios::binary);  // of Meta's checkpoints
     std::string text(kMostConfig, '\0');
     in.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(in.gcount()));

@@ -17,8 +17,8 @@ constexpr uint64_t kMostConfig = uint64_t{16} << 20;  // bytes
 // Text of a config.json; null where it is no JSON object, or nested beyond all reason.
 nlohmann::json parseConfig(const std::string& text);
 
-// The config.json of a directory; null where it is missing, unreadable or no object. Only numbers are taken
-// from it, and checked where they are used.
+// The config.json of a directory, or the params.json in its place; null where it is missing, unreadable or no
+// object. Only numbers are taken from it, and checked where they are used.
 nlohmann::json readConfig(const std::string& directory);
 
 // A whole number, or a truth as 0 or 1.

@@ -12,6 +12,16 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kComparedRepr = size_t{1} << 20;
+constexpr size_t kMostBoxes = size_t{1} << 24;  // some GB of catalog
+
+// Where a rank's part is. Uneven parts show in their shape whether strided shards are meant as they stand.
+Result<torch_save::LocalParts> partsAt(torch_save::DTensorSpec spec, const Dims& whole, const Dims& stored) {
+    auto parts = torch_save::localParts(spec, whole);
+    if (!parts.ok() || parts->shape == stored || spec.literal) return parts;
+    spec.literal = true;
+    auto literal = torch_save::localParts(spec, whole);
+    return literal.ok() && literal->shape == stored ? std::move(literal) : std::move(parts);
+}
 
 }  // namespace
 
@@ -27,8 +37,8 @@ uint32_t RankParts::rankOf(uint32_t file, uint32_t named, std::optional<int64_t>
     return static_cast<uint32_t>(*stated);
 }
 
-std::optional<TensorAssembly::Piece> RankParts::partOf(uint32_t file, uint32_t tensor, uint32_t named,
-                                                       const Path& path) {
+std::vector<TensorAssembly::Piece> RankParts::partsOf(uint32_t file, uint32_t tensor, uint32_t named,
+                                                      const Path& path) {
     const TensorFile& saved = assembly_.files()[file];
     const StoredTensor& stored = saved.tensors[tensor];
     const SpecialTensor& whole = saved.specials[stored.special];
@@ -36,30 +46,43 @@ std::optional<TensorAssembly::Piece> RankParts::partOf(uint32_t file, uint32_t t
     const auto fail = [&](std::string message, Note::Lacks lacks = Note::Lacks::nothing) {
         assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), saved.name,
                        pathName(path), lacks);
-        return std::nullopt;
+        return std::vector<TensorAssembly::Piece>();
     };
     if (!spec) return fail("its placement cannot be read from the file", Note::Lacks::anything);
     raiseWorld(spec->world);
-    if (!spec->coordinate) return std::nullopt;
-    auto box = torch_save::localBox(*spec, whole.shape);
-    if (!box.ok()) {
-        if (!refused_.insert(encodePath(path)).second) return std::nullopt;
-        return fail(box.error().message, Note::Lacks::anything);
+    if (!spec->coordinate) return {};
+    auto parts = partsAt(*spec, whole.shape, stored.shape);
+    if (parts.ok() && parts->boxes.size() > 1 && (boxes_ += parts->boxes.size()) > kMostBoxes)
+        parts = unsupported("the strided shards of this checkpoint have more boxes than are read");
+    if (!parts.ok()) {
+        if (!refused_.insert(encodePath(path)).second) return {};
+        return fail(parts.error().message, Note::Lacks::anything);
     }
-    TensorAssembly::Piece piece;
-    piece.rank = rankOf(file, named, spec->rank);
-    if (elementCount(box->lengths) == 0 && elementCount(stored.shape) == 0) {
-        piece.part.elements = 0;
-    } else if (box->lengths != stored.shape) {
-        return fail(fmt::format("the part of rank {} has shape {}, its placement says {}", piece.rank,
-                                formatDims(stored.shape), formatDims(box->lengths)));
-    }
+    const uint32_t rank = rankOf(file, named, spec->rank);
+    const bool empty = elementCount(parts->shape) == 0 && elementCount(stored.shape) == 0;
+    if (!empty && parts->shape != stored.shape)
+        return fail(fmt::format("the part of rank {} has shape {}, its placement says {}", rank,
+                                formatDims(stored.shape), formatDims(parts->shape)));
     noteMesh(*spec);
-    piece.part.file = file;
-    piece.part.tensor = tensor;
-    piece.offsets = std::move(box->offsets);
-    piece.lengths = std::move(box->lengths);
-    return piece;
+    auto pieces = piecesOf(file, tensor, rank, std::move(parts->boxes));
+    if (empty) pieces.front().part = StoredPart::range(file, tensor, 0, 0);
+    return pieces;
+}
+
+std::vector<TensorAssembly::Piece> RankParts::piecesOf(uint32_t file, uint32_t tensor, uint32_t rank,
+                                                       std::vector<torch_save::LocalBox> boxes) {
+    std::vector<TensorAssembly::Piece> pieces;
+    const Dims& stored = assembly_.files()[file].tensors[tensor].shape;
+    for (torch_save::LocalBox& box : boxes) {
+        TensorAssembly::Piece& piece = pieces.emplace_back();
+        piece.rank = rank;
+        piece.part = box.lengths == stored
+                         ? StoredPart::whole(file, tensor)
+                         : StoredPart::box(file, tensor, std::move(box.localOffsets), box.lengths);
+        piece.offsets = std::move(box.globalOffsets);
+        piece.lengths = std::move(box.lengths);
+    }
+    return pieces;
 }
 
 void RankParts::noteMesh(const torch_save::DTensorSpec& spec) {

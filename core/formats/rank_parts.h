@@ -26,10 +26,14 @@ class RankParts {
     // The rank that the parts in a file are of; says once for a file whose name says another one.
     uint32_t rankOf(uint32_t file, uint32_t named, std::optional<int64_t> stated);
 
-    // The part of a DTensor, stored tensor `tensor` of the file, by the placement in its own pickle. nullopt
-    // where nothing of it is on that rank, or after a note where it cannot be placed.
-    std::optional<TensorAssembly::Piece> partOf(uint32_t file, uint32_t tensor, uint32_t named,
-                                                const Path& path);
+    // The parts of a DTensor, stored tensor `tensor` of the file, by the placement in its own pickle: one, or
+    // those of a fused projection. None where nothing of it is on that rank, or after a note where it cannot
+    // be placed.
+    std::vector<TensorAssembly::Piece> partsOf(uint32_t file, uint32_t tensor, uint32_t named,
+                                               const Path& path);
+    // Each box of a stored tensor as a piece of the rank.
+    std::vector<TensorAssembly::Piece> piecesOf(uint32_t file, uint32_t tensor, uint32_t rank,
+                                                std::vector<torch_save::LocalBox> boxes);
 
     // Takes the largest mesh that any tensor is on.
     void noteMesh(const torch_save::DTensorSpec& spec);
@@ -51,6 +55,7 @@ class RankParts {
     uint32_t world_ = 1;
     std::set<uint32_t> misplaced_;   // files that hold another rank's parts
     std::set<std::string> refused_;  // encoded paths
+    size_t boxes_ = 0;               // of tensors that have several on a rank
     std::optional<torch_save::DTensorSpec> mesh_;
 };
 

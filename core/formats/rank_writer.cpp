@@ -57,7 +57,8 @@ ChunkId RankWriter::chunkOf(TensorId t, uint32_t rank) const {
     return it != end && target_.chunk(t, *it).rank == rank ? *it : kNone;
 }
 
-Result<Box> RankWriter::localBox(const Placements& placements, uint32_t rank, DimSpan shape) const {
+Result<torch_save::LocalBox> RankWriter::localBox(const Placements& placements, uint32_t rank,
+                                                  DimSpan shape) const {
     torch_save::DTensorSpec spec;
     spec.placements = placements;
     spec.coordinate.emplace();
@@ -65,7 +66,9 @@ Result<Box> RankWriter::localBox(const Placements& placements, uint32_t rank, Di
         spec.mesh.push_back(axis.size);
     for (const uint32_t at : mesh_.coordinates(rank))
         spec.coordinate->push_back(at);
-    return torch_save::localBox(spec, shape);
+    // Plain shards have one box.
+    SHARDSCOPE_ASSIGN(auto parts, torch_save::localParts(spec, shape));
+    return std::move(parts.boxes.front());
 }
 
 // Whether the pieces are where these placements put them; a rank without elements has none.
@@ -81,7 +84,7 @@ bool RankWriter::fits(TensorId t, const Placements& placements) const {
         }
         const ChunkInfo chunk = target_.chunk(t, c);
         if (chunk.flat || !std::ranges::equal(chunk.lengths, box->lengths) ||
-            (!boxIsEmpty(box->lengths) && !std::ranges::equal(chunk.offsets, box->offsets)))
+            (!boxIsEmpty(box->lengths) && !std::ranges::equal(chunk.offsets, box->globalOffsets)))
             return false;
     }
     return true;

@@ -52,7 +52,7 @@ class RankWriter {
                            const LiteralSink& sink);
 
   private:
-    Result<Box> localBox(const Placements& placements, uint32_t rank, DimSpan shape) const;
+    Result<torch_save::LocalBox> localBox(const Placements& placements, uint32_t rank, DimSpan shape) const;
     bool fits(TensorId t, const Placements& placements) const;
     Result<Placements> placementsOf(TensorId t) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -214,6 +215,11 @@ void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank
     }
 }
 
+DimSpan TensorAssembly::boxOf(size_t row) const {
+    if (rows_[row].box == kWhole) return {};
+    return DimSpan(boxes_).subspan(rows_[row].box, 2 * tensors_[rows_[row].tensor].info.shape.size());
+}
+
 DimSpan TensorAssembly::boxAt(size_t row, size_t half) const {
     if (rows_[row].box == kWhole) return {};
     const size_t rank = tensors_[rows_[row].tensor].info.shape.size();
@@ -231,6 +237,60 @@ TensorAssembly::Grouped TensorAssembly::group() const {
     for (uint32_t row = 0; row < rows_.size(); ++row)
         out.order[next[rows_[row].tensor]++] = row;
     return out;
+}
+
+bool TensorAssembly::samePlace(size_t row, size_t other) const {
+    return rows_[row].flat == rows_[other].flat && std::ranges::equal(boxOf(row), boxOf(other));
+}
+
+bool TensorAssembly::differ(size_t row, size_t other, size_t& budget) const {
+    const StoredPart one = parts_[row], two = parts_[other];
+    if (one.elements >= 0 || two.elements >= 0 || !one.strides.empty() || one.file == kNone ||
+        two.file == kNone || budget == 0)
+        return false;
+    if (one.offsets == two.offsets && files_->sameChecksum(one.file, one.tensor, two.file, two.tensor))
+        return false;
+    --budget;
+    const auto whole = [&](const StoredPart& part) {
+        return part.lengths.empty() || part.lengths == (*files_)[part.file].tensors[part.tensor].shape;
+    };
+    // Checksums are those of whole tensors.
+    if (!whole(one) || !whole(two)) return files_->partsDiffer(one, two);
+    return files_->equal(one.file, one.tensor, two.file, two.tensor) == false;
+}
+
+void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
+    constexpr size_t kMostNotes = 1000;
+    size_t budget = 4096, notes = 0;  // of comparisons that read
+    const Grouped grouped = group();
+    for (size_t t = 0; t < tensors_.size() && notes < kMostNotes; ++t) {
+        if (tensors_[t].piecesOf != kNone) continue;
+        const auto before = [&](uint32_t a, uint32_t b) {
+            const auto key = [&](uint32_t row) {
+                return std::tuple(rows_[row].flat.start, rows_[row].flat.stop);
+            };
+            if (key(a) != key(b)) return key(a) < key(b);
+            const DimSpan x = boxOf(a), y = boxOf(b);
+            return std::ranges::lexicographical_compare(x, y);
+        };
+        std::vector<uint32_t> rows(grouped.of(t).begin(), grouped.of(t).end());
+        std::ranges::stable_sort(rows, before);
+        for (size_t i = 1, first = 0; i < rows.size(); ++i) {
+            if (!samePlace(rows[first], rows[i])) {
+                first = i;
+            } else if (differ(rows[first], rows[i], budget)) {
+                const StoredPart one = parts_[rows[first]], two = parts_[rows[i]];
+                note(rule::metaDuplicate, Severity::error,
+                     fmt::format(
+                         "'{}' holds other values for the same place: what the ranks have under this name "
+                         "is not one tensor (experts of several groups, stages, or files of two saves)",
+                         (*files_)[one.file].name),
+                     (*files_)[two.file].name, tensors_[t].info.name, lacks);
+                ++notes;
+                break;
+            }
+        }
+    }
 }
 
 bool TensorAssembly::complete() const {

@@ -60,6 +60,9 @@ class TensorAssembly : private CatalogOpener {
     // The values of a file's other entries under `prefix`.
     void addObjects(uint32_t file, const Path& prefix, uint32_t rank);
 
+    // Notes tensors of which pieces for the same place hold different values, as far as checksums and some
+    // bytes tell: what ranks hold under one name is not one tensor then. Call after all pieces are there.
+    void noteDifferentCopies(Note::Lacks lacks);
     // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
     bool complete() const;
     // `world`: ranks in all. `mesh`: as the files state it; without one the ranks are one axis, "fsdp".
@@ -93,6 +96,9 @@ class TensorAssembly : private CatalogOpener {
     DimSpan offsets(size_t row) const { return boxAt(row, 0); }  // empty for the whole tensor
     DimSpan lengths(size_t row) const { return boxAt(row, 1); }
     DimSpan boxAt(size_t row, size_t half) const;
+    DimSpan boxOf(size_t row) const;  // offsets, then lengths
+    bool samePlace(size_t row, size_t other) const;
+    bool differ(size_t row, size_t other, size_t& budget) const;
 
     // Index of the tensor of this path, which is made when it is new.
     size_t tensorAt(const Path& path, DType dtype, const Dims& shape, Role role);

@@ -564,24 +564,66 @@ Result<std::string> TensorFiles::bytesOf(uint32_t file, uint32_t tensor) const {
     return bytes;
 }
 
+bool TensorFiles::sameChecksum(uint32_t file, uint32_t tensor, uint32_t otherFile, uint32_t other) const {
+    const TensorFile &a = (*this)[file], &b = (*this)[otherFile];
+    const StoredTensor &one = a.tensors[tensor], &two = b.tensors[other];
+    if (one.dtype != two.dtype || one.shape != two.shape || a.kind != TensorFile::Kind::torch ||
+        b.kind != TensorFile::Kind::torch)
+        return false;
+    const TensorFile::ElementExtent &x = a.places[tensor], &y = b.places[other];
+    return x.entry && y.entry && zipHasCrc(*x.entry) && zipHasCrc(*y.entry) &&
+           x.entry->crc32 == y.entry->crc32 && x.entry->size == y.entry->size && x.first == y.first &&
+           x.length == y.length && x.strides == y.strides;
+}
+
 std::optional<bool> TensorFiles::equal(uint32_t file, uint32_t tensor, uint32_t otherFile,
                                        uint32_t other) const {
     constexpr uint64_t kMostCompared = uint64_t{1} << 20;  // bytes
-    const TensorFile &a = (*this)[file], &b = (*this)[otherFile];
-    const StoredTensor &one = a.tensors[tensor], &two = b.tensors[other];
+    constexpr int64_t kSample = 4096;                      // elements
+    const StoredTensor &one = (*this)[file].tensors[tensor], &two = (*this)[otherFile].tensors[other];
     if (one.dtype != two.dtype || one.shape != two.shape) return false;
-    if (a.kind == TensorFile::Kind::torch && b.kind == TensorFile::Kind::torch) {
-        const TensorFile::ElementExtent &x = a.places[tensor], &y = b.places[other];
-        if (x.entry && y.entry && zipHasCrc(*x.entry) && zipHasCrc(*y.entry) &&
-            x.entry->crc32 == y.entry->crc32 && x.entry->size == y.entry->size && x.first == y.first &&
-            x.length == y.length && x.strides == y.strides)
-            return true;
+    if (sameChecksum(file, tensor, otherFile, other)) return true;
+    const int64_t elements = elementCount(one.shape);
+    const auto size = static_cast<uint64_t>(elements) * dtypeBits(one.dtype) / 8;
+    if (size <= kMostCompared) {
+        const auto bytes = bytesOf(file, tensor), others = bytesOf(otherFile, other);
+        if (!bytes.ok() || !others.ok()) return std::nullopt;
+        return *bytes == *others;
     }
-    const auto size = static_cast<uint64_t>(elementCount(one.shape)) * dtypeBits(one.dtype) / 8;
-    if (size > kMostCompared) return std::nullopt;
-    const auto bytes = bytesOf(file, tensor), others = bytesOf(otherFile, other);
-    if (!bytes.ok() || !others.ok()) return std::nullopt;
-    return *bytes == *others;
+    for (const int64_t at : {int64_t{0}, (elements - kSample) / 2, elements - kSample}) {
+        const auto bytes = bytesAt(StoredPart::range(file, tensor, at, kSample));
+        const auto others = bytesAt(StoredPart::range(otherFile, other, at, kSample));
+        if (!bytes || !others) return std::nullopt;
+        if (*bytes != *others) return false;
+    }
+    return std::nullopt;
+}
+
+bool TensorFiles::partsDiffer(const StoredPart& part, const StoredPart& other) const {
+    constexpr uint64_t kSample = 4096;  // bytes
+    const auto one = extent(part), two = extent(other);
+    if (!one.ok() || !two.ok() || one->length != two->length || one->length == 0) return false;
+    for (const auto& place : {&*one, &*two}) {
+        if (!place->strides.empty() || place->conjugate || place->negate) return false;
+    }
+    const uint64_t size = std::min(one->length, kSample);
+    std::string left(size, '\0'), right(size, '\0');
+    for (const uint64_t at : {uint64_t{0}, one->length - size}) {
+        if (!one->file->readAt(one->offset + at, std::as_writable_bytes(std::span(left))).ok() ||
+            !two->file->readAt(two->offset + at, std::as_writable_bytes(std::span(right))).ok())
+            return false;
+        if (left != right) return true;
+    }
+    return false;
+}
+
+// The bytes of contiguous elements.
+std::optional<std::string> TensorFiles::bytesAt(const StoredPart& part) const {
+    const auto place = extent(part);
+    if (!place.ok() || !place->strides.empty() || place->conjugate || place->negate) return std::nullopt;
+    std::string bytes(place->length, '\0');
+    const Status read = place->file->readAt(place->offset, std::as_writable_bytes(std::span(bytes)));
+    return read.ok() ? std::optional(std::move(bytes)) : std::nullopt;
 }
 
 std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,

@@ -160,10 +160,15 @@ class TensorFiles {
     // Where the elements of a part can be read. Errors: damaged (rule meta.inconsistent for a part that is
     // not in its tensor, file.truncated), unsupported, changed.
     Result<Extent> extent(const StoredPart& part) const;
+    // Whether some bytes of two parts of the same dtype and size differ; false where that cannot be told.
+    bool partsDiffer(const StoredPart& part, const StoredPart& other) const;
     // The bytes of a small tensor. Errors: limit for more than OpenOptions::limits.objectBytes.
     Result<std::string> bytesOf(uint32_t file, uint32_t tensor) const;
+    // Whether the checksums that two archives state show that two stored tensors hold the same.
+    bool sameChecksum(uint32_t file, uint32_t tensor, uint32_t otherFile, uint32_t other) const;
     // Whether two stored tensors hold the same, as far as that can be told cheaply: by the checksums that the
-    // archives state, or by the bytes of small tensors. nullopt where it cannot.
+    // archives state, or by the bytes of small tensors; large ones differ where some of their bytes do.
+    // nullopt where it cannot.
     std::optional<bool> equal(uint32_t file, uint32_t tensor, uint32_t otherFile, uint32_t other) const;
     // Records why a file that is present cannot be read; its chunks have no part. Call only while opening.
     void markBroken(FileId id, Error why) { broken_.insert_or_assign(id, std::move(why)); }
@@ -189,6 +194,7 @@ class TensorFiles {
     Result<Elements> elementsOf(const TensorFile& file, uint32_t tensor, int64_t first, int64_t stop) const;
     Status readRecord(const TensorFile& file, const TensorFile::ElementExtent& place, Extent& extent) const;
     Status checkZeros(const StoredPart& part) const;
+    std::optional<std::string> bytesAt(const StoredPart& part) const;
 
     const Writer writer_;
     const OpenOptions options_;

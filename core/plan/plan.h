@@ -165,6 +165,9 @@ struct Plan {
     std::vector<PlanLeftOut> notes;        // what the steps of a recipe left as it is
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
+    // Chunks of the source that hold the same elements as others, of which one is read: they are not
+    // compared.
+    size_t replicas = 0;
     bool runnable() const { return impossible.empty(); }
 };
 

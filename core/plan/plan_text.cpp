@@ -33,6 +33,11 @@ std::string planText(const Plan& plan) {
                        plan.objects);
     out += fmt::format("reads    {}\nwrites   {} in {} files\n", bytesText(plan.bytesRead),
                        bytesText(plan.bytesWritten), plan.files.size());
+    if (plan.replicas > 0)
+        out += fmt::format(
+            "replicas not compared: {} chunks ('shardscope validate --level values' compares "
+            "them)\n",
+            plan.replicas);
     if (!plan.assets.empty())
         out += fmt::format("assets   {} from {}\n", listed(plan.assets, plan.assets.size()), plan.assetsFrom);
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));

@@ -58,6 +58,7 @@ export function planner(prefix, request, parameters) {
         ["reads", bytesText(plan.bytes_read) + " from " + plan.source.path + " (" + plan.source.format + ")" + (average ? " and " + counted(average.inputs.length - 1, "other step", "other steps") : "")],
         ["writes", bytesText(plan.bytes_written) + " in " + counted(plan.files.length, "file", "files") + " to " + plan.target.path + " (" + plan.target.format + ")"],
         ["holds", counted(plan.tensors, "tensor", "tensors") + ", " + counted(plan.chunks, "chunk", "chunks") + ", " + counted(plan.objects, "object", "objects")],
+        ...(plan.replicas_not_compared ? [["replicas", counted(plan.replicas_not_compared, "chunk is", "chunks are") + " not compared (a validation of the values compares them)"]] : []),
         ["takes", (plan.estimate_s < 1 ? "less than a second" : "about " + timeText(plan.estimate_s)) + " on a plain NVMe disk, below " + bytesText(plan.peak_memory) + " of memory"]]
         .flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)])),
       average && element("details", { open: true }, element("summary", {}, "Averaged in " + average.accumulate),

@@ -338,13 +338,15 @@ class DeepspeedCliTest : public QObject {
         QTest::addColumn<QString>("severity");
         const auto row = [](const char* name, const char* rule, const char* what,
                             const char* severity = "error") {
-            QTest::newRow(name) << name << rule << what << severity;
+            QTest::addRow("%s %s", name, what) << name << rule << what << severity;
         };
         row("bad_missing_rank", "file.missing", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
         row("bad_missing_model_states", "file.missing", "mp_rank_00_model_states.pt");
         row("bad_mixed_step", "meta.inconsistent", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
         row("bad_swapped", "meta.inconsistent", "were exchanged");
         row("bad_param_shapes", "meta.inconsistent", "net.0.bias");
+        row("bad_fused_parts", "layout.fused", "misfit.weight");
+        row("bad_fused_parts", "layout.fused", "wide.weight");
         row("bad_truncated", "coverage.gap", "optimizer.state.net.0.weight.fp32");
         row("bad_leftover_world", "file.stale", "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", "warning");
         row("bad_nan_master", "value.nan", "optimizer.state.net.2.weight.fp32");
@@ -359,6 +361,19 @@ class DeepspeedCliTest : public QObject {
         const json finding = findingOf(report.json(), rule.toStdString(), what.toStdString());
         QVERIFY2(!finding.is_null(), report.out.c_str());
         COMPARE_JSON(finding["severity"], json(severity.toStdString()));
+    }
+
+    // Parts of a fused parameter that each rank cuts by itself are put together; what does not fit is not.
+    void fusedPartsAreJoinedOrRefused() {
+        const GenuineCase c = caseOf("bad_fused_parts");
+        const Outcome digest =
+            runShardscope({"digest", pathOf(c), "fits.weight", "--algorithm", "sha256", "--json"});
+        COMPARE_JSON(digest.json()["tensors"]["fits.weight"], c.expected["tensors"]["fits.weight"]["sha256"]);
+        QTemporaryDir place;
+        const Outcome refused =
+            runShardscope({"convert", pathOf(c), place.filePath("out"), "--to", "safetensors"});
+        QCOMPARE(refused.exitCode, 3);
+        QVERIFY2(refused.err.find("cannot be put together") != std::string::npos, refused.err.c_str());
     }
 
     // Files of an earlier save by more ranks are not read.

@@ -384,6 +384,25 @@ class MegatronCliTest : public QObject {
         COMPARE_JSON(shape["shape"], json::parse("[16, 8]"));
     }
 
+    // Shards of a projection that is not known are shown, and not converted.
+    void unknownProjectionsAreRefused() {
+        const GenuineCase c = megatronCase("m0.16.1-bad-legacy-unknown-tp2");
+        const QString path = stepOf(c);
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        for (const json& want : c.expected["findings"]) {
+            const std::string tensor = want["tensor"];
+            QVERIFY2(!findingOf(report.json(), "layout.fused", tensor).is_null(), tensor.c_str());
+        }
+        const QString out = place_.filePath("unknown");
+        QCOMPARE(runShardscope({"convert", path, out, "--to", "safetensors"}).exitCode, 5);
+        QVERIFY(!QFile::exists(out));
+        // Said to be one part along dimension 0, it is one.
+        const QStringList stated{"convert", path, out, "--to", "safetensors", "--select", "*linear_other*"};
+        QCOMPARE(runShardscope(stated).exitCode, 5);
+        QCOMPARE(runShardscope(stated + QStringList{"--tp-dim", "*linear_other*=0"}).exitCode, 0);
+    }
+
     void damagedZarrArraysAreFound() {
         const QString name = "decoder.layers.mlp.linear_fc1.weight";
         const QString cut = copyOf("m0.8.0-zarr-tp2pp2", "zarr-cut"),

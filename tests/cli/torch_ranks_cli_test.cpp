@@ -66,6 +66,40 @@ class TorchRanksCliTest : public QObject {
         COMPARE_JSON(report.json()["verdict"], json("safe"));
     }
 
+    // Files of tensor-parallel ranks, which do not say how they were cut.
+    void tensorParallelCases_data() {
+        QTest::addColumn<QString>("name");
+        for (const GenuineCase& c : genuineCases("tensor_parallel"))
+            QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
+    }
+    void tensorParallelCases() {
+        QFETCH(QString, name);
+        const GenuineCase c = genuineCase("tensor_parallel", name);
+        const QString path = QString::fromStdString(c.path), out = place_.filePath("tp-" + name);
+        const json report = validate(path).json();
+        const QStringList words{"convert", path, out, "--to", "safetensors"};
+        if (c.damaged()) {
+            COMPARE_JSON(report["verdict"], json("unsafe"));
+            QCOMPARE(runShardscope(words).exitCode, 3);
+            QVERIFY(!QFile::exists(out));
+            return;
+        }
+        COMPARE_JSON(runShardscope({"info", path, "--json"}).json()["format"], json("tensor-parallel"));
+        COMPARE_JSON(report["verdict"], json("safe"));
+        QCOMPARE(runShardscope(words).exitCode, 0);
+        for (const json& digests : {digestsOf(path), digestsOf(out)}) {
+            QCOMPARE(digests.size(), c.expected["tensors"].size());
+            for (const auto& [tensor, want] : c.expected["tensors"].items())
+                QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
+        }
+    }
+    void tensorParallelCutsCanBeStated() {
+        const GenuineCase c = genuineCase("tensor_parallel", "bad-unknown-projection");
+        const QString path = QString::fromStdString(c.path);
+        QCOMPARE(runShardscope({"digest", path, "--tp-dim", "*.in_proj.weight=0"}).exitCode, 0);
+        QCOMPARE(runShardscope({"digest", path, "--tp-dim", "in_proj.weight"}).exitCode, 2);
+    }
+
     void meshIsTheDeviceMesh() {
         const json info =
             runShardscope({"info", pathOf(caseOf("t2.15.0-verl-fsdp2-tp-w4")), "--json"}).json();
@@ -89,6 +123,49 @@ class TorchRanksCliTest : public QObject {
         }
         for (const std::string& state : expected)
             QVERIFY2(found.contains(state), state.c_str());
+    }
+
+    // What ranks have under one name, and is not one tensor, is not converted.
+    void expertsOfSeveralGroupsAreRefused_data() {
+        QTest::addColumn<QString>("name");
+        QTest::newRow("placed") << "t2.15.0-bad-expert-groups";
+        QTest::newRow("plain") << "t2.15.0-bad-expert-groups-plain";
+    }
+    void expertsOfSeveralGroupsAreRefused() {
+        QFETCH(QString, name);
+        const QString path = pathOf(caseOf(name)), out = place_.filePath("out-" + name);
+        const Outcome report = validate(path);
+        QCOMPARE(report.exitCode, 1);
+        for (const char* expert : {"experts.0.weight", "experts.1.weight"})
+            QVERIFY2(!findingOf(report.json(), "meta.duplicate", expert).is_null(), report.out.c_str());
+        QCOMPARE(runShardscope({"convert", path, out, "--to", "safetensors"}).exitCode, 3);
+        QVERIFY(!QFile::exists(out));
+    }
+
+    void replicasAreSaidNotToBeCompared() {
+        const QString path = pathOf(caseOf("t2.15.0-verl-hsdp-w4")), out = place_.filePath("hsdp");
+        const QStringList words{path, out, "--to", "dcp", "--select", "model.*.weight"};
+        const json listing = runShardscope({"ls", path, "model.*.weight", "--chunks", "--json"}).json();
+        size_t replicas = 0;
+        for (const json& tensor : listing["tensors"]) {
+            std::set<std::string> boxes;
+            for (const json& chunk : tensor["chunks"])
+                boxes.insert(chunk["offsets"].dump() + chunk["lengths"].dump());
+            replicas += tensor["chunks"].size() - boxes.size();
+        }
+        QVERIFY(replicas > 0);
+        const std::string line = "replicas not compared: " + std::to_string(replicas) + " chunks";
+        const Outcome plan = runShardscope(QStringList{"plan"} + words);
+        QVERIFY2(plan.out.find(line) != std::string::npos, plan.out.c_str());
+        COMPARE_JSON(runShardscope(QStringList{"plan"} + words + QStringList{"--json"})
+                         .json()["replicas_not_compared"],
+                     json(replicas));
+        const Outcome done = runShardscope(QStringList{"convert"} + words);
+        QVERIFY2(done.out.find(line) != std::string::npos, done.out.c_str());
+        // What a DCP holds, it holds once.
+        COMPARE_JSON(runShardscope({"plan", out, place_.filePath("once"), "--to", "safetensors", "--json"})
+                         .json()["replicas_not_compared"],
+                     json(0));
     }
 
     void copiedFlatPiecesAreNoticed() {

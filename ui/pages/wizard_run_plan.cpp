@@ -207,6 +207,9 @@ void PlanStep::showOutlook() {
                  countedText(plan.chunks, tr("1 chunk"), tr("%1 chunks")),
                  countedText(plan.objects, tr("1 object"), tr("%1 objects"))),
         tr("Stays below %1 of memory; takes %2 on a plain NVMe disk").arg(sizeText(plan.peakMemory), time)};
+    if (plan.replicas > 0)
+        lines += tr("Replicas not compared: %1 (a validation of the values compares them)")
+                     .arg(countedText(plan.replicas, tr("1 chunk"), tr("%1 chunks")));
     if (!plan.assets.empty()) {
         QStringList assets;
         for (const std::string& name : plan.assets)

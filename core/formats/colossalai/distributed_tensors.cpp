@@ -90,7 +90,7 @@ int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece
          fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | "
                      "v_r]. The metadata "
                      "says that the pieces follow each other along dim {}, which would give [q0 k0 v0 q1 "
-                     "k1 v1 ...]",
+                     "k1 v1 ...] (--variant 'fused-qkv=auto' reads it so)",
                      cut),
          {}, name);
     return -1;

@@ -99,6 +99,7 @@ class Opener {
     void stateShape(const std::string& name, uint32_t tp, const Dims& shape, const std::string& file);
     void addStored(const std::string& name, StoredWeight stored, bool buffer);
     Status placeAll();
+    void noteRefused(const Parameter& parameter);
     void addWeights();
     void addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
                   const StoredWeight& stored);

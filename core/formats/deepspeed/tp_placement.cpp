@@ -38,6 +38,17 @@ bool isNorm(std::string_view name) {
     return name.find("norm") != name.npos || name.find("ln_") != name.npos || name.find("ln.") != name.npos;
 }
 
+// Why parts of these sizes cannot be cut one by one; empty where they can.
+std::string misfitOf(const std::vector<int64_t>& widths, int64_t whole, int64_t degree) {
+    int64_t sum = 0;
+    for (int64_t width : widths) {
+        if (width < 0 || width % degree != 0 || !checkedAdd(sum, width, sum))
+            return fmt::format("one of its parts has {} rows, which {} ranks cannot share", width, degree);
+    }
+    if (sum == whole) return {};
+    return fmt::format("its parts have {} rows in all, the ranks hold {}", sum, whole);
+}
+
 }  // namespace
 
 Result<TpPlacement> TpPlacement::read(const Entries& states, const OpenOptions& options) {
@@ -156,18 +167,13 @@ int TpPlacement::axisOf(const TpShards& shards) const {
 }
 
 // The parts of the whole dimension that are cut one by one.
-std::vector<int64_t> TpPlacement::widthsOf(std::string_view name, int axis, int64_t whole,
-                                           int64_t degree) const {
+std::vector<int64_t> TpPlacement::widthsOf(std::string_view name, int axis, int64_t whole) const {
     std::vector<int64_t> widths = {whole};
-    if (axis == 0 && anyMatches(halves_, name) && whole % 2 == 0) widths = {whole / 2, whole / 2};
+    if (axis == 0 && anyMatches(halves_, name)) widths = {whole / 2, whole - whole / 2};
     for (const SubShape& sub : subShapes_) {
         if (sub.axis == axis && !sub.widths.empty() && anyMatches(sub.patterns, name)) widths = sub.widths;
     }
-    int64_t sum = 0;
-    for (int64_t width : widths) {
-        if (width < 0 || width % degree != 0 || !checkedAdd(sum, width, sum)) return {whole};
-    }
-    return sum == whole ? widths : std::vector<int64_t>{whole};
+    return widths;
 }
 
 Placement TpPlacement::place(const TpShards& shards) const {
@@ -192,7 +198,15 @@ Placement TpPlacement::place(const TpShards& shards) const {
     for (size_t t = 0; t < degree; ++t)
         whole = std::min(whole + lengthOf(t), kMaxDim);
     out.whole[d] = whole;
-    const std::vector<int64_t> widths = widthsOf(shards.name, axis, whole, static_cast<int64_t>(degree));
+    const std::vector<int64_t> widths = widthsOf(shards.name, axis, whole);
+    if (widths.size() > 1) {
+        out.refused = misfitOf(widths, whole, static_cast<int64_t>(degree));
+        const int64_t outer = elementCount(std::span(out.whole).first(d));
+        if (out.refused.empty() && outer > kMostRuns / static_cast<int64_t>(widths.size()))
+            out.refused =
+                fmt::format("{} parts for each of {} rows are more than are read", widths.size(), outer);
+        if (!out.refused.empty()) return out;
+    }
     int64_t before = 0;
     for (size_t t = 0; t < degree; ++t) {
         Dims local = out.whole;
@@ -200,7 +214,7 @@ Placement TpPlacement::place(const TpShards& shards) const {
         const int64_t inner = elementCount(std::span(local).subspan(d + 1));
         int64_t outer = elementCount(std::span(local).first(d));
         Dims offsets(local.size(), 0);
-        if (widths.size() == 1 || outer > kMostRuns / static_cast<int64_t>(widths.size())) {
+        if (widths.size() == 1) {
             offsets[d] = before;
             out.shards[t].push_back({0, elementCount(local), offsets, local});
         } else {

@@ -20,7 +20,8 @@ struct Run {
 };
 struct Placement {
     Dims whole;
-    std::vector<std::vector<Run>> shards;  // by tensor-parallel rank
+    std::vector<std::vector<Run>> shards;  // by tensor-parallel rank; without runs where it is refused
+    std::string refused;                   // why a fused parameter cannot be placed
 };
 
 struct TpShards {
@@ -49,7 +50,7 @@ class TpPlacement {
         std::vector<int64_t> widths;
     };
     int axisOf(const TpShards& shards) const;
-    std::vector<int64_t> widthsOf(std::string_view name, int axis, int64_t whole, int64_t degree) const;
+    std::vector<int64_t> widthsOf(std::string_view name, int axis, int64_t whole) const;
     void addPatterns(const std::vector<std::string>& texts, std::vector<RegularExpression>& patterns);
     void addSubShapes(const Value& list);
 

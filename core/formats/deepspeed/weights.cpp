@@ -311,6 +311,7 @@ Status Opener::placeAll() {
         if (std::ranges::none_of(all[p].shapes, [](const auto& shape) { return shape.has_value(); }))
             continue;
         parameters_[p].placement = tp_->place(all[p]);
+        noteRefused(parameters_[p]);
         concluded += !parameters_[p].buffer;
     }
     if (tpDegree_ > 1 && !tp_->hasPatterns() && concluded > 0)
@@ -321,6 +322,15 @@ Status Opener::placeAll() {
                         "names, and can be stated: --tp-dim 'GLOB=DIM'",
                         tpDegree_));
     return {};
+}
+
+void Opener::noteRefused(const Parameter& parameter) {
+    if (parameter.placement.refused.empty()) return;
+    assembly_.note(rule::layoutFused, Severity::error,
+                   fmt::format("universal_checkpoint_info says that it is several parts, each of which the "
+                               "tensor-parallel ranks cut by itself, but {}: it cannot be put together",
+                               parameter.placement.refused),
+                   {}, parameter.name, Note::Lacks::anything);
 }
 
 // What a tensor-parallel rank holds of a tensor, stored as a whole.
@@ -343,6 +353,8 @@ void Opener::addWeights() {
         if (!parameter.dtype || parameter.placement.shards.empty()) continue;
         const Path path{keyPart(parameter.name)};
         const Role role = parameter.buffer ? Role::buffer : Role::parameter;
+        if (!parameter.placement.refused.empty() && !parameter.stored.empty())
+            declare(path, *parameter.dtype, role, parameter.stored[0].file, parameter);
         for (const StoredWeight& stored : parameter.stored) {
             const StoredTensor& tensor = contents(stored.file).tensors[stored.tensor];
             // One copy of a buffer stands for all.

@@ -86,6 +86,7 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
     gatherModel();
     addModel();
     SHARDSCOPE_TRY(addOptimizer());
+    assembly_.noteDifferentCopies(Note::Lacks::nothing);
     addRankObjects(assembly_, objects_);
     noteVersion();
     std::optional<Mesh> mesh;
@@ -113,6 +114,34 @@ Status LegacyOpener::readArguments() {
     return {};
 }
 
+// The rank of these numbers. With fewer tensor-parallel ranks for experts than for the rest, rank s of a
+// pipeline stage is tensor-parallel rank s % tp, and among experts s % etp and (s / etp) % ep.
+LegacyOpener::RankFiles LegacyOpener::rankAt(uint32_t tp, uint32_t pp, uint32_t ep) const {
+    RankFiles rank;
+    rank.directory = fmt::format("mp_rank_{:02}", tp);
+    if (sizes_.pp > 1) rank.directory += fmt::format("_{:03}", pp);
+    if (sizes_.ep > 1) rank.directory += fmt::format("_{:03}", ep);
+    rank.tp = tp;
+    rank.pp = pp;
+    rank.ep = ep;
+    rank.etp = tp % etp_;
+    rank.rank = (pp * sizes_.dp + ep % sizes_.dp) * sizes_.cp * sizes_.tp + tp;
+    if (etp_ == sizes_.tp) return rank;
+    const uint32_t s = firstRanks_[size_t{ep} * sizes_.tp + tp];
+    // Weights outside of experts are on all tensor-parallel ranks, whoever saves.
+    rank.saves = s < std::max(etp_ * sizes_.ep, sizes_.tp);
+    if (s == kNone) return rank;
+    rank.etp = s % etp_;
+    rank.rank = pp * sizes_.tp * sizes_.cp * sizes_.dp + s;
+    return rank;
+}
+
+void LegacyOpener::findFirstRanks() {
+    firstRanks_.assign(size_t{sizes_.ep} * sizes_.tp, kNone);
+    for (uint32_t s = sizes_.tp * sizes_.cp * sizes_.dp; s-- > 0;)
+        firstRanks_[size_t{s / etp_ % sizes_.ep} * sizes_.tp + s % sizes_.tp] = s;
+}
+
 Status LegacyOpener::listRanks() {
     uint32_t tp = 0, second = 0, third = 0;
     size_t most = 0;
@@ -134,25 +163,30 @@ Status LegacyOpener::listRanks() {
         sizes_.dp = sizes_.ep;
         sizes_.evidence = "the names of the directories";
     }
-    const bool stages = sizes_.pp > 1, experts = sizes_.ep > 1;
+    const auto etp = args_.integer("expert_tensor_parallel_size");
+    etp_ = etp && *etp >= 1 && *etp <= sizes_.tp ? static_cast<uint32_t>(*etp) : sizes_.tp;
     if (uint64_t{sizes_.tp} * sizes_.pp * sizes_.ep > kMostDirectories)
         return makeError(ErrorCode::limit, fmt::format("more than {} directories of ranks", kMostDirectories))
             .inFile(source_.display);
+    if (etp_ != sizes_.tp) findFirstRanks();
+    std::set<std::string_view> there;
+    for (const RankDirectory& directory : place_.ranks)
+        there.insert(directory.name);
+    // Megatron saves the first rank of each group of replicas of the experts; converters write a directory
+    // for each tensor- and expert-parallel rank.
+    std::vector<RankFiles> own, grid;
     for (uint32_t e = 0; e < sizes_.ep; ++e) {
         for (uint32_t p = 0; p < sizes_.pp; ++p) {
             for (uint32_t t = 0; t < sizes_.tp; ++t) {
-                RankFiles rank;
-                rank.directory = fmt::format("mp_rank_{:02}", t);
-                if (stages) rank.directory += fmt::format("_{:03}", p);
-                if (experts) rank.directory += fmt::format("_{:03}", e);
-                rank.tp = t;
-                rank.pp = p;
-                rank.ep = e;
-                rank.rank = (p * sizes_.dp + e % sizes_.dp) * sizes_.cp * sizes_.tp + t;
-                ranks_.push_back(std::move(rank));
+                RankFiles rank = rankAt(t, p, e);
+                if (rank.saves) own.push_back(rank);
+                grid.push_back(std::move(rank));
             }
         }
     }
+    const auto isThere = [&](const RankFiles& rank) { return there.contains(rank.directory); };
+    const auto both = std::ranges::count_if(own, isThere);
+    ranks_ = std::ranges::count_if(grid, isThere) > both ? std::move(grid) : std::move(own);
     std::set<std::string_view> expected;
     for (const RankFiles& rank : ranks_)
         expected.insert(rank.directory);
@@ -268,13 +302,17 @@ void LegacyOpener::countLayers() {
     }
 }
 
+// A local name with the number that the layer has in the whole model.
+std::string LegacyOpener::layerName(const RankFiles& rank, uint32_t virtualStage, const std::string& local) {
+    const auto layer = parseLayerName(local);
+    if (!layer) return local;
+    const int64_t first = firstLayer_[std::string(layer->before)][{virtualStage, rank.pp}];
+    return fmt::format("{}{}{}", layer->before, layer->layer + first, layer->after);
+}
+
 // The name that a local one has in the whole model.
 std::string LegacyOpener::globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local) {
-    std::string name = local;
-    if (const auto layer = parseLayerName(local)) {
-        const int64_t first = firstLayer_[std::string(layer->before)][{virtualStage, rank.pp}];
-        name = fmt::format("{}{}{}", layer->before, layer->layer + first, layer->after);
-    }
+    std::string name = layerName(rank, virtualStage, local);
     if (const auto expert = parseExpertNumber(name); expert && rank.ep > 0) {
         const int64_t experts = localExperts_[name.substr(0, expert->begin)];
         name = fmt::format("{}{}{}", name.substr(0, expert->begin), expert->number + rank.ep * experts,
@@ -286,9 +324,8 @@ std::string LegacyOpener::globalName(const RankFiles& rank, uint32_t virtualStag
 void LegacyOpener::gatherModel() {
     // How many experts each rank has, layer by layer.
     for (const RankFiles& rank : ranks_) {
-        if (rank.ep > 0) continue;
         forModelEntries(rank, [&](uint32_t v, const std::string& local, uint32_t, const Value*) {
-            const std::string name = globalName(rank, v, local);
+            const std::string name = layerName(rank, v, local);
             if (const auto expert = parseExpertNumber(name)) {
                 int64_t& count = localExperts_[name.substr(0, expert->begin)];
                 count = std::max(count, expert->number + 1);
@@ -321,79 +358,12 @@ void LegacyOpener::addObject(const RankFiles& rank, Path path, const Value& valu
     objects_.push_back({std::move(path), std::move(ofRank), rank.model, rank.rank, &values_.back(), when});
 }
 
-bool LegacyOpener::isGated(const std::string& name) {
-    if (args_.has("swiglu")) return args_.isTrue("swiglu");
-    // The second layer takes half of what the first one gives.
-    const auto first = byName_.find(name), other = byName_.find(secondLayerOf(name));
-    if (first == byName_.end() || other == byName_.end()) return false;
-    const Dims& a = stored(parameters_[first->second].shards[0]).shape;
-    const Dims& b = stored(parameters_[other->second].shards[0]).shape;
-    return !a.empty() && b.size() == 2 && a[0] == 2 * b[1];
-}
-
-// Shards on ranks of equal tensor-parallel number are copies of each other.
-void LegacyOpener::choosePlacement(Parameter& parameter) {
-    const Shard& first = parameter.shards[0];
-    const Dims local = stored(first).shape;
-    parameter.whole = local;
-    parameter.cut = Cut::none;
-    if (sizes_.tp == 1) return;
-    std::optional<Cut> cut;
-    const auto rule = std::ranges::find_if(
-        stated_, [&](const TpRule& r) { return r.pattern.matches("model." + parameter.name); });
-    if (rule != stated_.end()) {
-        cut = rule->axis == TpRule::kReplicated || static_cast<size_t>(rule->axis) >= local.size()
-                  ? Cut::none
-                  : Cut::columns;
-        parameter.axis = rule->axis;
-    } else {
-        cut = cutOf(parameter.name, local.size(), isGated(parameter.name));
-        parameter.axis = cut == Cut::columns ? 1 : 0;
-    }
-    if (!cut) {
-        const auto same = [&](const Shard& other) {
-            return assembly_.files().equal(first.rank->model, first.tensor, other.rank->model,
-                                           other.tensor) == true;
-        };
-        cut = std::ranges::all_of(parameter.shards, same) ? Cut::none : Cut::rows;
-        if (cut == Cut::rows)
-            assembly_.note(rule::metaInconsistent, Severity::warning,
-                           "nothing says how tensor-parallel ranks cut it; dimension 0 is taken (--tp-dim "
-                           "states another one)",
-                           contents(first.rank->model).name, "model." + parameter.name);
-    }
-    parameter.cut = *cut == Cut::gateUp && local[0] % 2 != 0 ? Cut::rows : *cut;
-    if (parameter.cut != Cut::none) {
-        int64_t& length = parameter.whole[static_cast<size_t>(parameter.axis)];
-        if (__builtin_mul_overflow(length, int64_t{sizes_.tp}, &length)) parameter.cut.reset();
-    }
-}
-
-std::vector<LegacyOpener::Part> LegacyOpener::partsOf(const Parameter& parameter, const Dims& local,
-                                                      uint32_t tp) const {
-    const size_t axis = static_cast<size_t>(parameter.axis);
-    Part whole{Dims(local.size(), 0), Dims(local.size(), 0), local};
-    if (parameter.cut == Cut::none) return {whole};
-    if (parameter.cut != Cut::gateUp) {
-        whole.offsets[axis] = local[axis] * tp;
-        return {whole};
-    }
-    const int64_t half = local[0] / 2;
-    std::vector<Part> parts(2, whole);
-    for (size_t h = 0; h < 2; ++h) {
-        parts[h].lengths[0] = half;
-        parts[h].from[0] = half * static_cast<int64_t>(h);
-        parts[h].offsets[0] = half * (static_cast<int64_t>(h) * sizes_.tp + tp);
-    }
-    return parts;
-}
-
 void LegacyOpener::addModel() {
     for (Parameter& parameter : parameters_) {
         choosePlacement(parameter);
         if (!parameter.cut) {
             assembly_.note(rule::metaInconsistent, Severity::error, "its size overflows", {},
-                           "model." + parameter.name);
+                           "model." + parameter.name, Note::Lacks::anything);
             continue;
         }
         const DType dtype = stored(parameter.shards[0]).dtype;
@@ -416,12 +386,16 @@ void LegacyOpener::addShard(const Parameter& parameter, const Path& path, DType 
                        contents(file).name, pathName(path));
         return;
     }
-    for (Part& part : partsOf(parameter, local, rank.tp)) {
+    refuse(parameter, path);
+    for (Part& part : partsOf(parameter, local, rank)) {
         TensorAssembly::Piece piece;
         piece.rank = rank.rank;
-        piece.part = StoredPart::box(file, tensor, std::move(part.from), part.lengths);
+        piece.part = part.flat || !part.strides.empty()
+                         ? storedAt(part, file, tensor, 0)
+                         : StoredPart::box(file, tensor, std::move(part.from), part.lengths);
         piece.offsets = std::move(part.offsets);
         piece.lengths = std::move(part.lengths);
+        piece.flat = part.flat;
         assembly_.addPiece(path, dtype, parameter.whole, role, std::move(piece));
     }
 }

@@ -33,6 +33,8 @@ class LegacyOpener {
     struct RankFiles {
         std::string directory;
         uint32_t tp = 0, pp = 0, ep = 0;
+        uint32_t etp = 0;   // its part of each expert
+        bool saves = true;  // Megatron itself writes this directory
         uint32_t rank = 0;
         uint32_t model = kNone, optimizer = kNone;  // of the assembly; kNone = missing or damaged
     };
@@ -47,7 +49,17 @@ class LegacyOpener {
         std::vector<Shard> shards;
         std::optional<Cut> cut;  // nullopt: shards that cannot be put together
         int axis = 0;
+        uint32_t degree = 1;         // ranks that cut it
+        bool byExpertRanks = false;  // their numbers are RankFiles::etp
+        // Of a rank's shard along dimension 0: parts each of which the ranks cut by itself. Empty = one. Of
+        // weight1 of grouped experts: gate and up projection.
+        std::vector<int64_t> parts;
+        // Of grouped experts, weight1 or weight2: how many are on a rank. The elements are those of
+        // [experts, hidden, ffn] and [experts, ffn, hidden], whatever the shape says.
+        int64_t experts = 0;
+        bool grouped = false;
         Dims whole;
+        std::string refused;  // why what is put together is not the parameter
     };
     using StageKey = std::pair<uint32_t, uint32_t>;  // virtual stage, pipeline stage: the order of layers
 
@@ -55,6 +67,8 @@ class LegacyOpener {
 
     // legacy.cpp: files, and the model
     Status readArguments();
+    void findFirstRanks();
+    RankFiles rankAt(uint32_t tp, uint32_t pp, uint32_t ep) const;
     Status listRanks();
     Status readFiles();
     void noteSteps();
@@ -62,23 +76,42 @@ class LegacyOpener {
     using VisitEntry = std::function<void(uint32_t, const std::string&, uint32_t, const Value*)>;
     void forModelEntries(const RankFiles& rank, const VisitEntry& visit);
     void countLayers();
+    std::string layerName(const RankFiles& rank, uint32_t virtualStage, const std::string& local);
     std::string globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local);
     void gatherModel();
     void addObject(const RankFiles& rank, Path path, const Value& value, RankObject::When when);
     const StoredTensor& stored(const Shard& shard) {
         return contents(shard.rank->model).tensors[shard.tensor];
     }
-    bool isGated(const std::string& name);
-    void choosePlacement(Parameter& parameter);
-    // The boxes of a rank's shard, each with the box of the whole parameter that it is.
-    struct Part {
-        Dims from, offsets, lengths;
-    };
-    std::vector<Part> partsOf(const Parameter& parameter, const Dims& local, uint32_t tp) const;
     void addModel();
     void addShard(const Parameter& parameter, const Path& path, DType dtype, const Dims& local, Role role,
                   uint32_t file, uint32_t tensor, const RankFiles& rank);
     void noteVersion();
+
+    // legacy_cuts.cpp: what of a parameter a rank holds
+    const Dims* localShape(const std::string& name);  // nullptr = the model has no such parameter
+    bool isGated(const std::string& name);
+    void choosePlacement(Parameter& parameter);
+    bool placeGrouped(Parameter& parameter, const Dims& local);
+    std::optional<LayerCut> stateLayerCutOf(const std::string& name, bool& belongs);
+    LayerCut cutByName(Parameter& parameter, const Dims& local);
+    bool differAmongRanks(const Parameter& parameter);
+    // What of the whole parameter a part of a rank's shard is: a box, or a flat range of it.
+    struct Part {
+        Dims offsets, lengths;
+        std::optional<FlatRange> flat;
+        Dims from;  // the box of the shard
+        // The elements of the shard: in its row-major order, or at these strides of it.
+        int64_t first = 0, count = 0;
+        Dims strides = {};
+    };
+    std::vector<Part> partsOf(const Parameter& parameter, const Dims& local, const RankFiles& rank) const;
+    std::vector<Part> groupedParts(const Parameter& parameter, const Dims& local,
+                                   const RankFiles& rank) const;
+    // Where the elements of a part are, if those of the shard begin at `start`.
+    static StoredPart storedAt(const Part& part, uint32_t file, uint32_t tensor, int64_t start);
+    // Says once of a tensor that it is not what the ranks' shards make.
+    void refuse(const Parameter& parameter, const Path& path);
 
     // legacy_optimizer.cpp
     // A trained parameter as a rank has it.
@@ -115,6 +148,9 @@ class LegacyOpener {
     double version_ = 3;
     std::string evidenceFile_;
     ParallelSizes sizes_;
+    uint32_t etp_ = 1;  // tensor-parallel ranks of experts
+    // Of each expert- and tensor-parallel rank the first rank of a pipeline stage; kNone = there is none.
+    std::vector<uint32_t> firstRanks_;
     std::vector<RankFiles> ranks_;
     std::map<std::string, std::map<StageKey, int64_t>> firstLayer_;
     std::map<std::string, int64_t> localExperts_;  // by what stands before their number
@@ -123,6 +159,7 @@ class LegacyOpener {
     std::deque<Value> values_;  // of objects_
     std::vector<RankObject> objects_;
     bool saidCarried_ = false;
+    std::set<std::string> refused_;  // names of tensors
 };
 
 // "model", "model0", "model1": the virtual stage that a rank's key is of; nullopt for any other key.

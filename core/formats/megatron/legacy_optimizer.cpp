@@ -156,17 +156,17 @@ Status LegacyOpener::addBuffers(const RankFiles& rank, std::set<uint32_t>& named
                     const Parameter& parameter = parameters_[parameters[p].parameter];
                     if (!parameter.cut) continue;
                     const Dims local = contents(rank.model).tensors[parameters[p].tensor].shape;
-                    int64_t first = starts[p];
-                    for (const Part& part : partsOf(parameter, local, rank.tp)) {
+                    const Path path = stateOf(parameter.name, kind);
+                    refuse(parameter, path);
+                    for (const Part& part : partsOf(parameter, local, rank)) {
                         TensorAssembly::Piece piece;
-                        const int64_t count = elementCount(part.lengths);
                         piece.rank = rank.rank;
-                        piece.part = StoredPart::range(rank.optimizer, t, first, count);
+                        piece.part = storedAt(part, rank.optimizer, t, starts[p]);
                         piece.offsets = part.offsets;
                         piece.lengths = part.lengths;
-                        first += count;
-                        assembly_.addPiece(stateOf(parameter.name, kind), file.tensors[t].dtype,
-                                           parameter.whole, Role::optimizer, std::move(piece));
+                        piece.flat = part.flat;
+                        assembly_.addPiece(path, file.tensors[t].dtype, parameter.whole, Role::optimizer,
+                                           std::move(piece));
                     }
                 }
             }

@@ -29,6 +29,7 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
     // The number of a local expert, as grouped linear layers of Transformer Engine have it.
     while (!leaf.empty() && leaf.back() >= '0' && leaf.back() <= '9')
         leaf.remove_suffix(1);
+    if (leaf == "softmax_offset") return Cut::rows;  // of attention heads
     if (leaf == "layer_norm_weight" || leaf == "layer_norm_bias" || dimensions == 0) return Cut::none;
     if (module.find("norm") != module.npos) return Cut::none;
     // Heads of BERT and T5: only the bias over the vocabulary is cut.
@@ -40,11 +41,35 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
         return Cut::none;
     if (isAmong(module, {"linear_fc1", "dense_h_to_4h"})) return gated ? Cut::gateUp : Cut::rows;
     if (isAmong(module, {"linear_qkv", "linear_q", "linear_kv", "linear_q_proj", "linear_q_up_proj",
-                         "linear_kv_up_proj", "query_key_value", "query", "key_value", "word_embeddings",
-                         "output_layer"}))
+                         "linear_kv_up_proj", "eh_proj", "query_key_value", "query", "key_value",
+                         "word_embeddings", "output_layer"}))
         return Cut::rows;
     if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
         return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
+    return std::nullopt;
+}
+
+std::optional<LayerCut> stateLayerCut(std::string_view name, const StateLayer& layer) {
+    const int64_t rest = layer.convolution - layer.inner, third = rest / 2;
+    if (layer.inner < 1 || layer.heads < 1 || rest < 2 || rest % 2 != 0) return std::nullopt;
+    const bool mamba = layer.skip && layer.projection == layer.convolution + layer.inner + layer.heads;
+    const bool delta = !layer.skip && layer.projection == layer.convolution + layer.inner + 2 * layer.heads;
+    if (!mamba && !delta) return std::nullopt;
+    if (name == "in_proj.weight" || name == "in_proj.bias") {
+        // z, x, B, C and dt; query, key, value, z, beta and alpha.
+        if (mamba) return LayerCut{Cut::rows, {layer.inner, layer.inner, third, third, layer.heads}};
+        return LayerCut{Cut::rows, {third, third, layer.inner, layer.inner, layer.heads, layer.heads}};
+    }
+    if (name == "conv1d.weight" || name == "conv1d.bias") {
+        if (mamba) return LayerCut{Cut::rows, {layer.inner, third, third}};
+        return LayerCut{Cut::rows, {third, third, layer.inner}};
+    }
+    if (name == "out_proj.weight") return LayerCut{Cut::columns, {}};
+    if (isAmong(name, {"A_log", "D", "dt_bias"})) return LayerCut{Cut::rows, {}};
+    if (name == "norm.weight" && mamba) return LayerCut{Cut::rows, {}};
+    if (isAmong(name,
+                {"out_proj.bias", "out_norm.weight", "in_proj.layer_norm_weight", "in_proj.layer_norm_bias"}))
+        return LayerCut{Cut::none, {}};
     return std::nullopt;
 }
 

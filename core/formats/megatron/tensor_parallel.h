@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardscope::megatron {
 
@@ -19,6 +20,23 @@ enum class Cut : uint8_t {
     gateUp,   // along dimension 0, in two halves: a rank holds its part of the gate, then that of the up
               // projection
 };
+// How a parameter is cut, with the sizes of the parts of a rank's shard that are cut one by one.
+struct LayerCut {
+    Cut cut = Cut::none;
+    std::vector<int64_t> parts;  // along dimension 0; empty = one
+};
+// Sizes on one rank of a layer with a state: Mamba 2 (mamba_mixer.py), gated delta net (gated_delta_net.py).
+struct StateLayer {
+    int64_t projection = 0;   // rows of in_proj
+    int64_t convolution = 0;  // rows of conv1d
+    int64_t inner = 0;        // columns of out_proj
+    int64_t heads = 0;        // elements of A_log
+    bool skip = false;        // it has a parameter D
+};
+// Of a parameter of such a layer, by its name in it, "in_proj.weight"; nullopt where the sizes are not those
+// of a layer that is known.
+std::optional<LayerCut> stateLayerCut(std::string_view name, const StateLayer& layer);
+
 // By the name of the parameter; nullopt where it is not known. `gated`: the first linear layer of an MLP
 // holds gate and up projection.
 std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated);

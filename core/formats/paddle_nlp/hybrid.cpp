@@ -201,7 +201,8 @@ class HybridOpener : private CatalogOpener {
             }
             const std::string why = fmt::format(
                 "by its name it holds {} projections, of which each rank has its part one behind the other "
-                "({}). Laid one after the other along dim {} the ranks' pieces give {}",
+                "({}). Laid one after the other along dim {} the ranks' pieces give {} (--variant "
+                "'fused-qkv=auto' reads it so)",
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
                 parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]");
             note(rule::layoutFused, Severity::error, why, {}, p.name);

@@ -13,6 +13,7 @@
 #include "encoding/safetensors_header.h"
 #include "encoding/safetensors_index.h"
 #include "formats/catalog_opener.h"
+#include "formats/open_files.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::safetensors {
@@ -40,7 +41,10 @@ Role roleOf(std::string_view name) {
 class Opener : private CatalogOpener {
   public:
     Opener(const Source& source, const OpenOptions& options)
-        : CatalogOpener("safetensors", "", ""), source_(source), options_(options) {}
+        : CatalogOpener("safetensors", "", ""),
+          source_(source),
+          options_(options),
+          handles_(source.directory, 64) {}
 
     Result<std::unique_ptr<Reader>> open() {
         if (!source_.entry.empty() && !isIndexFile(source_.entry)) {
@@ -281,9 +285,11 @@ class Opener : private CatalogOpener {
                 SHARDSCOPE_TRY(addWhole(files_[0].header.names[t], {0, t}));
             return {};
         }
-        // Pieces by their logical name, in the order of the files.
+        // Pieces by their logical name, in the order of the files; copies that the index does not take come
+        // last.
         NameSet names;
         std::vector<std::vector<Piece>> pieces;
+        std::vector<std::pair<size_t, Piece>> strays;  // place in the index
         for (uint32_t f = 0; f < files_.size(); ++f) {
             const OpenFile& file = files_[f];
             for (uint32_t t = 0; t < file.header.tensors.size(); ++t) {
@@ -296,16 +302,17 @@ class Opener : private CatalogOpener {
                         note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
                              file.name, name);
                     } else if (fileOfIndex_[index_->fileOf[inIndex]] != f) {
-                        note(rule::metaDuplicate, Severity::info,
-                             fmt::format("the index takes it from '{}'; the copy here is not used",
-                                         index_->files[index_->fileOf[inIndex]]),
-                             file.name, name);
+                        strays.push_back({inIndex, {f, t}});
                         continue;
                     }
                 }
                 if (names.insert(name)) pieces.emplace_back();
                 pieces[names.find(name)].push_back({f, t});
             }
+        }
+        for (const auto& [inIndex, piece] : strays) {
+            const size_t known = names.find(index_->names[inIndex]);
+            if (known != SIZE_MAX) pieces[known].push_back(piece);
         }
         builder_.reserve(names.size(), names.size(), names.size() * 4);
         for (size_t i = 0; i < names.size(); ++i)
@@ -326,13 +333,7 @@ class Opener : private CatalogOpener {
     }
 
     Status addTensor(std::string_view name, const std::vector<Piece>& pieces) {
-        // Without sharding info each file holds whole tensors; a name that comes again is a second tensor.
-        const bool cut = shardingOf(pieces[0]) != nullptr;
-        if (!cut) {
-            for (const Piece& piece : pieces)
-                SHARDSCOPE_TRY(addWhole(name, piece));
-            return {};
-        }
+        if (!shardingOf(pieces[0])) return addCopies(name, pieces);
         const Header& first = files_[pieces[0].file].header;
         TensorInfo info;
         info.name = name;
@@ -405,6 +406,67 @@ class Opener : private CatalogOpener {
             }
         }
         return {};
+    }
+
+    // Without sharding info each file holds whole tensors: the same name again is a copy, or what a tensor of
+    // another model, save or tensor-parallel rank has in its place.
+    Status addCopies(std::string_view name, const std::vector<Piece>& pieces) {
+        SHARDSCOPE_TRY(addWhole(name, pieces[0]));
+        const OpenFile& first = files_[pieces[0].file];
+        const HeaderTensor& tensor = first.header.tensors[pieces[0].tensor];
+        for (const Piece& piece : std::span(pieces).subspan(1)) {
+            const OpenFile& file = files_[piece.file];
+            const HeaderTensor& other = file.header.tensors[piece.tensor];
+            const bool fits =
+                other.dtype == tensor.dtype &&
+                std::ranges::equal(file.header.shape(piece.tensor), first.header.shape(pieces[0].tensor));
+            const bool same = fits && other.end - other.begin == tensor.end - tensor.begin &&
+                              looksEqual(first, tensor, file, other);
+            if (fits)
+                SHARDSCOPE_TRY(builder_.addWhole(file.set.rank == kNone ? 0 : file.set.rank, file.id,
+                                                 file.header.dataStart + other.begin,
+                                                 other.end - other.begin));
+            noteCopy(name, first.name, file.name, fits, same);
+        }
+        return {};
+    }
+
+    // The index decides which one is meant, but loaders that read all files take the last one.
+    void noteCopy(std::string_view name, std::string_view first, std::string_view file, bool fits,
+                  bool same) {
+        if (same) {
+            note(
+                rule::metaDuplicate, index_ ? Severity::info : Severity::warning,
+                fmt::format("it is in '{}', too; this one is taken for a copy of it (--level values compares "
+                            "them)",
+                            first),
+                file, name);
+            return;
+        }
+        note(rule::metaDuplicate, Severity::error,
+             fmt::format(
+                 "it is in '{}', too, with {}: the files are those of tensor-parallel ranks, which are "
+                 "not put together, or of two models",
+                 first, fits ? "other values" : "another shape or dtype"),
+             file, name, index_ ? Note::Lacks::nothing : Note::Lacks::anything);
+    }
+
+    // Compares some bytes at the beginning, in the middle and at the end.
+    bool looksEqual(const OpenFile& a, const HeaderTensor& one, const OpenFile& b, const HeaderTensor& two) {
+        if (++compared_ > kMostCompared) return true;
+        const uint64_t length = one.end - one.begin, size = std::min(length, kSample);
+        const auto x = handles_.open(a.name), y = handles_.open(b.name);
+        if (!x.ok() || !y.ok()) return true;
+        std::string left(size, '\0'), right(size, '\0');
+        for (const uint64_t at : {uint64_t{0}, (length - size) / 2, length - size}) {
+            const Status read =
+                (*x)->readAt(a.header.dataStart + one.begin + at, std::as_writable_bytes(std::span(left)));
+            const Status readToo =
+                (*y)->readAt(b.header.dataStart + two.begin + at, std::as_writable_bytes(std::span(right)));
+            if (!read.ok() || !readToo.ok()) return true;  // truncated, which is said of the file
+            if (left != right) return false;
+        }
+        return true;
     }
 
     Status addWhole(std::string_view name, const Piece& piece) {
@@ -570,8 +632,12 @@ class Opener : private CatalogOpener {
         std::vector<InferredPiece> pieces;
     };
 
+    static constexpr uint64_t kSample = 4096;      // bytes of a tensor
+    static constexpr size_t kMostCompared = 4096;  // tensors that are in two files
     const Source& source_;
     const OpenOptions& options_;
+    const OpenFiles handles_;
+    size_t compared_ = 0;
     std::string variant_;
     std::vector<OpenFile> files_;
     std::optional<Index> index_;

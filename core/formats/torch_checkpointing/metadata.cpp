@@ -252,11 +252,13 @@ class Decoder {
         for (NodeId node : itemsOf(find(data, "placements"))) {
             const NodeId type = find(node, "type");
             const auto dim = integerAt(node, "dim");
+            const auto groups = integerAt(node, "split_factor");
             if (g_.isText(type, "Replicate")) {
                 spec.placements.push_back({Kind::replicate, 0});
-            } else if ((g_.isText(type, "Shard") || g_.isText(type, "StridedShard")) && dim) {
-                spec.placements.push_back(
-                    {g_.isText(type, "Shard") ? Kind::shard : Kind::stridedShard, *dim});
+            } else if (g_.isText(type, "Shard") && dim) {
+                spec.placements.push_back({Kind::shard, *dim});
+            } else if (g_.isText(type, "StridedShard") && dim && groups) {
+                spec.placements.push_back({Kind::stridedShard, *dim, *groups});
             } else {
                 return malformed(fmt::format("its placement '{}' is not known", shown(textOf(type))));
             }
@@ -280,7 +282,7 @@ class Decoder {
         if (global.size() != local.size() || global.size() != sizes.size())
             return malformed("its offsets and sizes differ in number");
         for (size_t b = 0; b < sizes.size(); ++b) {
-            LocalBox box;
+            torch_save::LocalBox box;
             SHARDSCOPE_ASSIGN(box.globalOffsets, dimsOf(global[b], "the place of a box"));
             SHARDSCOPE_ASSIGN(box.localOffsets, dimsOf(local[b], "the place of a box"));
             SHARDSCOPE_ASSIGN(box.lengths, dimsOf(sizes[b], "the size of a box"));
@@ -391,11 +393,11 @@ bool Group::replicated() const {
            });
 }
 
-Result<std::vector<LocalBox>> Group::partsOf(uint32_t rank) const {
-    if (!spec) return boxes;
+Result<torch_save::LocalParts> Group::partsOf(uint32_t rank) const {
+    if (!spec) return torch_save::LocalParts{{}, boxes};
     const auto place =
         std::ranges::lower_bound(mesh->places, rank, {}, &std::pair<uint32_t, uint32_t>::first);
-    if (place == mesh->places.end() || place->first != rank) return std::vector<LocalBox>();
+    if (place == mesh->places.end() || place->first != rank) return torch_save::LocalParts();
     torch_save::DTensorSpec here = *spec;
     here.coordinate.emplace(here.mesh.size(), 0);
     int64_t left = place->second;
@@ -403,9 +405,7 @@ Result<std::vector<LocalBox>> Group::partsOf(uint32_t rank) const {
         (*here.coordinate)[axis] = left % here.mesh[axis];
         left /= here.mesh[axis];
     }
-    SHARDSCOPE_ASSIGN(Box box, torch_save::localBox(here, shape));
-    const Dims zeros(shape.size(), 0);
-    return std::vector<LocalBox>{{std::move(box.offsets), zeros, std::move(box.lengths)}};
+    return torch_save::localParts(here, shape);
 }
 
 std::string defaultFileName(std::string_view item, uint32_t rank) {

@@ -27,11 +27,6 @@ struct MeshRanks {
     bool ascending = true;
 };
 
-// One of the boxes that a local tensor of default_tensor_v1 is made of.
-struct LocalBox {
-    Dims globalOffsets, localOffsets, lengths;
-};
-
 // Ranks that hold a leaf in one way.
 struct Group {
     std::shared_ptr<const RankList> ranks;
@@ -40,13 +35,14 @@ struct Group {
     // How it is distributed, without a coordinate; nullopt for `boxes`.
     std::optional<torch_save::DTensorSpec> spec;
     std::shared_ptr<const MeshRanks> mesh;
-    std::vector<LocalBox> boxes;
-    std::string problem;  // why the rest is not filled in
+    std::vector<torch_save::LocalBox> boxes;  // of default_tensor_v1
+    std::string problem;                      // why the rest is not filled in
 
     bool holds(uint32_t rank) const;
     bool replicated() const;  // every rank holds the whole
-    // The part of a rank: one box, or those of `boxes`. Empty where the rank is outside of the mesh.
-    Result<std::vector<LocalBox>> partsOf(uint32_t rank) const;
+    // The parts of a rank, and the shape of its local tensor where `spec` gives it. No boxes where the rank
+    // is outside of the mesh.
+    Result<torch_save::LocalParts> partsOf(uint32_t rank) const;
 };
 
 struct Leaf {

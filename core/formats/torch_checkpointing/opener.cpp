@@ -369,10 +369,9 @@ class ItemsOpener {
         auto parts = group.partsOf(rank);
         if (!parts.ok()) return fail(file, path, parts.error().message, Note::Lacks::anything);
         if (stored.dtype != group.dtype || (group.spec && !fits(*parts, stored.shape))) {
-            std::string message =
-                fmt::format("the part of rank {} is {} {}, metadata.pkl says {} {}", rank,
-                            dtypeName(stored.dtype), formatDims(stored.shape), dtypeName(group.dtype),
-                            formatDims(parts->empty() ? Dims{0} : parts->front().lengths));
+            std::string message = fmt::format("the part of rank {} is {} {}, metadata.pkl says {} {}", rank,
+                                              dtypeName(stored.dtype), formatDims(stored.shape),
+                                              dtypeName(group.dtype), formatDims(partShape(*parts)));
             if (!group.replicated() || rank == group.ranks->front())
                 return fail(file, path, std::move(message));
             // Not copies of one, whatever the metadata says: nothing is lost.
@@ -389,21 +388,16 @@ class ItemsOpener {
                                     file.ranks.size()));
         // One copy in a file that all ranks wrote.
         if (file.ranks.size() > 1 && rank != file.ranks[0]) return;
-        for (LocalBox& part : *parts) {
-            TensorAssembly::Piece piece;
-            piece.rank = rank;
-            piece.part = group.spec
-                             ? StoredPart::whole(file.index, t)
-                             : StoredPart::box(file.index, t, std::move(part.localOffsets), part.lengths);
-            piece.offsets = std::move(part.globalOffsets);
-            piece.lengths = std::move(part.lengths);
+        for (auto& piece : parts_.piecesOf(file.index, t, rank, std::move(parts->boxes)))
             assembly_.addPiece(path, group.dtype, group.shape, roleOf(path), std::move(piece));
-        }
     }
 
     // A rank outside of the mesh has an empty tensor of any shape.
-    static bool fits(const std::vector<LocalBox>& parts, const Dims& shape) {
-        return parts.empty() ? elementCount(shape) == 0 : parts[0].lengths == shape;
+    static bool fits(const torch_save::LocalParts& parts, const Dims& shape) {
+        return parts.boxes.empty() ? elementCount(shape) == 0 : parts.shape == shape;
+    }
+    static Dims partShape(const torch_save::LocalParts& parts) {
+        return parts.boxes.empty() ? Dims{0} : parts.shape.empty() ? parts.boxes[0].lengths : parts.shape;
     }
 
     void addListedDTensor(const Group& group, HeldFile& file, uint32_t t, uint32_t rank, const Path& path) {
@@ -418,8 +412,8 @@ class ItemsOpener {
                                  file.ranks.size(), *spec->rank));
             return;
         }
-        auto piece = parts_.partOf(file.index, t, rank, path);
-        if (!piece) return;
+        auto pieces = parts_.partsOf(file.index, t, rank, path);
+        if (pieces.empty()) return;
         if (group.problem.empty()) {
             const auto parts = group.partsOf(rank);
             // The data is in this file, and so is what it says of itself.
@@ -429,16 +423,26 @@ class ItemsOpener {
                                         dtypeName(saved.tensors[t].dtype), formatDims(whole.shape),
                                         dtypeName(group.dtype), formatDims(group.shape)));
             }
-            if (piece->rank == rank && parts.ok() && !parts->empty() &&
-                (parts->front().globalOffsets != piece->offsets ||
-                 parts->front().lengths != piece->lengths) &&
-                elementCount(piece->lengths) != 0)
-                fail(file, path,
-                     fmt::format("the part of rank {} is at {}, metadata.pkl says {}", rank,
-                                 formatBox(piece->offsets, piece->lengths),
-                                 formatBox(parts->front().globalOffsets, parts->front().lengths)));
+            if (pieces[0].rank == rank && parts.ok()) compareWithListed(file, path, rank, pieces, *parts);
         }
-        assembly_.addPiece(path, saved.tensors[t].dtype, whole.shape, roleOf(path), std::move(*piece));
+        for (auto& piece : pieces)
+            assembly_.addPiece(path, saved.tensors[t].dtype, whole.shape, roleOf(path), std::move(piece));
+    }
+
+    void compareWithListed(const HeldFile& file, const Path& path, uint32_t rank,
+                           const std::vector<TensorAssembly::Piece>& pieces,
+                           const torch_save::LocalParts& listed) {
+        for (size_t p = 0; p < std::min(pieces.size(), listed.boxes.size()); ++p) {
+            const auto& piece = pieces[p];
+            const auto& box = listed.boxes[p];
+            if (elementCount(piece.lengths) == 0 ||
+                (box.globalOffsets == piece.offsets && box.lengths == piece.lengths))
+                continue;
+            return fail(file, path,
+                        fmt::format("the part of rank {} is at {}, metadata.pkl says {}", rank,
+                                    formatBox(piece.offsets, piece.lengths),
+                                    formatBox(box.globalOffsets, box.lengths)));
+        }
     }
 
     // A tensor that only the file knows.
@@ -446,9 +450,9 @@ class ItemsOpener {
         const TensorFile& saved = contents(file);
         const StoredTensor& stored = saved.tensors[t];
         if (stored.special != kNone && saved.specials[stored.special].kind == "dtensor") {
-            if (auto piece = parts_.partOf(file.index, t, file.ranks[0], path))
+            for (auto& piece : parts_.partsOf(file.index, t, file.ranks[0], path))
                 assembly_.addPiece(path, stored.dtype, saved.specials[stored.special].shape, roleOf(path),
-                                   std::move(*piece));
+                                   std::move(piece));
             return;
         }
         assembly_.addWhole(file.index, t, path, roleOf(path), file.ranks[0]);

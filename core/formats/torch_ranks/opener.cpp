@@ -57,6 +57,7 @@ class RankFilesOpener {
         assembly_.setRoles(roles_);
         addPlain();
         noteMisfits();
+        assembly_.noteDifferentCopies(Note::Lacks::anything);
         addRankObjects(assembly_, objects_);
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
@@ -212,10 +213,10 @@ class RankFilesOpener {
         const StoredTensor& stored = saved.tensors[t];
         const SpecialTensor& whole = saved.specials[stored.special];
         const Path path = prefixed(file.set->prefix, whole.path);
-        auto piece = parts_.partOf(file.index, t, file.rank, path);
-        if (!piece) return;
-        sharded_ = true;
-        assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(*piece));
+        for (auto& piece : parts_.partsOf(file.index, t, file.rank, path)) {
+            sharded_ = true;
+            assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(piece));
+        }
     }
 
     void addShard(const RankFile& file, uint32_t t) {
@@ -252,6 +253,13 @@ class RankFilesOpener {
             const FileSet& set = *tensors.ranks[0].file->set;
             if (addFlatState(tensors)) continue;
             const bool copies = set.kind != Kind::extra && areCopies(tensors.ranks);
+            if (!copies && set.kind == Kind::model && stored(tensors.ranks[0]).shape.size() > 1)
+                assembly_.note(
+                    rule::metaDuplicate, Severity::error,
+                    "ranks hold different values under this name, and nothing says how they make one "
+                    "tensor: experts of several groups, or parts of tensor-parallel ranks. They are "
+                    "shown below the names of the ranks",
+                    contents(*tensors.ranks[0].file).name, pathName(tensors.path), Note::Lacks::anything);
             for (const PlainTensor& tensor : tensors.ranks) {
                 Path path = tensors.path;
                 if (!copies) path = prefixed(set.prefix, tensors.stored, tensor.file->rank);

@@ -338,6 +338,42 @@ class SafetensorsReadTest : public QObject {
         QVERIFY(checkpoint.open("model.safetensors.index.json").ok());
     }
 
+    // A name in two files is one tensor where both hold the same, else an error; never a second name.
+    void equalNamesAreCopiesOrAnError() {
+        const std::string one =
+            fileText(R"({"w":{"dtype":"U8","shape":[40000],"data_offsets":[0,40000]}})", 40000);
+        for (const size_t changed : {size_t{0}, size_t{1}, size_t{20000}, size_t{40000}}) {
+            std::string other = one;
+            if (changed > 0) other[other.size() - changed] ^= 1;
+            for (const bool indexed : {false, true}) {
+                MemoryCheckpoint checkpoint;
+                checkpoint.put("a.safetensors", one).put("b.safetensors", other);
+                if (indexed)
+                    checkpoint.put("model.safetensors.index.json",
+                                   R"({"weight_map":{"w":"a.safetensors","v":"b.safetensors"}})");
+                const auto opened = checkpoint.open();
+                QVERIFY(opened.ok());
+                const Catalog& catalog = (*opened)->catalog();
+                QCOMPARE(catalog.tensorCount(), size_t{1});
+                QCOMPARE(catalog.chunkCount(), size_t{2});
+                QCOMPARE(catalog.files()[catalog.chunk(0).file].path, std::string("a.safetensors"));
+                const auto note =
+                    std::ranges::find(catalog.notes(), std::string("meta.duplicate"), &Note::rule);
+                QVERIFY(note != catalog.notes().end());
+                QCOMPARE(note->severity == Severity::error, changed > 0);
+                QCOMPARE(note->lacks == Note::Lacks::anything, changed > 0 && !indexed);
+            }
+        }
+        MemoryCheckpoint shapes;
+        shapes.put("a.safetensors", one)
+            .put("b.safetensors", fileText(R"({"w":{"dtype":"U8","shape":[3],"data_offsets":[0,3]}})", 3));
+        const auto opened = shapes.open();
+        QVERIFY(opened.ok());
+        QCOMPARE((*opened)->catalog().tensorCount(), size_t{1});
+        QCOMPARE((*opened)->catalog().chunkCount(), size_t{1});
+        QVERIFY((*opened)->catalog().notes()[0].severity == Severity::error);
+    }
+
     void badIndexes_data() {
         QTest::addColumn<QByteArray>("json");
         QTest::addColumn<int>("code");

@@ -1,0 +1,180 @@
+#include "formats/tensor_parallel/cuts.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+
+namespace shardscope::tensor_parallel {
+
+namespace {
+
+constexpr int64_t kMostHeads = 1 << 20;
+constexpr uint64_t kMostStated = 65'536;  // ranks
+
+bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
+    return std::ranges::find(all, text) != all.end();
+}
+
+std::string_view takeLast(std::string_view& name) {
+    const size_t dot = name.rfind('.');
+    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
+    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
+    return last;
+}
+
+Error notKnown(std::string why) {
+    return unsupported("how tensor-parallel ranks cut it is not known: " + std::move(why));
+}
+
+// All ranks' shards one behind the other.
+Result<Cut> plainCut(const Shards& shards, int axis, uint32_t rank) {
+    Cut cut{axis, 0, {}};
+    const auto d = static_cast<size_t>(axis);
+    for (uint32_t r = 0; r < shards.shapes.size(); ++r) {
+        if (r == rank) cut.parts.push_back({0, shards.shapes[r][d], cut.whole});
+        if (!checkedAdd(cut.whole, shards.shapes[r][d], cut.whole)) return notKnown("its size overflows");
+    }
+    return cut;
+}
+
+// Equal parts of each shard, each of which the ranks cut by itself.
+Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
+    const auto d = static_cast<size_t>(axis);
+    const int64_t local = shards.shapes[rank][d], world = static_cast<int64_t>(shards.shapes.size());
+    const bool even = std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[d] == local; });
+    Cut cut{axis, 0, {}};
+    if (!even || local % 2 != 0 || !checkedMul(local, world, cut.whole))
+        return notKnown("it is to hold a gate and an up projection, and its rows do not halve");
+    const int64_t half = local / 2;
+    for (int64_t h = 0; h < 2; ++h)
+        cut.parts.push_back({h * half, half, (h * world + rank) * half});
+    return cut;
+}
+
+}  // namespace
+
+ModelSizes readSizes(std::string_view text) {
+    ModelSizes sizes;
+    auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object()) return sizes;
+    if (const auto mapping = json.find("mapping"); mapping != json.end() && mapping->is_object()) {
+        const auto sizeOf = [&](const char* name) -> int64_t {
+            const auto value = mapping->find(name);
+            const bool fits = value != mapping->end() && value->is_number_unsigned() &&
+                              value->get<uint64_t>() <= kMostStated;
+            return fits ? value->get<int64_t>() : 0;
+        };
+        sizes.ranks = sizeOf("tp_size");
+        sizes.stages = sizeOf("pp_size");
+    }
+    if (json.contains("text_config") && json["text_config"].is_object()) json = json["text_config"];
+    const auto number = [&](std::initializer_list<const char*> names) -> int64_t {
+        for (const char* name : names) {
+            if (!json.contains(name) || !json[name].is_number_unsigned()) continue;
+            const auto value = json[name].get<uint64_t>();
+            if (value > 0 && value < uint64_t{1} << 40) return static_cast<int64_t>(value);
+        }
+        return 0;
+    };
+    sizes.hidden = number({"hidden_size", "dim", "n_embd"});
+    sizes.heads = number({"num_attention_heads", "n_heads"});
+    sizes.keyHeads = number({"num_key_value_heads", "n_kv_heads"});
+    sizes.headSize = number({"head_dim", "head_size"});
+    sizes.vocabulary = number({"vocab_size"});
+    if (sizes.keyHeads == 0) sizes.keyHeads = sizes.heads;
+    if (sizes.headSize == 0 && sizes.heads > 0 && sizes.hidden % sizes.heads == 0)
+        sizes.headSize = sizes.hidden / sizes.heads;
+    return sizes;
+}
+
+Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
+    if (name.ends_with(".experts.w13_weight") && dimensions == 3) return {Kind::halves, 1};
+    if (name.ends_with(".experts.w2_weight") && dimensions == 3) return {Kind::columns, 2};
+    const std::string_view leaf = takeLast(name), module = takeLast(name);
+    if (module.find("norm") != module.npos || isAmong(module, {"ln_f", "ln_1", "ln_2", "router"}) ||
+        isAmong(leaf, {"inv_freq", "freqs", "freqs_cis"}) || dimensions == 0)
+        return {Kind::replicated};
+    if (!isAmong(leaf, {"weight", "bias"}) && !(leaf == "scale" && dimensions == 2)) return {};
+    if (isAmong(module,
+                {"embed_tokens", "lm_head", "tok_embeddings", "vocab_embedding", "output", "embed", "head"}))
+        return {Kind::vocabulary};
+    if (isAmong(module, {"gate_up_proj"})) return {Kind::halves};
+    if (isAmong(module, {"qkv_proj", "qkv"})) return {Kind::heads};
+    if (isAmong(module, {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "wq", "wk", "wv", "w1", "w3",
+                         "fc", "q_b_proj", "kv_b_proj", "wq_b", "wkv_b"}))
+        return {Kind::rows};
+    if (isAmong(module, {"o_proj", "down_proj", "dense", "proj", "wo", "w2", "out_proj"}))
+        return dimensions < 2 ? Known{Kind::replicated} : Known{Kind::columns, 1};
+    return {};
+}
+
+// [q, k, v] of each rank. Where there are fewer heads of keys than ranks, several ranks have the same one.
+Result<Cut> Cuts::headsOf(const Shards& shards, uint32_t rank) const {
+    const auto world = static_cast<int64_t>(shards.shapes.size());
+    const int64_t heads = sizes_.heads, keys = sizes_.keyHeads, size = sizes_.headSize;
+    if (heads < 1 || keys < 1 || size < 1 || heads > kMostHeads || keys > kMostHeads || size > kMostHeads)
+        return notKnown("it holds query, key and value, and no config.json states the heads");
+    const int64_t keysHere = std::max<int64_t>(1, keys / world), q = heads / world * size,
+                  k = keysHere * size;
+    const bool fits = heads % world == 0 && (keys % world == 0 || world % keys == 0) &&
+                      std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == q + 2 * k; });
+    if (!fits) return notKnown("its rows are not those of the heads that config.json states");
+    const int64_t firstKey = keys >= world ? rank * keysHere : rank / (world / keys);
+    Cut cut{0, (heads + 2 * keys) * size, {{0, q, rank * q}}};
+    for (int64_t v = 0; v < 2; ++v)
+        cut.parts.push_back({q + v * k, k, (heads + v * keys + firstKey) * size});
+    return cut;
+}
+
+bool Cuts::lacksRows(const Shards& shards) const {
+    std::string_view rest = shards.name;
+    takeLast(rest);
+    const bool embedding =
+        isAmong(takeLast(rest), {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
+    if (!embedding || sizes_.vocabulary == 0 || shards.shapes[0].size() != 2) return false;
+    const auto cut = of(shards, 0);
+    return cut.ok() && (cut->axis == 0 ? cut->whole : shards.shapes[0][0]) < sizes_.vocabulary;
+}
+
+Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
+    const Dims& local = shards.shapes[rank];
+    for (const TpRule& rule : stated_) {
+        if (!rule.pattern.matches(shards.name)) continue;
+        if (rule.axis < 0 || static_cast<size_t>(rule.axis) >= local.size()) return Cut{};
+        return plainCut(shards, rule.axis, rank);
+    }
+    if (shards.shapes.size() == 1) return Cut{};
+    const Known how = known(shards.name, local.size());
+    if (how.kind != Kind::unknown && static_cast<size_t>(how.axis) >= local.size() && !local.empty())
+        return notKnown("it has other dimensions than its name says");
+    switch (how.kind) {
+        case Kind::replicated:
+            return Cut{};
+        case Kind::rows:
+        case Kind::columns:
+            return plainCut(shards, how.axis, rank);
+        case Kind::halves:
+            return halvesOf(shards, how.axis, rank);
+        case Kind::heads:
+            return headsOf(shards, rank);
+        case Kind::vocabulary: {
+            // Llama 2 cuts the other dimension of the embedding.
+            const auto world = static_cast<int64_t>(shards.shapes.size());
+            const bool wide = local.size() == 2 && sizes_.hidden > 0;
+            if (wide && local[1] != sizes_.hidden && local[1] == sizes_.hidden / world)
+                return plainCut(shards, 1, rank);
+            if (sizes_.vocabulary > 0 ? local[0] >= sizes_.vocabulary : shards.same == true) return Cut{};
+            return plainCut(shards, 0, rank);
+        }
+        case Kind::unknown:
+            break;
+    }
+    if (shards.same == true) return Cut{};
+    return notKnown("its name is not one of those that are known");
+}
+
+}  // namespace shardscope::tensor_parallel

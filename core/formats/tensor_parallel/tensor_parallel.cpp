@@ -1,0 +1,49 @@
+#include "formats/tensor_parallel/tensor_parallel.h"
+
+#include "formats/tensor_parallel/file_names.h"
+#include "formats/tensor_parallel/opener.h"
+#include "formats/tp_rule.h"
+
+namespace shardscope {
+
+namespace {
+
+class TensorParallelFormat final : public Format {
+  public:
+    TensorParallelFormat() {
+        info_.name = "tensor-parallel";
+        info_.title = "files of tensor-parallel ranks";
+        info_.synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta"};
+        info_.reads = true;
+        info_.options = {tpDimOption()};
+        info_.generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
+                             "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
+                             "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors"};
+        info_.shards = true;
+    }
+
+    Probe probe(const Source& source) const override {
+        if (!source.entry.empty()) return {};
+        const tensor_parallel::RankFiles found = tensor_parallel::findRankFiles(source);
+        if (found.files.empty()) return {};
+        return {Probe::Match::certain,
+                "has " + found.files[0].name + ", the part of one tensor-parallel rank"};
+    }
+
+    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
+        if (!source.entry.empty())
+            return unsupported("the files of all ranks are one checkpoint, this is one of them")
+                .inFile(source.display)
+                .withHint("name the directory that holds them");
+        return tensor_parallel::openRanks(source, options);
+    }
+};
+
+}  // namespace
+
+const Format& tensorParallelFormat() {
+    static const TensorParallelFormat format;
+    return format;
+}
+
+}  // namespace shardscope

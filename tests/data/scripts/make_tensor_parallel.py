@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""make_tensor_parallel.py OUT: models in files of tensor-parallel ranks with equal names, laid out by hand after vLLM's ShardedStateLoader, TensorRT-LLM,
+meta-llama/llama, DeepSeek-V3/inference/convert.py and Grok's published files. Needs torch and safetensors."""
+import hashlib
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+
+H, FFN, HEADS, KEYS, VOCAB = 16, 24, 4, 2, 32
+HEAD = H // HEADS
+
+
+class Case:
+    def __init__(self, out, name, world, config=None, config_name="config.json"):
+        self.place, self.world, self.whole, self.ranks = pathlib.Path(out) / name, world, {}, [{} for _ in range(world)]
+        (self.place / "ckpt").mkdir(parents=True)
+        if config is not None:
+            (self.place / "ckpt" / config_name).write_text(json.dumps(config))
+
+    def put(self, name, whole, pieces):
+        self.whole[name] = whole
+        for rank, piece in enumerate(pieces):
+            if piece is not None:
+                self.ranks[rank][name] = piece.contiguous().clone()
+
+    def rows(self, name, *shape):
+        whole = torch.randn(*shape).bfloat16()
+        self.put(name, whole, whole.chunk(self.world))
+
+    def columns(self, name, *shape, axis=1):
+        whole = torch.randn(*shape).bfloat16()
+        self.put(name, whole, whole.chunk(self.world, axis))
+
+    def same(self, name, *shape):
+        whole = torch.randn(*shape).bfloat16()
+        self.put(name, whole, [whole] * self.world)
+
+    def fused(self, name, parts, tail, axis=0, repeat=1):
+        whole = [torch.randn(*tail[:axis], size, *tail[axis:]).bfloat16() for size in parts]
+        cut = [w.chunk(self.world if p == 0 or repeat == 1 else self.world // repeat, axis) for p, w in enumerate(whole)]
+        self.put(name, torch.cat(whole, axis), [torch.cat([c[rank * len(c) // self.world] for c in cut], axis) for rank in range(self.world)])
+
+    def save(self, name_of, only=None, torch_files=False, **more):
+        for rank, state in enumerate(self.ranks):
+            if only is None or rank in only:
+                (torch.save if torch_files else save_file)(state, str(self.place / "ckpt" / name_of(rank)))
+        tensors = {n: {"dtype": "bfloat16", "shape": list(w.shape), "sha256": hashlib.sha256(w.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest(),
+                       "nan": 0, "inf": 0} for n, w in self.whole.items()}
+        expected = {"about": self.place.name, "framework": "by hand", "format": "tensor_parallel", "world_size": self.world,
+                    "mesh": {"dims": ["tp"], "shape": [self.world]}, "tensors": {} if "findings" in more else tensors, "objects": {}, **more}
+        (self.place / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": H, "num_attention_heads": HEADS, "num_key_value_heads": KEYS, "vocab_size": VOCAB}
+
+
+def vllm(out, name, world, experts=False, unknown=False):
+    case = Case(out, name, world, CONFIG)
+    case.rows("model.embed_tokens.weight", VOCAB, H)
+    case.rows("lm_head.weight", VOCAB, H)
+    case.same("model.norm.weight", H)
+    p = "model.layers.0."
+    case.fused(p + "self_attn.qkv_proj.weight", [HEADS * HEAD, KEYS * HEAD, KEYS * HEAD], (H,), repeat=max(1, world // KEYS))
+    case.fused(p + "self_attn.qkv_proj.bias", [HEADS * HEAD, KEYS * HEAD, KEYS * HEAD], (), repeat=max(1, world // KEYS))
+    case.columns(p + "self_attn.o_proj.weight", H, H)
+    case.fused(p + "mlp.gate_up_proj.weight", [FFN, FFN], (H,))
+    case.columns(p + "mlp.down_proj.weight", H, FFN)
+    case.same(p + "input_layernorm.weight", H)
+    if experts:
+        case.same(p + "mlp.gate.weight", 2, H)
+        case.fused(p + "mlp.experts.w13_weight", [FFN, FFN], (2, H), axis=1)
+        case.columns(p + "mlp.experts.w2_weight", 2, H, FFN, axis=2)
+    if unknown:
+        case.rows(p + "linear_attn.in_proj.weight", 3 * H, H)
+    return case
+
+
+def vllm_name(rank):
+    return f"model-rank-{rank}-part-0.safetensors"
+
+
+def meta(out, name, columns):
+    case = Case(out, name, 2, {"dim": H, "n_layers": 1, "n_heads": HEADS, "n_kv_heads": KEYS, "vocab_size": -1 if columns else VOCAB}, "params.json")
+    (case.columns if columns else case.rows)("tok_embeddings.weight", VOCAB, H)
+    case.rows("output.weight", VOCAB, H)
+    case.same("norm.weight", H)
+    case.same("rope.freqs", HEAD // 2)
+    p = "layers.0."
+    for layer, rows in (("attention.wq", HEADS * HEAD), ("attention.wk", KEYS * HEAD), ("attention.wv", KEYS * HEAD), ("feed_forward.w1", FFN), ("feed_forward.w3", FFN)):
+        case.rows(p + layer + ".weight", rows, H)
+    case.columns(p + "attention.wo.weight", H, H)
+    case.columns(p + "feed_forward.w2.weight", H, FFN)
+    case.same(p + "attention_norm.weight", H)
+    case.same(p + "ffn_norm.weight", H)
+    case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
+
+
+def main():
+    out = sys.argv[1]
+    torch.manual_seed(5)
+    vllm(out, "vllm-tp2", 2, experts=True).save(vllm_name)
+    vllm(out, "vllm-tp4-repeated-keys", 4).save(vllm_name)
+    vllm(out, "vllm-tp1", 1).save(vllm_name)
+    meta(out, "meta-tp2", False)
+    meta(out, "meta-llama2-tp2", True)
+    case = Case(out, "trtllm-tp2", 2, {"architecture": "LlamaForCausalLM", "hidden_size": H, "mapping": {"world_size": 2, "tp_size": 2, "pp_size": 1}})
+    case.same("transformer.vocab_embedding.weight", VOCAB, H)
+    case.same("transformer.ln_f.weight", H)
+    case.columns("transformer.layers.0.attention.dense.weight", H, H)
+    case.same("transformer.layers.0.attention.dense.bias", H)
+    case.rows("transformer.layers.0.mlp.fc.weight", FFN, H)
+    case.rows("transformer.layers.0.mlp.fc.bias", FFN)
+    case.columns("transformer.layers.0.mlp.proj.weight", H, FFN)
+    case.save(lambda r: f"rank{r}.safetensors")
+    case = Case(out, "deepseek-mp2", 2)
+    case.rows("embed.weight", VOCAB, H)
+    case.rows("head.weight", VOCAB, H)
+    case.same("layers.0.attn.wq_a.weight", 8, H)
+    case.rows("layers.0.attn.wq_b.weight", H, 8)
+    case.columns("layers.0.attn.wo.weight", H, H)
+    for expert in range(4):
+        whole = torch.randn(FFN, H).bfloat16()
+        case.put(f"layers.0.ffn.experts.{expert}.w1.weight", whole, [whole if expert // 2 == r else None for r in range(2)])
+    case.save(lambda r: f"model{r}-mp2.safetensors")
+    case = Case(out, "grok-tp4", 4, {"hidden_size": H})
+    case.rows("model.layers.0.block_sparse_moe.experts.0.w1.weight", FFN, H)
+    case.columns("model.layers.0.block_sparse_moe.experts.0.w2.weight", H, FFN)
+    common = {"model.embed_tokens.weight": torch.randn(VOCAB, H).bfloat16(), "model.norm.weight": torch.randn(H).bfloat16()}
+    save_file(common, str(case.place / "ckpt" / "pytorch_model-00000-TP-common.safetensors"))
+    case.whole.update(common)
+    case.save(lambda r: f"pytorch_model-00001-TP-{r:03}.safetensors")
+    vllm(out, "bad-unknown-projection", 2, unknown=True).save(vllm_name, findings=[{"kind": "fused-layout", "tensor": "model.layers.0.linear_attn.in_proj.weight"}])
+    vllm(out, "bad-missing-rank", 2).save(vllm_name, only=[1], findings=[{"kind": "missing-file", "file": vllm_name(0)}])
+    vllm(out, "bad-missing-last-rank", 2).save(vllm_name, only=[0], findings=[{"kind": "missing-file", "tensor": "model.embed_tokens.weight"}])
+    case = vllm(out, "bad-norms-differ", 2)
+    case.ranks[1]["model.norm.weight"][0] += 1
+    case.save(vllm_name, findings=[{"kind": "replica-mismatch", "tensor": "model.norm.weight"}])
+
+
+if __name__ == "__main__":
+    main()
