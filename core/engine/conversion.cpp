@@ -6,9 +6,12 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "engine/average.h"
+#include "engine/damage.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
+#include "engine/masters.h"
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
@@ -67,58 +70,6 @@ std::vector<TensorId> sourceTensors(const Catalog& source, const TargetSpec& spe
         if (used[t]) tensors.push_back(t);
     }
     return tensors;
-}
-
-// Files that the job needs and that are not there or too short: found before anything is written.
-Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::string& root) {
-    // What a missing file held is not always known (an index names tensors, not their shapes).
-    for (const Note& note : source.notes()) {
-        if (note.severity == Severity::error && note.rule == rule::fileMissing &&
-            note.lacks == Note::Lacks::nothing) {
-            return makeError(ErrorCode::notFound, note.message)
-                .inFile(root + "/" + note.file)
-                .ofTensor(note.tensor)
-                .byRule(note.rule)
-                .withHint("'shardscope validate' lists everything that it held");
-        }
-    }
-    for (const FileInfo& file : source.files()) {
-        if (file.state != FileInfo::State::unreadable || !file.referenced) continue;
-        return damaged("the file cannot be read, so what it holds would be left out")
-            .inFile(root + "/" + file.path)
-            .withHint("'shardscope validate' says why");
-    }
-    for (const TensorId from : sourceTensors(source, spec)) {
-        for (ChunkId c = source.firstChunk(from); c < source.endChunk(from); ++c) {
-            const ChunkInfo chunk = source.chunk(from, c);
-            if (chunk.file == kNone || chunk.elements() == 0) continue;
-            const FileInfo& file = source.files()[chunk.file];
-            const std::string path = std::filesystem::is_directory(root) ? root + "/" + file.path : root;
-            if (file.state == FileInfo::State::missing) {
-                return makeError(ErrorCode::notFound, "the file is missing")
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::fileMissing)
-                    .withHint("'shardscope validate' lists everything that it held");
-            }
-            if (file.state == FileInfo::State::wrongKind) {
-                return makeError(ErrorCode::unsafe, "is not a regular file")
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::securityPath);
-            }
-            if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
-                return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
-                                           file.size, chunk.offset + chunk.length),
-                               chunk.offset)
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::fileTruncated)
-                    .withHint("'shardscope validate' lists everything that is hurt");
-            }
-        }
-    }
-    return {};
 }
 
 void findImpossible(const Catalog& source, const TargetSpec& spec, const ConversionRequest& request,
@@ -183,13 +134,20 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
     }
 }
 
-// Errors: those of files that are missing or short.
-Status checkSource(const Checkpoint& source, const TargetSpec& spec, const TargetRequest& target,
-                   const ConversionRequest& request, std::vector<PlanLeftOut>& impossible) {
-    SHARDSCOPE_TRY(checkComplete(source.catalog(), source.path, !target.weightsOnly));
-    SHARDSCOPE_TRY(checkFiles(source.catalog(), spec, source.path));
-    findImpossible(source.catalog(), spec, request, impossible);
-    return {};
+// Without tensors a destination is of no use, and what is left of the source went unnoticed.
+Status checkNotEmpty(const TargetSpec& spec, const TargetRequest& target) {
+    const bool objectsAlone = !target.select.empty() && !spec.target.objects().empty();
+    if (spec.target.tensorCount() > 0 || objectsAlone || !spec.impossible.empty()) return {};
+    std::string why;
+    for (const auto* list : {&spec.leftOut, &spec.excluded}) {
+        for (size_t i = 0; i < list->size() && why.size() < 400; ++i)
+            why += fmt::format("{}'{}' ({})", why.empty() ? "" : ", ",
+                               printable((*list)[i].name, kNameInMessage), (*list)[i].why);
+    }
+    return unsupported(why.empty() ? "the source holds no tensors, so there is nothing to convert"
+                                   : "no tensor would be converted: left out are " + why)
+        .byRule(rule::metaEmpty)
+        .withHint("'shardscope ls' shows what the source holds");
 }
 
 // What reading this tensor takes, scratch files included.
@@ -233,6 +191,12 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
     plan.notes = p.spec->notes;
+    plan.fromMasters = p.spec->fromMasters;
+    plan.mastersUnused = p.spec->mastersUnused;
+    if (p.source.reader->dataElsewhere().empty() && storesChecksums(*p.source.reader, *p.spec))
+        plan.checksums = request.on.empty()
+                             ? "stored checksums are checked of records that are read whole, not of others"
+                             : "stored checksums are not checked of records that several processes read";
     plan.impossible = impossible;
     plan.tensors = target.tensorCount();
     plan.chunks = target.chunkCount();
@@ -251,6 +215,7 @@ struct Wanted {
     const TargetRequest& target;
     const Catalog* like;  // may be null
     bool cuts;            // the format holds parts of tensors
+    bool skipDamaged;
     const StopToken& stop;
 
     Result<TargetSpec> of(const Checkpoint& source) const;
@@ -267,6 +232,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     input.replicas = info.replicas;
     input.format = info.name;
     input.variant = options.variant;
+    if (target.masterWeights != MasterWeights::ignore) input.masters = mastersOf(catalog);
     const Reader& reader = *source.reader;
     std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
     input.objectValue = [&](ObjectId o) -> Result<Value> {
@@ -291,6 +257,16 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
         return resolved;
     };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
+    SHARDSCOPE_ASSIGN(const Asked asked, Asked::of(target));
+    const Damage damage = damageOf(source, sourceTensors(catalog, spec), asked);
+    if (damage.any() && !skipDamaged) return damage.asError(catalog);
+    if (damage.any()) {
+        input.damaged = [&](TensorId t) {
+            const auto found = damage.tensors.find(t);
+            return found == damage.tensors.end() ? std::string() : "damaged: " + found->second.message;
+        };
+        SHARDSCOPE_ASSIGN(spec, resolve());
+    }
     const std::vector<LeftOut> cannot = format->cannotHold(spec.target, options);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
@@ -314,6 +290,11 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     if (!copies.empty()) {
         SHARDSCOPE_ASSIGN(spec, resolve());
     }
+    for (PlanLeftOut& entry : damage.list(catalog)) {
+        if (!std::ranges::count(spec.leftOut, entry.name, &PlanLeftOut::name))
+            spec.leftOut.push_back(std::move(entry));
+    }
+    SHARDSCOPE_TRY(checkNotEmpty(spec, target));
     return spec;
 }
 
@@ -405,11 +386,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
 
-    const Wanted wanted{p.format, p.writeOptions, target, like ? &like->catalog() : nullptr, cuts, stop};
+    const Wanted wanted{p.format, p.writeOptions,      target, like ? &like->catalog() : nullptr,
+                        cuts,     request.skipDamaged, stop};
     SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     std::vector<PlanLeftOut> impossible = p.spec->impossible;
-    SHARDSCOPE_TRY(checkSource(source, *p.spec, target, request, impossible));
+    findImpossible(source.catalog(), *p.spec, request, impossible);
 
     std::set<std::string, std::less<>> kept;
     if (!request.objectsFile.empty()) {
@@ -430,7 +412,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             p, request, [&](const Checkpoint& input) { return wanted.of(input); }, stop, impossible));
         for (const PreparedInput& input : p.inputs) {
             SHARDSCOPE_TRY(checkApart(input.source.path, p.destination));
-            SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible));
+            findImpossible(input.source.catalog(), *input.spec, request, impossible);
         }
     }
     if (!request.expect.empty())
