@@ -1,4 +1,4 @@
-// Master weights: the fp32 originals of 16-bit parameters, in the optimizer's state. Private to this room.
+// Master weights: the fp32 originals of 16-bit parameters, in the optimizer's state.
 #pragma once
 
 #include <vector>
