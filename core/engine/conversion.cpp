@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <unordered_map>
 
@@ -132,6 +133,24 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
                                    formatBox(a.offsets, a.lengths), formatBox(b.offsets, b.lengths))});
         }
     }
+}
+
+// A cast that would round, though the source holds the masters: where no name says which they are.
+void findHiddenMasters(const Catalog& source, const TargetSpec& spec, MasterWeights how,
+                       std::vector<PlanLeftOut>& impossible) {
+    if (how == MasterWeights::ignore || !spec.fromMasters.empty()) return;
+    const bool wanted = std::ranges::any_of(
+        std::views::iota(TensorId{0}, static_cast<TensorId>(spec.target.tensorCount())), [&](TensorId w) {
+            const DType dtype = spec.target.dtype(w);
+            return spec.target.role(w) == Role::parameter &&
+                   dtypePrecision(dtype) > dtypePrecision(spec.sources[w].dtypeIn(source, dtype));
+        });
+    if (!wanted && how != MasterWeights::use) return;
+    if (const TensorId bucket = bucketOfMasters(source); bucket != kNone)
+        impossible.push_back(
+            {std::string(source.name(bucket)),
+             "it holds fp32 masters of weights, and not whose they are: --buckets parameters "
+             "finds them, --master-weights ignore takes the weights as stored"});
 }
 
 // Without tensors a destination is of no use, and what is left of the source went unnoticed.
@@ -392,6 +411,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     std::vector<PlanLeftOut> impossible = p.spec->impossible;
     findImpossible(source.catalog(), *p.spec, request, impossible);
+    findHiddenMasters(source.catalog(), *p.spec, target.masterWeights, impossible);
 
     std::set<std::string, std::less<>> kept;
     if (!request.objectsFile.empty()) {

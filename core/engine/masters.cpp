@@ -9,7 +9,7 @@ namespace shardscope {
 namespace {
 
 constexpr std::array kWords = std::to_array<std::string_view>(
-    {"fp32", "fp32_param", "master_weight", "master_weights", "master_param", "master"});
+    {"fp32", "fp32_param", "param", "master_weight", "master_weights", "master_param", "master"});
 // What stands before the names of parameters in the model of some checkpoints, and not in their optimizer.
 constexpr std::array kPrefixes =
     std::to_array<std::string_view>({"", "model.", "module.", "model.module.", "state_dict."});
@@ -50,6 +50,16 @@ TensorId parameterOf(const Catalog& catalog, TensorId state) {
 }
 
 }  // namespace
+
+TensorId bucketOfMasters(const Catalog& catalog) {
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        const std::string_view name = catalog.name(t);
+        if (catalog.role(t) == Role::optimizer && catalog.dtype(t) == DType::float32 &&
+            name.find("bucket_idx_") != name.npos && name.ends_with(".param"))
+            return t;
+    }
+    return kNone;
+}
 
 std::vector<TensorId> mastersOf(const Catalog& catalog) {
     std::vector<TensorId> masters;

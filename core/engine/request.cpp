@@ -74,6 +74,8 @@ constexpr Field kFields[] = {
     {"resume", "--resume", &Request::resume},
 };
 constexpr unsigned kMostThreads = 1024;
+// Of formats, as options of opening.
+constexpr std::string_view kMasterWeights = "--master-weights", kBuckets = "--buckets";
 
 // How any source is opened, then what the formats take; each option has a value.
 std::vector<FormatOption> openingOptions() {
@@ -287,8 +289,6 @@ std::string exactBytesText(uint64_t bytes) {
 
 namespace {
 
-constexpr std::string_view kMasterWeights = "--master-weights";
-
 // What the words say with which the source is opened.
 MasterWeights openedWith(const Request& request) {
     const auto options = openingOf(request.sourceOptions);
@@ -348,6 +348,12 @@ Result<CheckpointOptions> openingOf(const Request& request) {
     SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request.sourceOptions));
     if (request.masterWeights != MasterWeights::automatic)
         options.open.own.emplace_back(kMasterWeights, choiceName(request.masterWeights));
+    // Megatron's buckets hold masters, too; as long as they are not to be converted, they are best taken
+    // apart.
+    const bool masters = request.masterWeights == MasterWeights::use ||
+                         (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
+    if (masters && request.weightsOnly && options.open.valuesOf(kBuckets).empty())
+        options.open.own.emplace_back(kBuckets, "parameters");
     return options;
 }
 
