@@ -12,7 +12,8 @@ namespace shardscope {
 
 namespace {
 
-constexpr size_t kMostPieces = 4096;  // of one record, while it is not whole
+constexpr size_t kMostPieces = 4096;          // of one record, while it is not whole
+constexpr size_t kPiece = size_t{256} << 10;  // read and looked at in one go: it is in the cache then
 constexpr uint64_t kBlock = uint64_t{4} << 20;
 
 }  // namespace
@@ -65,8 +66,49 @@ Status RecordChecks::saw(const Extent& extent, uint64_t offset, std::span<const 
         if (fresh) it->second = {extent, std::string(tensor), {}, false};
         if (it->second.scattered || !cut(it->second, begin, end)) return {};
     }
-    const uint32_t crc = crc32Of(
-        bytes.subspan(static_cast<size_t>(stored.offset + begin - offset), static_cast<size_t>(end - begin)));
+    return add(extent, begin, end,
+               crc32Of(bytes.subspan(static_cast<size_t>(stored.offset + begin - offset),
+                                     static_cast<size_t>(end - begin))));
+}
+
+// Whether all of these bytes are inside the record and none has been seen.
+bool RecordChecks::isNew(const Extent& extent, uint64_t offset, uint64_t size, std::string_view tensor) {
+    const StoredChecksum& stored = *extent.checksum;
+    if (offset < stored.offset || offset + size > stored.offset + stored.length) return false;
+    const Key key(extent.file->path(), stored.offset);
+    std::lock_guard lock(mutex_);
+    if (done_.contains(hashOf(key))) return false;
+    const auto [it, fresh] = open_.try_emplace(key);
+    if (fresh) it->second = {extent, std::string(tensor), {}, false};
+    uint64_t begin = offset - stored.offset, end = begin + size;
+    return !it->second.scattered && cut(it->second, begin, end) && end - begin == size;
+}
+
+Status RecordChecks::read(const Extent& extent, uint64_t offset, std::span<std::byte> bytes,
+                          std::string_view tensor) {
+    if (bytes.empty() || !isNew(extent, offset, bytes.size(), tensor)) {
+        SHARDSCOPE_TRY(extent.file->readBulk(offset, bytes));
+        return saw(extent, offset, bytes, tensor);
+    }
+    uint32_t crc = 0;
+    for (size_t done = 0; done < bytes.size();) {
+        std::span<std::byte> piece = bytes.subspan(done, std::min(kPiece, bytes.size() - done));
+        if (extent.file->readCached(offset + done, piece) < piece.size()) {
+            piece = bytes.subspan(done);
+            SHARDSCOPE_TRY(extent.file->readBulk(offset + done, piece));
+        }
+        const BusyTime busy(Progress::Work::compute);
+        crc = crc32Continue(crc, piece);
+        done += piece.size();
+    }
+    const uint64_t begin = offset - extent.checksum->offset;
+    return add(extent, begin, begin + bytes.size(), crc);
+}
+
+// Bytes [begin, end) of a record have this checksum.
+Status RecordChecks::add(const Extent& extent, uint64_t begin, uint64_t end, uint32_t crc) {
+    const StoredChecksum& stored = *extent.checksum;
+    const Key key(extent.file->path(), stored.offset);
     std::lock_guard lock(mutex_);
     const auto found = open_.find(key);
     if (found == open_.end()) return {};

@@ -20,6 +20,8 @@ class RecordChecks {
     // complete a record that does not fit its checksum.
     Status saw(const Extent& extent, uint64_t offset, std::span<const std::byte> bytes,
                std::string_view tensor);
+    // Reads these bytes from the extent's file, and sees them piece by piece while each is in the cache.
+    Status read(const Extent& extent, uint64_t offset, std::span<std::byte> bytes, std::string_view tensor);
     // Reads what is left of records of which a part was seen: another run has read it, and may have ended
     // because of what it found. Not while others call saw(). Errors: those of saw() and of reading.
     Status complete(const StopToken& stop);
@@ -39,6 +41,8 @@ class RecordChecks {
         bool scattered = false;            // in too many pieces to be remembered
     };
     static uint64_t hashOf(const Key& key);
+    bool isNew(const Extent& extent, uint64_t offset, uint64_t size, std::string_view tensor);
+    Status add(const Extent& extent, uint64_t begin, uint64_t end, uint32_t crc);
     static bool cut(const Record& record, uint64_t& begin, uint64_t& end);
     Status judge(const Record& record, uint32_t crc);
 

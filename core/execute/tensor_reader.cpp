@@ -365,8 +365,10 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
     } else {
         count(chunk, bytes.size());
         const uint64_t offset = extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start);
-        status = extent.file->readBulk(offset, bytes);
-        if (status.ok()) status = check(chunk, offset, bytes);
+        const bool checks = context_.checks && !chunk.packed && extent.checksum;
+        status = checks
+                     ? context_.checks->read(extent, offset, bytes, context_.reader.catalog().name(tensor_))
+                     : extent.file->readBulk(offset, bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
     if (extent.swapBytes || extent.conjugate || extent.negate) {
