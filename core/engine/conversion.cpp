@@ -17,6 +17,8 @@
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
+#include "formats/companions.h"
+#include "formats/roles.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -240,6 +242,22 @@ struct Wanted {
     Result<TargetSpec> of(const Checkpoint& source) const;
 };
 
+// Objects that are no business of weights alone: by their names, or because they are beside the weights.
+std::function<bool(const ObjectInfo&)> stateObjects(const Catalog& catalog) {
+    RoleFinder roles;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        roles.add(catalog.name(t));
+    for (const ObjectInfo& object : catalog.objects())
+        roles.add(object.name);
+    return [roles = std::move(roles), &catalog](const ObjectInfo& object) {
+        const std::string file = object.file == kNone ? std::string() : catalog.files()[object.file].path;
+        const bool beside = companionState(file) != CompanionState::none &&
+                            (object.name == file || object.name.starts_with(file + ":"));
+        const Role role = roles.role(object.name);
+        return beside || role == Role::optimizer || role == Role::other;
+    };
+}
+
 Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     const Catalog& catalog = source.catalog();
     const FormatInfo& info = format->info();
@@ -251,6 +269,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     input.replicas = info.replicas;
     input.format = info.name;
     input.variant = options.variant;
+    if (target.weightsOnly) input.isState = stateObjects(catalog);
     if (target.masterWeights != MasterWeights::ignore) input.masters = mastersOf(catalog);
     const Reader& reader = *source.reader;
     std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once

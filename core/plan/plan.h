@@ -136,6 +136,8 @@ struct TargetInput {
         pathFor;  // where the target nests an entry in another way. May be null
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
+    // Whether an object is the state of an optimizer or of the rest of the trainer. May be null.
+    std::function<bool(const ObjectInfo&)> isState;
     // Why a source tensor is left behind as damaged; empty = it is not. May be null.
     std::function<std::string(TensorId)> damaged;
     std::vector<TensorId> masters;  // of each source tensor; kNone = it has none. Empty: there are none

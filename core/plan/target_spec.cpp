@@ -456,9 +456,8 @@ class TargetResolver {
             spec_.excluded.push_back({object.name, why});
             return false;
         }
-        // The texts of a safetensors header are about the weights.
         const bool optimizer = leavesOptimizer_ && underOptimizer(object.path, optimizer_);
-        if (optimizer || (request_.weightsOnly && object.name != "__metadata__")) {
+        if (optimizer || (request_.weightsOnly && input_.isState && input_.isState(object))) {
             spec_.excluded.push_back({object.name, optimizer ? kOptimizerState : kNotAWeight});
             return false;
         }
