@@ -81,6 +81,8 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             ->type_name("KEY=VALUE");
     }
     for (const FormatOption& option : formatOptions()) {
+        // Of a conversion it is more than how the source is opened.
+        if (verb.get_option_no_throw(option.name)) continue;
         const auto take = [&context, name = option.name](const std::vector<std::string>& values) {
             for (const std::string& value : values)
                 context.own.emplace_back(name, value);

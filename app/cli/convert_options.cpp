@@ -131,8 +131,19 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
                        "Average optimizer state too (otherwise it is left behind)")
             ->group(average);
     } else {
-        verb->add_flag("--weights-only", request.weightsOnly, "Leave optimizer state behind")->group(what);
+        verb->add_flag("--weights-only", request.weightsOnly,
+                       "Parameters and buffers alone: no optimizer state, nothing else of the trainer")
+            ->group(what);
     }
+    single(
+        "--master-weights", request.masterWeights,
+        "Values of weights whose fp32 masters the source holds: auto (default; from the masters where a cast "
+        "asks for more than the weight has), use (from the masters, as float32 without a cast) or ignore",
+        "HOW", what)
+        ->transform(oneOf<MasterWeights>());
+    verb->add_flag("--skip-damaged", request.skipDamaged,
+                   "Leave out and list what is damaged or not a plain array (otherwise an error)")
+        ->group(what);
     repeated("--rename", request.rename, "Regular expression and replacement for names (repeatable)",
              "FROM=TO", what)
         ->check(malformed(parseRenameRule));

@@ -88,6 +88,13 @@ Json reportJson(const Context& context, const Conversion& conversion, const Conv
                                     {"nan", counts.nan},
                                     {"inf", counts.inf}});
     }
+    for (const auto& [name, why] : report.checksums.wrong)
+        json["findings"].push_back(
+            {{"rule", rule::integrityCrc}, {"severity", "error"}, {"tensor", name}, {"message", why}});
+    const std::string unchecked = report.checksums.text();
+    json["checksums"] = {{"checked", report.checksums.checked},
+                         {"unchecked", report.checksums.unchecked},
+                         {"text", unchecked.empty() ? Json() : Json(unchecked)}};
     json["digests"] = Json::object();
     for (const auto& [name, digest] : report.digests)
         json["digests"][name] = digest.hex();
@@ -184,6 +191,12 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
         fmt::print(
             "  replicas not compared: {} chunks of the source ('validate --level values' compares them)\n",
             countText(prepared.plan.replicas));
+    for (const auto& [name, why] : report.checksums.wrong)
+        fmt::print("  {} {}: {}\n", style.yellow("warning:"), printable(name), why);
+    if (const std::string text = report.checksums.text(); !text.empty()) fmt::print("  {}\n", text);
+    if (!prepared.plan.fromMasters.empty())
+        fmt::print("  {} weights have the values of their fp32 masters\n",
+                   countText(prepared.plan.fromMasters.size()));
     if (!prepared.plan.leftOut.empty())
         fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
 }

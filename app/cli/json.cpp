@@ -135,6 +135,8 @@ Json planJson(const Plan& plan) {
     json["made"] = entries(plan.made, "from");
     json["notes"] = entries(plan.notes, "why");
     json["renamed"] = entries(plan.renamed, "to");
+    json["masters"] = {{"used", entries(plan.fromMasters, "from")}, {"unused", plan.mastersUnused}};
+    json["checksums"] = plan.checksums.empty() ? Json() : Json(plan.checksums);
     json["estimate_s"] = plan.estimateSeconds;
     if (!plan.averaged.empty()) {
         Json inputs = Json::array();

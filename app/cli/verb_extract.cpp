@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -7,6 +8,7 @@
 #include "cli/json.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
+#include "engine/masters.h"
 
 namespace shardscope::cli {
 namespace {
@@ -117,12 +119,17 @@ Result<int> extract(const Context& context, const ExtractOptions& options) {
     SHARDSCOPE_TRY(checkOutputFile(options.file, options.path));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
-    const TensorId t = catalog.find(options.tensor);
+    TensorId t = catalog.find(options.tensor);
     if (t == kNone) {
         return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", options.tensor))
             .inFile(options.path)
             .withHint("'shardscope ls' lists the names");
     }
+    const bool masters =
+        std::ranges::count(context.own, std::pair<std::string, std::string>("--master-weights", "use"));
+    if (const auto known = masters ? mastersOf(catalog) : std::vector<TensorId>();
+        !known.empty() && known[t] != kNone)
+        t = known[t];
     const DType dtype = catalog.dtype(t);
     std::string note;
     if (options.file.ends_with(".safetensors")) {
@@ -130,6 +137,7 @@ Result<int> extract(const Context& context, const ExtractOptions& options) {
         settings.format = "safetensors";
         settings.select = {exactly(options.tensor)};
         settings.overwrite = options.overwrite;
+        settings.masterWeights = masters ? MasterWeights::use : MasterWeights::automatic;
         settings.memory = context.memory;
         settings.threads = context.threads;
         settings.io = context.io;

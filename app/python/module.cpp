@@ -32,6 +32,7 @@
 #include "cluster/places.h"
 #include "cluster/remote_file_system.h"
 #include "engine/mapped.h"
+#include "engine/masters.h"
 #include "engine/report.h"
 #include "execute/region_reading.h"
 #include "plan/request_text.h"
@@ -371,14 +372,52 @@ class OpenCheckpoint {
     }
     // What Python sees: the checkpoint's own, or what a recipe makes of it.
     const Catalog& catalog() const { return mapped_ ? (get(), mapped_->target) : get().catalog(); }
-    void map(TargetSpec spec) { mapped_ = std::move(spec); }
+    // `precise`: the same with the values of masters, where there are some.
+    void map(TargetSpec spec, std::optional<TargetSpec> precise) {
+        mapped_ = std::move(spec);
+        precise_ = std::move(precise);
+    }
+    // The tensor with the values of a weight's fp32 master, by a number that facts() and read() know; kNone =
+    // there is none. Those of a recipe are counted behind all tensors.
+    TensorId master(TensorId t) const {
+        if (precise_) {
+            const TensorId found = precise_->target.find(catalog().name(t));
+            const bool more = found != kNone && dtypePrecision(precise_->target.dtype(found)) >
+                                                    dtypePrecision(catalog().dtype(t));
+            return more ? static_cast<TensorId>(catalog().tensorCount()) + found : kNone;
+        }
+        if (mapped_) return kNone;
+        std::call_once(mastersFound_, [this] { masters_ = mastersOf(checkpoint_.catalog()); });
+        return masters_.empty() ? kNone : masters_[t];
+    }
+    // The catalog that a number of a tensor is of, and its number there.
+    std::pair<const Catalog*, TensorId> place(uint32_t t) const {
+        const size_t count = catalog().tensorCount();
+        if (!precise_ || t < count) return {&catalog(), tensor(t)};
+        if (t - count >= precise_->target.tensorCount()) throw nb::index_error("no tensor has this number");
+        return {&precise_->target, static_cast<TensorId>(t - count)};
+    }
     TensorId tensor(uint32_t t) const {
         if (t >= catalog().tensorCount()) throw nb::index_error("no tensor has this number");
         return t;
     }
     const Reader& reader() const { return *checkpoint_.reader; }
-    Result<uint64_t> read(const std::vector<RegionRead>& reads, const Resources& resources) const {
+    Result<uint64_t> read(const std::vector<RegionRead>& all, const Resources& resources) const {
         SHARDSCOPE_TRY(needData(checkpoint_, "reading values"));
+        const auto count = static_cast<TensorId>(catalog().tensorCount());
+        std::vector<RegionRead> reads, precise;
+        for (const RegionRead& read : all) {
+            (read.tensor < count ? reads : precise).push_back(read);
+            if (read.tensor >= count) precise.back().tensor -= count;
+        }
+        uint64_t bytes = 0;
+        if (!precise.empty()) {
+            SHARDSCOPE_ASSIGN(bytes, readPlannedRegions(reader(), *precise_, precise, resources));
+        }
+        SHARDSCOPE_ASSIGN(const uint64_t others, readStored(reads, resources));
+        return bytes + others;
+    }
+    Result<uint64_t> readStored(const std::vector<RegionRead>& reads, const Resources& resources) const {
         if (mapped_) return readPlannedRegions(reader(), *mapped_, reads, resources);
         return readRegions(reader(), reads, FillGaps::refuse, resources);
     }
@@ -416,7 +455,9 @@ class OpenCheckpoint {
     std::shared_ptr<Words> words_;      // with the stop source that the reader polls
     std::shared_ptr<RemoteHost> host_;  // before what reads through it
     Checkpoint checkpoint_;
-    std::optional<TargetSpec> mapped_;
+    std::optional<TargetSpec> mapped_, precise_;
+    mutable std::once_flag mastersFound_;
+    mutable std::vector<TensorId> masters_;
     pid_t process_;
 };
 
@@ -443,7 +484,7 @@ OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program, nb::str 
     Call call;
     const std::vector<std::string> all = wordsOf(words);
     const std::string where = fromText(path), own = fromText(program);
-    Mapping mapping{fromText(map), wordsOf(set), {}};
+    Mapping mapping{fromText(map), wordsOf(set), {}, MasterWeights::ignore};
     for (const std::string& rule : wordsOf(rename))
         mapping.rename.push_back(valueOf(parseRenameRule(rule)));
     return valueOf(call.run([&](Call& c) -> Result<std::unique_ptr<OpenCheckpoint>> {
@@ -453,7 +494,12 @@ OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program, nb::str 
                SHARDSCOPE_ASSIGN(auto opened, openWith(parsed, where, own));
                if (!mapping.map.empty() || !mapping.set.empty() || !mapping.rename.empty()) {
                    SHARDSCOPE_ASSIGN(TargetSpec spec, mappedBy(opened->checkpoint(), mapping, c.stop()));
-                   opened->map(std::move(spec));
+                   std::optional<TargetSpec> precise;
+                   if (!mastersOf(opened->checkpoint().catalog()).empty()) {
+                       mapping.masterWeights = MasterWeights::use;
+                       SHARDSCOPE_ASSIGN(precise, mappedBy(opened->checkpoint(), mapping, c.stop()));
+                   }
+                   opened->map(std::move(spec), std::move(precise));
                }
                return opened;
            }))
@@ -479,9 +525,9 @@ int64_t find(const OpenCheckpoint& open, nb::str name) {
     return t == kNone ? -1 : int64_t{t};
 }
 
-nb::tuple factsOf(const OpenCheckpoint& open, uint32_t t) {
-    const Catalog& catalog = open.catalog();
-    open.tensor(t);
+nb::tuple factsOf(const OpenCheckpoint& open, uint32_t number) {
+    const auto [found, t] = open.place(number);
+    const Catalog& catalog = *found;
     return nb::make_tuple(
         toText(catalog.name(t)), toText(dtypeName(catalog.dtype(t))), dimsOf(catalog.shape(t)),
         toText(roleName(catalog.role(t))), catalog.bytes(t),
@@ -533,7 +579,8 @@ nb::object objectValue(const OpenCheckpoint& open, uint32_t id, nb::object opaqu
 RegionRead regionOf(const OpenCheckpoint& open, nb::handle tuple) {
     RegionRead read;
     const auto dims = [](nb::handle list) { return nb::cast<std::vector<int64_t>>(list); };
-    read.tensor = open.tensor(nb::cast<uint32_t>(tuple[0]));
+    read.tensor = nb::cast<uint32_t>(tuple[0]);
+    open.place(read.tensor);
     read.starts = dims(tuple[1]);
     read.counts = dims(tuple[2]);
     read.steps = dims(tuple[3]);
@@ -588,7 +635,7 @@ uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, n
 // Where the bytes of a whole tensor are in one file, to be mapped into memory: a descriptor of the file,
 // which the caller closes, its path, its size and the offset there. None where they have to be read.
 nb::object storedWhole(const OpenCheckpoint& open, uint32_t t) {
-    open.tensor(t);
+    if (open.place(t).first != &open.catalog()) return nb::none();
     const std::optional<Extent> extent = valueOf(open.storedWhole(t));
     if (!extent) return nb::none();
     // The checkpoint has opened it with all care that names in metadata need: this must be that file.
@@ -702,6 +749,13 @@ NB_MODULE(_shardscope, m) {
             "path_of",
             [](const OpenCheckpoint& open, uint32_t t) {
                 return partsOf(open.catalog().path(open.tensor(t)));
+            },
+            nb::arg("tensor"))
+        .def(
+            "master",
+            [](const OpenCheckpoint& open, uint32_t t) {
+                const TensorId master = open.master(open.tensor(t));
+                return master == kNone ? int64_t{-1} : int64_t{master};
             },
             nb::arg("tensor"))
         .def("document", &tensorDocument, nb::arg("tensor"))

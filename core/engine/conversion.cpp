@@ -1,18 +1,24 @@
 #include <algorithm>
 #include <filesystem>
+#include <ranges>
 #include <set>
 #include <unordered_map>
 
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/text.h"
 #include "engine/average.h"
+#include "engine/damage.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
+#include "engine/masters.h"
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
 #include "execute/view_reader.h"
+#include "formats/companions.h"
+#include "formats/roles.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -67,58 +73,6 @@ std::vector<TensorId> sourceTensors(const Catalog& source, const TargetSpec& spe
         if (used[t]) tensors.push_back(t);
     }
     return tensors;
-}
-
-// Files that the job needs and that are not there or too short: found before anything is written.
-Status checkFiles(const Catalog& source, const TargetSpec& spec, const std::string& root) {
-    // What a missing file held is not always known (an index names tensors, not their shapes).
-    for (const Note& note : source.notes()) {
-        if (note.severity == Severity::error && note.rule == rule::fileMissing &&
-            note.lacks == Note::Lacks::nothing) {
-            return makeError(ErrorCode::notFound, note.message)
-                .inFile(root + "/" + note.file)
-                .ofTensor(note.tensor)
-                .byRule(note.rule)
-                .withHint("'shardscope validate' lists everything that it held");
-        }
-    }
-    for (const FileInfo& file : source.files()) {
-        if (file.state != FileInfo::State::unreadable || !file.referenced) continue;
-        return damaged("the file cannot be read, so what it holds would be left out")
-            .inFile(root + "/" + file.path)
-            .withHint("'shardscope validate' says why");
-    }
-    for (const TensorId from : sourceTensors(source, spec)) {
-        for (ChunkId c = source.firstChunk(from); c < source.endChunk(from); ++c) {
-            const ChunkInfo chunk = source.chunk(from, c);
-            if (chunk.file == kNone || chunk.elements() == 0) continue;
-            const FileInfo& file = source.files()[chunk.file];
-            const std::string path = std::filesystem::is_directory(root) ? root + "/" + file.path : root;
-            if (file.state == FileInfo::State::missing) {
-                return makeError(ErrorCode::notFound, "the file is missing")
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::fileMissing)
-                    .withHint("'shardscope validate' lists everything that it held");
-            }
-            if (file.state == FileInfo::State::wrongKind) {
-                return makeError(ErrorCode::unsafe, "is not a regular file")
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::securityPath);
-            }
-            if (chunk.offset > file.size || chunk.length > file.size - chunk.offset) {
-                return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
-                                           file.size, chunk.offset + chunk.length),
-                               chunk.offset)
-                    .inFile(path)
-                    .ofTensor(source.name(from))
-                    .byRule(rule::fileTruncated)
-                    .withHint("'shardscope validate' lists everything that is hurt");
-            }
-        }
-    }
-    return {};
 }
 
 // `replicas`: chunks that hold what others of a tensor hold.
@@ -185,13 +139,38 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
     }
 }
 
-// Errors: those of files that are missing or short.
-Status checkSource(const Checkpoint& source, const TargetSpec& spec, const TargetRequest& target,
-                   const ConversionRequest& request, std::vector<PlanLeftOut>& impossible, size_t& replicas) {
-    SHARDSCOPE_TRY(checkComplete(source.catalog(), source.path, !target.weightsOnly));
-    SHARDSCOPE_TRY(checkFiles(source.catalog(), spec, source.path));
-    findImpossible(source.catalog(), spec, request, impossible, replicas);
-    return {};
+// A cast that would round, though the source holds the masters: where no name says which they are.
+void findHiddenMasters(const Catalog& source, const TargetSpec& spec, MasterWeights how,
+                       std::vector<PlanLeftOut>& impossible) {
+    if (how == MasterWeights::ignore || !spec.fromMasters.empty()) return;
+    const bool wanted = std::ranges::any_of(
+        std::views::iota(TensorId{0}, static_cast<TensorId>(spec.target.tensorCount())), [&](TensorId w) {
+            const DType dtype = spec.target.dtype(w);
+            return spec.target.role(w) == Role::parameter &&
+                   dtypePrecision(dtype) > dtypePrecision(spec.sources[w].dtypeIn(source, dtype));
+        });
+    if (!wanted && how != MasterWeights::use) return;
+    if (const TensorId bucket = bucketOfMasters(source); bucket != kNone)
+        impossible.push_back(
+            {std::string(source.name(bucket)),
+             "it holds fp32 masters of weights, and not whose they are: --buckets parameters "
+             "finds them, --master-weights ignore takes the weights as stored"});
+}
+
+// Without tensors a destination is of no use, and what is left of the source went unnoticed.
+Status checkNotEmpty(const TargetSpec& spec, const TargetRequest& target) {
+    const bool objectsAlone = !target.select.empty() && !spec.target.objects().empty();
+    if (spec.target.tensorCount() > 0 || objectsAlone || !spec.impossible.empty()) return {};
+    std::string why;
+    for (const auto* list : {&spec.leftOut, &spec.excluded}) {
+        for (size_t i = 0; i < list->size() && why.size() < 400; ++i)
+            why += fmt::format("{}'{}' ({})", why.empty() ? "" : ", ",
+                               printable((*list)[i].name, kNameInMessage), (*list)[i].why);
+    }
+    return unsupported(why.empty() ? "the source holds no tensors, so there is nothing to convert"
+                                   : "no tensor would be converted: left out are " + why)
+        .byRule(rule::metaEmpty)
+        .withHint("'shardscope ls' shows what the source holds");
 }
 
 // What reading this tensor takes, scratch files included.
@@ -235,6 +214,12 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
     plan.notes = p.spec->notes;
+    plan.fromMasters = p.spec->fromMasters;
+    plan.mastersUnused = p.spec->mastersUnused;
+    if (p.source.reader->dataElsewhere().empty() && storesChecksums(*p.source.reader, *p.spec))
+        plan.checksums = request.on.empty()
+                             ? "stored checksums are checked of records that are read whole, not of others"
+                             : "stored checksums are not checked of records that several processes read";
     plan.impossible = impossible;
     plan.tensors = target.tensorCount();
     plan.chunks = target.chunkCount();
@@ -253,10 +238,27 @@ struct Wanted {
     const TargetRequest& target;
     const Catalog* like;  // may be null
     bool cuts;            // the format holds parts of tensors
+    bool skipDamaged;
     const StopToken& stop;
 
     Result<TargetSpec> of(const Checkpoint& source) const;
 };
+
+// Objects that are no business of weights alone: by their names, or because they are beside the weights.
+std::function<bool(const ObjectInfo&)> stateObjects(const Catalog& catalog) {
+    RoleFinder roles;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        roles.add(catalog.name(t));
+    for (const ObjectInfo& object : catalog.objects())
+        roles.add(object.name);
+    return [roles = std::move(roles), &catalog](const ObjectInfo& object) {
+        const std::string file = object.file == kNone ? std::string() : catalog.files()[object.file].path;
+        const bool beside = companionState(file) != CompanionState::none &&
+                            (object.name == file || object.name.starts_with(file + ":"));
+        const Role role = roles.role(object.name);
+        return beside || role == Role::optimizer || role == Role::other;
+    };
+}
 
 Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     const Catalog& catalog = source.catalog();
@@ -269,6 +271,8 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     input.replicas = info.replicas;
     input.format = info.name;
     input.variant = options.variant;
+    if (target.weightsOnly) input.isState = stateObjects(catalog);
+    if (target.masterWeights != MasterWeights::ignore) input.masters = mastersOf(catalog);
     const Reader& reader = *source.reader;
     std::unordered_map<ObjectId, Value> values;  // resolveTarget may run twice; each object is read once
     input.objectValue = [&](ObjectId o) -> Result<Value> {
@@ -293,6 +297,16 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
         return resolved;
     };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
+    SHARDSCOPE_ASSIGN(const Asked asked, Asked::of(target));
+    const Damage damage = damageOf(source, sourceTensors(catalog, spec), asked);
+    if (damage.any() && !skipDamaged) return damage.asError(catalog);
+    if (damage.any()) {
+        input.damaged = [&](TensorId t) {
+            const auto found = damage.tensors.find(t);
+            return found == damage.tensors.end() ? std::string() : "damaged: " + found->second.message;
+        };
+        SHARDSCOPE_ASSIGN(spec, resolve());
+    }
     const std::vector<LeftOut> cannot = format->cannotHold(spec.target, options);
     if (!cannot.empty()) {
         std::unordered_map<std::string_view, std::string_view> reasons;
@@ -316,6 +330,11 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     if (!copies.empty()) {
         SHARDSCOPE_ASSIGN(spec, resolve());
     }
+    for (PlanLeftOut& entry : damage.list(catalog)) {
+        if (!std::ranges::count(spec.leftOut, entry.name, &PlanLeftOut::name))
+            spec.leftOut.push_back(std::move(entry));
+    }
+    SHARDSCOPE_TRY(checkNotEmpty(spec, target));
     return spec;
 }
 
@@ -407,12 +426,14 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         }
     }
 
-    const Wanted wanted{p.format, p.writeOptions, target, like ? &like->catalog() : nullptr, cuts, stop};
+    const Wanted wanted{p.format, p.writeOptions,      target, like ? &like->catalog() : nullptr,
+                        cuts,     request.skipDamaged, stop};
     SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     std::vector<PlanLeftOut> impossible = p.spec->impossible;
     size_t replicas = 0;
-    SHARDSCOPE_TRY(checkSource(source, *p.spec, target, request, impossible, replicas));
+    findImpossible(source.catalog(), *p.spec, request, impossible, replicas);
+    findHiddenMasters(source.catalog(), *p.spec, target.masterWeights, impossible);
 
     std::set<std::string, std::less<>> kept;
     if (!request.objectsFile.empty()) {
@@ -433,7 +454,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             p, request, [&](const Checkpoint& input) { return wanted.of(input); }, stop, impossible));
         for (const PreparedInput& input : p.inputs) {
             SHARDSCOPE_TRY(checkApart(input.source.path, p.destination));
-            SHARDSCOPE_TRY(checkSource(input.source, *input.spec, target, request, impossible, replicas));
+            findImpossible(input.source.catalog(), *input.spec, request, impossible, replicas);
         }
     }
     if (!request.expect.empty())

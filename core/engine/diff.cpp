@@ -165,8 +165,9 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
     DiffReport report;
     FirstSide first{a, nullptr};
     if (!options.map.empty()) {
-        SHARDSCOPE_ASSIGN(TargetSpec spec,
-                          mappedBy(a, {options.map, options.set, options.rename}, resources.stop));
+        SHARDSCOPE_ASSIGN(
+            TargetSpec spec,
+            mappedBy(a, {options.map, options.set, options.rename, MasterWeights::ignore}, resources.stop));
         first.mapped = std::make_shared<const TargetSpec>(std::move(spec));
         report.mapped = {first.mapped, &first.mapped->target};
     } else if (!options.set.empty()) {

@@ -1,5 +1,6 @@
 #include "engine/mapped.h"
 
+#include "engine/masters.h"
 #include "engine/recipe.h"
 #include "plan/steps.h"
 
@@ -12,7 +13,9 @@ Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping
     else if (!mapping.set.empty())
         return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
     request.rename.insert(request.rename.end(), mapping.rename.begin(), mapping.rename.end());
+    request.masterWeights = mapping.masterWeights;
     TargetInput input;
+    if (mapping.masterWeights != MasterWeights::ignore) input.masters = mastersOf(checkpoint.catalog());
     input.source = &checkpoint.catalog();
     input.objectValue = [&](ObjectId o) -> Result<Value> {
         SHARDSCOPE_TRY(stop.poll());

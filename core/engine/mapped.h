@@ -12,6 +12,7 @@ struct Mapping {
     std::string map;               // a recipe: a file, or one that is built in; empty = none
     std::vector<std::string> set;  // "NAME=VALUE" for its parameters
     std::vector<RenameRule> rename;
+    MasterWeights masterWeights = MasterWeights::ignore;
 };
 
 // The tensors and objects that the recipe makes, with the source of each; read with openPlanned() and

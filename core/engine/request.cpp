@@ -29,7 +29,8 @@ struct Field {
     std::string_view name, option;
     std::variant<std::string Request::*, std::vector<std::string> Request::*, bool Request::*,
                  unsigned Request::*, uint64_t Request::*, SplitRule Request::*, FillGaps Request::*,
-                 Verify Request::*, IoMode Request::*, Accumulate Request::*, Average::Rule Request::*>
+                 Verify Request::*, IoMode Request::*, Accumulate Request::*, Average::Rule Request::*,
+                 MasterWeights Request::*>
         member;
 };
 constexpr Field kFields[] = {
@@ -42,6 +43,8 @@ constexpr Field kFields[] = {
     {"", "--select", &Request::select},
     {"", "--exclude", &Request::exclude},
     {"weights_only", "--weights-only", &Request::weightsOnly},
+    {"master_weights", "--master-weights", &Request::masterWeights},
+    {"skip_damaged", "--skip-damaged", &Request::skipDamaged},
     {"", "--rename", &Request::rename},
     {"", "--dtype", &Request::cast},
     {"map", "--map", &Request::map},
@@ -71,6 +74,8 @@ constexpr Field kFields[] = {
     {"resume", "--resume", &Request::resume},
 };
 constexpr unsigned kMostThreads = 1024;
+// Of formats, as options of opening.
+constexpr std::string_view kMasterWeights = "--master-weights", kBuckets = "--buckets";
 
 // How any source is opened, then what the formats take; each option has a value.
 std::vector<FormatOption> openingOptions() {
@@ -253,6 +258,11 @@ Choices<Verify> choicesOf(Verify) {
         {"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
     return kNames;
 }
+Choices<MasterWeights> choicesOf(MasterWeights) {
+    static constexpr std::pair<std::string_view, MasterWeights> kNames[] = {
+        {"auto", MasterWeights::automatic}, {"use", MasterWeights::use}, {"ignore", MasterWeights::ignore}};
+    return kNames;
+}
 Choices<IoMode> choicesOf(IoMode) {
     static constexpr std::pair<std::string_view, IoMode> kNames[] = {
         {"auto", IoMode::automatic}, {"direct", IoMode::direct}, {"buffered", IoMode::buffered}};
@@ -277,9 +287,23 @@ std::string exactBytesText(uint64_t bytes) {
     return std::to_string(bytes);
 }
 
+namespace {
+
+// What the words say with which the source is opened.
+MasterWeights openedWith(const Request& request) {
+    const auto options = openingOf(request.sourceOptions);
+    const auto values = options.ok() ? options->open.valuesOf(kMasterWeights) : std::vector<std::string>();
+    for (const auto& [name, choice] : choicesOf(MasterWeights{}))
+        if (!values.empty() && values.back() == name) return choice;
+    return MasterWeights::automatic;
+}
+
+}  // namespace
+
 Result<TargetRequest> targetRequest(const Request& from) {
     TargetRequest target{from};
-    if (!from.average.empty() && !from.averageOptimizer) target.weightsOnly = true;
+    if (!from.average.empty() && !from.averageOptimizer) target.leavesOptimizer = true;
+    if (target.masterWeights == MasterWeights::automatic) target.masterWeights = openedWith(from);
     SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, target.rename));
     SHARDSCOPE_TRY(parseAll(from.cast, parseCastRule, target.cast));
     if (!from.mesh.empty()) {
@@ -320,6 +344,19 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
     return options;
 }
 
+Result<CheckpointOptions> openingOf(const Request& request) {
+    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request.sourceOptions));
+    if (request.masterWeights != MasterWeights::automatic)
+        options.open.own.emplace_back(kMasterWeights, choiceName(request.masterWeights));
+    // Megatron's buckets hold masters, too; as long as they are not to be converted, they are best taken
+    // apart.
+    const bool masters = request.masterWeights == MasterWeights::use ||
+                         (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
+    if (masters && request.weightsOnly && options.open.valuesOf(kBuckets).empty())
+        options.open.own.emplace_back(kBuckets, "parameters");
+    return options;
+}
+
 std::vector<std::string> convertWords(const Request& request) {
     static const Request usual;
     std::vector<std::string> words{request.average.empty() ? "convert" : "average"};
@@ -330,7 +367,9 @@ std::vector<std::string> convertWords(const Request& request) {
     words.insert(words.end(), request.sourceOptions.begin(), request.sourceOptions.end());
     for (const Field& field : kFields) {
         const Json value = valueOf(request, field);
-        if (field.option.empty() || value == valueOf(usual, field)) continue;
+        if (field.option.empty() || value == valueOf(usual, field) ||
+            std::ranges::count(request.sourceOptions, field.option))
+            continue;
         if (value.is_boolean())
             words.emplace_back(field.option);
         else if (value.is_array())

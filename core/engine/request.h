@@ -19,6 +19,7 @@ using Choices = std::span<const std::pair<std::string_view, T>>;
 Choices<SplitRule> choicesOf(SplitRule);
 Choices<FillGaps> choicesOf(FillGaps);
 Choices<Verify> choicesOf(Verify);
+Choices<MasterWeights> choicesOf(MasterWeights);
 Choices<IoMode> choicesOf(IoMode);
 Choices<Accumulate> choicesOf(Accumulate);
 Choices<Average::Rule> choicesOf(Average::Rule);  // of what is not averaged
@@ -31,6 +32,8 @@ std::string_view choiceName(T value) {
 
 // How a source is opened, from words such as "--format", "dcp" or "--format=dcp". Errors: usage.
 Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
+// As a conversion opens it.
+Result<CheckpointOptions> openingOf(const ConversionRequest& request);
 
 // As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults. As those
 // of a job they come after `shardscope-worker`, with its options before them, where `on` names ranks.

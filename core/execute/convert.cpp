@@ -346,6 +346,26 @@ Status takeReadBack(const ConvertState& state, const StagedOutput& output) {
     return verified.compare(state);
 }
 
+}  // namespace
+
+bool storesChecksums(const Reader& source, const TargetSpec& spec) {
+    constexpr size_t kMostLooks = 8;
+    const Catalog& catalog = source.catalog();
+    size_t looks = 0;
+    for (size_t w = 0; w < spec.sources.size() && looks < kMostLooks; ++w) {
+        for (const TensorId t : spec.sources[w].tensors()) {
+            if (t >= catalog.tensorCount() || catalog.firstChunk(t) == catalog.endChunk(t)) continue;
+            const auto extent = source.locate(catalog.firstChunk(t));
+            if (extent.ok() && extent->checksum) return true;
+            ++looks;
+            break;
+        }
+    }
+    return false;
+}
+
+namespace {
+
 // Errors: damaged, with what is wrong with the output; those of reading.
 Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, ConvertReport& report) {
     const ConvertJob& job = state.job;
@@ -390,6 +410,8 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         SHARDSCOPE_TRY(gather(state, context, *identity, tensors));
     }
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
+    if (state.bytesReused > 0 && !identity && context.checks)
+        SHARDSCOPE_TRY(context.checks->complete(state.resources.stop));
     {
         const BusyTime busy(progress, Progress::Work::write);
         SHARDSCOPE_TRY(state.staging->syncAll());
@@ -413,6 +435,13 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     SHARDSCOPE_TRY(state.staging->publish());
     if (job.scheduler) job.scheduler->end();
     return {};
+}
+
+// `shared`: others have read, too.
+ChecksumReport checksumsOf(const ConvertJob& job, const SourceContext& context, bool shared) {
+    ChecksumReport report = context.checks ? context.checks->report() : ChecksumReport();
+    report.shared = shared && storesChecksums(*job.source, *job.spec);
+    return report;
 }
 
 // With a staging directory, to the end. `gathered`: others have done tiles.
@@ -441,6 +470,7 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
         return error;
     }
     if (seal) return report;
+    report.checksums = checksumsOf(job, context, gathered || state.bytesReused > 0);
     report.bytesRead = context.bytesRead;
     report.bytesWritten = state.bytesWritten;
     report.bytesReused = state.bytesReused;

@@ -45,6 +45,7 @@ Result<std::vector<std::unique_ptr<ElementReader>>> openInputs(const ConvertJob&
 std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources) {
     auto context =
         std::make_unique<SourceContext>(*job.source, resources, job.options.fillGaps, job.fileSystem);
+    if (!job.destination.empty()) context->checks = std::make_shared<RecordChecks>(job.options.skipDamaged);
     if (!job.average) return context;
     for (const AverageInput& input : job.average->inputs)
         context->inputs.push_back(std::make_unique<SourceContext>(*input.source, *context));

@@ -84,6 +84,9 @@ struct ConvertOptions {
     FillGaps fillGaps = FillGaps::refuse;
     bool resume = false;
     bool overwrite = false;
+    // What is damaged, or is not a plain array, is left out and listed, not an error; elements that do not
+    // fit their stored checksum are carried and listed.
+    bool skipDamaged = false;
     bool scanValues = true;
     // How much work may be lost when the job is killed: the journal is brought up to date after either of
     // these.
@@ -125,6 +128,21 @@ struct ConvertJob {
     UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
 };
 
+// Whether what is to be read has stored checksums; looks into files of the source.
+bool storesChecksums(const Reader& source, const TargetSpec& spec);
+
+// What became of the checksums (CRC-32 of torch's zip records) that the source stores: each is checked where
+// all bytes of its record are read in any case.
+struct ChecksumReport {
+    uint64_t checked = 0, unchecked = 0;  // records that were read, whole or in part
+    // Other processes, or an earlier run, have read some, and their counts are not here: what they read whole
+    // they have checked.
+    bool shared = false;
+    // With ConvertOptions::skipDamaged: tensor, and what is wrong.
+    std::vector<std::pair<std::string, std::string>> wrong;
+    std::string text() const;  // a sentence for people, where not all were checked; else empty
+};
+
 struct ConvertReport {
     uint64_t bytesRead = 0;  // from source files, all reads
     uint64_t bytesWritten = 0;
@@ -134,6 +152,7 @@ struct ConvertReport {
     bool verified = false;
     std::vector<std::pair<std::string, Digest128>> digests;   // of the destination's tensors
     std::vector<std::pair<std::string, ValueCounts>> counts;  // tensors with NaN or Inf
+    ChecksumReport checksums;
 };
 
 // Errors: exists, noSpace, permission, changed (a source file changed), damaged (verification failed),

@@ -268,6 +268,13 @@ void TensorReader::count(const Chunk& chunk, uint64_t bytes) const {
     context_.bytesRead += chunk.packed ? chunk.packed->countStored(bytes) : bytes;
 }
 
+// Bytes as they are in the file, from this offset.
+Status TensorReader::check(const Chunk& chunk, uint64_t offset, std::span<const std::byte> bytes) const {
+    if (!context_.checks || chunk.packed || !chunk.extent.checksum) return {};
+    const BusyTime busy(Progress::Work::compute);
+    return context_.checks->saw(chunk.extent, offset, bytes, context_.reader.catalog().name(tensor_));
+}
+
 Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
     try {
         chunk.span->resize(bytes);
@@ -276,7 +283,8 @@ Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
                          fmt::format("no memory for the {} bytes of a strided chunk", bytes));
     }
     count(chunk, bytes);
-    return chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span);
+    SHARDSCOPE_TRY(chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span));
+    return check(chunk, chunk.extent.offset, *chunk.span);
 }
 
 Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
@@ -288,10 +296,12 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     const MemoryBudget::Lease lease = context_.resources.memory->acquire(share);
     uint64_t read = 0;
     const size_t size = dtypeBytes(chunk.stored);
-    const auto stored = [&](int64_t first, std::span<std::byte> bytes) {
+    const auto stored = [&](int64_t first, std::span<std::byte> bytes) -> Status {
         const BusyTime busy(Progress::Work::read);
         read += bytes.size();
-        return chunk.extent.file->readBulk(chunk.extent.offset + static_cast<uint64_t>(first) * size, bytes);
+        const uint64_t offset = chunk.extent.offset + static_cast<uint64_t>(first) * size;
+        SHARDSCOPE_TRY(chunk.extent.file->readBulk(offset, bytes));
+        return check(chunk, offset, bytes);
     };
     const BusyTime busy(Progress::Work::compute);
     Status status = restrideToFile(stored, chunk.shape.lengths, chunk.extent.strides, size, share, *scratch,
@@ -300,6 +310,7 @@ Status TensorReader::toScratch(Chunk& chunk, WorkerMemory* kept) {
     SHARDSCOPE_TRY(std::move(status));
     SHARDSCOPE_ASSIGN(chunk.extent.file, context_.scratchSystem->reopen(scratch));
     chunk.packed = nullptr;
+    chunk.extent.checksum.reset();
     chunk.extent.offset = 0;
     chunk.extent.strides.clear();
     return {};
@@ -353,8 +364,11 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
                       chunk.span->data(), bytes.data());
     } else {
         count(chunk, bytes.size());
-        status = extent.file->readBulk(extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start),
-                                       bytes);
+        const uint64_t offset = extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start);
+        const bool checks = context_.checks && !chunk.packed && extent.checksum;
+        status = checks
+                     ? context_.checks->read(extent, offset, bytes, context_.reader.catalog().name(tensor_))
+                     : extent.file->readBulk(offset, bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
     if (extent.swapBytes || extent.conjugate || extent.negate) {

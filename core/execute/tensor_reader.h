@@ -7,6 +7,7 @@
 
 #include "base/memory_budget.h"
 #include "execute/executor.h"
+#include "execute/record_checks.h"
 #include "execute/tile_work.h"
 #include "execute/values.h"
 #include "storage/stored_bytes.h"
@@ -28,12 +29,14 @@ struct SourceContext {
           resources(job.resources),
           fill(job.fill),
           scratchSystem(job.scratchSystem),
+          checks(job.checks),
           job_(job.job_) {}
 
     const Reader& reader;
     const Resources& resources;
     const FillGaps fill;
     const std::shared_ptr<FileSystem> scratchSystem;
+    std::shared_ptr<RecordChecks> checks;  // of the source's stored checksums; null = they are not looked at
     std::vector<std::unique_ptr<SourceContext>> inputs;  // those of an average, this one's among them
 
   private:
@@ -171,6 +174,7 @@ class TensorReader final : public ElementReader {
     Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);
     void count(const Chunk& chunk, uint64_t bytes) const;
+    Status check(const Chunk& chunk, uint64_t offset, std::span<const std::byte> bytes) const;
     Status toScratch(Chunk& chunk, WorkerMemory* kept);
     uint64_t spanBytes(const Chunk& chunk) const;
     Status readStored(const Chunk& chunk, int64_t lo, int64_t hi, std::span<std::byte> bytes) const;

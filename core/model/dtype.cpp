@@ -127,6 +127,33 @@ unsigned dtypeBits(DType dtype) {
 bool dtypeIsComplex(DType dtype) {
     return kInfos[static_cast<int>(dtype)].isComplex;
 }
+unsigned dtypePrecision(DType dtype) {
+    switch (dtype) {
+        case DType::float64:
+            return 53;
+        case DType::float32:
+            return 24;
+        case DType::float16:
+            return 11;
+        case DType::bfloat16:
+            return 8;
+        case DType::float8E4M3FN:
+        case DType::float8E4M3FNUZ:
+        case DType::float6E2M3:
+            return 4;
+        case DType::float8E5M2:
+        case DType::float8E5M2FNUZ:
+        case DType::float6E3M2:
+            return 3;
+        case DType::float4E2M1FNx2:
+            return 2;
+        case DType::float8E8M0FNU:
+            return 1;
+        default:
+            return 0;
+    }
+}
+
 bool dtypeIsFloat(DType dtype) {
     return kInfos[static_cast<int>(dtype)].isFloat;
 }

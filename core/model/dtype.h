@@ -60,6 +60,8 @@ inline unsigned dtypeBytes(DType dtype) {
 bool dtypeIsComplex(DType dtype);
 // Real floating point, of any width (float4 and float6 included).
 bool dtypeIsFloat(DType dtype);
+// Significant bits of a float, the leading one among them: 24 of float32, 8 of bfloat16; 0 for anything else.
+unsigned dtypePrecision(DType dtype);
 // Width in bytes of the unit that a byte-order swap reverses: half the element for complex types.
 unsigned dtypeSwapUnit(DType dtype);
 

@@ -45,18 +45,26 @@ struct CastRule {
 };
 
 enum class FillGaps : uint8_t { refuse, nan, zero };
+// Whether a parameter of few bits takes its values from its fp32 master, where the optimizer's state has one.
+enum class MasterWeights : uint8_t {
+    automatic,  // where it is cast to a dtype that tells more numbers apart than its own
+    use,        // always, in the master's dtype unless a cast says another one
+    ignore,
+};
 enum class Verify : uint8_t { digest, full, none };
 
 // Which tensors and objects are converted, and how lengths are cut that do not divide.
 struct TargetChoice {
     std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
-    bool weightsOnly = false;
+    bool weightsOnly = false;  // parameters and buffers: no optimizer state, nothing else of the trainer
+    MasterWeights masterWeights = MasterWeights::automatic;
     SplitRule split = SplitRule::torch;
 };
 
 // What the target is to be: the rules of a conversion's request (engine/engine.h) and of its recipe, parsed.
 struct TargetRequest : TargetChoice {
+    bool leavesOptimizer = false;   // as an average does, to which objects still belong
     std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
     // For the plan: parameters of the recipe that steps use, and where their values are from.
     std::vector<std::pair<std::string, std::string>> values;
@@ -100,10 +108,12 @@ struct TargetSpec {
     std::vector<PlanLeftOut> leftOut;   // what the target cannot hold
     std::vector<PlanLeftOut> excluded;  // what the user asked to leave behind
     std::vector<PlanLeftOut> impossible;
-    std::vector<PlanLeftOut> renamed;  // old name, new name
-    std::vector<PlanLeftOut> made;     // name, and which steps made it of which source tensors
-    std::vector<PlanLeftOut> notes;    // name, and what a step left as it is and why
-    std::set<TensorId> reordered;      // source tensors of a known wrong order that a step puts right
+    std::vector<PlanLeftOut> renamed;      // old name, new name
+    std::vector<PlanLeftOut> made;         // name, and which steps made it of which source tensors
+    std::vector<PlanLeftOut> notes;        // name, and what a step left as it is and why
+    std::set<TensorId> reordered;          // source tensors of a known wrong order that a step puts right
+    std::vector<PlanLeftOut> fromMasters;  // name, and the source tensors that give its values in its place
+    size_t mastersUnused = 0;              // weights that have a master and are converted as stored
 };
 
 // One more tensor of the destination, which is a copy of another one there.
@@ -126,6 +136,11 @@ struct TargetInput {
         pathFor;  // where the target nests an entry in another way. May be null
     std::function<std::string(std::string_view name)>
         cannotHold;  // why the target cannot hold it; empty = it can. May be null
+    // Whether an object is the state of an optimizer or of the rest of the trainer. May be null.
+    std::function<bool(const ObjectInfo&)> isState;
+    // Why a source tensor is left behind as damaged; empty = it is not. May be null.
+    std::function<std::string(TensorId)> damaged;
+    std::vector<TensorId> masters;  // of each source tensor; kNone = it has none. Empty: there are none
     std::vector<WantedCopy> copies;
     std::set<std::string> apart;  // names that are not aliases, even where they are in the source
 };
@@ -163,6 +178,9 @@ struct Plan {
     std::string accumulate;                // what they are summed up in: "fp32", "fp64"
     std::vector<PlanLeftOut> notAveraged;  // tensors that are taken from one of them
     std::vector<PlanLeftOut> notes;        // what the steps of a recipe left as it is
+    std::vector<PlanLeftOut> fromMasters;  // as TargetSpec
+    size_t mastersUnused = 0;
+    std::string checksums;  // whether those that the source stores are checked; empty = it stores none
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
     // Chunks of the source that hold the same elements as others, of which one is read: they are not

@@ -43,6 +43,15 @@ std::string planText(const Plan& plan) {
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));
     if (plan.estimateSeconds > 0)
         out += fmt::format("time     about {:.0f} s\n", std::max(1.0, plan.estimateSeconds));
+    if (!plan.fromMasters.empty())
+        out += fmt::format("masters  {} weights take their values from their fp32 masters\n",
+                           plan.fromMasters.size());
+    if (plan.mastersUnused > 0)
+        out += fmt::format(
+            "masters  {} weights are converted as stored, not from their fp32 masters (--master-weights "
+            "use)\n",
+            plan.mastersUnused);
+    if (!plan.checksums.empty()) out += fmt::format("check    {}\n", plan.checksums);
     listEntries(out, "Impossible", plan.impossible, ": ");
     listEntries(out, "Left out", plan.leftOut, ": ");
     listEntries(out, "Excluded as asked", plan.excluded, ": ");

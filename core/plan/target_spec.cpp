@@ -82,6 +82,9 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
     return false;
 }
 
+constexpr const char* kOptimizerState = "optimizer state";
+constexpr const char* kNotAWeight = "neither a parameter nor a buffer";
+
 class TargetResolver {
   public:
     TargetResolver(const TargetInput& input, const TargetRequest& request)
@@ -98,7 +101,8 @@ class TargetResolver {
             SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
             casts_.emplace_back(std::move(pattern), rule.dtype);
         }
-        if (request_.weightsOnly) optimizer_ = optimizerPrefixes(source_);
+        leavesOptimizer_ = request_.weightsOnly || request_.leavesOptimizer;
+        if (leavesOptimizer_) optimizer_ = optimizerPrefixes(source_);
         SHARDSCOPE_TRY(preparePlacement());
 
         StepState state;
@@ -210,8 +214,13 @@ class TargetResolver {
             spec_.excluded.push_back({name, why});
             return false;
         }
-        if (request_.weightsOnly && source_.role(t) == Role::optimizer) {
-            spec_.excluded.push_back({name, "optimizer state"});
+        const bool optimizer = source_.role(t) == Role::optimizer;
+        if ((optimizer && leavesOptimizer_) || (source_.role(t) == Role::other && request_.weightsOnly)) {
+            spec_.excluded.push_back({name, optimizer ? kOptimizerState : kNotAWeight});
+            return false;
+        }
+        if (std::string damage = input_.damaged ? input_.damaged(t) : std::string(); !damage.empty()) {
+            spec_.leftOut.push_back({name, std::move(damage)});
             return false;
         }
         if (const uint32_t special = source_.special(t); special != kNone) {
@@ -241,12 +250,10 @@ class TargetResolver {
         info.role = source_.role(t);
         const DimSpan shape = tensor.view ? DimSpan(tensor.view->shape()) : source_.shape(t);
         info.shape.assign(shape.begin(), shape.end());
-        for (const auto& [pattern, dtype] : casts_) {
-            if (pattern.matches(name)) {
-                info.dtype = dtype;
-                break;
-            }
-        }
+        const auto cast =
+            std::ranges::find_if(casts_, [&](const auto& rule) { return rule.first.matches(name); });
+        if (cast != casts_.end()) info.dtype = cast->second;
+        const bool fromMasters = takesMasters(tensor, cast != casts_.end(), info.dtype);
         if (input_.cannotHold) {
             if (std::string reason = input_.cannotHold(info.name); !reason.empty()) {
                 spec_.leftOut.push_back({name, std::move(reason)});
@@ -269,6 +276,7 @@ class TargetResolver {
             }
         }
         if (!takeName(name, info.name)) return {};
+        if (fromMasters) noteMasters(tensor, info.name);
         if (tensor.view) {
             std::string from;
             for (const TensorId part : tensor.view->sources()) {
@@ -280,14 +288,17 @@ class TargetResolver {
             }
             spec_.made.push_back({info.name, fmt::format("{} of {}", tensor.made, from)});
             SHARDSCOPE_TRY(addPlaced(info, place(kNone, info, likeTensor)));
+            if (fromMasters)
+                tensor.view = std::make_shared<const TensorView>(tensor.view->ofOthers(input_.masters));
             spec_.sources.push_back({kNone, std::move(tensor.view)});
             return {};
         }
+        const TensorId values = fromMasters ? input_.masters[t] : t;
         if (info.name != before) spec_.renamed.push_back({std::string(before), info.name});
 
         if (tensor.copy) {
             SHARDSCOPE_TRY(addPlaced(info, place(t, info, likeTensor)));
-            spec_.sources.push_back({t, nullptr});
+            spec_.sources.push_back({values, nullptr});
             return {};
         }
 
@@ -310,8 +321,43 @@ class TargetResolver {
             if (info.aliasOf == kNone && carriers_.at(first).boxes.empty()) carriers_.at(first).boxes = boxes;
         }
         SHARDSCOPE_TRY(addPlaced(info, boxes));
-        spec_.sources.push_back({t, nullptr});
+        spec_.sources.push_back({values, nullptr});
         return {};
+    }
+
+    static std::vector<TensorId> sourcesOf(const StepTensor& tensor) {
+        return tensor.view ? tensor.view->sources() : std::vector<TensorId>{tensor.origin};
+    }
+
+    // Whether a tensor takes its values from masters; sets its dtype where that is theirs.
+    bool takesMasters(const StepTensor& tensor, bool cast, DType& dtype) {
+        if (input_.masters.empty()) return false;
+        const std::vector<TensorId> sources = sourcesOf(tensor);
+        if (sources.empty() || input_.masters[sources[0]] == kNone) return false;
+        const DType stored = source_.dtype(sources[0]), precise = source_.dtype(input_.masters[sources[0]]);
+        for (const TensorId source : sources) {
+            const TensorId master = input_.masters[source];
+            if (master == kNone || source_.dtype(master) != precise) return false;
+        }
+        const bool use = request_.masterWeights == MasterWeights::use;
+        if (!use && dtypePrecision(dtype) <= dtypePrecision(stored)) {
+            ++spec_.mastersUnused;
+            return false;
+        }
+        if (!cast) dtype = precise;
+        return true;
+    }
+
+    void noteMasters(const StepTensor& tensor, const std::string& name) {
+        std::string from;
+        for (const TensorId source : sourcesOf(tensor)) {
+            if (from.size() > 400) {
+                from += ", ...";
+                break;
+            }
+            from += fmt::format("{}'{}'", from.empty() ? "" : ", ", source_.name(input_.masters[source]));
+        }
+        spec_.fromMasters.push_back({name, std::move(from)});
     }
 
     // Copies of tensors that the target's format needs.
@@ -410,8 +456,9 @@ class TargetResolver {
             spec_.excluded.push_back({object.name, why});
             return false;
         }
-        if (request_.weightsOnly && underOptimizer(object.path, optimizer_)) {
-            spec_.excluded.push_back({object.name, "optimizer state"});
+        const bool optimizer = leavesOptimizer_ && underOptimizer(object.path, optimizer_);
+        if (optimizer || (request_.weightsOnly && input_.isState && input_.isState(object))) {
+            spec_.excluded.push_back({object.name, optimizer ? kOptimizerState : kNotAWeight});
             return false;
         }
         return true;
@@ -456,6 +503,7 @@ class TargetResolver {
     std::vector<NamePattern> select_, exclude_;
     Renamer rename_;
     std::vector<std::pair<NamePattern, DType>> casts_;
+    bool leavesOptimizer_ = false;
     std::set<std::string> optimizer_;
     std::optional<Placer> placer_;
     std::unordered_map<std::string, std::string> names_;  // wanted name -> source name

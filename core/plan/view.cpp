@@ -82,6 +82,14 @@ std::vector<TensorId> TensorView::sources() const {
     return {ids.begin(), ids.end()};
 }
 
+TensorView TensorView::ofOthers(std::span<const TensorId> others) const {
+    TensorView view = *this;
+    for (ViewPiece& piece : view.pieces_) {
+        if (piece.source != kNone) piece.source = others[piece.source];
+    }
+    return view;
+}
+
 // ------------------------------------------------------------------ the finer dimensions
 
 size_t TensorView::groupBegin(size_t group) const {

@@ -59,6 +59,8 @@ class TensorView {
     TensorId sameOrderAs(const Catalog& source) const;
     // Source tensors, each once, in order; pieces without a source have none.
     std::vector<TensorId> sources() const;
+    // The same of other tensors of the same shapes: others[t] for each source t.
+    TensorView ofOthers(std::span<const TensorId> others) const;
 
     // All of these leave this view as it is. Errors: usage, a sentence without names; limit when the result
     // would be cut into more than kMaxPieces.

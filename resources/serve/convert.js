@@ -15,8 +15,9 @@ function request() {
   if (value("map")) job.map = value("map");
   for (const name of ["mesh", "on", "max_file_size"]) if (value(name)) job[name] = value(name);
   for (const name of ["set", "shard", "stage"]) if (lines(fields[name].value).length) job[name] = lines(fields[name].value);
-  for (const name of ["weights_only", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
+  for (const name of ["weights_only", "skip_damaged", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
   if (value("verify") !== "digest") job.verify = value("verify");
+  if (value("master_weights") !== "auto") job.master_weights = value("master_weights");
   if (value("fill_gaps") !== "refuse") job.fill_gaps = value("fill_gaps");
   const recipe = { schema: "shardscope.recipe/1", job };
   if (lines(fields.select.value).length) recipe.select = lines(fields.select.value);
@@ -65,6 +66,9 @@ export function planner(prefix, request, parameters) {
         table(["checkpoint", { text: "weight", number: true }], average.inputs.map((input) => [element("span", { class: "mono" }, input.path), String(Number(input.weight.toPrecision(6)))]))),
       average && group("Not averaged", average.not_averaged, "why", false),
       group("Left out", plan.left_out, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
+      plan.masters && group("Values from fp32 master weights", plan.masters.used, "from", false),
+      plan.masters && plan.masters.unused ? element("p", { class: "quiet" }, counted(plan.masters.unused, "weight is", "weights are") + " converted as stored, not from fp32 masters.") : null,
+      plan.checksums ? element("p", { class: "quiet" }, plan.checksums) : null,
       group("Notes", plan.notes, "why", false), group("Renamed", plan.renamed, "to", false), group("Excluded", plan.excluded, "why", false),
       element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
         table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),
@@ -116,7 +120,7 @@ export async function showConvert(page) {
     line("destination", "Destination", text("destination", parent + "-converted"), "An absolute path on the server's machine. It appears whole or not at all."),
     line("format", "Format", choice("format", [["", "as the source"], ...formats.formats.filter((format) => format.writes).map((format) => [format.name, format.title])])),
     line("map", "Names", choice("map", [["", "as they are"], ...recipes.recipes.map((recipe) => [recipe.name, recipe.name])]), "A recipe that turns the names of one framework into those of another."),
-    [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
+    [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("skip_damaged", "Skip what is damaged"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
     line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "The ranks of the result; empty = as the target needs."),
     line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension."),
     line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["none", "only look whether it opens"]])),
@@ -124,6 +128,7 @@ export async function showConvert(page) {
       line("select", "Only tensors", area("select", "model.*")), line("drop", "Without tensors", area("drop", "*._extra_state")),
       line("rename", "Rename", area("rename", "^model[.]=")), line("cast", "Cast", area("cast", "*.weight=bf16")),
       line("set", "Recipe parameters", area("set", "heads=32")), line("stage", "Stages", area("stage", "model.layers.0.*:pp=0")),
+      line("master_weights", "fp32 masters", choice("master_weights", [["auto", "where a cast asks for more"], ["use", "always, as float32"], ["ignore", "never"]]), "Where weights of few bits take their values from, if the optimizer's state has their fp32 masters."),
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
       line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));

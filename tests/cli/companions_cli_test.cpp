@@ -92,6 +92,46 @@ class CompanionsCliTest : public QObject {
             QVERIFY(!tensor["name"].get<std::string>().starts_with("optimizer.pt:"));
     }
 
+    // Of every kind of state that is beside weights, or in the same files, nothing is a weight.
+    void weightsOnlyIsParametersAndBuffers_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("directory");
+        for (const char* directory : {"trainer", "accelerate", "verl"})
+            QTest::newRow(directory) << "weights-only-takes-state" << directory;
+        QTest::newRow("without groups") << "optimizer-without-groups"
+                                        << "ckpt";
+    }
+    void weightsOnlyIsParametersAndBuffers() {
+        QFETCH(QString, name);
+        QFETCH(QString, directory);
+        const QString about = QStringLiteral(SHARDSCOPE_TEST_DATA "/field/") + name;
+        const QString to = place_.filePath("only-" + directory);
+        const Outcome run = runShardscope(
+            {"convert", about + "/" + directory, to, "--to", "safetensors", "--weights-only", "--json"});
+        QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
+        COMPARE_JSON(run.json()["left_out"], json::array());
+        json truth;
+        const json expected = json::parse(contentsOf(about + "/expected.json").toStdString());
+        for (const auto& [tensor, facts] : expected["tensors"].items())
+            if (!tensor.starts_with("optimizer.")) truth[tensor] = facts["sha256"];
+        COMPARE_JSON(digestsOf(to), truth);
+        const json totals = runShardscope({"info", about + "/" + directory, "--json"}).json()["totals"];
+        const json weights = runShardscope({"info", to, "--json"}).json()["totals"];
+        COMPARE_JSON(totals["parameters"], weights["parameters"]);
+    }
+
+    // State that cannot be read is lacking, but not of weights alone.
+    void unreadableStateStopsAConversion() {
+        const QString copy = copyOf(trainer_, "unreadable");
+        QFile file(copy + "/optimizer.pt");
+        QVERIFY(file.resize(file.size() / 2));
+        const QString to = place_.filePath("of-unreadable");
+        const Outcome refused = runShardscope({"convert", copy, to, "--to", "dcp", "--json"});
+        QVERIFY2(refused.exitCode == 3, (refused.out + refused.err).c_str());
+        QVERIFY(refused.out.find("optimizer.pt") != std::string::npos);
+        QCOMPARE(runShardscope({"convert", copy, to, "--to", "dcp", "--weights-only"}).exitCode, 0);
+    }
+
     void itIsConvertedBitForBit() {
         const QString to = place_.filePath("all");
         QCOMPARE(runShardscope({"convert", trainer_, to, "--to", "dcp"}).exitCode, 0);

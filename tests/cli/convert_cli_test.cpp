@@ -25,6 +25,42 @@ json digests(const QString& path) {
     return digest.json().value("tensors", json::object());
 }
 
+QString field(const char* name) {
+    return QStringLiteral(SHARDSCOPE_TEST_DATA "/field/") + name;
+}
+
+json jsonIn(const QString& path) {
+    QFile file(path);
+    if (!file.open(QIODevice::ReadOnly)) qFatal("cannot read %s", qPrintable(path));
+    return json::parse(file.readAll().toStdString());
+}
+
+// What a case of the field says of its tensors, by name.
+json truthOf(const char* name) {
+    json truth;
+    const json all = jsonIn(field(name) + "/expected.json")["tensors"];
+    for (const auto& [tensor, about] : all.items())
+        truth[tensor] = about["sha256"];
+    return truth;
+}
+
+// A copy of a torch.save file of which one byte of the first storage was altered.
+void alterOneByte(const QString& from, const QString& to) {
+    QFile file(from);
+    if (!file.open(QIODevice::ReadOnly)) qFatal("cannot read %s", qPrintable(from));
+    QByteArray bytes = file.readAll();
+    const qsizetype name = bytes.indexOf("/data/0");
+    const qsizetype header = bytes.lastIndexOf("PK\x03\x04", name);
+    const auto number = [&](qsizetype at) {
+        return static_cast<uint8_t>(bytes[at]) + 256 * static_cast<uint8_t>(bytes[at + 1]);
+    };
+    const qsizetype data = header + 30 + number(header + 26) + number(header + 28);
+    bytes[data + 3] = static_cast<char>(bytes[data + 3] ^ 1);
+    QFile copy(to);
+    if (!copy.open(QIODevice::WriteOnly) || copy.write(bytes) != bytes.size())
+        qFatal("cannot write %s", qPrintable(to));
+}
+
 }  // namespace
 
 class ConvertCliTest : public QObject {
@@ -185,6 +221,115 @@ class ConvertCliTest : public QObject {
         QVERIFY(QDir(directory.path()).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot));
     }
 
+    // Tensors that an index names and no file holds.
+    void whatIsLackingIsAnError_data() {
+        QTest::addColumn<QString>("directory");
+        QTest::addColumn<QString>("tensor");
+        QTest::newRow("in another file") << "ckpt"
+                                         << "lm_head.weight";
+        QTest::newRow("nowhere") << "ckpt-nowhere"
+                                 << "mtp.fc.weight";
+    }
+    void whatIsLackingIsAnError() {
+        QFETCH(QString, directory);
+        QFETCH(QString, tensor);
+        const QString source = field("index-tensor-not-in-its-file") + "/" + directory;
+        QTemporaryDir place;
+        const QString out = place.filePath("out");
+        for (const char* verb : {"convert", "plan", "reshard"}) {
+            const Outcome run = runShardscope({verb, source, out, "--json"});
+            QVERIFY2(run.exitCode == 3, (verb + run.out + run.err).c_str());
+            COMPARE_JSON(run.json()["tensor"], json(tensor.toStdString()));
+            QVERIFY(run.json()["hint"].get<std::string>().find("--skip-damaged") != std::string::npos);
+            QVERIFY(!QFile::exists(out));
+        }
+        QCOMPARE(runShardscope({"plan", source, out, "--to", "dcp", "--exclude", tensor}).exitCode, 0);
+        const Outcome rest = runShardscope(
+            {"convert", source, out, "--to", "dcp", "--skip-damaged", "--report", place.filePath("r.json")});
+        QVERIFY2(rest.exitCode == 0, rest.err.c_str());
+        const json left = jsonIn(place.filePath("r.json"))["left_out"];
+        QCOMPARE(left.size(), size_t{1});
+        COMPARE_JSON(left[0]["name"], json(tensor.toStdString()));
+        QCOMPARE(digests(out).size(), size_t{8});
+        QCOMPARE(runShardscope({"plan", source, out, "--skip-damaged", "--strict", "--to", "dcp"}).exitCode,
+                 5);
+    }
+
+    // DTensors in one file: whole ones are tensors, a part of one is not.
+    void distributedTensorsInOneFile() {
+        const QString cases = field("dtensor-whole-in-one-file");
+        QTemporaryDir place;
+        for (const char* whole : {"one-rank", "replicated"}) {
+            const QString out = place.filePath(whole);
+            const Outcome run = runShardscope({"convert", cases + "/" + whole, out, "--to", "safetensors"});
+            QVERIFY2(run.exitCode == 0, run.err.c_str());
+            COMPARE_JSON(digests(out), truthOf("dtensor-whole-in-one-file"));
+        }
+        const QString out = place.filePath("half");
+        for (const QStringList& more : {QStringList(), QStringList{"--skip-damaged"}}) {
+            const Outcome run = runShardscope(
+                QStringList{"convert", cases + "/half", out, "--to", "safetensors", "--json"} + more);
+            QVERIFY2(run.exitCode == 3, (run.out + run.err).c_str());
+            QVERIFY(run.json().dump().find("norm.w") != std::string::npos);
+            QVERIFY(!QFile::exists(out));
+        }
+    }
+    void whatIsNoPlainArrayIsAnError() {
+        QTemporaryDir place;
+        for (const char* name : {"t2.15.0-quantized", "t2.15.0-nested-tensor", "t2.15.0-sparse"}) {
+            const Outcome run = runShardscope({"convert", genuine("torch_save", name), place.filePath(name),
+                                               "--to", "safetensors", "--json"});
+            QVERIFY2(run.exitCode == 3, (name + run.out + run.err).c_str());
+        }
+    }
+
+    void storedChecksumsAreChecked() {
+        QTemporaryDir place;
+        const QString source = place.filePath("a.pt"), out = place.filePath("b.pt");
+        const QDir whole(genuine("torch_save", "t2.1.2-state-dict"));
+        alterOneByte(whole.filePath(whole.entryList(QDir::Files)[0]), source);
+        const Outcome plan = runShardscope({"plan", source, out, "--to", "torch", "--json"});
+        QVERIFY(plan.json()["checksums"].get<std::string>().find("checked") != std::string::npos);
+        const QStringList convert{"convert", source, out, "--to", "torch", "--json"};
+        for (const QStringList& more :
+             {QStringList(), QStringList{"--resume"}, QStringList{"--dtype", "*.weight=float64"},
+              QStringList{"--part", "0/2"}, QStringList{"--part", "0/2"}}) {
+            const Outcome run = runShardscope(convert + more);
+            QVERIFY2(run.exitCode == 3, (run.out + run.err).c_str());
+            COMPARE_JSON(run.json()["rule"], json("integrity.crc"));
+            QVERIFY(!QFile::exists(out));
+        }
+        QVERIFY(QDir(place.filePath(".b.pt.shardscope-partial")).removeRecursively());
+        const Outcome listed =
+            runShardscope(convert + QStringList{"--skip-damaged", "--report", place.filePath("r.json")});
+        QVERIFY2(listed.exitCode == 0, (listed.out + listed.err).c_str());
+        const json report = jsonIn(place.filePath("r.json"));
+        QCOMPARE(report["findings"].size(), size_t{1});
+        COMPARE_JSON(report["findings"][0]["rule"], json("integrity.crc"));
+        COMPARE_JSON(report["checksums"]["unchecked"], json(0));
+    }
+    // Half of a record is read: nothing can be said of it.
+    void checksumsThatWereNotCheckedAreCounted() {
+        QTemporaryDir place;
+        const QString source = genuine("torch_save", "t2.15.0-views");
+        const Outcome run =
+            runShardscope({"convert", source, place.filePath("out"), "--to", "safetensors", "--json"});
+        QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
+        const json checksums = run.json()["checksums"];
+        QVERIFY(checksums["unchecked"].get<int>() > 0);
+        QVERIFY(checksums["text"].get<std::string>().starts_with("stored checksums were not checked"));
+    }
+
+    void resultsWithoutTensorsAreErrors() {
+        QTemporaryDir place;
+        const QString out = place.filePath("out"), source = genuine("dcp", "t2.15.0-no-dist");
+        const Outcome run =
+            runShardscope({"convert", source, out, "--to", "safetensors", "--exclude", "*", "--json"});
+        QVERIFY2(run.exitCode == 3, (run.out + run.err).c_str());
+        QVERIFY(run.out.find("left out are") != std::string::npos);
+        QVERIFY(!QFile::exists(out));
+    }
+
     void gapsAreFilledWhenAsked() {
         QTemporaryDir directory;
         const QString target = directory.filePath("out");
@@ -331,7 +476,8 @@ class ConvertCliTest : public QObject {
         QVERIFY(nans.contains("value.nan"));
         QVERIFY(!nans.contains("coverage.gap") && !nans.contains("value.fill"));
         const QString kept = directory.filePath("kept");
-        const Outcome done = runShardscope(QStringList{"convert", trained, kept} + words);
+        // Its record has the checksum of what was there before.
+        const Outcome done = runShardscope(QStringList{"convert", trained, kept, "--skip-damaged"} + words);
         QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
 
         // Filled as asked, what no rank held is NaN, and known to be a fill.

@@ -430,6 +430,94 @@ class DeepspeedCliTest : public QObject {
         QCOMPARE(report.exitCode, 1);
         QVERIFY(!findingOf(report.json(), "file.missing", "layer_03-model_states.pt").is_null());
     }
+    // Without ZeRO no file lists the layers: only the optimizers' states tell that one is missing.
+    void missingLayerWithoutZero_data() {
+        QTest::addColumn<QString>("layer");
+        for (const char* layer : {"00", "01", "02", "03", "04"})
+            QTest::newRow(layer) << layer;
+    }
+    void missingLayerWithoutZero() {
+        QFETCH(QString, layer);
+        const QString path = copyOf("pp2_z0_fp32", "plain-without-" + layer);
+        const QString file = "layer_" + layer + "-model_states.pt";
+        QVERIFY(QFile::remove(path + "/global_step3/" + file));
+        const Outcome report = validate(path, "metadata");
+        QCOMPARE(report.exitCode, 1);
+        const bool last = layer == "04";
+        const json finding = findingOf(report.json(), last ? "meta.inconsistent" : "file.missing",
+                                       last ? "it is the last one" : file.toStdString());
+        COMPARE_JSON(finding["severity"], json("error"));
+        const json tensors = tensorsOf(path);
+        for (const auto& [name, about] : tensors.items())
+            QVERIFY2(about["role"] != "optimizer", name.c_str());
+        const QString out = place_.filePath("out-" + layer);
+        const Outcome convert = runShardscope({"convert", path, out, "--to", "safetensors", "--json"});
+        QVERIFY2(convert.exitCode == 3, (convert.out + convert.err).c_str());
+        QCOMPARE(runShardscope({"latest", path, "--good"}).exitCode, 1);
+    }
+    // Muon keeps whole matrices on each rank that has a part of them, and other states than Adam beside it.
+    void muonIsRead_data() {
+        QTest::addColumn<QString>("zero");
+        for (const char* zero : {"zero1", "zero2", "zero3"})
+            QTest::newRow(zero) << zero;
+    }
+    void muonIsRead() {
+        QFETCH(QString, zero);
+        const QString about = QStringLiteral(SHARDSCOPE_TEST_DATA "/field/deepspeed-muon");
+        const QString path = about + "/" + zero;
+        QCOMPARE(validate(path).exitCode, 0);
+        const json digests = digestsOf(path);
+        QFile file(about + "/expected.json");
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        const json expected = json::parse(file.readAll().toStdString());
+        size_t compared = 0;
+        for (const auto& [tensor, facts] : expected["tensors"].items()) {
+            if (!tensor.starts_with(zero.toStdString() + ":")) continue;
+            ++compared;
+            COMPARE_JSON(digests[tensor.substr(6)], facts["sha256"]);
+        }
+        QVERIFY(compared >= 8);
+        const QString universal = place_.filePath("universal-" + zero);
+        QCOMPARE(runShardscope({"convert", path, universal, "--to", "deepspeed"}).exitCode, 0);
+        const Outcome written = validate(universal);
+        QVERIFY2(written.exitCode == 0, written.out.c_str());
+        COMPARE_JSON(digestsOf(universal), digests);
+        // What a group's parameters have, its others must have; what another group's have, not.
+        const QString weight = universal + "/global_step3_universal/zero/l.0.weight/";
+        const QString bias = universal + "/global_step3_universal/zero/l.0.bias/";
+        QVERIFY(!QFile::exists(weight + "exp_avg.pt") && QFile::remove(bias + "exp_avg.pt"));
+        const json report = validate(universal, "metadata").json();
+        QVERIFY(!findingOf(report, "file.missing", "l.0.bias/exp_avg.pt").is_null());
+        QVERIFY(findingOf(report, "file.missing", "l.0.weight").is_null());
+    }
+    // The values of masters, where more is asked for than the weights have.
+    void mastersAreTheWeights() {
+        const QString path = pathOf(caseOf("trainer_z3_bf16"));
+        const json stored = digestsOf(path);
+        const auto weightOf = [&](const char* name, const QStringList& words) {
+            const QString out = place_.filePath(name);
+            const Outcome run = runShardscope(
+                QStringList{"convert", path, out, "--to", "safetensors", "--weights-only", "--json"} + words);
+            if (run.exitCode != 0) qWarning("%s", run.out.c_str());
+            return std::pair(digestsOf(out)["net.0.weight"], run.json()["plan"]["masters"]);
+        };
+        const json master = stored["optimizer.state.net.0.weight.fp32"];
+        const auto plain = weightOf("as-stored", {});
+        COMPARE_JSON(plain.first, stored["net.0.weight"]);
+        COMPARE_JSON(plain.second["unused"], json(4));
+        const auto wider = weightOf("wider", {"--dtype", "*=float32"});
+        COMPARE_JSON(wider.first, master);
+        QCOMPARE(wider.second["used"].size(), size_t{4});
+        COMPARE_JSON(weightOf("used", {"--master-weights", "use"}).first, master);
+        COMPARE_JSON(weightOf("rounded", {"--master-weights", "use", "--dtype", "*=bf16"}).first,
+                     stored["net.0.weight"]);
+        const auto ignored = weightOf("ignored", {"--dtype", "*=float32", "--master-weights", "ignore"});
+        QVERIFY(ignored.first != master && ignored.second["used"].empty());
+        const QString file = place_.filePath("w.safetensors");
+        QCOMPARE(runShardscope({"extract", path, "net.0.weight", file, "--master-weights", "use"}).exitCode,
+                 0);
+        COMPARE_JSON(digestsOf(file)["net.0.weight"], master);
+    }
     void missingExpertIsNamed() {
         const QString path = copyOf("moe_ep2_z2_bf16", "no-expert");
         QVERIFY(QFile::remove(path + "/global_step3/layer_1_expert_3_mp_rank_00_model_states.pt"));

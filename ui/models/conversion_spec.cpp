@@ -38,6 +38,8 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.select, request.select);
     use(spec.exclude, request.exclude);
     use(spec.weightsOnly, request.weightsOnly);
+    use(spec.masterWeights, request.masterWeights);
+    use(spec.skipDamaged, request.skipDamaged);
     use(spec.rename, request.rename);
     use(spec.cast, request.cast);
     use(spec.map, request.map);

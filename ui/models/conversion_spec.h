@@ -17,7 +17,8 @@ struct ConversionSpec {
     SourceOptions options;    // with which the source is opened
     QString format, variant;  // of the target; empty = the source's format, the format's usual variant
     QStringList select, exclude;
-    bool weightsOnly = false;
+    bool weightsOnly = false, skipDamaged = false;
+    MasterWeights masterWeights = MasterWeights::automatic;
     QStringList rename;  // "FROM=TO"
     QStringList cast;    // "GLOB=bf16"
     QString mesh;        // "dp=2,tp=4"; empty = without

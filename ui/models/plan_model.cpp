@@ -7,10 +7,10 @@ namespace shardscope::ui {
 namespace {
 
 constexpr PlanModel::Group kGroups[] = {
-    PlanModel::Group::impossible, PlanModel::Group::leftOut,     PlanModel::Group::changed,
-    PlanModel::Group::averaged,   PlanModel::Group::notAveraged, PlanModel::Group::made,
-    PlanModel::Group::notes,      PlanModel::Group::renamed,     PlanModel::Group::excluded,
-    PlanModel::Group::reads,      PlanModel::Group::files};
+    PlanModel::Group::impossible,  PlanModel::Group::leftOut,     PlanModel::Group::changed,
+    PlanModel::Group::averaged,    PlanModel::Group::notAveraged, PlanModel::Group::made,
+    PlanModel::Group::fromMasters, PlanModel::Group::notes,       PlanModel::Group::renamed,
+    PlanModel::Group::excluded,    PlanModel::Group::reads,       PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -18,7 +18,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
         case PlanModel::Group::impossible:
             return PlanModel::tr("Impossible (%n)", nullptr, n);
         case PlanModel::Group::leftOut:
-            return PlanModel::tr("Left out, because the target cannot hold it (%n)", nullptr, n);
+            return PlanModel::tr("Left out, because it is damaged or the target cannot hold it (%n)", nullptr,
+                                 n);
         case PlanModel::Group::changed:
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
         case PlanModel::Group::averaged:
@@ -27,6 +28,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
             return PlanModel::tr("Not averaged (%n)", nullptr, n);
         case PlanModel::Group::made:
             return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
+        case PlanModel::Group::fromMasters:
+            return PlanModel::tr("Values from fp32 master weights (%n)", nullptr, n);
         case PlanModel::Group::notes:
             return PlanModel::tr("Numbers of the recipe, and what it left as it is (%n)", nullptr, n);
         case PlanModel::Group::renamed:
@@ -73,6 +76,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->notAveraged.size();
         case Group::made:
             return plan_->made.size();
+        case Group::fromMasters:
+            return plan_->fromMasters.size();
         case Group::notes:
             return plan_->notes.size();
         case Group::renamed:
@@ -94,6 +99,7 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
                                            : group == Group::leftOut     ? plan_->leftOut
                                            : group == Group::changed     ? plan_->changed
                                            : group == Group::made        ? plan_->made
+                                           : group == Group::fromMasters ? plan_->fromMasters
                                            : group == Group::notes       ? plan_->notes
                                            : group == Group::renamed     ? plan_->renamed
                                                                          : plan_->excluded;

@@ -20,6 +20,7 @@ class PlanModel : public TwoLevels {
         averaged,
         notAveraged,
         made,
+        fromMasters,
         notes,
         renamed,
         excluded,

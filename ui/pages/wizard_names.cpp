@@ -62,8 +62,26 @@ NamesStep::NamesStep(WizardState& state)
     lists->addWidget(select_);
     lists->addWidget(exclude_);
     whatLayout->addLayout(lists, 1);
+    auto* choices = new QHBoxLayout;
     weightsOnly_ = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);
-    whatLayout->addWidget(weightsOnly_);
+    skipDamaged_ = new QCheckBox(tr("S&kip what is damaged"), what);
+    skipDamaged_->setToolTip(
+        tr("Leaves out and lists what is damaged or not a plain array; otherwise it is an error"));
+    masterWeights_ = new QComboBox(what);
+    masterWeights_->setObjectName(QStringLiteral("masterWeights"));
+    masterWeights_->setAccessibleName(tr("fp32 master weights"));
+    masterWeights_->addItem(tr("where a cast asks for more"), static_cast<int>(MasterWeights::automatic));
+    masterWeights_->addItem(tr("always, as float32"), static_cast<int>(MasterWeights::use));
+    masterWeights_->addItem(tr("never"), static_cast<int>(MasterWeights::ignore));
+    auto* masterText = new QLabel(tr("fp32 &masters:"), what);
+    masterText->setToolTip(
+        tr("Whether weights of few bits take their values from their fp32 masters in the optimizer's state"));
+    masterText->setBuddy(masterWeights_);
+    for (QWidget* choice : {static_cast<QWidget*>(weightsOnly_), static_cast<QWidget*>(skipDamaged_),
+                            static_cast<QWidget*>(masterText), static_cast<QWidget*>(masterWeights_)})
+        choices->addWidget(choice);
+    choices->addStretch(1);
+    whatLayout->addLayout(choices);
     tabs->addTab(what, tr("Selection"));
     rename_ = new RuleTable(tr("Rename rules"), {tr("Regular expression"), tr("Replacement")},
                             {QStringLiteral("^model\\."), QStringLiteral("(nothing)")}, false, tabs);
@@ -147,6 +165,13 @@ NamesStep::NamesStep(WizardState& state)
     }
     connect(weightsOnly_, &QCheckBox::toggled, this,
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
+    connect(skipDamaged_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
+    connect(masterWeights_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.masterWeights = static_cast<MasterWeights>(masterWeights_->currentData().toInt());
+        });
+    });
     connect(recipe_, &RecipeEdit::edited, this, [this] {
         state_.edit([this](ConversionSpec& spec) {
             spec.map = recipe_->map();
@@ -230,6 +255,8 @@ void NamesStep::showSpec() {
     rename_->setRules(pairsOf(spec.rename, false));
     cast_->setRules(pairsOf(spec.cast, true));
     weightsOnly_->setChecked(spec.weightsOnly);
+    skipDamaged_->setChecked(spec.skipDamaged);
+    masterWeights_->setCurrentIndex(masterWeights_->findData(static_cast<int>(spec.masterWeights)));
     recipe_->setRecipe(spec.map, spec.set);
     expect_->setPath(spec.expect);
     average_->setRules(single(spec.average));

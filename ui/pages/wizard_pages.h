@@ -135,8 +135,8 @@ class NamesStep : public WizardPage {
     PathEdit* expect_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
-    QCheckBox *weightsOnly_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
-    QComboBox *weights_, *accumulate_, *notAveraged_;
+    QCheckBox *weightsOnly_, *skipDamaged_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
+    QComboBox *masterWeights_, *weights_, *accumulate_, *notAveraged_;
     RecipeEdit* recipe_;
     QLabel* counts_;
     QTreeView* table_;

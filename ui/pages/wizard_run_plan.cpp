@@ -216,6 +216,10 @@ void PlanStep::showOutlook() {
             assets += toQString(name);
         lines += tr("Copies %1 from %2").arg(assets.join(QStringLiteral(", ")), toQString(plan.assetsFrom));
     }
+    if (plan.mastersUnused > 0)
+        lines += tr("Converts %1 as stored, not from their fp32 masters")
+                     .arg(countedText(plan.mastersUnused, tr("1 weight"), tr("%1 weights")));
+    if (!plan.checksums.empty()) lines += toQString(plan.checksums);
     summary_->setText(lines.join('\n'));
     for (const auto group :
          {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {

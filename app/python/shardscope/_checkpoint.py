@@ -121,6 +121,12 @@ class Tensor:
         """The ranks that hold some of it, in order."""
         return sorted({chunk["rank"] for chunk in self.chunks if chunk["rank"] is not None})
 
+    @property
+    def master(self) -> "Optional[Tensor]":
+        """The fp32 original of a weight of fewer bits, where the optimizer's state holds one; else None."""
+        id = self._checkpoint._open.master(self._id)
+        return None if id < 0 else Tensor(self._checkpoint, id)
+
     # ---------------------------------------------------------------- reading
 
     def _region(self, key: Any) -> tuple[list[int], list[int], list[int], list[bool], list[int]]:

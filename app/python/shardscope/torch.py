@@ -45,7 +45,9 @@ class StorageReader(_StorageReader):
     those of the checkpoint (``shardscope ls``), or of what ``map`` makes of it: a recipe, such as
     ``map="llama-hf-from-megatron"``, with values for its parameters in ``set``. ``prefix`` is put before them, where the state dict nests the model
     deeper, and ``strip`` taken from their beginning; names that ``strip`` does not begin are left out then.
-    options: as of ``shardscope.open``, ``map``, ``set`` and ``rename`` among them.
+    master_weights: a parameter of more bits than the stored weight, such as a float32 one of a bf16 weight, is filled
+    from the fp32 master in the checkpoint's optimizer state, where there is one; ``"use"`` fills any parameter from it
+    (rounded once), ``"ignore"`` none. options: as of ``shardscope.open``, ``map``, ``set`` and ``rename`` among them.
 
     Raises Error: what opening and reading raise; ``unsupported`` for a value that is no plain data. torch raises its
     own errors for names that the checkpoint lacks.
@@ -116,6 +118,17 @@ class StorageReader(_StorageReader):
                 paths[outer] = self._path(outer, name, objects.path_of(name))
         return Metadata(state_dict_metadata=entries, planner_data=paths)
 
+    def _source(self, tensor: Any, wanted: torch.dtype) -> Any:
+        """What a tensor of this dtype is filled from: the stored one, or its master."""
+        how = self._options.get("master_weights")
+        if how == "ignore" or not wanted.is_floating_point:
+            return tensor
+        stored = _dtypes.torch_dtype(tensor.dtype)
+        if how != "use" and not (stored.is_floating_point and torch.finfo(wanted).eps < torch.finfo(stored).eps):
+            return tensor
+        master = tensor.master
+        return tensor if master is None else master
+
     def _path(self, outer: str, name: str, path: tuple) -> tuple:
         return path if outer == name else (outer,)
 
@@ -147,7 +160,7 @@ class StorageReader(_StorageReader):
             if target.size() != torch.Size(item.lengths):
                 raise Error("usage", f"the tensor to fill has {list(target.size())}, the plan {list(item.lengths)}",
                             tensor=name)
-            reads.add(checkpoint[name], list(item.storage_offsets), list(item.lengths), [1] * len(item.lengths), target,
+            reads.add(self._source(checkpoint[name], target.dtype), list(item.storage_offsets), list(item.lengths), [1] * len(item.lengths), target,
                       lambda item=item, target=target: planner.commit_tensor(item, target))
         reads.run(self._threads, self._progress)
         done: Future = Future()

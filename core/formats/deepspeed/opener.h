@@ -48,6 +48,19 @@ class Opener {
         std::vector<StoredWeight> stored;
         Placement placement;
     };
+    // A stage of a pipeline without ZeRO: what its optimizer holds, and of which layers.
+    struct Stage {
+        struct Entry {
+            size_t group = 0, index = 0;  // in PlainStates
+            uint32_t tensor = kNone;      // one of its states; kNone = it has none
+            bool tied = false;            // an earlier stage has the same values
+        };
+        const ModelFile* model = nullptr;
+        PlainStates states;
+        std::vector<Entry> entries;
+        size_t layers = 0;         // how many layers the stage has
+        std::vector<size_t> drop;  // entries of parameters that an earlier stage lists
+    };
     // A flat group, with its parameters one after the other.
     struct FlatGroup {
         std::vector<size_t> parameters;
@@ -111,6 +124,7 @@ class Opener {
     bool holdsFirst(size_t parameter, uint32_t tp, int64_t start, int64_t length);
     const FlatGroup& flatGroup(const OptimizerFile& file, size_t group);
     Partition partitionOf(const OptimizerFile& file, size_t group, int64_t index);
+    static std::vector<Slot> wholeSlots(const FlatGroup& flat, const Partition& partition);
     std::string slicesOf(const OptimizerFile& file, size_t group, int64_t index);
     void addGroup(const OptimizerFile& file, size_t group);
     void watchPadding(const OptimizerFile& file, size_t group, uint32_t tensor);
@@ -129,9 +143,13 @@ class Opener {
 
     // plain_states.cpp: no ZeRO
     void addPlainStates();
-    void addStage(const ModelFile& model, size_t& layersBefore);
-    size_t dropTied(const TensorFile& file, uint32_t tp, const std::vector<size_t>& layers,
-                    PlainStates& states) const;
+    void addStages();
+    void addStage(Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t& next);
+    bool alignStages(std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers, size_t stage,
+                     size_t layer);
+    bool tiedInFlat(const Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t next,
+                    size_t taken, size_t parameters);
+    void noteUneven(const std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers);
     void addPlainFile(uint32_t file, const PlainStates& states, const std::vector<size_t>& dense,
                       const std::vector<size_t>& experts, uint32_t mp, uint32_t rank);
     bool addFlatMaster(uint32_t file, const PlainStates& states, size_t group,

@@ -148,6 +148,23 @@ Opener::Partition Opener::partitionOf(const OptimizerFile& file, size_t group, i
     return out;
 }
 
+// The parameters that a partition touches, whole and one after the other.
+std::vector<Opener::Slot> Opener::wholeSlots(const FlatGroup& flat, const Partition& partition) {
+    std::vector<Slot> wholes;
+    int64_t at = 0;
+    size_t i = 0;
+    for (Slot slot : partition.slots) {
+        while (flat.parameters[i] != slot.parameter)
+            ++i;
+        slot.begin = 0;
+        slot.end = flat.elements[i];
+        slot.at = at;
+        at += slot.end;
+        wholes.push_back(slot);
+    }
+    return wholes;
+}
+
 void Opener::addPartitions() {
     // Those of which all ranks are here come first: of replicas the first are listed.
     std::map<uint32_t, uint32_t> readable;
@@ -212,16 +229,25 @@ void Opener::addGroup(const OptimizerFile& file, size_t group) {
             fail(fmt::format("it holds no states of group {}, which param_shapes lists", group));
         return;
     }
+    const std::vector<Slot> wholes = wholeSlots(flat, partition);
+    const int64_t touched = wholes.empty() ? 0 : wholes.back().at + wholes.back().end;
     const auto fits = [&](uint32_t tensor) {
         const Dims& shape = saved.tensors[tensor].shape;
         return shape.size() == 1 && (shape[0] == partition.length || shape[0] == partition.owned);
     };
+    // Muon turns whole matrices: in ZeRO 1 and 2 each rank keeps the whole momentum of every parameter that
+    // its partition touches.
+    const auto isOfWholes = [&](const std::string& state, uint32_t tensor) {
+        const bool muon = file.states.muon.contains(static_cast<int64_t>(group));
+        return stage_ != 3 && state == "momentum_buffer" && saved.tensors[tensor].shape == Dims{touched} &&
+               (muon || !fits(tensor));
+    };
     const auto isFlat = [&](const std::string& state, uint32_t tensor) {
-        return fits(tensor) || state == "fp32" ||
+        return fits(tensor) || isOfWholes(state, tensor) || state == "fp32" ||
                (std::ranges::count(kFlatStates, state) > 0 && saved.tensors[tensor].shape.size() == 1);
     };
     for (const auto& [state, tensor] : found->second.tensors) {
-        if (!isFlat(state, tensor) || fits(tensor)) continue;
+        if (!isFlat(state, tensor) || fits(tensor) || isOfWholes(state, tensor)) continue;
         const int64_t held = elementCount(saved.tensors[tensor].shape);
         const bool offloaded = held == 0 && source_.directory->stat(tag_.prefix + "offloaded_tensors").ok();
         return fail(
@@ -253,7 +279,7 @@ void Opener::addGroup(const OptimizerFile& file, size_t group) {
         }
         if (!isFlat(state, tensor)) continue;
         if (stage_ == 3 && !master) watchPadding(file, group, tensor);
-        for (const Slot& slot : partition.slots) {
+        for (const Slot& slot : isOfWholes(state, tensor) ? wholes : partition.slots) {
             const Parameter& parameter = parameters_[slot.parameter];
             if (parameter.placement.shards.empty() || !slot.listed) continue;
             addFlat(statePath(parameter.name, state), dtype, Role::optimizer, file, tensor, slot, parameter);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,7 @@ namespace shardscope::deepspeed {
 
 namespace {
 
+constexpr size_t kMostGaps = 64;            // layers that are named as missing
 constexpr int64_t kMostCompared = 1 << 16;  // elements of a weight that are compared with its master
 
 float halfToFloat(uint16_t bits) {
@@ -60,7 +62,7 @@ void Opener::addPlainStates() {
         expertFiles.push_back(&file);
     }
     const auto indices = assembly_.addFiles(names);
-    size_t layersBefore = 0;
+    bool stages = false;
     for (const ModelFile& model : models_) {
         if (model.index == kNone) continue;
         const TensorFile& file = contents(model.index);
@@ -70,10 +72,8 @@ void Opener::addPlainStates() {
             const size_t p = parameterOf(pathName(Path(tensor.path.begin() + 1, tensor.path.end())));
             if (!parameters_[p].buffer) dense.push_back(p);
         }
-        if (dense.empty()) {
-            addStage(model, layersBefore);
-            continue;
-        }
+        stages = stages || dense.empty();
+        if (dense.empty()) continue;
         const auto mine = [&](const TagFile* f) { return f->about.mp == model.mp; };
         const auto expertRanks = std::ranges::count_if(expertFiles, mine);
         if (expertRanks == 0 || !indices.ok())
@@ -93,96 +93,203 @@ void Opener::addPlainStates() {
                          rankOf(expertFiles[i]->about.dp, model.mp));
         }
     }
+    if (stages) addStages();
 }
 
-// A layer that an earlier stage has as well is not stored again, but the optimizer of this stage numbers it.
-// The engine registers tied layers before all others, so of each shape the first ones are left over; where
-// the shapes do not tell, the first of all. Returns how many were taken out of the groups.
-size_t Opener::dropTied(const TensorFile& file, uint32_t tp, const std::vector<size_t>& layers,
-                        PlainStates& states) const {
-    std::map<Dims, size_t> free;
-    for (size_t p : layers)
-        ++free[parameters_[p].shapes[tp].value_or(Dims{})];
-    size_t surplus = 0;
-    for (const auto& group : states.groups)
-        surplus += group.ids.size();
-    if (surplus <= layers.size()) return 0;
-    surplus -= layers.size();
-    const auto shapeOf = [&](size_t g, size_t i) -> const Dims* {
-        if (g < states.masters.size() && i < states.masters[g].size())
-            return &file.tensors[states.masters[g][i]].shape;
-        const auto held = states.states.find(states.groups[g].ids[i]);
-        if (held == states.states.end()) return nullptr;
-        const auto state =
-            std::ranges::find_if(held->second.tensors, [](const auto& t) { return t.first != "step"; });
-        return state == held->second.tensors.end() ? nullptr : &file.tensors[state->second].shape;
+// Whether a flat group, of which only the length is known, has the length of these layers and of one more
+// that an earlier stage has, with so many parameters.
+bool Opener::tiedInFlat(const Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t next,
+                        size_t taken, size_t parameters) {
+    const auto elementsIn = [&](size_t l) {
+        int64_t sum = 0;
+        for (size_t p : layers[l])
+            sum += elementCount(parameters_[p].shapes[tpOf(stage.model->mp)].value_or(Dims{0}));
+        return sum;
     };
-    // How many of each shape have no layer here.
-    std::map<Dims, size_t> extra;
-    size_t known = 0;
-    for (size_t g = 0; g < states.groups.size(); ++g) {
-        for (size_t i = 0; i < states.groups[g].ids.size(); ++i) {
-            const Dims* shape = shapeOf(g, i);
-            if (!shape) continue;
-            if (size_t& left = free[*shape]; left > 0) {
-                --left;
-            } else {
-                ++extra[*shape];
-                ++known;
-            }
-        }
-    }
-    const bool byShape = known == surplus;
-    if (!byShape && states.groups.size() > 1) return 0;
-    size_t dropped = 0;
-    for (size_t g = 0; g < states.groups.size(); ++g) {
-        auto& ids = states.groups[g].ids;
-        std::vector<int64_t> kept;
-        std::vector<uint32_t> keptMasters;
-        for (size_t i = 0; i < ids.size(); ++i) {
-            const Dims* shape = byShape ? shapeOf(g, i) : nullptr;
-            const auto over = shape ? extra.find(*shape) : extra.end();
-            if (dropped < surplus && (byShape ? over != extra.end() && over->second > 0 : true)) {
-                if (byShape) --over->second;
-                ++dropped;
-                continue;
-            }
-            kept.push_back(ids[i]);
-            if (g < states.masters.size() && i < states.masters[g].size())
-                keptMasters.push_back(states.masters[g][i]);
-        }
-        ids = std::move(kept);
-        if (g < states.masters.size()) states.masters[g] = std::move(keptMasters);
-    }
-    return dropped;
+    if (stage.states.groups.size() != 1 || stage.states.flatMasters.size() != 1) return false;
+    const TensorFile& file = contents(stage.model->index);
+    int64_t left = elementCount(file.tensors[stage.states.flatMasters.begin()->second].shape);
+    for (size_t l = next; l < next + taken; ++l)
+        left -= elementsIn(l);
+    for (size_t l = 0; l < next; ++l)
+        if (layers[l].size() == parameters && elementsIn(l) == left) return true;
+    return false;
 }
 
-// Of a pipeline: each stage has the next layers.
-void Opener::addStage(const ModelFile& model, size_t& layersBefore) {
-    std::vector<size_t> layers;
-    for (size_t p = 0; p < parameters_.size(); ++p) {
-        const bool here = std::ranges::count(parameters_[p].stored, tpOf(model.mp), &StoredWeight::tp) > 0;
-        if (here && !parameters_[p].buffer) layers.push_back(p);
+// The stages of a pipeline have the layers one after the other, and each layer's file is of one stage. How
+// many layers a stage has is not stored: its optimizer's states must be those of whole layers, and of tied
+// ones, which are with the first stage that has them; the others hold the same states of them.
+bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers,
+                         size_t at, size_t next) {
+    if (at == stages.size())
+        return std::all_of(layers.begin() + static_cast<std::ptrdiff_t>(next), layers.end(),
+                           [](const auto& layer) { return layer.empty(); });
+    Stage& stage = stages[at];
+    const uint32_t tp = tpOf(stage.model->mp);
+    const TensorFile& file = contents(stage.model->index);
+    std::map<Dims, int64_t> over;  // entries without a parameter, by shape
+    int64_t unknown = 0;           // entries without a shape
+    for (const Stage::Entry& entry : stage.entries)
+        entry.tensor == kNone ? ++unknown : ++over[file.tensors[entry.tensor].shape];
+    // As many layers as there can be first: least is then explained by ties.
+    std::vector<std::map<Dims, int64_t>> after{over};
+    std::vector<size_t> counts{0};
+    for (size_t l = next; l < layers.size() && counts.back() <= stage.entries.size(); ++l) {
+        after.push_back(after.back());
+        for (size_t p : layers[l])
+            --after.back()[parameters_[p].shapes[tp].value_or(Dims{})];
+        counts.push_back(counts.back() + layers[l].size());
     }
-    layers.erase(layers.begin(),
-                 layers.begin() + static_cast<int64_t>(std::min(layersBefore, layers.size())));
-    PlainStates states = readPlainStates(contents(model.index));
-    size_t count = 0;
-    for (const auto& group : states.groups)
-        count += group.ids.size();
-    if (const size_t tied = dropTied(contents(model.index), tpOf(model.mp), layers, states); tied > 0) {
-        count -= tied;
+    for (size_t taken = after.size(); taken-- > 0;) {
+        if (counts[taken] > stage.entries.size()) continue;
+        int64_t lacking = 0;
+        for (const auto& [shape, count] : after[taken])
+            lacking += std::max<int64_t>(-count, 0);
+        if (lacking > unknown) continue;
+        std::vector<size_t> drop;
+        if (counts[taken] > stage.entries.size()) continue;
+        auto left = after[taken];
+        for (size_t e = 0; e < stage.entries.size(); ++e) {
+            const Stage::Entry& entry = stage.entries[e];
+            if (entry.tied && left[file.tensors[entry.tensor].shape] > 0) {
+                --left[file.tensors[entry.tensor].shape];
+                drop.push_back(e);
+            }
+        }
+        const size_t more = stage.entries.size() - counts[taken] - drop.size();
+        if (more > 0 && tiedInFlat(stage, layers, next, taken, more)) {
+            for (size_t e = 0; e < more; ++e)
+                drop.push_back(e);
+        } else if (more > 0) {
+            continue;
+        }
+        if (!alignStages(stages, layers, at + 1, next + taken)) continue;
+        stage.layers = taken;
+        stage.drop = std::move(drop);
+        return true;
+    }
+    return false;
+}
+
+// Of a pipeline: no file says which layers a stage has.
+void Opener::addStages() {
+    for (uint32_t tp = 0; tp < tpDegree_; ++tp) {
+        std::vector<Stage> stages;
+        std::vector<std::pair<uint32_t, uint32_t>> seen;  // states of earlier stages: file and tensor
+        for (const ModelFile& model : models_) {
+            if (model.index == kNone || tpOf(model.mp) != tp || modelOf(model.mp) != &model) continue;
+            const TensorFile& file = contents(model.index);
+            Stage stage{&model, readPlainStates(file), {}, 0, {}};
+            for (size_t g = 0; g < stage.states.groups.size(); ++g) {
+                for (size_t i = 0; i < stage.states.groups[g].ids.size(); ++i) {
+                    Stage::Entry entry{g, i, kNone, false};
+                    if (g < stage.states.masters.size() && i < stage.states.masters[g].size())
+                        entry.tensor = stage.states.masters[g][i];
+                    const auto held = stage.states.states.find(stage.states.groups[g].ids[i]);
+                    const bool flat = stage.states.flatMasters.contains(static_cast<int64_t>(g));
+                    for (size_t s = 0; !flat && held != stage.states.states.end() && entry.tensor == kNone &&
+                                       s < held->second.tensors.size();
+                         ++s) {
+                        const auto& [name, tensor] = held->second.tensors[s];
+                        if (name != "step") entry.tensor = tensor;
+                    }
+                    entry.tied = entry.tensor != kNone && std::ranges::any_of(seen, [&](const auto& other) {
+                                     return contents(other.first).tensors[other.second].shape ==
+                                                file.tensors[entry.tensor].shape &&
+                                            assembly_.files().equal(other.first, other.second, model.index,
+                                                                    entry.tensor) == true;
+                                 });
+                    stage.entries.push_back(entry);
+                }
+            }
+            for (const Stage::Entry& entry : stage.entries)
+                if (entry.tensor != kNone) seen.emplace_back(model.index, entry.tensor);
+            stages.push_back(std::move(stage));
+        }
+        if (std::ranges::all_of(stages, [](const Stage& stage) { return stage.entries.empty(); })) continue;
+        std::vector<std::vector<size_t>> layers;
+        uint32_t last = kNone;
+        for (size_t p = 0; p < parameters_.size(); ++p) {
+            const auto here = std::ranges::find(parameters_[p].stored, tp, &StoredWeight::tp);
+            if (here == parameters_[p].stored.end() || parameters_[p].buffer) continue;
+            if (std::exchange(last, here->file) != here->file) layers.emplace_back();
+            layers.back().push_back(p);
+        }
+        if (!alignStages(stages, layers, 0, 0)) {
+            noteUneven(stages, layers);
+            continue;
+        }
+        size_t next = 0;
+        for (Stage& stage : stages)
+            addStage(stage, layers, next);
+    }
+}
+
+void Opener::addStage(Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t& next) {
+    PlainStates& states = stage.states;
+    for (size_t d = stage.drop.size(); d-- > 0;) {
+        const Stage::Entry& entry = stage.entries[stage.drop[d]];
+        auto& ids = states.groups[entry.group].ids;
+        ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(entry.index));
+        if (entry.group < states.masters.size() && entry.index < states.masters[entry.group].size())
+            states.masters[entry.group].erase(states.masters[entry.group].begin() +
+                                              static_cast<std::ptrdiff_t>(entry.index));
+    }
+    const ModelFile& model = *stage.model;
+    if (!stage.drop.empty())
         assembly_.note(
             rule::metaInconsistent, Severity::info,
             fmt::format(
                 "the states of {} parameters that another stage holds as well are not listed: without "
                 "ZeRO the files do not name them",
-                tied),
+                stage.drop.size()),
             contents(model.index).name);
+    std::vector<size_t> parameters;
+    for (size_t l = 0; l < stage.layers; ++l)
+        parameters.insert(parameters.end(), layers[next + l].begin(), layers[next + l].end());
+    next += stage.layers;
+    addPlainFile(model.index, states, parameters, {}, model.mp, rankOf(model.dp, model.mp));
+}
+
+// States and layers do not come out even: whose the states are cannot be known then, and none is named.
+void Opener::noteUneven(const std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers) {
+    size_t states = 0, parameters = 0;
+    for (const Stage& stage : stages)
+        states += stage.entries.size();
+    for (const auto& layer : layers)
+        parameters += layer.size();
+    const std::string& file = contents(stages[0].model->index).name;
+    if (states <= parameters) {
+        assembly_.note(
+            rule::metaInconsistent, Severity::warning,
+            fmt::format("the stages' optimizers have states of {} parameters, the layer files hold "
+                        "{}, and they do not fit each other layer by layer: which states are whose is "
+                        "not known, and they are not listed",
+                        states, parameters),
+            file, {}, Note::Lacks::optimizerState);
+        return;
     }
-    layers.resize(std::min(count, layers.size()));
-    addPlainFile(model.index, states, layers, {}, model.mp, rankOf(model.dp, model.mp));
-    if (tpOf(model.mp) == tpDegree_ - 1) layersBefore += count;
+    std::set<uint32_t> numbers;
+    for (const TagFile& tagged : tag_.files)
+        if (tagged.about.kind == FileName::Kind::layer) numbers.insert(tagged.about.layer);
+    const uint32_t end = numbers.empty() ? 0 : *numbers.rbegin();
+    const std::string why = fmt::format(
+        "the stages' optimizers have states of {} parameters, the layer files hold {}, and no tied "
+        "layer explains the others: the file of a layer is missing; the states are not listed, "
+        "because whose they are is not known",
+        states, parameters);
+    size_t gaps = 0;
+    for (uint32_t number = 0; number < end && gaps < kMostGaps; ++number) {
+        if (numbers.contains(number)) continue;
+        ++gaps;
+        assembly_.addMissing(fmt::format("{}layer_{:02}-{}model_states.pt", tag_.prefix, number,
+                                         tpDegree_ > 1 ? "model_00-" : ""),
+                             0, Severity::error, why, Note::Lacks::anything);
+    }
+    if (gaps == 0)
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("{}; none is missing between 0 and {}, so it is the last one", why, end),
+                       file, {}, Note::Lacks::anything);
 }
 
 // FP16_Optimizer: a group is one flat tensor, of which only the length is known.

@@ -226,6 +226,16 @@ Result<OptimizerStates> readOptimizerStates(const TensorFile& file) {
             }
         }
     }
+    for (const char* base : {"base_optimizer_state", "optimizer_state_dict"}) {
+        const Value* groups = entries.find(in(base) + ".param_groups");
+        if (!groups || !isSequence(*groups->graph, groups->node)) continue;
+        const ValueGraph& g = *groups->graph;
+        for (size_t i = 0; i < g.items(groups->node).size(); ++i) {
+            const NodeId muon = g.find(g.items(groups->node)[i], "use_muon");
+            if (muon != kNoNode && g.kind(muon) == ValueKind::boolean && g.boolean(muon))
+                states.muon.insert(static_cast<int64_t>(i));
+        }
+    }
     forEntries(file, [&](const Path& path, uint32_t tensor, const Value* value) {
         for (const char* masters : {"single_partition_of_fp32_groups", "fp32_flat_groups"}) {
             if (tensor != kNone && path.size() == 3 && isBelow(path, {"optimizer_state_dict", masters}))

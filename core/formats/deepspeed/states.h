@@ -70,6 +70,7 @@ struct OptimizerStates {
     std::vector<std::vector<Slice>> slices;
     bool hasSlices = false;
     std::map<int64_t, GroupStates> groups;
+    std::set<int64_t> muon;          // groups that Muon trains
     int64_t partitionCount() const;  // the largest
 };
 Result<OptimizerStates> readOptimizerStates(const TensorFile& file);

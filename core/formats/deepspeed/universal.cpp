@@ -34,6 +34,46 @@ void findParameters(const Directory& directory, const std::string& root, const s
     if (!here.states.empty()) found.push_back(std::move(here));
 }
 
+// What tells one kind of optimizer from another: Adam's moments are one, any other state one by itself.
+std::set<std::string_view> kindsOf(const std::vector<std::string>& states) {
+    std::set<std::string_view> kinds;
+    for (const std::string& state : states) {
+        if (state == "fp32" || state == "step") continue;
+        kinds.insert(state.starts_with("exp_avg") || state.starts_with("max_exp_avg") ? "adam" : state);
+    }
+    return kinds;
+}
+
+// The states that each parameter should have: those of all that the same kind of optimizer trained. Groups
+// may have different ones (Muon for matrices, Adam for the rest).
+class ExpectedStates {
+  public:
+    void add(const std::vector<std::string>& states) {
+        kinds_[kindsOf(states)].insert(states.begin(), states.end());
+    }
+    std::set<std::string> of(const std::vector<std::string>& states) const {
+        std::set<std::string> expected{"fp32"};
+        const auto own = kinds_.find(kindsOf(states));
+        const bool some = own != kinds_.end() && !own->first.empty();
+        if (some || others() <= 1) {
+            for (const auto& [kind, all] : kinds_)
+                if (!some || kind == own->first) expected.insert(all.begin(), all.end());
+        }
+        return expected;
+    }
+    // Whether it has no state of an optimizer, and those of others do not say which ones it should have.
+    bool isUnclear(const std::vector<std::string>& states) const {
+        return kindsOf(states).empty() && others() > 1;
+    }
+
+  private:
+    int64_t others() const {
+        return std::ranges::count_if(kinds_, [](const auto& kind) { return !kind.first.empty(); });
+    }
+
+    std::map<std::set<std::string_view>, std::set<std::string>> kinds_;  // views of texts that outlive this
+};
+
 }  // namespace
 
 Status Opener::addUniversal() {
@@ -80,14 +120,14 @@ Status Opener::addUniversal() {
     SHARDSCOPE_ASSIGN(const uint32_t aboutIndex, assembly_.addFile(about, 0));
     SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
     std::map<std::string, uint32_t> indexOf;
-    std::map<std::string, size_t> states;  // how many parameters have it
+    std::set<std::string> states;  // of any parameter
+    ExpectedStates expected;
     for (size_t i = 0; i < names.size(); ++i)
         indexOf[names[i].first] = indices[i];
     for (const auto& [name, parameter] : byName) {
-        for (const std::string& state : parameter->states)
-            ++states[state];
+        states.insert(parameter->states.begin(), parameter->states.end());
+        expected.add(parameter->states);
     }
-    states.try_emplace("fp32");
     std::optional<DType> modelDtype;
     if (!models_.empty() && models_[0].index != kNone) {
         const Entries entries(contents(models_[0].index));
@@ -97,7 +137,13 @@ Status Opener::addUniversal() {
     }
     for (const std::string& name : trained) {
         const size_t p = parameterOf(name);
-        for (const auto& [state, count] : states) {
+        const auto files = byName.find(name);
+        const auto held = files == byName.end() ? std::vector<std::string>() : files->second->states;
+        if (expected.isUnclear(held))
+            assembly_.addMissing(fmt::format("{}/{}/*.pt", root, name), 0, Severity::error,
+                                 "no state of the optimizer is here of this trained parameter",
+                                 Note::Lacks::optimizerState);
+        for (const std::string& state : expected.of(held)) {
             const std::string path = fmt::format("{}/{}/{}.pt", root, name, state);
             const auto index = indexOf.find(path);
             if (index == indexOf.end()) {

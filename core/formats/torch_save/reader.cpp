@@ -1,9 +1,35 @@
 #include "formats/torch_save/reader.h"
 
+#include <algorithm>
+
 #include "formats/roles.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::torch_save {
+
+namespace {
+
+// Whether a part of a distributed tensor is all of it: on a mesh of one device, or replicated.
+bool isWhole(const TensorFile& saved, const StoredTensor& part) {
+    const SpecialTensor& whole = saved.specials[part.special];
+    if (part.shape != whole.shape) return false;
+    if (whole.kind == "sharded_tensor")
+        return std::ranges::all_of(part.shardOffsets, [](int64_t offset) { return offset == 0; });
+    const auto& spec = saved.placements[part.special].dtensor;
+    if (whole.kind != "dtensor" || !spec) return false;
+    const auto box = localBox(*spec, whole.shape);
+    return box.ok() && box->lengths == whole.shape;
+}
+
+// The specials that are whole in the file, which are plain tensors under their own names.
+std::vector<bool> wholeSpecials(const TensorFile& saved) {
+    std::vector<bool> whole(saved.specials.size(), false);
+    for (const StoredTensor& t : saved.tensors)
+        if (t.special != kNone) whole[t.special] = isWhole(saved, t);
+    return whole;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::string& entry,
                                                const OpenOptions& options) {
@@ -22,24 +48,29 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
         for (const Note& note : *notes)
             builder.addNote(note);
     }
-    for (const SpecialTensor& special : saved.specials)
-        builder.addSpecial(special);
+    const std::vector<bool> whole = wholeSpecials(saved);
+    std::vector<uint32_t> specialOf(whole.size(), kNone);
+    for (size_t s = 0; s < whole.size(); ++s)
+        if (!whole[s]) specialOf[s] = builder.addSpecial(saved.specials[s]);
+    const auto wholeOf = [&](const StoredTensor& t) {
+        return t.special != kNone && whole[t.special] ? &saved.specials[t.special] : nullptr;
+    };
 
     RoleFinder roles;
     for (const StoredTensor& t : saved.tensors)
-        roles.add(t.name);
+        roles.add(wholeOf(t) ? wholeOf(t)->name : t.name);
     for (const StoredObject& o : saved.objects)
         roles.add(o.name);
     builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);
     StoredParts parts;
     for (const StoredTensor& t : saved.tensors) {
         TensorInfo tensor;
-        tensor.name = t.name;
-        tensor.path = t.path;
+        tensor.name = wholeOf(t) ? wholeOf(t)->name : t.name;
+        tensor.path = wholeOf(t) ? wholeOf(t)->path : t.path;
         tensor.dtype = t.dtype;
         tensor.shape = t.shape;
-        tensor.role = t.buffer ? Role::buffer : roles.role(t.name);
-        tensor.special = t.special;
+        tensor.role = t.buffer ? Role::buffer : roles.role(tensor.name);
+        tensor.special = t.special == kNone ? kNone : specialOf[t.special];
         tensor.aliasOf = t.sameAs;
         Status added = builder.addTensor(tensor);
         if (added.ok()) added = builder.addWhole(0, file, t.offset, t.bytes);

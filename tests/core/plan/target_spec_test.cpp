@@ -104,6 +104,71 @@ class TargetSpecTest : public QObject {
         QCOMPARE(w->excluded.size(), size_t{2});
     }
 
+    void whatIsDamagedStaysOut() {
+        const Catalog source = sample();
+        TargetInput input;
+        input.source = &source;
+        input.format = "dcp";
+        input.objectValue = [](ObjectId) -> Result<Value> { return makeIntegerValue(1); };
+        input.damaged = [](TensorId t) { return std::string(t == 1 ? "short" : ""); };
+        const auto w = resolveTarget(input, {});
+        QVERIFY(w.ok());
+        QCOMPARE(w->target.tensorCount(), size_t{3});
+        QCOMPARE(w->leftOut.size(), size_t{1});
+        QCOMPARE(w->leftOut[0].name, std::string("model.layers.0.b"));
+    }
+
+    // Which tensor gives the values, and in which dtype.
+    void mastersGiveTheValues_data() {
+        QTest::addColumn<int>("how");
+        QTest::addColumn<QString>("cast");
+        QTest::addColumn<bool>("fromMaster");
+        QTest::addColumn<QString>("dtype");
+        const auto row = [](const char* name, MasterWeights how, const char* cast, bool from,
+                            const char* dtype) {
+            QTest::newRow(name) << static_cast<int>(how) << cast << from << dtype;
+        };
+        row("as stored", MasterWeights::automatic, "", false, "bfloat16");
+        row("wider", MasterWeights::automatic, "*=float32", true, "float32");
+        row("more significant bits", MasterWeights::automatic, "*=float16", true, "float16");
+        row("narrower", MasterWeights::automatic, "*=float8_e5m2", false, "float8_e5m2");
+        row("always", MasterWeights::use, "", true, "float32");
+        row("always, rounded", MasterWeights::use, "*=bfloat16", true, "bfloat16");
+        row("never", MasterWeights::ignore, "*=float32", false, "float32");
+    }
+    void mastersGiveTheValues() {
+        QFETCH(int, how);
+        QFETCH(QString, cast);
+        QFETCH(bool, fromMaster);
+        QFETCH(QString, dtype);
+        CatalogBuilder builder("dcp", "", "");
+        const FileId file = builder.addFile({"f", 1 << 20, FileInfo::State::present, false, 0, true});
+        for (const bool master : {false, true}) {
+            TensorInfo info;
+            info.name = master ? "optimizer.state.w.fp32" : "w";
+            info.path = {keyPart(info.name)};
+            info.shape = {4};
+            info.dtype = master ? DType::float32 : DType::bfloat16;
+            info.role = master ? Role::optimizer : Role::parameter;
+            QVERIFY(builder.addTensor(info).ok() && builder.addWhole(0, file, 0, 0).ok());
+        }
+        const Catalog source = std::move(builder).finish();
+        TargetInput input;
+        input.source = &source;
+        input.format = "dcp";
+        if (static_cast<MasterWeights>(how) != MasterWeights::ignore) input.masters = {1, kNone};
+        TargetRequest request;
+        request.masterWeights = static_cast<MasterWeights>(how);
+        if (!cast.isEmpty()) request.cast = {parseCastRule(cast.toStdString()).value()};
+        request.weightsOnly = true;
+        const auto w = resolveTarget(input, request);
+        QVERIFY(w.ok());
+        QCOMPARE(w->target.tensorCount(), size_t{1});
+        QCOMPARE(w->sources[0].source, fromMaster ? 1U : 0U);
+        QCOMPARE(QString::fromStdString(std::string(dtypeName(w->target.dtype(0)))), dtype);
+        QCOMPARE(w->fromMasters.size(), size_t{fromMaster});
+    }
+
     void meshPlacesWithTorchsRule() {
         const Catalog source = sample();
         TargetRequest request;

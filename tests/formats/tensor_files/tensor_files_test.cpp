@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "formats/index/index.h"
 #include "formats/paddle_dist/pickles.h"
+#include "formats/roles.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
 
@@ -94,6 +95,40 @@ class TensorFilesTest : public QObject {
     Q_OBJECT
 
   private slots:
+    // What is optimizer state or another state of the trainer, by its place and by the names beside it.
+    void rolesByNames() {
+        RoleFinder roles;
+        const std::vector<std::pair<const char*, Role>> names{
+            {"model.module.layers.0.weight", Role::parameter},
+            {"model.module.layers.0.norm.running_mean", Role::buffer},
+            {"optimizer.state.module.layers.0.weight.exp_avg", Role::optimizer},
+            {"optimizer.state.exp_avg.module.layers.0.weight", Role::optimizer},
+            {"optim.module.layers.0.weight.momentum", Role::optimizer},
+            {"app.optimizer.state.0.exp_avg_sq_row", Role::optimizer},
+            {"optimizer_states.0.state.3.step", Role::optimizer},
+            {"state.0.exp_avg", Role::optimizer},
+            {"exp_avg.model.module.layers.0.weight", Role::optimizer},
+            {"model.module.layers.0.weight.momentum_buffer", Role::optimizer},
+            {"rng_state.cpu", Role::other},
+            {"extra_state.rank_0.rng.cpu", Role::other},
+            {"lr_scheduler._last_lr.0", Role::other},
+            {"scheduler.base_lrs.0", Role::other},
+            {"scaler.scale", Role::other},
+            {"scaler._growth_tracker", Role::other},
+            {"model.module.layers.0.attention._extra_state", Role::other},
+            // Of a model, though the words are those of a trainer.
+            {"model.module.optimizer_head.weight", Role::parameter},
+            {"model.module.state.0.weight", Role::parameter},
+            {"noise_scheduler.alphas", Role::parameter},
+            {"model.scaler_layer.scale", Role::parameter},
+            {"model.module.exp_avg", Role::parameter},
+        };
+        for (const auto& [name, role] : names)
+            roles.add(name);
+        for (const auto& [name, role] : names)
+            QVERIFY2(roles.role(name) == role, name);
+    }
+
     // Either side of a chunk is a box or a flat range.
     void chunksAndParts_data() {
         QTest::addColumn<QList<qint64>>("shape");    // of the tensor
