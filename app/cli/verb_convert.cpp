@@ -10,6 +10,7 @@
 #include "cli/part_option.h"
 #include "cli/progress.h"
 #include "cluster/places.h"
+#include "engine/whole_file.h"
 
 namespace shardscope::cli {
 
@@ -47,6 +48,20 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
 
 namespace {
 
+Replace replacesReport(const ConvertCommand& command) {
+    if (command.request.overwrite) return Replace::yes;
+    // A scheduler may run a part again that has written it.
+    return command.inParts() ? Replace::earlierReport : Replace::no;
+}
+
+Status checkReportFile(const ConvertCommand& command) {
+    const std::string& file = command.report;
+    if (file.empty()) return {};
+    SHARDSCOPE_TRY(checkOutputFile(file, command.request.source, replacesReport(command)));
+    if (!command.request.objectsFile.empty()) SHARDSCOPE_TRY(checkBeside(file, command.request.objectsFile));
+    return checkBeside(file, command.request.destination);
+}
+
 Result<ConvertReport> runShown(const Context& context, Conversion& conversion) {
     Progress progress;
     const ProgressPrinter printer(context, progress, [&] { return conversion.workers(); });
@@ -64,7 +79,7 @@ Result<Json> runToReport(const Context& context, Conversion& conversion, const C
 
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
     const Verify verify = command.request.verify;
-    if (!command.report.empty()) SHARDSCOPE_TRY(checkOutputFile(command.report, command.request.source));
+    SHARDSCOPE_TRY(checkReportFile(command));
     // The reader of the progress may go away; the job continues.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(command.request, execution, context.stop));
@@ -86,7 +101,8 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
                      : partJson(*conversion->part());
     if (!command.report.empty())
         SHARDSCOPE_TRY(
-            writeOutputFile(command.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+            writeOutputFile(command.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+                            replacesReport(command)));
     if (context.progress == ProgressMode::json) {
         if (whole) {
             for (const Json& finding : json["findings"])

@@ -179,7 +179,8 @@ bool FileService::mayRead(const std::string& path) const {
 
 bool FileService::mayWrite(const std::string& path) const {
     return !access_.write.empty() &&
-           (inside(path, access_.write) || inside(path, stagingPath(access_.write)));
+           (inside(path, access_.write) || inside(path, stagingPath(access_.write)) ||
+            inside(path, asidePath(access_.write)));
 }
 
 std::string FileService::packed(std::string bytes, bool& packed) const {

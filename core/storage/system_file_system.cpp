@@ -265,7 +265,8 @@ class SystemFileSystem final : public FileSystem {
 
     Result<DirectoryEntry> stat(const std::string& path) override {
         struct stat info {};
-        if (::stat(path.c_str(), &info) != 0) return systemError(errno, "look at", path);
+        if (::stat(path.c_str(), &info) != 0 && (errno != ENOENT || ::lstat(path.c_str(), &info) != 0))
+            return systemError(errno, "look at", path);
         return entryOf(splitPath(path).second, info);
     }
 
@@ -283,16 +284,10 @@ class SystemFileSystem final : public FileSystem {
         if (renameWith(a, b, kExchange) == 0) return {};
         if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
             return systemError(errno, "exchange with " + b, a);
-        const std::string aside = a + ".exchange";
-        SHARDSCOPE_TRY(rename(b, aside));
-        if (Status status = rename(a, b); !status.ok()) {
-            // Back to how it was; when even that fails the old content is at `aside`.
-            if (!rename(aside, b).ok()) {
-                return std::move(status).error().withHint("the former content of " + b + " is at " + aside);
-            }
-            return status;
-        }
-        return rename(aside, a);
+        // One call can replace what is no directory.
+        if (!isDirectory(a) && !isDirectory(b))
+            return ::rename(a.c_str(), b.c_str()) == 0 ? Status() : systemError(errno, "rename to " + b, a);
+        return exchangeByWayOf(asidePath(b), a, b);
     }
 
     Status removeTree(const std::string& path) override {
@@ -358,6 +353,30 @@ class SystemFileSystem final : public FileSystem {
     }
 
   private:
+    static bool isDirectory(const std::string& path) {
+        struct stat info {};
+        return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    }
+
+    // The names are on disk after each step, so that `b` or `aside` is what it was, whenever the power fails.
+    Status exchangeByWayOf(const std::string& aside, const std::string& a, const std::string& b) {
+        const std::string parent = splitPath(b).first;
+        // Of an earlier replacement, as something stands at `b`.
+        SHARDSCOPE_TRY(removeTree(aside));
+        SHARDSCOPE_TRY(rename(b, aside));
+        Status status = syncDirectory(parent);
+        if (status.ok()) status = rename(a, b);
+        if (!status.ok()) {
+            if (!rename(aside, b).ok())
+                return std::move(status).error().withHint("the former content of " + b + " is at " + aside);
+            return status;
+        }
+        if (status = syncDirectory(parent); !status.ok())
+            return std::move(status).error().withHint("the new content is at " + b + ", the former at " + aside);
+        (void)rename(aside, a);
+        return {};
+    }
+
     // A checkpoint of thousands of files needs more than the usual soft limit of 1024.
     static void raiseFileLimit() {
         struct rlimit files {};
@@ -413,6 +432,11 @@ std::string stateDirectory(std::string_view name) {
 
 std::string joinPath(std::string_view directory, std::string_view name) {
     return fmt::format("{}{}{}", directory, directory.ends_with('/') ? "" : "/", name);
+}
+
+std::string asidePath(const std::string& path) {
+    const auto [parent, name] = splitPath(path);
+    return joinPath(parent, fmt::format(".{}.shardscope-old", name));
 }
 
 std::pair<std::string, std::string> splitPath(const std::string& path) {
