@@ -57,9 +57,9 @@ Replace replacesReport(const ConvertCommand& command) {
 Status checkReportFile(const ConvertCommand& command) {
     const std::string& file = command.report;
     if (file.empty()) return {};
-    SHARDSCOPE_TRY(checkOutputFile(file, command.request.source, replacesReport(command)));
+    SHARDSCOPE_TRY(checkBeside(file, command.request.destination));
     if (!command.request.objectsFile.empty()) SHARDSCOPE_TRY(checkBeside(file, command.request.objectsFile));
-    return checkBeside(file, command.request.destination);
+    return checkOutputFile(file, command.request.source, replacesReport(command));
 }
 
 Result<ConvertReport> runShown(const Context& context, Conversion& conversion) {
@@ -100,9 +100,9 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
         json = whole ? reportJson(context, *conversion, *report, started, verify)
                      : partJson(*conversion->part());
     if (!command.report.empty())
-        SHARDSCOPE_TRY(
-            writeOutputFile(command.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
-                            replacesReport(command)));
+        SHARDSCOPE_TRY(writeOutputFile(command.report,
+                                       json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+                                       replacesReport(command)));
     if (context.progress == ProgressMode::json) {
         if (whole) {
             for (const Json& finding : json["findings"])

@@ -1,12 +1,15 @@
 #include "engine/whole_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "execute/executor.h"
+#include "storage/system_file.h"
 
 namespace shardscope {
 namespace {
@@ -106,6 +109,19 @@ Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace
             .inFile(file)
             .withHint("--overwrite replaces it");
     return {};
+}
+
+Result<std::string> readWholeFile(const std::string& file, uint64_t most) {
+    Descriptor fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!fd.valid()) return systemError(errno, "open", file);
+    SHARDSCOPE_ASSIGN(const auto opened, makeReadFile(std::move(fd), file, IoMode::buffered));
+    if (opened->size() > most)
+        return makeError(ErrorCode::limit,
+                         fmt::format("the file has {} bytes, at most {} are read", opened->size(), most))
+            .inFile(file);
+    std::string text(opened->size(), '\0');
+    SHARDSCOPE_TRY(opened->readAt(0, std::as_writable_bytes(std::span(text))));
+    return text;
 }
 
 Status checkOutside(const std::string& file, const std::string& checkpoint) {

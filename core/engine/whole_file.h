@@ -14,8 +14,8 @@ namespace shardscope {
 // that name is touched, brought to disk, and then put in its place. One thread.
 class WholeFile {
   public:
-    // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is in
-    // its place. Errors: exists (something is there and `replace` is not set, or it is no file), noSpace,
+    // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is
+    // in its place. Errors: exists (something is there and `replace` is not set, or it is no file), noSpace,
     // permission, io.
     static Result<std::unique_ptr<WholeFile>> begin(std::shared_ptr<FileSystem> fileSystem,
                                                     const std::string& file, uint64_t size, bool replace);
@@ -51,6 +51,10 @@ Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::st
 Status checkParent(FileSystem& fileSystem, const std::string& file);
 // What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);
+
+// What a file holds that the user names: nothing is waited for. Errors: notFound, unsafe (a pipe, a device, a
+// directory), limit (more than `most` bytes), those of reading.
+Result<std::string> readWholeFile(const std::string& file, uint64_t most);
 
 // Nothing is ever written into a checkpoint. Errors: usage when `file` is inside `checkpoint`, or is it.
 Status checkOutside(const std::string& file, const std::string& checkpoint);

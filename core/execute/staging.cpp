@@ -56,6 +56,12 @@ struct Listing {
     }
 };
 
+// Whether this job has published the destination, as its attribute says.
+bool isMarked(const ConvertJob& job, const JournalHeader& header) {
+    const auto found = job.fileSystem->attribute(job.destination, kJobAttribute);
+    return found.ok() && *found == jobText(header);
+}
+
 // Whether the files of the destination are there in their sizes, beside whatever else.
 bool standsWhole(const ConvertJob& job) {
     const std::vector<TargetFile>& files = job.layout->files;
@@ -65,9 +71,9 @@ bool standsWhole(const ConvertJob& job) {
     }
     const auto directory = job.fileSystem->openDirectory(job.destination);
     return directory.ok() && std::ranges::all_of(files, [&](const TargetFile& file) {
-        const auto entry = (*directory)->stat(file.path);
-        return entry.ok() && entry->kind == DirectoryEntry::Kind::file && entry->size == file.size;
-    });
+               const auto entry = (*directory)->stat(file.path);
+               return entry.ok() && entry->kind == DirectoryEntry::Kind::file && entry->size == file.size;
+           });
 }
 
 std::set<std::string> foldersOf(const std::set<std::string>& files) {
@@ -188,7 +194,11 @@ Status Staging::checkDestination() {
     replaces_ = there.ok();
     removeLeftOver();
     if (replaces_ && !job_.options.overwrite) {
-        return makeError(ErrorCode::exists, "the destination exists already")
+        const bool ours = inParts_ && isMarked(job_, header_);
+        return makeError(ErrorCode::exists,
+                         ours && !standsWhole(job_)
+                             ? "the destination that this job has published is not whole any more"
+                             : "the destination exists already")
             .inFile(job_.destination)
             .withHint("choose another destination, or --overwrite");
     }
@@ -353,9 +363,7 @@ Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const 
 }
 
 bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
-    if (job.options.overwrite) return false;
-    const auto found = job.fileSystem->attribute(job.destination, kJobAttribute);
-    return found.ok() && *found == jobText(header) && standsWhole(job);
+    return !job.options.overwrite && isMarked(job, header) && standsWhole(job);
 }
 
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
@@ -429,8 +437,8 @@ Status Staging::setUpParts() {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
             .withHint("--resume without --part continues it; or remove the directory");
-    // Without a marker all that is here is of no use: of parts with other words that were ended while they set
-    // up, or of an earlier conversion, whose publication may have put the former destination here.
+    // Without a marker all that is here is of no use: of parts with other words that were ended while they
+    // set up, or of an earlier conversion, whose publication may have put the former destination here.
     SHARDSCOPE_TRY(parts_->removeJournals());
     SHARDSCOPE_TRY(removeSeal());
     const std::string data = path_ + "/" + kDataName;

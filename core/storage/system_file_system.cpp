@@ -36,13 +36,6 @@ DirectoryEntry entryOf(std::string name, const struct stat& info) {
             int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
 }
 
-Error tooManyFiles(Error error, int errnoValue) {
-    if (errnoValue == EMFILE || errnoValue == ENFILE) {
-        return std::move(error).withHint("raise the limit of open files, e.g. with 'ulimit -n'");
-    }
-    return error;
-}
-
 Status syncFolder(int fd, const std::string& path) {
     // Some network file systems cannot sync a directory; their renames are durable by themselves.
     if (::fsync(fd) != 0 && errno != EINVAL && errno != EOPNOTSUPP) {
@@ -52,9 +45,15 @@ Status syncFolder(int fd, const std::string& path) {
 }
 
 // Entries of an open directory without "." and "..", sorted by name.
-Result<std::vector<std::string>> namesIn(Descriptor fd, const std::string& path) {
-    DIR* stream = ::fdopendir(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    if (!stream) return systemError(errno, "list the directory", path);
+Result<std::vector<std::string>> namesIn(int fd, const std::string& path) {
+    const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return systemError(errno, "list the directory", path);
+    DIR* stream = ::fdopendir(own);
+    if (!stream) {
+        const int error = errno;
+        ::close(own);
+        return systemError(error, "list the directory", path);
+    }
     std::vector<std::string> names;
     int error = 0;
     for (;;) {
@@ -86,8 +85,7 @@ class SystemDirectory final : public Directory {
         const std::string shown = subdirectory.empty() ? path_ : join(subdirectory);
         SHARDSCOPE_ASSIGN(Descriptor folder, openFolder(subdirectory));
         const int at = folder.get();
-        SHARDSCOPE_ASSIGN(const std::vector<std::string> names,
-                          namesIn(Descriptor(::fcntl(at, F_DUPFD_CLOEXEC, 0)), shown));
+        SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesIn(at, shown));
         std::vector<DirectoryEntry> entries;
         entries.reserve(names.size());
         for (const std::string& name : names) {
@@ -133,8 +131,7 @@ class SystemDirectory final : public Directory {
         if (!existing) flags |= O_EXCL;
         Descriptor fd = openBeneath(fd_.get(), std::string(name), flags, 0666);
         if (!fd.valid()) {
-            const int error = errno;
-            return tooManyFiles(systemError(error, "create", join(name)), error);
+            return systemError(errno, "create", join(name));
         }
         struct stat info {};
         if (::fstat(fd.get(), &info) != 0) return systemError(errno, "look at", join(name));
@@ -162,8 +159,7 @@ class SystemDirectory final : public Directory {
             todo.pop_back();
             const std::string shown = folder.empty() ? path_ : join(folder);
             SHARDSCOPE_ASSIGN(const Descriptor at, openFolder(folder));
-            SHARDSCOPE_ASSIGN(const std::vector<std::string> names,
-                              namesIn(Descriptor(::fcntl(at.get(), F_DUPFD_CLOEXEC, 0)), shown));
+            SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesIn(at.get(), shown));
             for (const std::string& name : names) {
                 struct stat info {};
                 if (::fstatat(at.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -210,8 +206,7 @@ class SystemDirectory final : public Directory {
                 .byRule(rule::securityPath);
         }
         if (!fd.valid()) {
-            const int error = errno;
-            return tooManyFiles(systemError(error, "open", join(name)), error);
+            return systemError(errno, "open", join(name));
         }
         return fd;
     }
@@ -244,7 +239,7 @@ class SystemFileSystem final : public FileSystem {
             const int error = errno;
             if (error == ENOTDIR)
                 return makeError(ErrorCode::notFound, "this is not a directory").inFile(path);
-            return tooManyFiles(systemError(error, "open the directory", path), error);
+            return systemError(error, "open the directory", path);
         }
         return std::shared_ptr<Directory>(std::make_shared<SystemDirectory>(std::move(fd), path, mode_));
     }
@@ -372,7 +367,8 @@ class SystemFileSystem final : public FileSystem {
             return status;
         }
         if (status = syncDirectory(parent); !status.ok())
-            return std::move(status).error().withHint("the new content is at " + b + ", the former at " + aside);
+            return std::move(status).error().withHint("the new content is at " + b + ", the former at " +
+                                                      aside);
         (void)rename(aside, a);
         return {};
     }

@@ -143,7 +143,7 @@ class PageCliTest : public QObject {
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
-    // A real browser takes the address, gets the cookie, runs the script under the policy and shows what was
+    // A real browser takes the token out of the address, runs the script under the policy and shows what was
     // found.
     void everyTab() {
         QTemporaryDir state;
