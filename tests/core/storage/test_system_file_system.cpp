@@ -258,6 +258,12 @@ class TestSystemFileSystem : public QObject {
         QVERIFY(system->syncDirectory(root).ok());
         QVERIFY(system->freeBytes(root).value() > 0);
         QCOMPARE(system->stat(root + "/none").error().code, ErrorCode::notFound);
+        // A name that leads nowhere is in the way all the same.
+        fs::create_symlink(root + "/none", root + "/link");
+        QCOMPARE(system->stat(root + "/link").value().kind, DirectoryEntry::Kind::other);
+        fs::remove(root + "/link");
+        QCOMPARE(asidePath("/a/b"), std::string("/a/.b.shardscope-old"));
+        QCOMPARE(asidePath("b/"), std::string("./.b.shardscope-old"));
         QCOMPARE(system->openDirectory(root + "/b/x").error().code, ErrorCode::notFound);
         auto directory = openOf(root);
         QVERIFY(directory->removeFile("b/x").ok());
