@@ -572,7 +572,7 @@ class JobsCliTest : public QObject {
             QVERIFY(exit.open(QIODevice::WriteOnly | QIODevice::Truncate));
             exit.write(left);
             exit.close();
-            COMPARE_JSON(runMeasured({"jobs", "show", id, "--json"}).json()["state"], json("lost"));
+            QVERIFY(runMeasured({"jobs", "show", id, "--json"}).json()["state"] == json("lost"));
         }
         QVERIFY(exit.open(QIODevice::WriteOnly | QIODevice::Truncate) && exit.write("4   \n") > 0);
         exit.close();
