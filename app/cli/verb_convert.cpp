@@ -59,6 +59,8 @@ Status checkReportFile(const ConvertCommand& command) {
     if (file.empty()) return {};
     SHARDSCOPE_TRY(checkBeside(file, command.request.destination));
     if (!command.request.objectsFile.empty()) SHARDSCOPE_TRY(checkBeside(file, command.request.objectsFile));
+    for (const std::string& other : command.request.average)
+        SHARDSCOPE_TRY(checkOutside(file, other));
     return checkOutputFile(file, command.request.source, replacesReport(command));
 }
 

@@ -404,6 +404,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     p.writeOptions.maxFileSize = request.maxFileSize;
     p.writeOptions.archiveName = stem(p.destination);
     p.writeOptions.strict = request.strict;
+    p.writeOptions.stop = stop;
     p.singleFile = p.format->info().singleFile;
     const FormatInfo& info = p.format->info();
     if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {

@@ -658,7 +658,7 @@ Status Staging::publish() {
     if (const Status synced = system_.syncDirectory(parent_); !synced.ok()) {
         Error error = synced.error();
         error.hint = "the destination is written and in its place, but may not survive a power failure";
-        if (replaces_)
+        if (replaces_ && !job_.singleFile)
             error.hint += "; the former one is in " + path_;
         else
             (void)system_.removeTree(path_);

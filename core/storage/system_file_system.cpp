@@ -276,12 +276,12 @@ class SystemFileSystem final : public FileSystem {
     }
 
     Status exchange(const std::string& a, const std::string& b) override {
+        // One call can replace what is no directory, everywhere.
+        if (!isDirectory(a) && !isDirectory(b))
+            return ::rename(a.c_str(), b.c_str()) == 0 ? Status() : systemError(errno, "rename to " + b, a);
         if (renameWith(a, b, kExchange) == 0) return {};
         if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
             return systemError(errno, "exchange with " + b, a);
-        // One call can replace what is no directory.
-        if (!isDirectory(a) && !isDirectory(b))
-            return ::rename(a.c_str(), b.c_str()) == 0 ? Status() : systemError(errno, "rename to " + b, a);
         return exchangeByWayOf(asidePath(b), a, b);
     }
 

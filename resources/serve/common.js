@@ -16,7 +16,11 @@ export function element(tag, attributes, ...children) {
   return made;
 }
 // What is false, null or empty is left out.
-const there = (children) => children.filter((child) => child || child === 0);
+const there = (children) => children.filter((child) => child || child === 0).map((child) => (typeof child === "string" ? printable(child) : child));
+
+// Control characters, and the invisible and bidirectional ones that make a name look like another one, as the other verbs show them.
+export const printable = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, (c) => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"))
+  .replace(/[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16));
 export const fill = (node, ...children) => node.replaceChildren(...there(children));
 
 export function address(path, parameters) {

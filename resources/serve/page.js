@@ -1,5 +1,5 @@
 // The page of `shardscope serve`: its tabs, and what it follows of the server.
-import { byId, change, element, follow, get, listen, shown, step, tell } from "./common.js";
+import { byId, change, element, follow, get, listen, printable, shown, step, tell } from "./common.js";
 import { showCompare } from "./compare.js";
 import { showConvert } from "./convert.js";
 import { showFile, showFiles } from "./files.js";
@@ -100,7 +100,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { re
 // ------------------------------------------------------------------ start
 
 function showNames() {
-  const path = shown.info ? shown.info.path : shown.page.path;
+  const path = printable((shown.info ? shown.info.path : shown.page.path) || "");
   byId("title").textContent = path || "Jobs";
   document.title = (path ? path + " – " : "") + "Shardscope";
   if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All steps of the run"));

@@ -250,6 +250,11 @@ class TestSystemFileSystem : public QObject {
         QCOMPARE(system->rename(root + "/a", root + "/b").error().code, ErrorCode::exists);
         QVERIFY(system->exchange(root + "/a", root + "/b").ok());
         QVERIFY(fs::exists(root + "/a/y") && fs::exists(root + "/b/x"));
+        put(root + "/one", "1");
+        put(root + "/two", "2");
+        QVERIFY(system->exchange(root + "/one", root + "/two").ok());
+        QVERIFY(!fs::exists(root + "/one") && fs::file_size(root + "/two") == 1);
+        fs::remove(root + "/two");
         QVERIFY(system->rename(root + "/a", root + "/c").ok());
         QCOMPARE(system->makeDirectory(root + "/c").error().code, ErrorCode::exists);
         QVERIFY(system->makeDirectory(root + "/d").ok());
