@@ -3,7 +3,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <new>
+#include <system_error>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -19,6 +21,26 @@ StopSource* interruptible = nullptr;
 void onInterrupt(int) {
     if (!interruptible || interruptible->stopRequested()) _exit(130);
     interruptible->requestStop();
+}
+
+// A closed standard stream must not become the number of a file that is opened. Where nobody could hear an
+// answer (daemons, batch systems) it goes nowhere; where only standard output is closed it is an error.
+void holdStandardStreams() {
+    const auto isClosed = [](int fd) { return fcntl(fd, F_GETFD) < 0 && errno == EBADF; };
+    const bool unheard = isClosed(STDOUT_FILENO) && isClosed(STDERR_FILENO);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+        if (!isClosed(fd)) continue;
+        const bool writes = fd == STDERR_FILENO || (fd == STDOUT_FILENO && unheard);
+        (void)!open("/dev/null", writes ? O_WRONLY : O_RDONLY);  // the lowest number that is free: this one
+    }
+}
+
+Error unexpected(const std::system_error& failure) {
+    if (failure.code() == std::errc::resource_unavailable_try_again)
+        return makeError(ErrorCode::io, "the system starts no more threads")
+            .withHint(
+                "raise the limit of processes (ulimit -u, or the container's) or of memory (ulimit -v)");
+    return makeError(ErrorCode::io, failure.what());
 }
 
 }  // namespace
@@ -82,6 +104,7 @@ void stopOnInterrupt(Context& context) {
 }
 
 int run(int argc, char** argv) {
+    holdStandardStreams();
     Context context;
     stopOnInterrupt(context);
     std::signal(SIGPIPE, SIG_DFL);
@@ -147,6 +170,8 @@ int runWords(Context& context, const std::function<Status(const CLI::App&)>& acc
         return *result;
     } catch (const std::bad_alloc&) {
         return reportError(context, makeError(ErrorCode::limit, "out of memory"));
+    } catch (const std::system_error& failure) {
+        return reportError(context, unexpected(failure));
     } catch (const std::exception& e) {
         return reportError(context,
                            makeError(ErrorCode::internal, fmt::format("unexpected failure: {}", e.what())));

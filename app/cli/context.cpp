@@ -63,7 +63,8 @@ Result<CheckpointOrRun> Context::openAny(const std::string& path) const {
 
 void Context::sayChosen(const Checkpoint& checkpoint) const {
     if (!checkpoint.chosen.empty())
-        fmt::print(stderr, "shardscope: opens {}: {}\n", shown(checkpoint.path), checkpoint.chosen);
+        fmt::print(stderr, "shardscope: opens {}: {}\n", printable(shown(checkpoint.path)),
+                   printable(checkpoint.chosen));
 }
 
 std::string Context::shown(const std::string& path) const {
@@ -162,7 +163,9 @@ int reportError(const Context& context, const Error& where) {
     if (context.json) {
         printJson(errorDocument(error));
     } else if (context.progress != ProgressMode::json) {
-        fmt::print(stderr, "shardscope: {}\n", printable(describe(error)));
+        // Nothing throws here where standard error is closed or full.
+        const std::string line = fmt::format("shardscope: {}\n", printable(describe(error)));
+        std::fwrite(line.data(), 1, line.size(), stderr);
     }
     return exitCode(error.code);
 }

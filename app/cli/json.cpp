@@ -1,11 +1,42 @@
 #include "cli/json.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
+
+#include "base/text.h"
 
 namespace shardscope::cli {
 
+namespace {
+
+// Of a code point beyond ASCII, in JSON.
+std::string escaped(uint32_t code) {
+    if (code < 0x10000) return fmt::format("\\u{:04x}", code);
+    return fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+}
+
+// What drives a terminal or misleads a reader, as JSON escapes; the document says the same.
+std::string harmlessJson(std::string text) {
+    const auto isSuspect = [](char c) { return static_cast<unsigned char>(c) >= 0x7f; };
+    if (std::ranges::none_of(text, isSuspect)) return text;
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+        const CodePoint point = decodeUtf8(std::string_view(text).substr(i));
+        if (point.value >= 0x7f && point.valid && isDeceptive(point.value))
+            out += escaped(point.value);
+        else
+            out.append(text, i, point.length);
+        i += point.length;
+    }
+    return out;
+}
+
+}  // namespace
+
 std::string dump(const Json& json) {
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return harmlessJson(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void printJson(const Json& json) {

@@ -8,11 +8,20 @@
 
 namespace shardscope::cli {
 
-// What can be known before the work: its directory is there, and it is not part of the checkpoint `source`.
-// Errors: io, usage.
-Status checkOutputFile(const std::string& file, const std::string& source);
+enum class Replace : uint8_t {
+    no,
+    yes,
+    earlierReport,  // what a run of the same job may have written: a JSON document of this program
+};
 
-// Replaces what the file holds; devices and pipes are written to. Errors: those of writing.
-Status writeOutputFile(const std::string& file, std::string_view text);
+// That its directory is there, and that it is not part of the checkpoint `source`. Errors: io, usage.
+Status checkOutputPlace(const std::string& file, const std::string& source);
+
+// What can be known before the work: that, and whether something is in the way. Errors: io, usage, exists.
+Status checkOutputFile(const std::string& file, const std::string& source, Replace replace);
+
+// Whole or not at all (engine/whole_file.h); devices and pipes are written to. Errors: exists, those of
+// writing.
+Status writeOutputFile(const std::string& file, std::string_view text, Replace replace);
 
 }  // namespace shardscope::cli

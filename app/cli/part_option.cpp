@@ -177,7 +177,7 @@ Status checkRecords(const Context& context, const PartWords& words, const std::s
     if (words.records.empty())
         return makeError(ErrorCode::usage, "--part and --finish need a place for the records of the parts")
             .withHint("--records DIR: a directory that all hosts see");
-    return checkOutputFile(words.records, source);
+    return checkOutputPlace(words.records, source);
 }
 
 Json partJson(const PartReport& part) {

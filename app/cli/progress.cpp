@@ -28,7 +28,12 @@ ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progres
       json_(context.progress == ProgressMode::json),
       start_(std::chrono::steady_clock::now()),
       phaseStart_(start_) {
-    if (bar_ || json_ || context_.onProgress) thread_ = std::thread([this] { run(); });
+    if (!bar_ && !json_ && !context_.onProgress) return;
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+        // The work counts, not what is said about it.
+    }
 }
 
 ProgressPrinter::~ProgressPrinter() {

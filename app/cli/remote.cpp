@@ -143,10 +143,7 @@ Result<int> takeIndex(const Context& context, const CLI::App& verb, const std::s
     SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
     const std::string file = named.empty() ? indexName(there.path) : named;
     const bool overwrite = verb.get_option("--overwrite")->count() > 0;
-    const auto fileSystem = systemFileSystem();
-    const bool exists = fileSystem->stat(file).ok();
-    if (exists && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);
-    SHARDSCOPE_TRY(putWholeFile(*fileSystem, file, bytes, exists));
+    SHARDSCOPE_TRY(putWholeFile(systemFileSystem(), file, bytes, overwrite));
     CheckpointOptions options;
     options.format = "index";
     SHARDSCOPE_ASSIGN(const Checkpoint index, openCheckpoint(file, options));
@@ -217,6 +214,9 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     const CLI::App& verb = *chosen(app);
     const std::string name = verb.get_name();
     const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
+    const Replace replace =
+        !reportFile.empty() && verb.get_option("--overwrite")->count() > 0 ? Replace::yes : Replace::no;
+    if (!reportFile.empty()) SHARDSCOPE_TRY(checkOutputFile(reportFile, "", replace));
     const bool toFile = name == "index" || !reportFile.empty();
 
     CoordinatorOptions program;
@@ -272,7 +272,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     if (toFile && *code != 0) SHARDSCOPE_TRY(out.put(bytes));  // the error, in JSON
     if (!toFile || *code != 0) return code;
     if (name == "index") return takeIndex(context, verb, bytes);
-    SHARDSCOPE_TRY(writeOutputFile(reportFile, bytes));
+    SHARDSCOPE_TRY(writeOutputFile(reportFile, bytes, replace));
     return code;
 }
 

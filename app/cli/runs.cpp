@@ -202,11 +202,11 @@ Result<int> showRun(const Context& context, const Run& run, const ValidateWords&
                run.directory.steps.size(), run.directory.steps.size() == 1 ? "" : "s");
     table.print(stdout, style);
     if (const auto missing = missingStep(run)) {
-        fmt::print("\n{} {}: {}\n", style.red("error"), missing->rule, missing->message);
+        fmt::print("\n{} {}: {}\n", style.red("error"), missing->rule, printable(missing->message));
     } else if (!run.directory.tracker.empty()) {
         fmt::print("\n* {}\n", run.directory.tracker == run.directory.tracked
                                    ? std::string("the last step of the run")
-                                   : fmt::format("named by {}", run.directory.tracker));
+                                   : fmt::format("named by {}", printable(run.directory.tracker)));
     }
     printNewestWhole(context, run, facts, run.directory.tracker.empty() ? "\n+ " : "+ ");
     return 0;

@@ -13,6 +13,20 @@
 
 namespace shardscope::cli {
 
+namespace {
+
+size_t widthOf(const CodePoint& point) {
+    const uint32_t code = point.value;
+    const bool wide =
+        point.valid && ((code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) ||
+                        (code >= 0xAC00 && code <= 0xD7A3) || (code >= 0xF900 && code <= 0xFAFF) ||
+                        (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
+                        (code >= 0x1F300 && code <= 0x1FAFF));
+    return wide ? 2 : 1;
+}
+
+}  // namespace
+
 size_t displayWidth(std::string_view text) {
     size_t width = 0;
     for (size_t i = 0; i < text.size();) {
@@ -21,16 +35,22 @@ size_t displayWidth(std::string_view text) {
             i = end == std::string_view::npos ? text.size() : end + 1;
             continue;
         }
-        const auto [code, length, valid] = decodeUtf8(text.substr(i));
-        const bool wide =
-            valid && ((code >= 0x1100 && code <= 0x115F) || (code >= 0x2E80 && code <= 0xA4CF) ||
-                      (code >= 0xAC00 && code <= 0xD7A3) || (code >= 0xF900 && code <= 0xFAFF) ||
-                      (code >= 0xFE30 && code <= 0xFE6F) || (code >= 0xFF00 && code <= 0xFF60) ||
-                      (code >= 0x1F300 && code <= 0x1FAFF));
-        width += wide ? 2 : 1;
-        i += length;
+        const CodePoint point = decodeUtf8(text.substr(i));
+        width += widthOf(point);
+        i += point.length;
     }
     return width;
+}
+
+std::string cutToWidth(std::string_view text, size_t most) {
+    size_t end = 0;
+    for (size_t width = 0; end < text.size();) {
+        const CodePoint point = decodeUtf8(text.substr(end));
+        width += widthOf(point);
+        if (width > most) break;
+        end += point.length;
+    }
+    return std::string(text.substr(0, end));
 }
 
 unsigned terminalWidth() {

@@ -15,6 +15,8 @@ namespace shardscope::cli {
 
 // Columns on the terminal, of UTF-8 text.
 size_t displayWidth(std::string_view text);
+// The beginning of a text without color sequences, in at most `most` columns.
+std::string cutToWidth(std::string_view text, size_t most);
 unsigned terminalWidth();
 
 std::string isoTime(std::time_t seconds);  // "2026-11-02T04:10:00Z"

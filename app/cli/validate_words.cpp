@@ -129,7 +129,8 @@ void printFinding(const Finding& finding, const Style& style, size_t indent) {
     const std::string word = finding.severity == Severity::error     ? style.red(severity)
                              : finding.severity == Severity::warning ? style.yellow(severity)
                                                                      : style.dim(severity);
-    fmt::print("{}{} {}: {}\n", margin, word, style.bold(finding.rule), printable(finding.message));
+    fmt::print("{}{} {}: {}\n", margin, word, style.bold(printable(finding.rule)),
+               printable(finding.message));
     if (!finding.cause.empty()) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
     constexpr size_t kShown = 5;
     for (size_t i = 0; i < finding.examples.size() && i < kShown; ++i) {
@@ -158,7 +159,7 @@ void printFindings(const ValidationReport& report, const std::vector<Suppression
     for (const Finding& finding : report.findings) {
         const Suppression* why = suppressionOf(finding, accepted);
         if (!why) continue;
-        fmt::print("{}{} {}: {}\n", margin, style.green("accepted"), style.bold(finding.rule),
+        fmt::print("{}{} {}: {}\n", margin, style.green("accepted"), style.bold(printable(finding.rule)),
                    printable(finding.message));
         if (!finding.cause.empty()) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
         std::string by = why->by.empty() ? std::string() : " by " + why->by;

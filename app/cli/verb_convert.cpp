@@ -10,6 +10,7 @@
 #include "cli/part_option.h"
 #include "cli/progress.h"
 #include "cluster/places.h"
+#include "engine/whole_file.h"
 
 namespace shardscope::cli {
 
@@ -47,6 +48,22 @@ Result<int> convert(const Context& context, const ConvertCommand& command) {
 
 namespace {
 
+Replace replacesReport(const ConvertCommand& command) {
+    if (command.request.overwrite) return Replace::yes;
+    // A scheduler may run a part again that has written it.
+    return command.inParts() ? Replace::earlierReport : Replace::no;
+}
+
+Status checkReportFile(const ConvertCommand& command) {
+    const std::string& file = command.report;
+    if (file.empty()) return {};
+    SHARDSCOPE_TRY(checkBeside(file, command.request.destination));
+    if (!command.request.objectsFile.empty()) SHARDSCOPE_TRY(checkBeside(file, command.request.objectsFile));
+    for (const std::string& other : command.request.average)
+        SHARDSCOPE_TRY(checkOutside(file, other));
+    return checkOutputFile(file, command.request.source, replacesReport(command));
+}
+
 Result<ConvertReport> runShown(const Context& context, Conversion& conversion) {
     Progress progress;
     const ProgressPrinter printer(context, progress, [&] { return conversion.workers(); });
@@ -64,7 +81,7 @@ Result<Json> runToReport(const Context& context, Conversion& conversion, const C
 
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
     const Verify verify = command.request.verify;
-    if (!command.report.empty()) SHARDSCOPE_TRY(checkOutputFile(command.report, command.request.source));
+    SHARDSCOPE_TRY(checkReportFile(command));
     // The reader of the progress may go away; the job continues.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(command.request, execution, context.stop));
@@ -85,8 +102,9 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
         json = whole ? reportJson(context, *conversion, *report, started, verify)
                      : partJson(*conversion->part());
     if (!command.report.empty())
-        SHARDSCOPE_TRY(
-            writeOutputFile(command.report, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+        SHARDSCOPE_TRY(writeOutputFile(command.report,
+                                       json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+                                       replacesReport(command)));
     if (context.progress == ProgressMode::json) {
         if (whole) {
             for (const Json& finding : json["findings"])

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -9,6 +7,7 @@
 #include "cli/output_file.h"
 #include "cli/text.h"
 #include "engine/masters.h"
+#include "engine/whole_file.h"
 
 namespace shardscope::cli {
 namespace {
@@ -75,34 +74,15 @@ std::string numpyHeader(const std::string& descr, DimSpan shape) {
 
 Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& header, const std::string& path,
                 bool overwrite, const Resources& resources) {
-    std::error_code ignored;
-    if (std::filesystem::exists(path, ignored) && !overwrite) {
-        return makeError(ErrorCode::exists, "the file is already there")
-            .inFile(path)
-            .withHint("--overwrite replaces it");
-    }
-    const std::string partial = path + ".partial";
-    std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    if (!out) return systemError(errno, "create", partial);
-    out.write(header.data(), static_cast<std::streamsize>(header.size()));
+    SHARDSCOPE_ASSIGN(const auto out,
+                      WholeFile::begin(systemFileSystem(), path, header.size() + checkpoint.catalog().bytes(t),
+                                       overwrite));
+    SHARDSCOPE_TRY(out->append(std::as_bytes(std::span(header))));
     ScanOptions ordered;
     ordered.ordered = true;
-    Status status =
-        scanTensors(*checkpoint.reader, {t}, ordered, resources, [&](const TileView& tile) -> Status {
-            out.write(reinterpret_cast<const char*>(tile.bytes.data()),
-                      static_cast<std::streamsize>(tile.bytes.size()));
-            if (!out) return systemError(errno, "write", partial);
-            return {};
-        });
-    if (status.ok() && !out.flush()) status = systemError(errno, "write", partial);
-    out.close();
-    if (status.ok()) {
-        std::error_code error;
-        std::filesystem::rename(partial, path, error);
-        if (error) status = systemError(error.value(), "rename to the destination", path);
-    }
-    if (!status.ok()) std::filesystem::remove(partial, ignored);
-    return status;
+    SHARDSCOPE_TRY(scanTensors(*checkpoint.reader, {t}, ordered, resources,
+                               [&](const TileView& tile) { return out->append(tile.bytes); }));
+    return out->putInPlace();
 }
 
 // A regular expression that matches exactly this name.
@@ -116,7 +96,8 @@ std::string exactly(std::string_view name) {
 }
 
 Result<int> extract(const Context& context, const ExtractOptions& options) {
-    SHARDSCOPE_TRY(checkOutputFile(options.file, options.path));
+    SHARDSCOPE_TRY(
+        checkOutputFile(options.file, options.path, options.overwrite ? Replace::yes : Replace::no));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     TensorId t = catalog.find(options.tensor);

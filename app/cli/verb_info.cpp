@@ -39,7 +39,7 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     fmt::print("{}\n", style.bold(printable(context.shown(path))));
     std::string format = checkpoint.format->info().title;
     if (!catalog.variant().empty()) format += ", " + catalog.variant();
-    fmt::print("  format      {}\n", format);
+    fmt::print("  format      {}\n", printable(format));
     if (!elsewhere.empty()) fmt::print("  read from   {}; the data is not here\n", printable(elsewhere));
     if (!catalog.writer().empty()) fmt::print("  written by  {}\n", printable(catalog.writer()));
     fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
@@ -76,8 +76,8 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     if (!catalog.specials().empty()) {
         fmt::print("\n{}\n", style.bold("tensors that are not plain arrays"));
         for (const SpecialTensor& special : catalog.specials()) {
-            fmt::print("  {}: {} {} {}\n", printable(special.name), special.kind, special.dtype,
-                       formatDims(special.shape));
+            fmt::print("  {}: {} {} {}\n", printable(special.name), printable(special.kind),
+                       printable(special.dtype), formatDims(special.shape));
         }
     }
     if (const std::vector<Note> notes = checkpoint.allNotes(); !notes.empty()) {
@@ -92,7 +92,7 @@ Result<int> info(const Context& context, const InfoOptions& options) {
             const std::string word = note.severity == Severity::error     ? style.red(severity)
                                      : note.severity == Severity::warning ? style.yellow(severity)
                                                                           : severity;
-            fmt::print("  {} {}: {}\n", word, note.rule, printable(note.message));
+            fmt::print("  {} {}: {}\n", word, printable(note.rule), printable(note.message));
         }
     }
     return 0;

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/application.h"
 #include "cli/runs.h"
@@ -53,7 +54,9 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
     if (context.json) {
         printJson(json);
     } else if (found) {
-        fmt::print("{}\n", json["path"].get<std::string>());
+        // Exact for programs; a terminal gets nothing that it would obey.
+        const std::string path = json["path"].get<std::string>();
+        fmt::print("{}\n", isatty(STDOUT_FILENO) ? printable(path) : path);
     } else {
         fmt::print(stderr, "shardscope: {} holds no {}step of a run\n",
                    printable(context.shown(options.path)), options.good ? "whole " : "");

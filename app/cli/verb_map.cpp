@@ -109,6 +109,7 @@ Result<int> map(const Context& context, const MapOptions& options) {
     for (Row& row : rows) {
         if (row.tensors > 1) row.name += fmt::format("  x{}", row.tensors);
         nameWidth = std::max(nameWidth, displayWidth(printable(row.name)));
+        SHARDSCOPE_TRY(StopToken(context.stop).poll());
     }
     const size_t width = terminalWidth();
     nameWidth = std::min(nameWidth, std::max<size_t>(20, width / 2));
@@ -124,9 +125,7 @@ Result<int> map(const Context& context, const MapOptions& options) {
     if (ranks > 10 && step == 1) fmt::print("{}\n", style.dim(head));
     fmt::print("{}\n", style.dim(units));
     for (const Row& row : rows) {
-        std::string name = printable(row.name);
-        while (displayWidth(name) > nameWidth)
-            name.pop_back();
+        const std::string name = cutToWidth(printable(row.name), nameWidth);
         std::string line = name + std::string(nameWidth - displayWidth(name) + 2, ' ');
         for (size_t r = 0; r < row.cells.size(); r += step) {
             // Of folded ranks the fullest is shown, so that nothing that is there disappears.

@@ -17,12 +17,14 @@ enum class Form : uint8_t { html, json, junit };
 struct ReportOptions {
     ValidateWords what;
     std::string output;
+    bool overwrite = false;
+    Replace replace() const { return overwrite ? Replace::yes : Replace::no; }
     Form form = Form::html;
 };
 
 Result<int> report(const Context& context, const ReportOptions& options) {
     if (!options.output.empty() && !context.away())
-        SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path));
+        SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path, options.replace()));
     SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
     const std::vector<Suppression> accepted = acceptedBy(options.what, done.checkpoint.path);
     done.checkpoint.path = context.shown(done.checkpoint.path);
@@ -34,7 +36,7 @@ Result<int> report(const Context& context, const ReportOptions& options) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
     }
-    SHARDSCOPE_TRY(writeOutputFile(options.output, text));
+    SHARDSCOPE_TRY(writeOutputFile(options.output, text, options.replace()));
     return 0;
 }
 
@@ -49,6 +51,7 @@ void addReport(CLI::App& app, Context& context) {
     auto options = std::make_shared<ReportOptions>();
     addValidateWords(*verb, options->what);
     verb->add_option("-o,--output", options->output, "File to write (default: stdout)")->type_name("FILE");
+    verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there");
     static const std::map<std::string, Form> forms{
         {"html", Form::html}, {"json", Form::json}, {"junit", Form::junit}};
     verb->add_option("--as", options->form, "html (default), json or junit")

@@ -159,7 +159,7 @@ class Watch {
         if (!options_.output.empty())
             return writeOutputFile(
                 joinPath(options_.output, step.name + (options_.form == WatchForm::json ? ".json" : ".xml")),
-                text);
+                text, Replace::yes);
         std::fwrite(text.data(), 1, text.size(), stdout);
         std::fflush(stdout);
         return {};
@@ -197,7 +197,7 @@ Result<int> watch(const Context& context, const WatchOptions& options) {
     if (!options.output.empty()) {
         if (options.form == WatchForm::text)
             return makeError(ErrorCode::usage, "--output needs --as json or --as junit");
-        SHARDSCOPE_TRY(checkOutputFile(joinPath(options.output, "step"), options.what.path));
+        SHARDSCOPE_TRY(checkOutputPlace(joinPath(options.output, "step"), options.what.path));
     }
     SHARDSCOPE_TRY(systemFileSystem()->stat(options.what.path));
     return Watch(context, options).run();

@@ -1,16 +1,21 @@
 #include "serve/page_server.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 #include <httplib.h>
+#include <poll.h>
 #include <sys/random.h>
 
 #include "serve/page_files.h"
+#include "serve/page_gate.h"
 
 namespace shardscope::cli {
 namespace {
@@ -41,18 +46,12 @@ bool sameToken(std::string_view a, std::string_view b) {
     return difference == 0;
 }
 
-// The value of a cookie in "a=1; b=2".
-std::string_view cookieValue(std::string_view cookies, std::string_view name) {
-    while (!cookies.empty()) {
-        const size_t end = std::min(cookies.find(';'), cookies.size());
-        std::string_view one = cookies.substr(0, end);
-        cookies.remove_prefix(std::min(end + 1, cookies.size()));
-        while (one.starts_with(' '))
-            one.remove_prefix(1);
-        if (one.starts_with(name) && one.substr(name.size()).starts_with('='))
-            return one.substr(name.size() + 1);
-    }
-    return {};
+std::string pathOf(const PageFile& file) {
+    return file.name == "index.html" ? "/" : "/" + std::string(file.name);
+}
+
+bool isPageFile(const std::string& path) {
+    return std::ranges::any_of(pageFiles(), [&](const PageFile& file) { return pathOf(file) == path; });
 }
 
 const char* contentType(std::string_view name) {
@@ -74,6 +73,79 @@ PageRequest requestOf(const httplib::Request& request) {
     return made;
 }
 
+constexpr const char* kTokenHeader = "X-Shardscope-Token";
+
+// One request that the gate has let in: what came before it did, then what still comes, for a limited time.
+class PageStream final : public httplib::Stream {
+  public:
+    explicit PageStream(PageConnection& connection)
+        : connection_(connection), until_(Clock::now() + PageGate::kHeadTime) {}
+    // What belongs to the next request stays.
+    ~PageStream() override { connection_.bytes.erase(0, taken_); }
+
+    bool is_readable() const override { return taken_ < connection_.bytes.size() || awaits(POLLIN, 0); }
+    bool is_writable() const override {
+        char byte = 0;
+        const ssize_t n = ::recv(socket(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        const bool gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+        return !gone && awaits(POLLOUT, kWriteWait);
+    }
+    ssize_t read(char* to, size_t size) override {
+        if (taken_ == connection_.bytes.size()) {
+            const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now());
+            if (left.count() <= 0 || !awaits(POLLIN, static_cast<int>(left.count()))) return -1;
+            return ::recv(socket(), to, size, 0);
+        }
+        const size_t n = std::min(size, connection_.bytes.size() - taken_);
+        std::memcpy(to, connection_.bytes.data() + taken_, n);
+        taken_ += n;
+        return static_cast<ssize_t>(n);
+    }
+    ssize_t write(const char* from, size_t size) override {
+        if (!awaits(POLLOUT, kWriteWait)) return -1;
+        return ::send(socket(), from, size, MSG_NOSIGNAL);
+    }
+    void get_remote_ip_and_port(std::string& ip, int& port) const override { ip = "127.0.0.1", port = 0; }
+    void get_local_ip_and_port(std::string& ip, int& port) const override { ip = "127.0.0.1", port = 0; }
+    socket_t socket() const override { return connection_.socket; }
+
+  private:
+    static constexpr int kWriteWait = 5000;  // milliseconds
+
+    bool awaits(short event, int milliseconds) const {
+        pollfd one{connection_.socket, event, 0};
+        return ::poll(&one, 1, milliseconds) > 0 && (one.revents & event);
+    }
+
+    PageConnection& connection_;
+    const Clock::time_point until_;
+    size_t taken_ = 0;
+};
+
+// The library's parsing and routing, behind the gate.
+class GatedServer final : public httplib::Server {
+  public:
+    void open() {
+        gate_.emplace([this](PageConnection& connection) { return serve(connection); }, kThreads);
+    }
+    // The requests that are served come to their end.
+    void close() { gate_.reset(); }
+
+  private:
+    bool process_and_close_socket(socket_t socket) override {
+        gate_->add(socket);
+        return true;
+    }
+    bool serve(PageConnection& connection) {
+        PageStream stream(connection);
+        bool closed = false;
+        const bool last = connection.requests + 1 >= PageGate::kMostRequests;
+        return process_request(stream, last, closed, nullptr) && !closed;
+    }
+
+    std::optional<PageGate> gate_;
+};
+
 }  // namespace
 
 bool isLoopbackHost(std::string_view host) {
@@ -93,16 +165,13 @@ class PageServer::Impl {
         : content_(std::move(content)), token_(std::move(token)), lastAsked_(Clock::now()) {}
 
     Status listen(int port) {
-        server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+        server_.new_task_queue = [] { return new httplib::ThreadPool(1); };  // it only hands on to the gate
         // Not the library's choice, SO_REUSEPORT: two servers on one port.
         server_.set_socket_options([](socket_t socket) {
             const int yes = 1;
             (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         });
         server_.set_payload_max_length(kMaxPageBody);
-        server_.set_read_timeout(5);
-        server_.set_write_timeout(5);
-        server_.set_keep_alive_timeout(5);
         server_.set_default_headers({
             {"Content-Security-Policy",
              "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -132,9 +201,10 @@ class PageServer::Impl {
     }
 
     int port() const { return port_; }
-    std::string url() const { return fmt::format("http://127.0.0.1:{}/?token={}", port_, token_); }
+    std::string url() const { return fmt::format("http://127.0.0.1:{}/#token={}", port_, token_); }
 
     void serve(const StopToken& stop, std::chrono::seconds idle) {
+        server_.open();
         std::thread answers([this] { server_.listen_after_bind(); });
         while (!stop.stopRequested()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -145,11 +215,10 @@ class PageServer::Impl {
         if (content_.ending) content_.ending();
         server_.stop();
         answers.join();
+        server_.close();
     }
 
   private:
-    std::string cookieName() const { return fmt::format("shardscope-{}", port_); }
-
     bool admit(const httplib::Request& request, httplib::Response& response) {
         const std::string host = request.get_header_value("Host");
         const auto no = [&](int status, const std::string& why) {
@@ -170,16 +239,8 @@ class PageServer::Impl {
             return no(403, "Only the page itself may change something.");
         if (post && request.get_header_value("Content-Type") != "application/json")
             return no(415, "JSON is expected.");
-        if (request.path == "/" && request.has_param("token")) {
-            if (!sameToken(request.get_param_value("token"), token_))
-                return no(403, "The token is not this server's; use the address that it printed.");
-            response.set_header(
-                "Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookieName(), token_));
-            response.set_redirect("/", 303);
-            lastAsked_ = Clock::now();
-            return false;
-        }
-        if (!sameToken(cookieValue(request.get_header_value("Cookie"), cookieName()), token_))
+        if (!post && isPageFile(request.path)) return true;
+        if (!sameToken(request.get_header_value(kTokenHeader), token_))
             return no(403, "The address lacks its token; use the one that the server printed.");
         lastAsked_ = Clock::now();
         return true;
@@ -187,8 +248,7 @@ class PageServer::Impl {
 
     void addRoutes() {
         for (const PageFile& file : pageFiles()) {
-            const std::string path = file.name == "index.html" ? "/" : "/" + std::string(file.name);
-            server_.Get(path, [&file](const httplib::Request&, httplib::Response& response) {
+            server_.Get(pathOf(file), [&file](const httplib::Request&, httplib::Response& response) {
                 response.set_content(file.text.data(), file.text.size(), contentType(file.name));
             });
         }
@@ -247,7 +307,7 @@ class PageServer::Impl {
 
     const PageContent content_;
     const std::string token_;
-    httplib::Server server_;
+    GatedServer server_;
     int port_ = -1;
     std::atomic<bool> ending_{false};
     std::atomic<int> streams_{0};

@@ -2,10 +2,12 @@
 // token.
 //
 // A request counts when its Host is this machine's own name for itself (a page of another site that resolves
-// to 127.0.0.1 has another), its Origin, if any, is that Host, and it brings the token: in the URL the first
-// time, then in a cookie that scripts cannot read. Everything else is refused with 403. GET and HEAD are all
-// there is, unless changes are allowed: then a POST counts that names its Origin and brings JSON, and it
-// reaches only the routes that change something.
+// to 127.0.0.1 has another), its Origin, if any, is that Host, and it brings the token in a header. The page
+// takes that from the fragment of its address, which browsers send nowhere, and keeps it for its own address:
+// a cookie would go to every other port of the host. The files of the page itself are no secret, and need
+// none. Everything else is refused with 403. GET and HEAD are all there is, unless changes are allowed: then
+// a POST counts that names its Origin and brings JSON, and it reaches only the routes that change something.
+// Who is not done with saying what is wanted waits outside (page_gate.h).
 #pragma once
 
 #include <chrono>
@@ -62,7 +64,7 @@ class PageServer {
     ~PageServer();
 
     int port() const;
-    std::string url() const;  // with the token
+    std::string url() const;  // with the token as its fragment
     // Answers until it is stopped, or nobody has asked for anything for `idle` (zero = for ever).
     void serve(const StopToken& stop, std::chrono::seconds idle);
 

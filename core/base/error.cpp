@@ -130,6 +130,10 @@ Error systemError(int errnoValue, std::string_view doing, std::string_view file)
             code = ErrorCode::noSpace;
             hint = "a limit on the size of files is reached (ulimit -f), or that of the file system";
             break;
+        case EMFILE:
+        case ENFILE:
+            hint = "raise the limit of open files, e.g. with 'ulimit -n'";
+            break;
         case EACCES:
         case EPERM:
         case EROFS:

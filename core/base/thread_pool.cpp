@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 #include <sched.h>
 
@@ -69,8 +70,12 @@ unsigned availableCores() {
 ThreadPool::ThreadPool(unsigned threads) {
     if (threads == 0) threads = availableCores();
     threads_.reserve(threads);
-    for (unsigned i = 0; i < threads; ++i)
-        threads_.emplace_back([this] { work(); });
+    try {
+        for (unsigned i = 0; i < threads; ++i)
+            threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {
+        // A limit of processes or memory is reached. Fewer do as well, and who calls works in any case.
+    }
 }
 
 ThreadPool::~ThreadPool() {

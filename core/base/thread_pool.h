@@ -21,7 +21,7 @@ unsigned availableCores();
 
 class ThreadPool {
   public:
-    // 0 = as many as availableCores().
+    // 0 = as many as availableCores(). Fewer, even none, where the system starts no more.
     explicit ThreadPool(unsigned threads = 0);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
@@ -37,11 +38,15 @@ FileService::~FileService() = default;
 
 Status FileService::serve(const std::function<void()>& onEnd) {
     std::vector<std::thread> threads;
-    threads.emplace_back([this] { beats(); });
-    for (unsigned i = 0; i < kWorkers; ++i)
-        threads.emplace_back([this] { work(); });
     Status status;
-    for (;;) {
+    try {
+        threads.emplace_back([this] { beats(); });
+        for (unsigned i = 0; i < kWorkers; ++i)
+            threads.emplace_back([this] { work(); });
+    } catch (const std::system_error& failure) {
+        if (threads.size() < 2) status = systemError(failure.code().value(), "start a thread", "");
+    }
+    while (status.ok()) {
         auto frame = channel_.receive(Channel::Clock::now() + kOrphanTimeout);
         if (!frame.ok()) {
             if (frame.error().code != ErrorCode::remote) status = std::move(frame).error();
@@ -179,7 +184,8 @@ bool FileService::mayRead(const std::string& path) const {
 
 bool FileService::mayWrite(const std::string& path) const {
     return !access_.write.empty() &&
-           (inside(path, access_.write) || inside(path, stagingPath(access_.write)));
+           (inside(path, access_.write) || inside(path, stagingPath(access_.write)) ||
+            inside(path, asidePath(access_.write)));
 }
 
 std::string FileService::packed(std::string bytes, bool& packed) const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <system_error>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -71,9 +72,8 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
     ::close(out[1]);
     ::close(err[1]);
 
-    std::thread listener([&] { listen(onEnd); });
-    std::thread pumping([&] { pump(out[0], err[0]); });
-    std::thread beating([&] {
+    std::thread listener, pumping, beating;
+    const auto beat = [&] {
         MutexLock lock(mutex_);
         while (!done_) {
             lock.unlock();
@@ -82,16 +82,24 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
             if (!sent) return;
             changed_.wait_for(lock, kBeat, [&]() SHARDSCOPE_REQUIRES(mutex_) { return done_; });
         }
-    });
+    };
+    Status started;
+    try {
+        pumping = std::thread([&] { pump(out[0], err[0]); });
+        listener = std::thread([&] { listen(onEnd); });
+        beating = std::thread(beat);
+    } catch (const std::system_error& failure) {
+        started = systemError(failure.code().value(), "start a thread", "");
+    }
 
-    const int code = verb();
+    const int code = started.ok() ? verb() : exitCode(started.error().code);
     std::fflush(stdout);
     std::fflush(stderr);
     const int nothing = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(nothing, STDOUT_FILENO);
     dup2(nothing, STDERR_FILENO);
     ::close(nothing);
-    pumping.join();  // all of it is on its way
+    if (pumping.joinable()) pumping.join();  // all of it is on its way
     ::close(out[0]);
     ::close(err[0]);
     {
@@ -99,11 +107,11 @@ Status RunService::serve(const std::function<int()>& verb, const std::function<v
         done_ = true;
         changed_.notify_all();
     }
-    beating.join();
+    if (beating.joinable()) beating.join();
     (void)channel_.send(message({{"say", "exit"}, {"code", code}}));
     channel_.close();
-    listener.join();
-    return {};
+    if (listener.joinable()) listener.join();
+    return started;
 }
 
 void RunService::listen(const std::function<void()>& onEnd) {

@@ -88,6 +88,16 @@ void DTensorPickler::tensor(DType dtype, DimSpan shape, DimSpan local, size_t ke
     out_.reduce();
 }
 
+std::string DTensorPickler::numbersOfRanks(const Mesh& mesh) {
+    PickleWriter writer;
+    (void)writer.take();
+    writer.beginTuple(mesh.ranks());
+    for (uint32_t rank = 0; rank < mesh.ranks(); ++rank)
+        writer.integer(rank);
+    writer.endTuple(mesh.ranks());
+    return writer.take();
+}
+
 void DTensorPickler::mesh() {
     if (meshMemo_) return out_.get(*meshMemo_);
     const auto ranks = static_cast<int64_t>(mesh_.ranks());
@@ -134,11 +144,8 @@ void DTensorPickler::mesh() {
     out_.none();
     out_.memoText("_preserve_rank_order");
     out_.boolean(false);
-    Dims all;
-    for (int64_t rank = 0; rank < ranks; ++rank)
-        all.push_back(rank);
     out_.memoText("_flatten_rank_map");
-    integers(all);
+    out_.written(numbers_);
     out_.memoText("_thread_id");
     out_.none();
     out_.memoText("_flatten_mapping");

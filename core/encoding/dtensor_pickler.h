@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "encoding/dtensor.h"
@@ -16,9 +17,20 @@ namespace shardscope {
 
 class DTensorPickler {
   public:
-    // `mesh` outlives this. `device`: "cuda" or "cpu", that the mesh is of; tensors are on the CPU.
-    DTensorPickler(TorchArchiveWriter& archive, const Mesh& mesh, uint32_t rank, std::string device)
-        : archive_(archive), out_(archive.pickle()), mesh_(mesh), rank_(rank), device_(std::move(device)) {}
+    // What the files of all ranks have in common, and what takes long to write for many: the numbers of all
+    // ranks, as one tuple.
+    static std::string numbersOfRanks(const Mesh& mesh);
+
+    // `mesh` and `numbers`, its numbersOfRanks(), outlive this. `device`: "cuda" or "cpu", that the mesh is
+    // of; tensors are on the CPU.
+    DTensorPickler(TorchArchiveWriter& archive, const Mesh& mesh, std::string_view numbers, uint32_t rank,
+                   std::string device)
+        : archive_(archive),
+          out_(archive.pickle()),
+          mesh_(mesh),
+          numbers_(numbers),
+          rank_(rank),
+          device_(std::move(device)) {}
 
     using Placement = torch_save::DTensorSpec::Placement;
     // One placement for each axis of the mesh: shards, which cut from left to right, and replicas. The local
@@ -41,6 +53,7 @@ class DTensorPickler {
     TorchArchiveWriter& archive_;
     PickleWriter& out_;
     const Mesh& mesh_;
+    const std::string_view numbers_;
     const uint32_t rank_;
     const std::string device_;
     std::optional<uint32_t> meshMemo_;

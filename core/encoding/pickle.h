@@ -93,6 +93,8 @@ class PickleWriter {
     void pop();
     uint32_t put();  // memoizes the top of the stack
     void get(uint32_t memo);
+    // What a writer for the same reader has written (take()), without anything that is memoized.
+    void written(std::string_view opcodes);
     // Any inert value, as CPython's pickler writes it. Errors as encodePickle; what was written before the
     // error stays.
     Status value(const Value& value);

@@ -197,6 +197,10 @@ void PickleWriter::tuple3() {
 void PickleWriter::emptyTuple() {
     code(out_, PickleOpcode::emptyTuple);
 }
+void PickleWriter::written(std::string_view opcodes) {
+    out_ += opcodes;
+}
+
 void PickleWriter::beginTuple(size_t size) {
     if (size > 3) mark();
 }

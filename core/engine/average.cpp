@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <numbers>
 #include <numeric>
 
@@ -11,6 +10,7 @@
 
 #include "engine/filled.h"
 #include "engine/request.h"
+#include "engine/whole_file.h"
 
 namespace shardscope {
 namespace {
@@ -63,11 +63,9 @@ std::vector<double> numbersIn(std::string_view text) {
 }
 
 Result<std::string> weightFile(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return systemError(errno, "open the weights", path).withHint(kWeightsHint);
-    std::string text(kLargestWeightFile, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
+    auto text = readWholeFile(path, kLargestWeightFile);
+    if (!text.ok() && text.error().code == ErrorCode::notFound)
+        return std::move(text).error().withHint(kWeightsHint);
     return text;
 }
 

@@ -4,7 +4,9 @@
 #include <set>
 #include <unordered_map>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "base/rule.h"
 #include "base/text.h"
@@ -34,6 +36,28 @@ std::string stem(const std::string& path) {
     std::string name = std::filesystem::path(path).filename().string();
     if (const size_t dot = name.rfind('.'); dot != std::string::npos) name.resize(dot);
     return name;
+}
+
+bool isMountPoint(const std::string& path) {
+    struct statx info {};
+    return ::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &info) == 0 &&
+           (info.stx_attributes & info.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT);
+}
+
+// The destination is put in place by renaming, which some directories do not allow.
+Status checkName(const std::string& destination) {
+    const std::string name = splitPath(destination).second;
+    if (name.empty() || name == "/" || name == "." || name == "..")
+        return makeError(ErrorCode::usage,
+                         "the destination must have a name of its own, to be put in place by it")
+            .inFile(destination)
+            .withHint("name a new directory or file");
+    if (isMountPoint(destination))
+        return makeError(ErrorCode::usage,
+                         "at the destination a file system is mounted, which cannot be replaced")
+            .inFile(destination)
+            .withHint("name a directory or file within it");
+    return {};
 }
 
 // A destination inside the source, or around it, would be written over or read back.
@@ -394,12 +418,14 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             .withHint("'shardscope formats' lists them");
     if (!p.format->info().writes)
         return unsupported(fmt::format("{} is read but not written", p.format->info().title));
+    SHARDSCOPE_TRY(checkName(p.destination));
     SHARDSCOPE_TRY(checkApart(source.path, p.destination));
 
     p.writeOptions.variant = request.variant;
     p.writeOptions.maxFileSize = request.maxFileSize;
     p.writeOptions.archiveName = stem(p.destination);
     p.writeOptions.strict = request.strict;
+    p.writeOptions.stop = stop;
     p.singleFile = p.format->info().singleFile;
     const FormatInfo& info = p.format->info();
     if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {

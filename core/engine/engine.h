@@ -156,7 +156,7 @@ Result<TargetRequest> targetRequest(const ConversionRequest& request);
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop = {});
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
-// What run_conversion.h is made of. `prepared` outlives the job; `scheduler` are others who do the work, null
+// What run_conversion.h is made of. `prepared` and `request` outlive the job; `scheduler` are others who do the work, null
 // = this process alone; `files` is where the destination is written, null = this machine's own file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
                          UnitScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);

@@ -173,7 +173,7 @@ Status putRecordBeside(const std::string& destination, const FilledElements& fil
     if (before.ok() && *before) SHARDSCOPE_TRY(directory->removeFile(name));
     if (filled.tensors.empty()) return {};
     if (!before.ok()) return before.error();
-    return putWholeFile(*fileSystem, parent + "/" + name, encode(filled), false);
+    return putWholeFile(fileSystem, parent + "/" + name, encode(filled), false);
 }
 
 Result<FilledElements> readFilled(const Checkpoint& checkpoint) {

@@ -33,10 +33,9 @@ Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& fil
                             const StopToken& stop) {
     SHARDSCOPE_TRY(checkOutside(file, checkpoint.path));
     const auto fileSystem = systemFileSystem();
-    const bool there = fileSystem->stat(file).ok();
-    if (there && !overwrite) return makeError(ErrorCode::exists, "the file is already there").inFile(file);
+    SHARDSCOPE_TRY(checkMayPut(*fileSystem, file, overwrite));
     SHARDSCOPE_ASSIGN(const std::string bytes, indexBytes(checkpoint, stop));
-    SHARDSCOPE_TRY(putWholeFile(*fileSystem, file, bytes, there));
+    SHARDSCOPE_TRY(putWholeFile(fileSystem, file, bytes, overwrite));
     return uint64_t{bytes.size()};
 }
 

@@ -1,11 +1,13 @@
 #include "engine/objects_file.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "engine/whole_file.h"
 #include "formats/torch_save/torch_save.h"
 
 namespace shardscope {
+
 Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut) {
     const std::vector<ObjectInfo>& objects = source.catalog().objects();
     std::unordered_map<std::string_view, ObjectId> byName;
@@ -31,53 +33,75 @@ Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::v
     return beside;
 }
 
-Status checkObjectsFile(const ConversionRequest& request, const std::string& source) {
-    const std::filesystem::path file = request.objectsFile;
-    std::error_code error;
-    if (std::filesystem::exists(file, error) && !request.overwrite) {
+namespace {
+
+// The torch.save file of some objects, and the way to its bytes.
+struct ObjectsLayout {
+    TargetSpec spec;
+    std::unique_ptr<TargetLayout> layout;
+
+    uint64_t size() const { return layout->files.front().size; }
+    Status write(const LiteralSink& sink) const { return layout->fileLiterals(0, {}, sink); }
+};
+
+Result<ObjectsLayout> layoutOf(const std::vector<ObjectInfo>& objects, const std::string& file) {
+    const Format& torch = torchSaveFormat();
+    CatalogBuilder builder(torch.info().name, "", "shardscope");
+    for (const ObjectInfo& object : objects)
+        builder.addObject(object);
+    ObjectsLayout made;
+    made.spec.target = std::move(builder).finish();
+    WriteOptions options;
+    options.archiveName = std::filesystem::path(file).stem().string();
+    SHARDSCOPE_ASSIGN(made.layout, torch.layout(made.spec.target, options));
+    if (made.layout->files.size() != 1)
+        return makeError(ErrorCode::internal, "the objects of a conversion are not one file");
+    return made;
+}
+
+bool holdsJust(FileSystem& files, const std::string& path, const ObjectsLayout& objects) {
+    const auto [parent, name] = splitPath(path);
+    const auto directory = files.openDirectory(parent);
+    if (!directory.ok()) return false;
+    const auto file = (*directory)->openFile(name);
+    if (!file.ok() || (*file)->size() != objects.size()) return false;
+    std::vector<std::byte> there;
+    return objects
+        .write([&](FileId, uint64_t offset, std::span<const std::byte> bytes) -> Status {
+            there.resize(bytes.size());
+            SHARDSCOPE_TRY((*file)->readAt(offset, there));
+            return std::ranges::equal(there, bytes) ? Status() : Status(damaged("other bytes"));
+        })
+        .ok();
+}
+
+}  // namespace
+
+Status checkObjectsFile(const ConversionRequest& request, const PreparedConversion& p) {
+    const auto files = systemFileSystem();
+    const bool begun = files->stat(stagingPath(p.destination)).ok();
+    Status free = checkMayPut(*files, request.objectsFile, request.overwrite || begun);
+    if (!free.ok() && free.error().code == ErrorCode::exists)
         return makeError(ErrorCode::exists, "the file for --objects exists already")
             .inFile(request.objectsFile)
             .withHint("choose another file, or --overwrite");
-    }
-    if (!file.parent_path().empty() && !std::filesystem::is_directory(file.parent_path(), error)) {
-        return makeError(ErrorCode::io, "the directory of the file for --objects does not exist")
-            .inFile(request.objectsFile);
-    }
-    return checkOutside(request.objectsFile, source);
+    SHARDSCOPE_TRY(std::move(free));
+    SHARDSCOPE_TRY(checkBeside(request.objectsFile, p.destination));
+    return checkOutside(request.objectsFile, p.source.path);
 }
 
-Status writeObjectsFile(const PreparedConversion& p, const ConversionRequest& request,
-                        const Resources& resources) {
+Status writeObjectsFile(const PreparedConversion& p, const ConversionRequest& request) {
     SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(p.source, p.spec->leftOut));
     if (beside.kept.empty()) return {};
-    const Format& torch = torchSaveFormat();
-    CatalogBuilder builder(torch.info().name, "", "shardscope");
-    for (const ObjectInfo& object : beside.kept)
-        builder.addObject(object);
-    TargetSpec spec;
-    spec.target = std::move(builder).finish();
-    WriteOptions options;
-    options.archiveName = std::filesystem::path(request.objectsFile).stem().string();
-    SHARDSCOPE_ASSIGN(auto layout, torch.layout(spec.target, options));
-    Plan plan;
-    plan.targetPath = request.objectsFile;
-    ConvertJob job;
-    job.source = p.source.reader.get();
-    job.spec = &spec;
-    job.layout = layout.get();
-    job.plan = &plan;
-    job.fileSystem = systemFileSystem(request.io);
-    job.destination = request.objectsFile;
-    job.singleFile = true;
-    job.options = request;
-    job.options.resume = false;
-    job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
-        SHARDSCOPE_ASSIGN(const Source place, sourceFor(path, request.io));
-        return torch.open(place, {});
-    };
-    auto report = runConversion(job, resources);
-    if (!report.ok()) return std::move(report).error();
-    return {};
+    SHARDSCOPE_ASSIGN(const ObjectsLayout objects, layoutOf(beside.kept, request.objectsFile));
+    const auto files = systemFileSystem(request.io);
+    if (holdsJust(*files, request.objectsFile, objects)) return {};
+    SHARDSCOPE_ASSIGN(const auto file,
+                      WholeFile::begin(files, request.objectsFile, objects.size(), request.overwrite));
+    SHARDSCOPE_TRY(objects.write([&](FileId, uint64_t offset, std::span<const std::byte> bytes) {
+        return file->writeAt(offset, bytes);
+    }));
+    return file->putInPlace();
 }
 
 }  // namespace shardscope

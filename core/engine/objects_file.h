@@ -19,9 +19,10 @@ struct CompanionObjects {
 // Errors: those of reading the objects.
 Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
 
-// Says before the conversion begins what would stop it at its end. Errors: exists, io, usage.
-Status checkObjectsFile(const ConversionRequest& request, const std::string& source);
-Status writeObjectsFile(const PreparedConversion& prepared, const ConversionRequest& request,
-                        const Resources& resources);
+// Says before the conversion begins what would stop it at its end. A file that is there already passes where
+// work for the same destination is: an earlier run may have written it. Errors: exists, io, usage.
+Status checkObjectsFile(const ConversionRequest& request, const PreparedConversion& prepared);
+// Takes a file that holds just these objects for its own. Errors: exists, those of reading and writing.
+Status writeObjectsFile(const PreparedConversion& prepared, const ConversionRequest& request);
 
 }  // namespace shardscope

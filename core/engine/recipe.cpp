@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,12 +13,14 @@
 #include "engine/engine.h"
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
+#include "engine/whole_file.h"
 
 namespace shardscope {
 namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint64_t kLargestRecipe = uint64_t{64} << 20;
 constexpr std::string_view kRecipes = "recipes/", kParts = "recipe-parts/", kSuffix = ".json";
 
 std::vector<BuiltinRecipe> embeddedRecipes(std::string_view directory) {
@@ -139,14 +138,12 @@ std::string recipeDescription(const BuiltinRecipe& recipe) {
 
 Result<std::string> recipeText(const std::string& map) {
     if (const BuiltinRecipe* builtin = findBuiltin(map)) return std::string(builtin->text);
-    std::ifstream in(map);
-    if (!in) {
-        Error error = systemError(errno, "open the recipe", map);
-        if (map.find('/') == std::string::npos && !map.ends_with(".json"))
-            error.hint = "'shardscope recipes' lists those that are built in";
-        return error;
-    }
-    return std::string(std::istreambuf_iterator<char>(in), {});
+    auto text = readWholeFile(map, kLargestRecipe);
+    if (text.ok()) return text;
+    Error error = std::move(text).error();
+    if (error.code == ErrorCode::notFound && map.find('/') == std::string::npos && !map.ends_with(".json"))
+        error.hint = "'shardscope recipes' lists those that are built in";
+    return error;
 }
 
 namespace {

@@ -37,18 +37,15 @@ struct OwnResources {
 };
 
 // What is beside the destination: written once that is in its place.
-Status writeBeside(const PreparedConversion& p, const ConversionRequest& request,
-                   const Resources& resources) {
-    if (p.singleFile) SHARDSCOPE_TRY(putRecordBeside(p.destination, p.filled));
-    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(writeObjectsFile(p, request, resources));
-    return {};
+Status writeBeside(const PreparedConversion& p) {
+    return p.singleFile ? putRecordBeside(p.destination, p.filled) : Status();
 }
 
 Result<ConvertReport> runJob(const PreparedConversion& p, const ConversionRequest& request,
                              const ConvertJob& job, const Resources& resources) {
-    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request, p.source.path));
+    if (!request.objectsFile.empty()) SHARDSCOPE_TRY(checkObjectsFile(request, p));
     auto report = runConversion(job, resources);
-    if (report.ok()) SHARDSCOPE_TRY(writeBeside(p, request, resources));
+    if (report.ok()) SHARDSCOPE_TRY(writeBeside(p));
     return report;
 }
 
@@ -119,6 +116,8 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.singleFile = p.singleFile;
     job.options = request;
     job.scheduler = scheduler;
+    if (!request.objectsFile.empty())
+        job.beforePublication = [&p, &request] { return writeObjectsFile(p, request); };
     return job;
 }
 
@@ -244,7 +243,7 @@ std::shared_ptr<FileSystem> Conversion::disksOf(const WorkerSession& session) co
 Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
     const ConvertJob job = conversionJob(*prepared_, request_);
     Status objects;
-    if (!request_.objectsFile.empty()) objects = checkObjectsFile(request_, prepared_->source.path);
+    if (!request_.objectsFile.empty()) objects = checkObjectsFile(request_, *prepared_);
     const PartSpec part = parts.part.value_or(PartSpec{0, 1, parts.version});
     // What runs again after the publication finds that file, too.
     if (!objects.ok() && !publishedPart(job, part)) return objects.error();
@@ -261,7 +260,7 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
     if (!part_ || !part_->published) {
         auto report = finishParts(job, parts.version, resources);
         if (report.ok()) {
-            SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+            SHARDSCOPE_TRY(writeBeside(*prepared_));
             finished_ = true;
             return report;
         }
@@ -271,8 +270,8 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
         part_ = publishedPart(job, part);
         if (!part_) return report;
     }
-    // The process that published may have been killed before it wrote that file.
-    if (objects.ok()) SHARDSCOPE_TRY(writeBeside(*prepared_, request_, resources));
+    // The process that published may have been killed before it wrote what is beside.
+    SHARDSCOPE_TRY(writeBeside(*prepared_));
     return ConvertReport();
 }
 

@@ -200,8 +200,7 @@ void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& fil
         text += line + '\n';
     std::error_code ignored;
     std::filesystem::create_directories(splitPath(file_).first, ignored);
-    const auto system = systemFileSystem();
-    (void)putWholeFile(*system, file_, text, system->stat(file_).ok());
+    (void)putWholeFile(systemFileSystem(), file_, text, true);
 }
 
 Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,

@@ -84,9 +84,8 @@ Status SuppressionStore::save() {
                             {"at", e.suppression.at}});
     }
     fs::create_directories(fs::path(file_).parent_path(), failed);
-    return putWholeFile(*systemFileSystem(), file_,
-                        document.dump(4, ' ', false, Entries::error_handler_t::replace) + "\n",
-                        fs::exists(file_, failed));
+    return putWholeFile(systemFileSystem(), file_,
+                        document.dump(4, ' ', false, Entries::error_handler_t::replace) + "\n", true);
 }
 
 std::vector<Suppression> SuppressionStore::of(std::string_view checkpoint) const {

@@ -1,50 +1,144 @@
 #include "engine/whole_file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <span>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace shardscope {
+#include "execute/executor.h"
+#include "storage/system_file.h"
 
-Status putWholeFile(FileSystem& fileSystem, const std::string& file, std::string_view bytes, bool replace) {
-    const std::string parent = splitPath(file).first;
-    const std::string partial = fmt::format(".{}.{}.partial", splitPath(file).second, getpid());
-    auto opened = fileSystem.openDirectory(parent);
-    if (!opened.ok() && opened.error().code == ErrorCode::notFound) {
-        return makeError(ErrorCode::io, "the directory that is to hold the file does not exist").inFile(file);
+namespace shardscope {
+namespace {
+
+// What a crash has left under one name leaves others.
+constexpr int kMostNames = 100;
+// Of a name in that of its partial file: names have at most 255 bytes.
+constexpr size_t kMostOfName = 200;
+
+// Whether `file` is a path in the directory `place`, or that very path.
+bool isWithin(const std::string& file, const std::string& place) {
+    std::error_code error;
+    const auto from = std::filesystem::weakly_canonical(place, error);
+    if (error) return false;
+    const auto to = std::filesystem::weakly_canonical(file, error);
+    if (error) return false;
+    return std::filesystem::is_directory(from, error)
+               ? std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first == from.end()
+               : from == to;
+}
+
+}  // namespace
+
+WholeFile::WholeFile(std::shared_ptr<FileSystem> fileSystem, const std::string& file, bool replace)
+    : fileSystem_(std::move(fileSystem)), file_(file), parent_(splitPath(file).first), replace_(replace) {}
+
+Result<std::unique_ptr<WholeFile>> WholeFile::begin(std::shared_ptr<FileSystem> fileSystem,
+                                                    const std::string& file, uint64_t size, bool replace) {
+    SHARDSCOPE_TRY(checkMayPut(*fileSystem, file, replace));
+    std::unique_ptr<WholeFile> whole(new WholeFile(std::move(fileSystem), file, replace));
+    SHARDSCOPE_TRY(whole->create(size));
+    return whole;
+}
+
+Status WholeFile::create(uint64_t size) {
+    SHARDSCOPE_ASSIGN(directory_, fileSystem_->openDirectory(parent_));
+    const std::string name = splitPath(file_).second.substr(0, kMostOfName);
+    for (int n = 0;; ++n) {
+        const std::string partial = fmt::format(".{}.{}-{}.partial", name, getpid(), n);
+        auto made = directory_->createFile(partial);
+        if (!made.ok() && made.error().code == ErrorCode::exists && n < kMostNames) continue;
+        SHARDSCOPE_ASSIGN(out_, std::move(made));
+        partial_ = partial;
+        return out_->allocate(size);
     }
-    SHARDSCOPE_ASSIGN(const auto directory, std::move(opened));
-    const auto write = [&]() -> Status {
-        SHARDSCOPE_ASSIGN(const auto out, directory->createFile(partial));
-        SHARDSCOPE_TRY(out->allocate(bytes.size()));
-        SHARDSCOPE_TRY(out->writeAt(0, std::as_bytes(std::span(bytes))));
-        SHARDSCOPE_TRY(out->sync());
-        if (replace) return fileSystem.exchange(parent + "/" + partial, file);
-        return fileSystem.rename(parent + "/" + partial, file);
-    };
-    const Status written = write();
-    // What is left under the name is what could not be put in place, or the file that was replaced.
-    if (replace || !written.ok()) (void)directory->removeFile(partial);
-    return written;
+}
+
+WholeFile::~WholeFile() {
+    if (!partial_.empty()) (void)directory_->removeFile(partial_);
+}
+
+Status WholeFile::writeAt(uint64_t offset, std::span<const std::byte> bytes) {
+    return out_->writeAt(offset, bytes);
+}
+
+Status WholeFile::append(std::span<const std::byte> bytes) {
+    SHARDSCOPE_TRY(out_->writeBulk(written_, bytes));
+    written_ += bytes.size();
+    return {};
+}
+
+Status WholeFile::putInPlace() {
+    SHARDSCOPE_TRY(out_->sync());
+    const std::string from = joinPath(parent_, partial_);
+    SHARDSCOPE_TRY(checkMayPut(*fileSystem_, file_, replace_));
+    if (fileSystem_->stat(file_).ok()) {
+        // The file that was replaced may now be under the other name, and goes with it.
+        SHARDSCOPE_TRY(fileSystem_->exchange(from, file_));
+    } else {
+        SHARDSCOPE_TRY(fileSystem_->rename(from, file_));
+        partial_.clear();
+    }
+    return fileSystem_->syncDirectory(parent_);
+}
+
+Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
+                    std::string_view bytes, bool replace) {
+    SHARDSCOPE_ASSIGN(const auto whole, WholeFile::begin(fileSystem, file, bytes.size(), replace));
+    SHARDSCOPE_TRY(whole->append(std::as_bytes(std::span(bytes))));
+    return whole->putInPlace();
+}
+
+Status checkParent(FileSystem& fileSystem, const std::string& file) {
+    const auto parent = fileSystem.stat(splitPath(file).first);
+    if (parent.ok() && parent->kind == DirectoryEntry::Kind::directory) return {};
+    return makeError(ErrorCode::io, "the directory that is to hold the file does not exist").inFile(file);
+}
+
+Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace) {
+    SHARDSCOPE_TRY(checkParent(fileSystem, file));
+    const auto there = fileSystem.stat(file);
+    if (!there.ok()) return there.error().code == ErrorCode::notFound ? Status() : Status(there.error());
+    if (there->kind != DirectoryEntry::Kind::file)
+        return makeError(ErrorCode::exists, "what is there is not a file").inFile(file);
+    if (!replace)
+        return makeError(ErrorCode::exists, "the file is already there")
+            .inFile(file)
+            .withHint("--overwrite replaces it");
+    return {};
+}
+
+Result<std::string> readWholeFile(const std::string& file, uint64_t most) {
+    Descriptor fd(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (!fd.valid()) return systemError(errno, "open", file);
+    SHARDSCOPE_ASSIGN(const auto opened, makeReadFile(std::move(fd), file, IoMode::buffered));
+    if (opened->size() > most)
+        return makeError(ErrorCode::limit,
+                         fmt::format("the file has {} bytes, at most {} are read", opened->size(), most))
+            .inFile(file);
+    std::string text(opened->size(), '\0');
+    SHARDSCOPE_TRY(opened->readAt(0, std::as_writable_bytes(std::span(text))));
+    return text;
 }
 
 Status checkOutside(const std::string& file, const std::string& checkpoint) {
-    std::error_code error;
-    const auto from = std::filesystem::weakly_canonical(checkpoint, error);
-    if (error) return {};
-    const auto to = std::filesystem::weakly_canonical(file, error);
-    if (error) return {};
-    const bool inside =
-        std::filesystem::is_directory(from, error)
-            ? std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first == from.end()
-            : from == to;
-    if (!inside) return {};
+    if (checkpoint.empty() || !isWithin(file, checkpoint)) return {};
     return makeError(ErrorCode::usage, "the file would be inside the checkpoint, which is never written into")
         .inFile(file)
         .withHint("name a file outside of it");
+}
+
+Status checkBeside(const std::string& file, const std::string& destination) {
+    for (const std::string& place : {destination, stagingPath(destination), asidePath(destination)}) {
+        if (isWithin(file, place))
+            return makeError(ErrorCode::usage, "the file would be part of what the conversion writes")
+                .inFile(file)
+                .withHint("name a file beside the destination");
+    }
+    return {};
 }
 
 }  // namespace shardscope

@@ -1,6 +1,8 @@
-// Small files that appear whole or not at all, and where none may appear.
+// Files that appear whole or not at all, and where none may appear.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -8,11 +10,55 @@
 
 namespace shardscope {
 
-// Puts the bytes at `file`, by way of a file of another name beside it; with `replace` in place of the one
-// that is there. Errors: exists (something is there and `replace` is not set), those of writing.
-Status putWholeFile(FileSystem& fileSystem, const std::string& file, std::string_view bytes, bool replace);
+// One file on its way: written under a new name beside its own, so that no link is followed and nothing of
+// that name is touched, brought to disk, and then put in its place. One thread.
+class WholeFile {
+  public:
+    // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is
+    // in its place. Errors: exists (something is there and `replace` is not set, or it is no file), noSpace,
+    // permission, io.
+    static Result<std::unique_ptr<WholeFile>> begin(std::shared_ptr<FileSystem> fileSystem,
+                                                    const std::string& file, uint64_t size, bool replace);
+    ~WholeFile();  // removes what has not been put in place
+    WholeFile(const WholeFile&) = delete;
+    WholeFile& operator=(const WholeFile&) = delete;
+
+    // Somewhere, or after what was appended before; `size` bytes in all, zeros where nothing was written.
+    // Errors: those of writing.
+    Status writeAt(uint64_t offset, std::span<const std::byte> bytes);
+    Status append(std::span<const std::byte> bytes);
+    // Last; the name is on disk, too. Errors: exists, those of writing.
+    Status putInPlace();
+
+  private:
+    WholeFile(std::shared_ptr<FileSystem> fileSystem, const std::string& file, bool replace);
+    Status create(uint64_t size);
+
+    const std::shared_ptr<FileSystem> fileSystem_;
+    const std::string file_, parent_;
+    const bool replace_;
+    std::string partial_;  // a name in the parent; empty = nothing to remove
+    std::shared_ptr<Directory> directory_;
+    std::shared_ptr<WriteFile> out_;
+    uint64_t written_ = 0;
+};
+
+// The same of bytes that are at hand.
+Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
+                    std::string_view bytes, bool replace);
+
+// Errors: io, when there is no directory to hold `file`.
+Status checkParent(FileSystem& fileSystem, const std::string& file);
+// What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
+Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);
+
+// What a file holds that the user names: nothing is waited for. Errors: notFound, unsafe (a pipe, a device, a
+// directory), limit (more than `most` bytes), those of reading.
+Result<std::string> readWholeFile(const std::string& file, uint64_t most);
 
 // Nothing is ever written into a checkpoint. Errors: usage when `file` is inside `checkpoint`, or is it.
 Status checkOutside(const std::string& file, const std::string& checkpoint);
+// The same of a destination that is about to be written, its staging directory included. Errors: usage.
+Status checkBeside(const std::string& file, const std::string& destination);
 
 }  // namespace shardscope

@@ -431,6 +431,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
 
     SHARDSCOPE_TRY(state.resources.stop.poll());
     if (progress) progress->begin(Progress::Phase::commit, 0);
+    if (job.beforePublication) SHARDSCOPE_TRY(job.beforePublication());
     // The disks of others may be where it is published.
     SHARDSCOPE_TRY(state.staging->publish());
     if (job.scheduler) job.scheduler->end();

@@ -126,6 +126,9 @@ struct ConvertJob {
     ConvertOptions options;
     const Average* average = nullptr;    // not null: `source` and `spec` are those of its last input
     UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
+    // Called once all is verified, just before the destination appears; may be empty. After an error nothing
+    // is published.
+    std::function<Status()> beforePublication{};
 };
 
 // Whether what is to be read has stored checksums; looks into files of the source.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,6 +29,60 @@ bool isThere(FileSystem& system, const std::string& path) {
 
 std::string jobText(const JournalHeader& header) {
     return header.plan.hex() + header.source.hex();
+}
+
+// What is in a directory and in those of its folders that are to be there, with the sizes of files. Errors:
+// exists, when there is something that is in neither list.
+struct Listing {
+    const Directory& directory;
+    const std::set<std::string>& files;
+    const std::set<std::string>& folders;
+    std::map<std::string, uint64_t> sizes{};
+
+    Status add(const std::string& folder) {
+        SHARDSCOPE_ASSIGN(const auto entries, directory.list(folder));
+        for (const DirectoryEntry& entry : entries) {
+            const std::string name = folder.empty() ? entry.name : folder + "/" + entry.name;
+            if (entry.kind == DirectoryEntry::Kind::file && files.contains(name))
+                sizes[name] = entry.size;
+            else if (entry.kind == DirectoryEntry::Kind::directory && folders.contains(name))
+                SHARDSCOPE_TRY(add(name));
+            else
+                return makeError(ErrorCode::exists, "the staged output has a file that is none of the plan's")
+                    .inFile(joinPath(directory.path(), name))
+                    .withHint("it is not published: move it away");
+        }
+        return {};
+    }
+};
+
+// Whether this job has published the destination, as its attribute says.
+bool isMarked(const ConvertJob& job, const JournalHeader& header) {
+    const auto found = job.fileSystem->attribute(job.destination, kJobAttribute);
+    return found.ok() && *found == jobText(header);
+}
+
+// Whether the files of the destination are there in their sizes, beside whatever else.
+bool standsWhole(const ConvertJob& job) {
+    const std::vector<TargetFile>& files = job.layout->files;
+    if (job.singleFile) {
+        const auto entry = job.fileSystem->stat(job.destination);
+        return entry.ok() && entry->kind == DirectoryEntry::Kind::file && entry->size == files[0].size;
+    }
+    const auto directory = job.fileSystem->openDirectory(job.destination);
+    return directory.ok() && std::ranges::all_of(files, [&](const TargetFile& file) {
+               const auto entry = (*directory)->stat(file.path);
+               return entry.ok() && entry->kind == DirectoryEntry::Kind::file && entry->size == file.size;
+           });
+}
+
+std::set<std::string> foldersOf(const std::set<std::string>& files) {
+    std::set<std::string> folders;
+    for (const std::string& file : files) {
+        for (size_t slash = file.find('/'); slash != file.npos; slash = file.find('/', slash + 1))
+            folders.insert(file.substr(0, slash));
+    }
+    return folders;
 }
 
 // Errors after which a later attempt with the same plan can succeed with what is there.
@@ -131,10 +186,19 @@ Status Staging::syncData() {
 Status Staging::checkDestination() {
     const auto there = system_.stat(job_.destination);
     if (!there.ok() && there.error().code != ErrorCode::notFound) return there.error();
+    if (there.ok() && there->kind == DirectoryEntry::Kind::other)
+        return makeError(ErrorCode::exists,
+                         "at the destination is a link that leads nowhere, a device, a pipe or a socket")
+            .inFile(job_.destination)
+            .withHint("remove it, or choose another destination");
     replaces_ = there.ok();
     removeLeftOver();
     if (replaces_ && !job_.options.overwrite) {
-        return makeError(ErrorCode::exists, "the destination exists already")
+        const bool ours = inParts_ && isMarked(job_, header_);
+        return makeError(ErrorCode::exists,
+                         ours && !standsWhole(job_)
+                             ? "the destination that this job has published is not whole any more"
+                             : "the destination exists already")
             .inFile(job_.destination)
             .withHint("choose another destination, or --overwrite");
     }
@@ -142,6 +206,15 @@ Status Staging::checkDestination() {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
     }
     return {};
+}
+
+// Back to where it was, when a process has ended while it replaced the destination. Holds the lock.
+Status Staging::restoreFormer() {
+    const std::string former = asidePath(job_.destination);
+    if (isThere(system_, job_.destination) || !isThere(system_, former)) return {};
+    SHARDSCOPE_TRY(system_.rename(former, job_.destination));
+    SHARDSCOPE_TRY(system_.syncDirectory(parent_));
+    return checkDestination();
 }
 
 // Takes away what a process has left that was killed once it had moved the files to the destination.
@@ -156,7 +229,9 @@ void Staging::removeLeftOver() {
     };
     if (!isLeft()) return;
     const auto lock = parts.tryLock();
-    if (lock.ok() && *lock && isLeft()) (void)system_.removeTree(path_);
+    if (!lock.ok() || !*lock || !isLeft()) return;
+    if (replaces_) (void)system_.removeTree(asidePath(job_.destination));
+    (void)system_.removeTree(path_);
 }
 
 Status Staging::makeStagingDirectory() {
@@ -198,12 +273,17 @@ Status Staging::begin() {
             .inFile(path_)
             .withHint("--finish completes it; or remove the directory");
     }
+    SHARDSCOPE_TRY(restoreFormer());
     if (!made.ok()) SHARDSCOPE_TRY(takeOver());
+    SHARDSCOPE_TRY(makeData());
+    return startJournal();
+}
+
+Status Staging::makeData() {
     const std::string data = path_ + "/" + kDataName;
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
-    SHARDSCOPE_TRY(makeFiles());
-    return startJournal();
+    return makeFiles();
 }
 
 // A staging directory is there: of a job that runs, of one to be resumed, or of no use.
@@ -262,6 +342,7 @@ Status Staging::takeOver() {
             .inFile(path_)
             .withHint("use the same options, or remove the directory and start again");
     }
+    SHARDSCOPE_TRY(checkStaged());
     owned_ = true;
     resumable_ = true;
     header_.tiles = content->header.tiles;
@@ -282,9 +363,7 @@ Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const 
 }
 
 bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
-    if (job.options.overwrite) return false;
-    const auto found = job.fileSystem->attribute(job.destination, kJobAttribute);
-    return found.ok() && *found == jobText(header);
+    return !job.options.overwrite && isMarked(job, header) && standsWhole(job);
 }
 
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
@@ -308,6 +387,7 @@ Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, cons
     SHARDSCOPE_TRY(staging->checkDestination());
     SHARDSCOPE_TRY(staging->openDirectory());
     SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
+    SHARDSCOPE_TRY(staging->restoreFormer());
     SHARDSCOPE_ASSIGN(const bool begun, staging->parts_->check());
     if (!begun) return noParts(staging->path_);
     SHARDSCOPE_TRY(staging->openPartFiles());
@@ -326,6 +406,7 @@ Status Staging::beginPart(const StopToken& stop) {
         [&] {
             // Since it was looked for, another process may have published and taken the directory away.
             Status unpublished = checkDestination();
+            if (unpublished.ok()) unpublished = restoreFormer();
             if (unpublished.ok()) return setUpParts();
             if (made.ok()) (void)system_.removeTree(path_);
             return unpublished;
@@ -356,27 +437,52 @@ Status Staging::setUpParts() {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
             .withHint("--resume without --part continues it; or remove the directory");
-    // Of an earlier conversion, which got as far as its publication.
+    // Without a marker all that is here is of no use: of parts with other words that were ended while they
+    // set up, or of an earlier conversion, whose publication may have put the former destination here.
     SHARDSCOPE_TRY(parts_->removeJournals());
     SHARDSCOPE_TRY(removeSeal());
     const std::string data = path_ + "/" + kDataName;
-    if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
-    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
-    SHARDSCOPE_TRY(makeFiles());
+    if (isThere(system_, data)) SHARDSCOPE_TRY(system_.removeTree(data));
+    SHARDSCOPE_TRY(makeData());
+    // What a journal claims later is about files of these names and sizes.
+    SHARDSCOPE_TRY(syncFiles(allFiles()));
     SHARDSCOPE_TRY(data_->sync());
     return system_.syncDirectory(parent_);
 }
 
 Status Staging::openPartFiles() {
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(path_ + "/" + kDataName));
-    for (FileId f = 0; f < job_.layout->files.size(); ++f) {
-        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, data_->stat(fileName(f)));
-        if (entry.size != job_.layout->files[f].size)
-            return makeError(ErrorCode::changed, "a file of the staged output has another size")
-                .inFile(path_ + "/" + kDataName + "/" + fileName(f))
-                .withHint("remove the staging directory and run all parts again");
+    return checkStaged();
+}
+
+// All files of the plan, in their sizes, and nothing else. Errors: changed, exists.
+Status Staging::checkStaged() const {
+    const std::string data = path_ + "/" + kDataName;
+    std::set<std::string> files;
+    for (const FileId f : allFiles())
+        files.insert(fileName(f));
+    const std::set<std::string> folders = foldersOf(files);
+    SHARDSCOPE_ASSIGN(const auto directory, system_.openDirectory(data));
+    Listing found{*directory, files, folders};
+    SHARDSCOPE_TRY(found.add(""));
+    for (const FileId f : allFiles()) {
+        const auto size = found.sizes.find(fileName(f));
+        if (size != found.sizes.end() && size->second == job_.layout->files[f].size) continue;
+        return makeError(ErrorCode::changed, size == found.sizes.end()
+                                                 ? "a file of the staged output is missing"
+                                                 : "a file of the staged output has another size")
+            .inFile(joinPath(data, fileName(f)))
+            .withHint(inParts_ ? "remove the staging directory and run all parts again"
+                               : "remove the staging directory and start again");
     }
     return {};
+}
+
+std::set<FileId> Staging::allFiles() const {
+    std::set<FileId> all;
+    for (FileId f = 0; f < job_.layout->files.size(); ++f)
+        all.insert(all.end(), f);
+    return all;
 }
 
 Result<std::vector<JournalTile>> Staging::readParts() {
@@ -473,8 +579,9 @@ Status Staging::flush(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     Status status;
     if (writeBatch) {
-        status = syncFiles(files);
-        // The names of the files and of the journal must be on disk before the first claim about them.
+        // The names and sizes of the files and the name of the journal must be on disk before the first claim
+        // about them. Those of parts are since their set-up.
+        status = syncFiles(resumable_ || isPart_ ? files : allFiles());
         if (status.ok() && !resumable_) {
             status = data_->sync();
             if (status.ok()) status = directory_->sync();
@@ -543,33 +650,42 @@ Status Staging::publish() {
         open_.clear();
         recent_.clear();
     }
+    SHARDSCOPE_TRY(checkStaged());
     // Where it cannot be kept, a part that runs again finds just that the destination exists.
     if (inParts_) (void)system_.setAttribute(dataPath(), kJobAttribute, jobText(header_));
-    if (replaces_) {
-        // After the exchange the staging directory holds the old destination, which no journal may vouch for.
+    SHARDSCOPE_TRY(replaces_ ? replace() : system_.rename(dataPath(), job_.destination));
+    owned_ = false;
+    if (const Status synced = system_.syncDirectory(parent_); !synced.ok()) {
+        Error error = synced.error();
+        error.hint = "the destination is written and in its place, but may not survive a power failure";
+        if (replaces_ && !job_.singleFile)
+            error.hint += "; the former one is in " + path_;
+        else
+            (void)system_.removeTree(path_);
+        return error;
+    }
+    // The destination is whole; a left-over directory is not worth an error.
+    if (replaces_) (void)system_.removeTree(asidePath(job_.destination));
+    (void)system_.removeTree(path_);
+    return {};
+}
+
+// Afterwards the staging directory holds the former destination, which no journal may vouch for.
+Status Staging::replace() {
+    {
         std::lock_guard lock(mutex_);
         journal_.reset();
         resumable_ = false;
-        SHARDSCOPE_TRY(inParts_ ? parts_->removeMarker() : directory_->removeFile(kJournalName));
-        if (inParts_) {
-            SHARDSCOPE_TRY(parts_->removeJournals());
-            SHARDSCOPE_TRY(removeSeal());
-        }
-        SHARDSCOPE_TRY(directory_->sync());
-        SHARDSCOPE_TRY(system_.exchange(dataPath(), job_.destination));
-    } else {
-        SHARDSCOPE_TRY(system_.rename(dataPath(), job_.destination));
     }
-    owned_ = false;
-    const Status synced = system_.syncDirectory(parent_);
-    // The destination is whole; a left-over directory is not worth an error.
-    (void)system_.removeTree(path_);
-    if (!synced.ok()) {
-        Error error = synced.error();
-        error.hint = "the destination is written and in its place, but may not survive a power failure";
-        return error;
+    SHARDSCOPE_TRY(inParts_ ? parts_->removeMarker() : directory_->removeFile(kJournalName));
+    if (inParts_) {
+        SHARDSCOPE_TRY(parts_->removeJournals());
+        SHARDSCOPE_TRY(removeSeal());
     }
-    return {};
+    SHARDSCOPE_TRY(directory_->sync());
+    Status exchanged = system_.exchange(dataPath(), job_.destination);
+    if (!exchanged.ok() && !isThere(system_, job_.destination)) (void)restoreFormer();
+    return exchanged;
 }
 
 Error Staging::giveUp(Error error) {

@@ -5,6 +5,7 @@
 //                              /journal  see journal.h
 //                              /token    by which other processes that take part know it
 //                              /data/    the destination as it will be (or, for one file, the file in it)
+//   .<name>.shardscope-old       the former destination while it is replaced, where that takes two steps
 // and, for a conversion in parts, what parts.h says.
 #pragma once
 
@@ -89,6 +90,7 @@ class Staging {
     Staging(const ConvertJob& job, JournalHeader header);
     Status begin();
     Status checkDestination();
+    Status restoreFormer();
     void removeLeftOver();
     Status makeStagingDirectory();  // `exists` where it is there
     Status takeLock(const char* whoElse);
@@ -100,11 +102,15 @@ class Staging {
     Status openDirectory();
     Status removeSeal();
     Status makeFiles();
+    Status makeData();
+    Status checkStaged() const;
+    Status replace();
     Status startJournal();
     std::string fileName(FileId file) const;
     Result<std::shared_ptr<WriteFile>> fileOf(FileId file);
     Status flush(std::unique_lock<std::mutex>& lock);
     Status syncFiles(const std::set<FileId>& files);
+    std::set<FileId> allFiles() const;
 
     const ConvertJob& job_;
     FileSystem& system_;

@@ -124,6 +124,7 @@ struct WriteOptions {
     uint64_t maxFileSize = 0;  // 0 = the format's default
     std::string archiveName;   // stem of the destination's name, for formats that record it
     bool strict = false;
+    StopToken stop{};  // polled while a layout of many files is made
 };
 
 struct LeftOut {

@@ -24,6 +24,7 @@ RankWriter::RankWriter(const Catalog& target, std::string device)
     } else {
         mesh_.axes = {{"fsdp", ranks}};
     }
+    numbers_ = DTensorPickler::numbersOfRanks(mesh_);
 }
 
 Status RankWriter::plan() {
@@ -147,7 +148,7 @@ Dims RankWriter::localShape(TensorId t, uint32_t rank) const {
 }
 
 std::unique_ptr<RankWriter::File> RankWriter::start(const std::string& name, uint32_t rank) const {
-    return std::make_unique<File>(name, mesh_, rank, device_);
+    return std::make_unique<File>(name, mesh_, numbers_, rank, device_);
 }
 
 void RankWriter::tensor(File& file, TensorId t) const {

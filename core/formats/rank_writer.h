@@ -32,8 +32,9 @@ class RankWriter {
     Dims localShape(TensorId t, uint32_t rank) const;
 
     struct File {
-        File(const std::string& name, const Mesh& mesh, uint32_t on, const std::string& device)
-            : archive(name), dtensors(archive, mesh, on, device), rank(on) {}
+        File(const std::string& name, const Mesh& mesh, std::string_view numbers, uint32_t on,
+             const std::string& device)
+            : archive(name), dtensors(archive, mesh, numbers, on, device), rank(on) {}
         TorchArchiveWriter archive;
         DTensorPickler dtensors;
         const uint32_t rank;
@@ -59,6 +60,7 @@ class RankWriter {
     const Catalog& target_;
     const std::string device_;
     Mesh mesh_;
+    std::string numbers_;          // of its ranks, for DTensorPickler
     std::vector<ChunkId> byRank_;  // those of each tensor by rank
     std::vector<Placements> known_;
     std::vector<uint32_t> placements_;  // of each tensor, in known_

@@ -24,6 +24,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
+#include "engine/whole_file.h"
+
 extern char** environ;
 
 namespace shardscope {
@@ -36,14 +39,16 @@ constexpr int kStartSeconds = 15;            // a shell that has not recorded it
 
 // Records who it is, runs the program, records how it ended. The words of the command are positional
 // parameters; none becomes a part of this text. The trap lets the shell outlive a Ctrl-C that is meant for
-// its child.
+// its child. How it ended is on disk before it says so; who it is counts until the host goes down.
 constexpr const char* kWrapper = R"(trap : INT
 directory=$1
 shift
 cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
 "$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
 code=$?
-printf '%s' "$code" 1<> "$directory/exit.new" && mv -f "$directory/exit.new" "$directory/exit"
+printf '%s' "$code" 1<> "$directory/exit.new" || exit
+sync "$directory/result.json" "$directory/exit.new" 2> /dev/null
+mv -f "$directory/exit.new" "$directory/exit" && sync "$directory" 2> /dev/null
 )";
 
 // For the result and some hours of events; a job that begins with less may end without a word.
@@ -177,7 +182,9 @@ void readProgress(JobRecord& job) {
 }
 
 void readOutcome(JobRecord& job) {
-    job.exitCode = std::atoi(lineOf(job.directory + "/exit").c_str());
+    // The power may have failed before it was written.
+    const auto code = parseNumber<int>(lineOf(job.directory + "/exit"));
+    job.exitCode = code.value_or(-1);
     job.result = parsed(contents(job.directory + "/result.json"));
     if (!job.result.is_object()) job.result = Json();
     // It says why it failed, unless there was no room for that, or it was never found (126, 127).
@@ -189,7 +196,9 @@ void readOutcome(JobRecord& job) {
                                     "its destination is whole if it is there",
                                     job.directory, job.exitCode)}};
     const std::string schema = textIn(job.result, "schema");
-    if (job.exitCode == 0) {
+    if (!code) {
+        job.state = JobState::lost;
+    } else if (job.exitCode == 0) {
         job.state = JobState::done;
     } else if (job.exitCode == 130 ||
                (schema == "shardscope.error/1" && textIn(job.result, "code") == "cancelled")) {
@@ -199,21 +208,18 @@ void readOutcome(JobRecord& job) {
     }
 }
 
+// Its name is on disk, too. Errors: exists, io.
+Status makeDirectory(const std::string& path) {
+    if (mkdir(path.c_str(), 0700) != 0) return systemError(errno, "make a directory for the job", path);
+    return systemFileSystem()->syncDirectory(splitPath(path).first);
+}
+
 Status makeDirectories(const std::string& path) {
     for (size_t at = 1; at <= path.size(); ++at) {
         if (at < path.size() && path[at] != '/') continue;
-        if (mkdir(path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
-            return systemError(errno, "make a directory for the job", path.substr(0, at));
+        Status made = makeDirectory(path.substr(0, at));
+        if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     }
-    return {};
-}
-
-Status replaceFile(const std::string& path, const std::string& text) {
-    const std::string fresh = path + ".new";
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
-    out << text;
-    if (!out.flush() || std::rename(fresh.c_str(), path.c_str()) != 0)
-        return systemError(errno, "record the job", path);
     return {};
 }
 
@@ -391,7 +397,7 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
             .withHint("make a mebibyte free there, or name another place with XDG_STATE_HOME");
     for (const char* name : {"/exit", "/process", "/result.json"})
         unlink((job.directory + name).c_str());
-    SHARDSCOPE_TRY(replaceFile(job.directory + "/job.json", record));
+    SHARDSCOPE_TRY(putWholeFile(systemFileSystem(), job.directory + "/job.json", record, true));
     {
         std::ofstream out(job.directory + "/exit.new", std::ios::binary | std::ios::trunc);
         out << kRoomForExit;
@@ -460,8 +466,7 @@ Status JobDirectory::start(JobRecord job) const {
     job.destination = job.order->request.destination;
     job.arguments = wordsOf(*job.order);
     // Paths and names of a job are its owner's business.
-    if (mkdir(job.directory.c_str(), 0700) != 0)
-        return systemError(errno, "make a directory for the job", job.directory);
+    SHARDSCOPE_TRY(makeDirectory(job.directory));
     Status status = launch(job, false);
     std::error_code ignored;
     if (!status.ok()) std::filesystem::remove_all(job.directory, ignored);

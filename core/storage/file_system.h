@@ -117,10 +117,13 @@ class FileSystem {
     // Errors: exists when there is a directory already, unsafe when something else stands there, links
     // included.
     virtual Status makeDirectory(const std::string& path) = 0;
+    // Of what a symbolic link leads to; a link that leads nowhere is of kind `other`, as list() shows it.
     virtual Result<DirectoryEntry> stat(const std::string& path) = 0;
     // Replaces nothing: errors with `exists` when `to` is there.
     virtual Status rename(const std::string& from, const std::string& to) = 0;
-    // Exchanges two paths atomically where the kernel can, else in two renames.
+    // Puts `a` in the place of `b`, which is there. What was at `b` is at `a` afterwards, or gone where both
+    // are files. At once where the kernel can; else a directory stands at asidePath(b) in between, and stays
+    // there when the process ends then, or when nothing can be renamed any more (the error's hint says so).
     virtual Status exchange(const std::string& a, const std::string& b) = 0;
     virtual Status removeTree(const std::string& path) = 0;
     virtual Status syncDirectory(const std::string& path) = 0;
@@ -147,6 +150,8 @@ Status checkRelativeName(std::string_view name);
 std::pair<std::string, std::string> splitPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
+// Where the former content of a path stands while it is replaced: ".NAME.shardscope-old" beside it.
+std::string asidePath(const std::string& path);
 
 // Where this user's programs keep what they remember: $XDG_STATE_HOME/shardscope/NAME, which may not be
 // there.

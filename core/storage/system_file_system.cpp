@@ -40,13 +40,6 @@ DirectoryEntry entryOf(std::string name, const struct stat& info) {
             nanoseconds(info.st_mtim), info.st_ino,  nanoseconds(info.st_ctim)};
 }
 
-Error tooManyFiles(Error error, int errnoValue) {
-    if (errnoValue == EMFILE || errnoValue == ENFILE) {
-        return std::move(error).withHint("raise the limit of open files, e.g. with 'ulimit -n'");
-    }
-    return error;
-}
-
 Status syncFolder(int fd, const std::string& path) {
     // Some network file systems cannot sync a directory; their renames are durable by themselves.
     if (::fsync(fd) != 0 && errno != EINVAL && errno != EOPNOTSUPP) {
@@ -56,9 +49,15 @@ Status syncFolder(int fd, const std::string& path) {
 }
 
 // Entries of an open directory without "." and "..", sorted by name.
-Result<std::vector<std::string>> namesIn(Descriptor fd, const std::string& path) {
-    DIR* stream = ::fdopendir(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
-    if (!stream) return systemError(errno, "list the directory", path);
+Result<std::vector<std::string>> namesIn(int fd, const std::string& path) {
+    const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return systemError(errno, "list the directory", path);
+    DIR* stream = ::fdopendir(own);
+    if (!stream) {
+        const int error = errno;
+        ::close(own);
+        return systemError(error, "list the directory", path);
+    }
     std::vector<std::string> names;
     int error = 0;
     for (;;) {
@@ -90,8 +89,7 @@ class SystemDirectory final : public Directory {
         const std::string shown = subdirectory.empty() ? path_ : join(subdirectory);
         SHARDSCOPE_ASSIGN(Descriptor folder, openFolder(subdirectory));
         const int at = folder.get();
-        SHARDSCOPE_ASSIGN(const std::vector<std::string> names,
-                          namesIn(Descriptor(::fcntl(at, F_DUPFD_CLOEXEC, 0)), shown));
+        SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesIn(at, shown));
         std::vector<DirectoryEntry> entries;
         entries.reserve(names.size());
         for (const std::string& name : names) {
@@ -145,8 +143,7 @@ class SystemDirectory final : public Directory {
         if (!existing) flags |= O_EXCL;
         Descriptor fd = openBeneath(fd_.get(), std::string(name), flags, 0666);
         if (!fd.valid()) {
-            const int error = errno;
-            return tooManyFiles(systemError(error, "create", join(name)), error);
+            return systemError(errno, "create", join(name));
         }
         struct stat info {};
         if (::fstat(fd.get(), &info) != 0) return systemError(errno, "look at", join(name));
@@ -174,8 +171,7 @@ class SystemDirectory final : public Directory {
             todo.pop_back();
             const std::string shown = folder.empty() ? path_ : join(folder);
             SHARDSCOPE_ASSIGN(const Descriptor at, openFolder(folder));
-            SHARDSCOPE_ASSIGN(const std::vector<std::string> names,
-                              namesIn(Descriptor(::fcntl(at.get(), F_DUPFD_CLOEXEC, 0)), shown));
+            SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesIn(at.get(), shown));
             for (const std::string& name : names) {
                 struct stat info {};
                 if (::fstatat(at.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -222,8 +218,7 @@ class SystemDirectory final : public Directory {
                 .byRule(rule::securityPath);
         }
         if (!fd.valid()) {
-            const int error = errno;
-            return tooManyFiles(systemError(error, "open", join(name)), error);
+            return systemError(errno, "open", join(name));
         }
         return fd;
     }
@@ -256,7 +251,7 @@ class SystemFileSystem final : public FileSystem {
             const int error = errno;
             if (error == ENOTDIR)
                 return makeError(ErrorCode::notFound, "this is not a directory").inFile(path);
-            return tooManyFiles(systemError(error, "open the directory", path), error);
+            return systemError(error, "open the directory", path);
         }
         return std::shared_ptr<Directory>(std::make_shared<SystemDirectory>(std::move(fd), path, mode_));
     }
@@ -277,7 +272,8 @@ class SystemFileSystem final : public FileSystem {
 
     Result<DirectoryEntry> stat(const std::string& path) override {
         struct stat info {};
-        if (::stat(path.c_str(), &info) != 0) return systemError(errno, "look at", path);
+        if (::stat(path.c_str(), &info) != 0 && (errno != ENOENT || ::lstat(path.c_str(), &info) != 0))
+            return systemError(errno, "look at", path);
         return entryOf(splitPath(path).second, info);
     }
 
@@ -292,19 +288,13 @@ class SystemFileSystem final : public FileSystem {
     }
 
     Status exchange(const std::string& a, const std::string& b) override {
+        // One call can replace what is no directory, everywhere.
+        if (!isDirectory(a) && !isDirectory(b))
+            return ::rename(a.c_str(), b.c_str()) == 0 ? Status() : systemError(errno, "rename to " + b, a);
         if (renameWith(a, b, kExchange) == 0) return {};
         if (errno != EINVAL && errno != ENOSYS && errno != EPERM)
             return systemError(errno, "exchange with " + b, a);
-        const std::string aside = a + ".exchange";
-        SHARDSCOPE_TRY(rename(b, aside));
-        if (Status status = rename(a, b); !status.ok()) {
-            // Back to how it was; when even that fails the old content is at `aside`.
-            if (!rename(aside, b).ok()) {
-                return std::move(status).error().withHint("the former content of " + b + " is at " + aside);
-            }
-            return status;
-        }
-        return rename(aside, a);
+        return exchangeByWayOf(asidePath(b), a, b);
     }
 
     Status removeTree(const std::string& path) override {
@@ -370,6 +360,31 @@ class SystemFileSystem final : public FileSystem {
     }
 
   private:
+    static bool isDirectory(const std::string& path) {
+        struct stat info {};
+        return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+    }
+
+    // The names are on disk after each step, so that `b` or `aside` is what it was, whenever the power fails.
+    Status exchangeByWayOf(const std::string& aside, const std::string& a, const std::string& b) {
+        const std::string parent = splitPath(b).first;
+        // Of an earlier replacement, as something stands at `b`.
+        SHARDSCOPE_TRY(removeTree(aside));
+        SHARDSCOPE_TRY(rename(b, aside));
+        Status status = syncDirectory(parent);
+        if (status.ok()) status = rename(a, b);
+        if (!status.ok()) {
+            if (!rename(aside, b).ok())
+                return std::move(status).error().withHint("the former content of " + b + " is at " + aside);
+            return status;
+        }
+        if (status = syncDirectory(parent); !status.ok())
+            return std::move(status).error().withHint("the new content is at " + b + ", the former at " +
+                                                      aside);
+        (void)rename(aside, a);
+        return {};
+    }
+
     // A checkpoint of thousands of files needs more than the usual soft limit of 1024.
     static void raiseFileLimit() {
         struct rlimit files {};
@@ -425,6 +440,11 @@ std::string stateDirectory(std::string_view name) {
 
 std::string joinPath(std::string_view directory, std::string_view name) {
     return fmt::format("{}{}{}", directory, directory.ends_with('/') ? "" : "/", name);
+}
+
+std::string asidePath(const std::string& path) {
+    const auto [parent, name] = splitPath(path);
+    return joinPath(parent, fmt::format(".{}.shardscope-old", name));
 }
 
 std::pair<std::string, std::string> splitPath(const std::string& path) {

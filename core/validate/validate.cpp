@@ -456,8 +456,9 @@ class Validation {
             } else {
                 cause = catalog_.name(chunk.tensor);
             }
-            findings_.add(rule, error.code == ErrorCode::unsupported ? Severity::warning : Severity::error,
-                          cause, error.message, exampleOf(catalog_, chunk, error.message));
+            // Whatever the reason: elements that cannot be read are lost to those who resume from here.
+            findings_.add(rule, Severity::error, cause, error.message,
+                          exampleOf(catalog_, chunk, error.message));
         }
         return {};
     }

@@ -16,7 +16,11 @@ export function element(tag, attributes, ...children) {
   return made;
 }
 // What is false, null or empty is left out.
-const there = (children) => children.filter((child) => child || child === 0);
+const there = (children) => children.filter((child) => child || child === 0).map((child) => (typeof child === "string" ? printable(child) : child));
+
+// Control characters, and the invisible and bidirectional ones that make a name look like another one, as the other verbs show them.
+export const printable = (text) => text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, (c) => "\\x" + c.charCodeAt(0).toString(16).padStart(2, "0"))
+  .replace(/[\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, (c) => "\\u" + c.charCodeAt(0).toString(16));
 export const fill = (node, ...children) => node.replaceChildren(...there(children));
 
 export function address(path, parameters) {
@@ -25,6 +29,22 @@ export function address(path, parameters) {
   const text = query.toString();
   return "api/" + path + (text ? "?" + text : "");
 }
+
+// The token of the address is in its fragment, which goes nowhere. It is kept for this tab and this address (port included), and taken out of
+// what is seen and bookmarked. A browser that keeps nothing asks for the printed address again when the page is loaded again.
+const secret = takeToken();
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    history.replaceState(null, "", location.pathname + location.search);
+    try { sessionStorage.setItem("token", given); } catch { /* not kept */ }
+    return given;
+  }
+  try { return sessionStorage.getItem("token") || ""; } catch { return ""; }
+}
+// Another address of this server, given to a tab that shows it already, is only another fragment.
+addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) location.reload(); });
+const ask = (path, parameters, more) => fetch(address(path, parameters), { ...more, headers: { ...more?.headers, "X-Shardscope-Token": secret } });
 
 // Errors of the server as their message and hint.
 async function checked(answer) {
@@ -36,11 +56,33 @@ async function checked(answer) {
   error.status = answer.status;
   throw error;
 }
-export const get = async (path, parameters) => (await checked(await fetch(address(path, parameters)))).json();
-export const getBytes = async (path, parameters) => new Uint8Array(await (await checked(await fetch(address(path, parameters)))).arrayBuffer());
+export const get = async (path, parameters) => (await checked(await ask(path, parameters))).json();
+export const getBytes = async (path, parameters) => new Uint8Array(await (await checked(await ask(path, parameters))).arrayBuffer());
 export async function post(path, body, parameters) {
-  const answer = await fetch(address(path, parameters), { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const answer = await ask(path, parameters, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
   return (await checked(answer)).json();
+}
+
+// Follows the documents that the server sends as they change (server-sent events; EventSource cannot send the token). Asks again when it ends.
+export async function listen(path, told, opened, lost) {
+  for (;;) {
+    try {
+      const reader = (await checked(await ask(path))).body.pipeThrough(new TextDecoderStream()).getReader();
+      opened();
+      for (let text = "";;) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        const events = (text + value).split("\n\n");
+        text = events.pop();
+        for (const event of events) {
+          const said = /^event: (.*)\ndata: (.*)$/.exec(event);
+          if (said) told(said[1], JSON.parse(said[2]));
+        }
+      }
+    } catch { /* as when it ends */ }
+    lost();
+    await new Promise((again) => setTimeout(again, 3000));
+  }
 }
 
 export function bytesText(bytes) {

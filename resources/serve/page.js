@@ -1,5 +1,5 @@
 // The page of `shardscope serve`: its tabs, and what it follows of the server.
-import { byId, change, element, follow, get, shown, step, tell } from "./common.js";
+import { byId, change, element, follow, get, listen, printable, shown, step, tell } from "./common.js";
 import { showCompare } from "./compare.js";
 import { showConvert } from "./convert.js";
 import { showFile, showFiles } from "./files.js";
@@ -100,7 +100,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { re
 // ------------------------------------------------------------------ start
 
 function showNames() {
-  const path = shown.info ? shown.info.path : shown.page.path;
+  const path = printable((shown.info ? shown.info.path : shown.page.path) || "");
   byId("title").textContent = path || "Jobs";
   document.title = (path ? path + " – " : "") + "Shardscope";
   if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All steps of the run"));
@@ -122,12 +122,9 @@ async function start() {
     change("findings", findings);
   }
   if (jobs) tell("jobs");
-  const events = new EventSource("api/events" + (step ? "?step=" + encodeURIComponent(step) : ""));
   const live = shown.page.allow_jobs ? "Live; validating, accepting and converting are allowed." : "Live; this page only shows.";
-  events.addEventListener("open", () => { byId("state").textContent = live; });
-  events.addEventListener("error", () => { byId("state").textContent = "The server does not answer; what is shown is the last that it said."; });
-  for (const name of ["findings", "accepted", "run", "jobs"])
-    events.addEventListener(name, (event) => change(name, JSON.parse(event.data)));
+  const lost = "The server does not answer; what is shown is the last that it said.";
+  listen("events", change, () => { byId("state").textContent = live; }, () => { byId("state").textContent = lost; });
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
 addEventListener("resize", () => { layout(); if (current === "run") fitTimeline(byId("run")); });

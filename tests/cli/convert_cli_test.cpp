@@ -7,6 +7,9 @@
 #include <QTest>
 #include <set>
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "cli/run_shardscope.h"
 #include "support/genuine.h"
 
@@ -59,6 +62,17 @@ void alterOneByte(const QString& from, const QString& to) {
     QFile copy(to);
     if (!copy.open(QIODevice::WriteOnly) || copy.write(bytes) != bytes.size())
         qFatal("cannot write %s", qPrintable(to));
+}
+
+QByteArray bytesOf(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
+
+void put(const QString& path, const QByteArray& bytes) {
+    QFile file(path);
+    if (!file.open(QIODevice::WriteOnly) || file.write(bytes) != bytes.size())
+        qFatal("cannot write %s", qPrintable(path));
 }
 
 }  // namespace
@@ -192,6 +206,80 @@ class ConvertCliTest : public QObject {
         QCOMPARE(
             QDir(directory.path()).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot).size(),
             1);
+    }
+
+    // Found before the work, as it could not be put in place.
+    void destinationsThatCannotBeReplaced() {
+        QTemporaryDir directory;
+        const QString source = genuine("dcp", "t2.15.0-no-dist"), link = directory.filePath("link");
+        QVERIFY(QFile::link(directory.filePath("nowhere"), link));
+        for (const QString& to : {directory.path() + "/.", directory.path() + "/a/..", QStringLiteral("/")})
+            QCOMPARE(runShardscope({"convert", source, to, "--to", "dcp", "--overwrite"}).exitCode, 2);
+        for (const QStringList& more : {QStringList(), QStringList{"--overwrite"}}) {
+            const Outcome refused = runShardscope(QStringList{"convert", source, link, "--to", "dcp"} + more);
+            QCOMPARE(refused.exitCode, 4);
+            QVERIFY2(refused.err.find("leads nowhere") != std::string::npos, refused.err.c_str());
+        }
+        QCOMPARE(runShardscope({"plan", source, link, "--to", "dcp", "--map", "/dev/zero"}).exitCode, 3);
+        QCOMPARE(QDir(directory.path())
+                     .entryList(QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot),
+                 QStringList{"link"});
+    }
+
+    // A report replaces nothing that nobody gave up, and never what it is about.
+    void reportsAreBesideEverything() {
+        QTemporaryDir directory;
+        const auto at = [&](const char* name) { return directory.filePath(name); };
+        const QString source = at("ck.safetensors"), out = at("out"), file = at("file.json");
+        QCOMPARE(runShardscope({"convert", genuine("dcp", "t2.15.0-no-dist"), source, "--to", "safetensors"})
+                     .exitCode,
+                 0);
+        const QByteArray before = bytesOf(source);
+        const QStringList words{"convert", source, out, "--to", "dcp", "--report"};
+        for (const QString& report : {out, out + "/.metadata", source})
+            QVERIFY(runShardscope(words + QStringList{report}).exitCode != 0);
+        put(file, "precious");
+        QCOMPARE(runShardscope(words + QStringList{file}).exitCode, 4);
+        QCOMPARE(runShardscope({"report", source, "-o", file}).exitCode, 4);
+        QCOMPARE(bytesOf(file), QByteArray("precious"));
+        QVERIFY(!QFile::exists(out));
+        QCOMPARE(runShardscope(words + QStringList{at("report.json")}).exitCode, 0);
+        for (const QString& report : {out, out + "/.metadata"})
+            QCOMPARE(runShardscope(words + QStringList{report, "--overwrite"}).exitCode, 2);
+        QCOMPARE(runShardscope(words + QStringList{file, "--overwrite"}).exitCode, 0);
+        QCOMPARE(runShardscope({"report", source, "-o", file, "--overwrite"}).exitCode, 0);
+        QVERIFY(bytesOf(file).contains("<html"));
+
+        // Whatever stands at that name, links to the source among it.
+        const QString link = at("link.html"), hard = at("hard.html");
+        QVERIFY(QFile::link(source, link));
+        QCOMPARE(::link(source.toUtf8().constData(), hard.toUtf8().constData()), 0);
+        QVERIFY(runShardscope({"report", source, "-o", link, "--overwrite"}).exitCode != 0);
+        QCOMPARE(runShardscope({"report", source, "-o", hard, "--overwrite"}).exitCode, 0);
+        QCOMPARE(bytesOf(source), before);
+        QCOMPARE(runShardscope({"report", source, "-o", "/dev/null"}).exitCode, 0);
+    }
+
+    // The destination does not appear without them; work that waits for them is done once.
+    void objectsComeFirst() {
+        QTemporaryDir directory;
+        const QString out = directory.filePath("out"), objects = directory.filePath("o.pt");
+        const QStringList words{
+            "convert", genuine("dcp", "t2.15.0-objects"), out, "--to", "safetensors", "--objects", objects};
+        QCOMPARE(runShardscope(words + QStringList{"--part", "0/1"}).exitCode, 0);
+        put(objects, "precious");
+        QCOMPARE(runShardscope(words + QStringList{"--finish"}).exitCode, 4);
+        QVERIFY(!QFile::exists(out));
+        QVERIFY(QFile::remove(objects));
+        // As left by a process that was killed between the two.
+        QStringList other = words;
+        other[2] = directory.filePath("other");
+        QCOMPARE(runShardscope(other).exitCode, 0);
+        QCOMPARE(runShardscope(words + QStringList{"--finish"}).exitCode, 0);
+        QVERIFY(QFile::exists(out));
+        other[2] = out;
+        other[6] = out + "/o.pt";
+        QCOMPARE(runShardscope(other + QStringList{"--overwrite"}).exitCode, 2);
     }
 
     void neverIntoOrOverTheSource() {
@@ -580,6 +668,34 @@ class ConvertCliTest : public QObject {
         COMPARE_JSON(digest["model.fc1.weight"], digests(source)["model.fc1.weight"]);
         QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", directory.filePath("w.npy")}).exitCode,
                  4);
+        const QString raw = directory.filePath("w.bin");
+        put(raw, "old");
+        QCOMPARE(runShardscope({"extract", source, "model.fc1.weight", raw, "--overwrite"}).exitCode, 0);
+        QVERIFY(bytes.endsWith(bytesOf(raw)) && bytesOf(raw).size() == 48 * 4);
+    }
+
+    // Nothing that stands beside its name is touched or followed.
+    void extractsBesideWhatIsThere() {
+        QTemporaryDir directory;
+        const QString source = directory.filePath("ck.safetensors"), file = directory.filePath("w.npy");
+        QCOMPARE(runShardscope({"convert", genuine("dcp", "t2.15.0-fsdp2-tp"), source, "--to", "safetensors"})
+                     .exitCode,
+                 0);
+        const QByteArray before = bytesOf(source);
+        const QStringList words{"extract", source, "model.fc1.weight", file, "--overwrite"};
+        const QString partial = file + ".partial";
+        QVERIFY(QFile::link(source, partial));
+        QCOMPARE(runShardscope(words).exitCode, 0);
+        QVERIFY(QFile::remove(partial));
+        QCOMPARE(::link(source.toUtf8().constData(), partial.toUtf8().constData()), 0);
+        QCOMPARE(runShardscope(words).exitCode, 0);
+        QVERIFY(QFile::remove(partial));
+        QCOMPARE(::mkfifo(partial.toUtf8().constData(), 0600), 0);
+        QCOMPARE(runShardscope(words).exitCode, 0);
+        QCOMPARE(bytesOf(source), before);
+        QCOMPARE(QDir(directory.path())
+                     .entryList(QDir::AllEntries | QDir::Hidden | QDir::System | QDir::NoDotAndDotDot),
+                 (QStringList{"ck.safetensors", "w.npy", "w.npy.partial"}));
     }
 };
 

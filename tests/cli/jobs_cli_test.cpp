@@ -566,6 +566,17 @@ class JobsCliTest : public QObject {
         QVERIFY2(shown["state"] == json("failed") && shown["result"]["code"] == json("io"),
                  shown.dump().c_str());
 
+        // As after a power failure: nothing says how it ended.
+        QFile exit(record.filePath("exit"));
+        for (const char* left : {"", "    \n", "\x01\x02"}) {
+            QVERIFY(exit.open(QIODevice::WriteOnly | QIODevice::Truncate));
+            exit.write(left);
+            exit.close();
+            QVERIFY(runMeasured({"jobs", "show", id, "--json"}).json()["state"] == json("lost"));
+        }
+        QVERIFY(exit.open(QIODevice::WriteOnly | QIODevice::Truncate) && exit.write("4   \n") > 0);
+        exit.close();
+
         QFile description(record.filePath("job.json"));
         QVERIFY(description.open(QIODevice::ReadOnly));
         json kept = json::parse(description.readAll().toStdString());

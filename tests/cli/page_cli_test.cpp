@@ -107,7 +107,7 @@ class PageCliTest : public QObject {
         for (const char* name :
              {"<img src=x onerror=document.title=1>.weight", "</script><script>document.title=1</script>",
               "a&amp;b\"'`${document.title=1}.0.w", "javascript:document.title=1", "\u202Egnp.weight",
-              "__proto__", "constructor.0.w"}) {
+              "esc\x1b]0;x\x07.w", "__proto__", "constructor.0.w"}) {
             header[name] = {{"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {at, at + 4}}};
             at += 4;
         }
@@ -137,13 +137,15 @@ class PageCliTest : public QObject {
             "one.textContent.startsWith('<img')).click()");
         QTRY_VERIFY_WITH_TIMEOUT(said().contains("All tensors"), 30'000);
         QVERIFY(browser.evaluate("document.title").contains("<b>model.safetensors"));
+        QCOMPARE(browser.evaluate("String(/[\\u001b\\u0007\\u202e]/.test(document.body.innerText))"),
+                 QString("false"));
         QCOMPARE(browser.evaluate(
                      "String(document.querySelectorAll('main img, main script, main b b, h1 b').length)"),
                  QString("0"));
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
-    // A real browser takes the address, gets the cookie, runs the script under the policy and shows what was
+    // A real browser takes the token out of the address, runs the script under the policy and shows what was
     // found.
     void everyTab() {
         QTemporaryDir state;

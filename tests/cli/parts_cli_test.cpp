@@ -340,6 +340,53 @@ class PartsCliTest : public QObject {
         QVERIFY(!QFile::exists(staging()));
     }
 
+    // As a kill leaves it after the exchange of an earlier conversion, or in the set-up of one with other
+    // words.
+    void whatIsUnmarkedIsNotPublished() {
+        QVERIFY(QDir().mkpath(staging() + "/data/inner"));
+        for (const char* name : {"/data/model.safetensors", "/data/inner/file", "/data/__0_0.distcp"}) {
+            QFile file(staging() + name);
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write("of another one") > 0);
+        }
+        for (int index = 0; index < kParts; ++index)
+            QCOMPARE(run({"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        QVERIFY(bytesBelow(target()) == whole());
+    }
+
+    void aStrayFileIsNotPublished() {
+        for (int index = 0; index < kParts; ++index)
+            QCOMPARE(run({"--part", part(index)}).exitCode, 0);
+        QFile stray(staging() + "/data/notes.txt");
+        QVERIFY(stray.open(QIODevice::WriteOnly));
+        const Outcome refused = run({"--finish"});
+        QCOMPARE(refused.exitCode, 4);
+        QVERIFY2(refused.json()["file"].get<std::string>().ends_with("/data/notes.txt"), refused.out.c_str());
+        QVERIFY(!QFile::exists(target()) && stray.exists());
+        QVERIFY(stray.remove());
+        QCOMPARE(run({"--finish"}).exitCode, 0);
+        QVERIFY(bytesBelow(target()) == whole());
+    }
+
+    void aDestinationThatIsNotWholeIsNotDone() {
+        for (int index = 0; index < kParts; ++index)
+            QCOMPARE(run({"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        if (!systemFileSystem()->attribute(target().toStdString(), "job").ok())
+            QSKIP("this file system has no extended attributes");
+        QCOMPARE(run({"--part", part(1)}).exitCode, 0);
+        const QString name = target() + "/__1_0.distcp", other = place_->filePath("other");
+        QVERIFY(QFile::copy(name, other));
+        for (const bool removed : {false, true}) {
+            QVERIFY(removed ? QFile::remove(name) : QFile::resize(name, 10));
+            const Outcome refused = run({"--part", part(1)});
+            QCOMPARE(refused.exitCode, 4);
+            QVERIFY2(refused.json()["message"].get<std::string>().find("not whole") != std::string::npos,
+                     refused.out.c_str());
+            QVERIFY(run({"--finish"}).exitCode != 0);
+        }
+        QVERIFY(QFile::copy(other, name));
+        QCOMPARE(run({"--part", part(1)}).exitCode, 0);
+    }
+
     // ------------------------------------------------------------------ verified in parts
 
     void sealedPartsVerifyTheirShare() {

@@ -224,6 +224,38 @@ class RunCliTest : public QObject {
         QVERIFY(latest({"--good", "--json"}).json()["path"].is_null());
     }
 
+    // Names of steps come from whoever made the run: nothing in them drives a terminal, or misleads who
+    // reads.
+    void namesAreShownAsText() {
+        const QString hostile =
+            run_ + QStringLiteral("/step-11") + QString::fromUtf8("\x1b]0;x\a\xe2\x80\xae\x7f");
+        QVERIFY(QDir().rename(step(10), hostile));
+        write("latest", QFileInfo(hostile).fileName().toUtf8());
+        const QString name = QString::fromStdString(
+            runShardscope({"ls", step(2), "--json"}).json()["tensors"][0]["name"].get<std::string>());
+        for (const QStringList& words : {QStringList{"info", run_},
+                                         {"ls", run_},
+                                         {"map", run_},
+                                         {"digest", run_},
+                                         {"show", run_, name},
+                                         {"validate", run_},
+                                         {"index", run_, "-o", place_->filePath("i.ssidx")},
+                                         {"diff", run_, step(2)},
+                                         {"latest", run_, "--json"},
+                                         {"info", run_, "--json"},
+                                         {"validate", run_, "--json"}}) {
+            const Outcome outcome = runShardscope(words);
+            QVERIFY2(outcome.exitCode == 0 || outcome.exitCode == 1, outcome.err.c_str());
+            const std::string all = outcome.out + outcome.err;
+            for (const char* raw : {"\x1b", "\a", "\xe2\x80\xae", "\x7f"})
+                QVERIFY2(all.find(raw) == std::string::npos, (words[0].toStdString() + ": " + all).c_str());
+        }
+        // Programs get it as it is.
+        QCOMPARE(runShardscope({"latest", run_}).out, hostile.toStdString() + '\n');
+        QCOMPARE(runShardscope({"latest", run_, "--json"}).json()["path"].get<std::string>(),
+                 hostile.toStdString());
+    }
+
     void savesAreWatched() {
         const QString log = place_->filePath("log");
         QProcess watch;

@@ -205,6 +205,35 @@ class SafetyCliTest : public QObject {
         COMPARE_JSON(report.json()["verdict"], json("safe"));
         COMPARE_JSON(findingOf(report, "file.unreferenced")["severity"], json("info"));
     }
+    // Whatever the reason why the bytes of a tensor cannot be read, and whatever it could be called
+    // elsewhere.
+    void elementsThatCannotBeReadAreAnError_data() {
+        QTest::addColumn<int>("at");  // in the end record of a zip (APPNOTE.TXT, 4.3.16)
+        QTest::newRow("split over several files") << 4;
+        QTest::newRow("no directory") << 12;
+        QTest::newRow("another place") << 17;
+    }
+    void elementsThatCannotBeReadAreAnError() {
+        QFETCH(int, at);
+        const QString copy = place_.filePath(QString::fromUtf8(QTest::currentDataTag()));
+        copyInto(genuine("dcp/t2.15.0-no-dist/ckpt"), copy);
+        QFile file(copy + "/__0_0.distcp");
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QByteArray bytes = file.readAll();
+        int archives = 0;  // each entry has one of its own
+        for (qsizetype end = 0; (end = bytes.indexOf("PK\5\6", end)) >= 0; end += 4, ++archives)
+            bytes[end + at] = static_cast<char>(bytes[end + at] ^ 0x40);
+        QVERIFY(archives > 0);
+        QVERIFY(file.seek(0) && file.write(bytes) == bytes.size());
+        file.close();
+        QVERIFY(runShardscope({"digest", copy}).exitCode != 0);
+        for (const char* level : {"files", "values"}) {
+            const Outcome judged = validate(copy, level);
+            QCOMPARE(judged.exitCode, 1);
+            COMPARE_JSON(judged.json()["verdict"], json("unsafe"));
+        }
+    }
+
     void noTensorsAreNotSafe() {
         const QString path = place_.filePath("empty.safetensors");
         write(path, QByteArray("\x02\0\0\0\0\0\0\0{}", 10));

@@ -4,6 +4,7 @@
 #include <QTemporaryDir>
 #include <QTest>
 #include <thread>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -17,6 +18,21 @@
 using namespace shardscope;
 using namespace shardscope::test;
 using nlohmann::json;
+
+namespace {
+
+int connectTo(int port) {
+    const int made = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in where{};
+    where.sin_family = AF_INET;
+    where.sin_port = htons(static_cast<uint16_t>(port));
+    where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(made, reinterpret_cast<sockaddr*>(&where), sizeof where) == 0) return made;
+    ::close(made);
+    return -1;
+}
+
+}  // namespace
 
 class ServeCliTest : public QObject {
     Q_OBJECT
@@ -46,23 +62,23 @@ class ServeCliTest : public QObject {
             const auto answer = server.get(path, headers);
             return answer ? answer->status : 0;
         };
-        QCOMPARE(status("/", {}), 403);
         QCOMPARE(status("/api/info", {}), 403);
-        QCOMPARE(status("/?token=" + std::string(48, '0'), {}), 403);
-        QCOMPARE(status("/?token=", {}), 403);
-        QCOMPARE(status("/", {{"Cookie", "shardscope-" + std::to_string(server.port) + "=x"}}), 403);
-        QCOMPARE(status("/api/info?token=" + server.token, {}), 403);  // only the first page takes it so
-        const auto first = server.get("/?token=" + server.token, {});
-        QVERIFY(first);
-        QCOMPARE(first->status, 303);
-        const std::string cookie = first->get_header_value("Set-Cookie");
-        QVERIFY(cookie.find("HttpOnly") != std::string::npos &&
-                cookie.find("SameSite=Strict") != std::string::npos);
-        QVERIFY(first->body.find(server.token) == std::string::npos);
+        QCOMPARE(status("/api/info", {{"X-Shardscope-Token", std::string(48, '0')}}), 403);
+        QCOMPARE(status("/api/info", {{"X-Shardscope-Token", ""}}), 403);
+        QCOMPARE(status("/api/events", {}), 403);
+        QCOMPARE(status("/nowhere", {}), 403);
+        // An address is seen and logged; a cookie goes to all ports of the host.
+        QVERIFY(server.url.find("/#token=") != std::string::npos);
+        QCOMPARE(status("/api/info?token=" + server.token, {}), 403);
+        for (const std::string& name : {std::string("token"), "shardscope-" + std::to_string(server.port)})
+            QCOMPARE(status("/api/info", {{"Cookie", name + "=" + server.token}}), 403);
 
-        const auto page = server.get("/", server.cookie());
+        // The page itself is no secret, and holds none.
+        const auto page = server.get("/", {});
         QVERIFY(page);
         QCOMPARE(page->status, 200);
+        QVERIFY(!page->has_header("Set-Cookie"));
+        QVERIFY(page->body.find(server.token) == std::string::npos);
         const std::string policy = page->get_header_value("Content-Security-Policy");
         QVERIFY(policy.find("default-src 'none'") != std::string::npos &&
                 policy.find("unsafe") == std::string::npos);
@@ -71,30 +87,30 @@ class ServeCliTest : public QObject {
         QVERIFY(page->body.find("style=") == std::string::npos &&
                 page->body.find("onclick") == std::string::npos);
         for (const char* file : {"/page.js", "/map.js", "/common.js", "/page.css"})
-            QCOMPARE(status(file, server.cookie()), 200);
-        QCOMPARE(status("/map.js", {}), 403);
-        QCOMPARE(status("/../etc/passwd", server.cookie()), 404);
+            QCOMPARE(status(file, {}), 200);
+        QCOMPARE(status("/map.js", {{"Host", "evil.example"}}), 403);
+        QCOMPARE(status("/../etc/passwd", server.withToken()), 404);
 
         // A page of another site, by a name that resolves here or from its own origin.
-        httplib::Headers foreign = server.cookie();
+        httplib::Headers foreign = server.withToken();
         foreign.emplace("Host", "evil.example:" + std::to_string(server.port));
         QCOMPARE(status("/api/info", foreign), 403);
-        httplib::Headers origin = server.cookie();
+        httplib::Headers origin = server.withToken();
         origin.emplace("Origin", "http://evil.example");
         QCOMPARE(status("/api/info", origin), 403);
-        httplib::Headers own = server.cookie();
+        httplib::Headers own = server.withToken();
         own.emplace("Origin", "http://127.0.0.1:" + std::to_string(server.port));
         own.emplace("Host", "127.0.0.1:" + std::to_string(server.port));
         QCOMPARE(status("/api/info", own), 200);
         // Through a tunnel the port is another one.
-        httplib::Headers tunnel = server.cookie();
+        httplib::Headers tunnel = server.withToken();
         tunnel.emplace("Host", "localhost:4711");
         QCOMPARE(status("/api/info", tunnel), 200);
         httplib::Client client("127.0.0.1", server.port);
-        const auto posted = client.Post("/api/info", server.cookie(), "x", "text/plain");
+        const auto posted = client.Post("/api/info", server.withToken(), "x", "text/plain");
         QVERIFY(posted);
         QCOMPARE(posted->status, 405);
-        const auto deleted = client.Delete("/api/jobs", server.cookie());
+        const auto deleted = client.Delete("/api/jobs", server.withToken());
         QVERIFY(deleted);
         QCOMPARE(deleted->status, 405);
     }
@@ -116,7 +132,7 @@ class ServeCliTest : public QObject {
             const std::string of = tensor["name"];
             const json valued =
                 runShardscope({"show", source, QString::fromStdString(of), "--values", "--json"}).json();
-            const auto answer = server.get("/api/tensor?count=1000&values=1&name=" + of, server.cookie());
+            const auto answer = server.get("/api/tensor?count=1000&values=1&name=" + of, server.withToken());
             COMPARE_JSON(json::parse(answer->body, nullptr, false), valued);
         }
         json placement = server.document("/api/placement?columns=1&slices=1");
@@ -125,29 +141,31 @@ class ServeCliTest : public QObject {
         QCOMPARE(placement["columns"].size(), overview["totals"]["ranks"].get<size_t>());
         COMPARE_JSON(server.document("/api/placement?first=1&count=1&pattern=*weight*")["rows"].size() <= 1,
                      json(true));
-        const auto tile = server.get("/api/placement/tile?down=0&across=0&row=0&column=0", server.cookie());
+        const auto tile =
+            server.get("/api/placement/tile?down=0&across=0&row=0&column=0", server.withToken());
         QCOMPARE(tile->status, 200);
         QCOMPARE(tile->body.size(), size_t{256 * 256});
         QVERIFY(tile->body.find_first_not_of('\0') != std::string::npos);
         // Whatever stands outside of the map is empty.
         const auto outside = server.get(
-            "/api/placement/tile?down=31&across=31&row=4294967295&column=4294967295", server.cookie());
+            "/api/placement/tile?down=31&across=31&row=4294967295&column=4294967295", server.withToken());
         QCOMPARE(outside->body, std::string(256 * 256, '\0'));
         for (const char* bad :
              {"placement?first=x", "placement?count=-1", "placement?first=99999999999999999999",
               "placement?pattern=re:%28", "placement/tile?down=32", "placement/tile?row=-1",
               "placement/cell?row=100000", "tensors?first=1e3", "tensors?count=9999999",
               "tensor?first=x&name=a"})
-            QCOMPARE(server.get("/api/" + std::string(bad), server.cookie())->status,
+            QCOMPARE(server.get("/api/" + std::string(bad), server.withToken())->status,
                      std::string(bad) == "tensor?first=x&name=a" ? 404 : 400);
         const json missing = server.document("/api/placement/cell?row=0&column=0");
         QVERIFY(missing["text"].get<std::string>().find("rank 0") != std::string::npos);
         for (const QString& second : {source, genuine("t2.15.0-damage-base")})
             COMPARE_JSON(server.document("/api/diff?with=" + second.toStdString()),
                          runShardscope({"diff", source, second, "--json"}).json());
-        QCOMPARE(server.get("/api/diff?with=/nowhere", server.cookie())->status, 404);
+        QCOMPARE(server.get("/api/diff?with=/nowhere", server.withToken())->status, 404);
         // Reading every byte of two checkpoints is a job.
-        QCOMPARE(server.get("/api/diff?values=1&with=" + source.toStdString(), server.cookie())->status, 403);
+        QCOMPARE(server.get("/api/diff?values=1&with=" + source.toStdString(), server.withToken())->status,
+                 403);
         COMPARE_JSON(server.document("/api/formats"), runShardscope({"formats", "--json"}).json());
         COMPARE_JSON(server.document("/api/recipes"), runShardscope({"recipes", "--json"}).json());
         QVERIFY(server.document("/api/rules")["rules"].contains("coverage.gap"));
@@ -165,7 +183,7 @@ class ServeCliTest : public QObject {
         for (const char* path :
              {"validate", "validate/cancel", "accept", "plan", "convert", "jobs/cancel", "jobs/resume"}) {
             QCOMPARE(server.change(std::string("/api/") + path, json::object()).first, 405);
-            QCOMPARE(server.get(std::string("/api/") + path, server.cookie())->status, 404);
+            QCOMPARE(server.get(std::string("/api/") + path, server.withToken())->status, 404);
         }
     }
 
@@ -179,13 +197,13 @@ class ServeCliTest : public QObject {
             return answer ? answer->status : 0;
         };
         httplib::Headers headers = server.own();
-        headers.erase("Cookie");
-        QCOMPARE(status(headers), 403);          // no token
-        QCOMPARE(status(server.cookie()), 403);  // no origin
-        headers = server.cookie();
+        headers.erase("X-Shardscope-Token");
+        QCOMPARE(status(headers), 403);             // no token
+        QCOMPARE(status(server.withToken()), 403);  // no origin
+        headers = server.withToken();
         headers.emplace("Origin", "http://evil.example");
         QCOMPARE(status(headers), 403);
-        headers = server.cookie();
+        headers = server.withToken();
         headers.emplace("Origin", "null");
         QCOMPARE(status(headers), 403);
         headers = server.own();
@@ -325,9 +343,9 @@ class ServeCliTest : public QObject {
                                           {"files?first=x", 400},
                                           {"files?pattern=re:%28", 400},
                                           {"objects?count=9999", 400}})
-            QCOMPARE(server.get(std::string("/api/") + bad, server.cookie())->status, status);
+            QCOMPARE(server.get(std::string("/api/") + bad, server.withToken())->status, status);
         for (const char* bad : {"&down=0&across=0", "&across=99", "&rows=1000", "&top=x"})
-            QCOMPARE(server.get("/api/slice?name=" + any + bad, server.cookie())->status, 400);
+            QCOMPARE(server.get("/api/slice?name=" + any + bad, server.withToken())->status, 400);
         // What is missing is said.
         const Served damaged({genuine("t2.15.0-damaged-missing-file")});
         const json wrong = damaged.document("/api/files?wrong=1");
@@ -403,9 +421,9 @@ class ServeCliTest : public QObject {
         const Served server({run.path()}, environment);
         COMPARE_JSON(server.document("/api/page")["shows"], json("run"));
         QCOMPARE(server.document("/api/run")["steps"].size(), size_t{2});
-        QCOMPARE(server.get("/api/info", server.cookie())->status, 404);
+        QCOMPARE(server.get("/api/info", server.withToken())->status, 404);
         for (const char* bad : {"..", "step-300", "/etc", "step-100/..", "state"})
-            QCOMPARE(server.get("/api/info?step=" + std::string(bad), server.cookie())->status, 404);
+            QCOMPARE(server.get("/api/info?step=" + std::string(bad), server.withToken())->status, 404);
         QVERIFY(server.document("/api/info?step=step-100")["path"].get<std::string>().ends_with("step-100"));
         QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings?step=step-200").contains("verdict"), 20'000);
         COMPARE_JSON(server.document("/api/findings?step=step-200")["verdict"], json("unsafe"));
@@ -436,7 +454,7 @@ class ServeCliTest : public QObject {
         std::thread reader([&] {
             httplib::Client client("127.0.0.1", server.port);
             client.set_read_timeout(30);
-            client.Get("/api/events", server.cookie(), [&](const char* data, size_t size) {
+            client.Get("/api/events", server.withToken(), [&](const char* data, size_t size) {
                 streamed.append(data, size);
                 return streamed.find("\"state\":\"done\"") == std::string::npos;
             });
@@ -453,6 +471,42 @@ class ServeCliTest : public QObject {
         COMPARE_JSON(server.document("/api/jobs")["jobs"][0]["state"], json("done"));
     }
 
+    // Without the token nobody makes the server grow, and nobody keeps others out.
+    void whoNeverFinishesAsking() {
+        Served server({genuine("t2.15.0-no-dist")});
+        QVERIFY(server.document("/api/info").is_object());
+        const auto memory = [&] {
+            QFile status(QStringLiteral("/proc/%1/statm").arg(server.pid()));
+            return status.open(QIODevice::ReadOnly) ? status.readAll().split(' ').value(1).toLongLong() * 4096
+                                                    : 0;
+        };
+        const qint64 before = memory();
+        std::vector<int> sockets;
+        for (int i = 0; i < 300; ++i) {
+            sockets.push_back(connectTo(server.port));
+            const std::string begun = i % 2 ? "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " : "GET /";
+            (void)::send(sockets.back(), begun.data(), begun.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+        const std::string more(1 << 20, 'A');
+        for (int round = 0; round < 64; ++round) {
+            for (size_t i = sockets.size() - 4; i < sockets.size(); ++i)
+                (void)::send(sockets[i], more.data(), more.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (round % 16 == 0) QVERIFY(server.document("/api/info").is_object());
+        }
+        QVERIFY2(memory() - before < (qint64{32} << 20), std::to_string(memory() - before).c_str());
+        // Those that lack the token are told so, and a body that never comes keeps none of the threads.
+        for (int i = 0; i < 40; ++i) {
+            const std::string begun =
+                "POST /api/plan HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 60000\r\n\r\n{";
+            (void)::send(sockets[static_cast<size_t>(i)] = connectTo(server.port), begun.data(), begun.size(),
+                         MSG_NOSIGNAL);
+        }
+        QVERIFY(server.document("/api/info").is_object());
+        for (const int socket : sockets)
+            ::close(socket);
+        QCOMPARE(server.end(), 0);
+    }
+
     // What is not HTTP, or too much of it, gets no further; the server continues.
     void garbage() {
         Served server({genuine("t2.15.0-no-dist")});
@@ -464,12 +518,8 @@ class ServeCliTest : public QObject {
               good + "Content-Length: 99999999999999999999\r\n\r\n",
               good + "Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n",
               good + "Host: evil.example\r\n\r\n", std::string("\r\n\r\n\r\n"), std::string("GET")}) {
-            const int raw = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-            sockaddr_in where{};
-            where.sin_family = AF_INET;
-            where.sin_port = htons(static_cast<uint16_t>(server.port));
-            where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-            QCOMPARE(::connect(raw, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
+            const int raw = connectTo(server.port);
+            QVERIFY(raw >= 0);
             (void)::send(raw, bytes.data(), bytes.size(), MSG_NOSIGNAL);
             ::close(raw);
             QVERIFY(server.document("/api/info").is_object());

@@ -48,9 +48,8 @@ class Served {
         }
         return process_.exitStatus() == QProcess::NormalExit ? process_.exitCode() : -1;
     }
-    httplib::Headers cookie() const {
-        return {{"Cookie", "other=1; shardscope-" + std::to_string(port) + "=" + token}};
-    }
+    qint64 pid() const { return process_.processId(); }
+    httplib::Headers withToken() const { return {{"X-Shardscope-Token", token}}; }
     httplib::Result get(const std::string& path, const httplib::Headers& headers) const {
         httplib::Client client("127.0.0.1", port);
         client.set_read_timeout(20);
@@ -58,7 +57,7 @@ class Served {
     }
     // As the page itself asks: from its own address.
     httplib::Headers own() const {
-        httplib::Headers headers = cookie();
+        httplib::Headers headers = withToken();
         headers.emplace("Origin", "http://127.0.0.1:" + std::to_string(port));
         headers.emplace("Host", "127.0.0.1:" + std::to_string(port));
         return headers;
@@ -75,7 +74,7 @@ class Served {
                       : std::pair(0, json());
     }
     json document(const std::string& path) const {
-        const auto answer = get(path, cookie());
+        const auto answer = get(path, withToken());
         return answer && answer->status == 200 ? json::parse(answer->body, nullptr, false) : json();
     }
 

@@ -7,6 +7,8 @@
 #include <QTemporaryDir>
 #include <QTest>
 
+#include <sys/stat.h>
+
 #include "cli/run_shardscope.h"
 
 using namespace shardscope::test;
@@ -147,6 +149,75 @@ class UsageCliTest : public QObject {
         }
     }
 
+    // Daemons and batch systems may close what nobody reads; only an answer that was to be heard is missed.
+    void closedStreams() {
+        QTemporaryDir directory;
+        const QString source = dcp("t2.15.0-no-dist"), out = directory.filePath("out");
+        const auto run = [&](const char* closed, const QStringList& words) {
+            return QProcess::execute(
+                "/bin/sh",
+                QStringList{"-c", QStringLiteral("exec \"$0\" \"$@\" ") + closed, SHARDSCOPE_PROGRAM} +
+                    words);
+        };
+        QCOMPARE(run("<&- >&- 2>&-", {"info", source}), 0);
+        QCOMPARE(run("<&- >&- 2>&-", {"convert", source, out, "--to", "dcp"}), 0);
+        QCOMPARE(runShardscope({"diff", source, out, "--values"}).exitCode, 0);
+        QCOMPARE(run(">&- 2>&-", {"info", "/nowhere"}), 3);
+        QCOMPARE(run("2>&-", {"info", source}), 0);
+        QCOMPARE(run(">&-", {"info", source}), 4);
+    }
+
+    // Fewer threads do as well.
+    void threadsThatCannotBeStarted() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        QSKIP("a sanitizer needs the address space");
+#endif
+        QTemporaryDir directory;
+        const QStringList words{"-c",
+                                "ulimit -v 400000; exec \"$0\" \"$@\"",
+                                SHARDSCOPE_PROGRAM,
+                                "convert",
+                                dcp("t2.15.0-no-dist"),
+                                directory.filePath("out"),
+                                "--to",
+                                "dcp",
+                                "--threads",
+                                "256"};
+        QCOMPARE(QProcess::execute("/bin/sh", words), 0);
+        QVERIFY(QFileInfo::exists(directory.filePath("out")));
+    }
+
+    // Time is linear in the length of a name.
+    void longNames() {
+        QTemporaryDir directory;
+        const QString file = directory.filePath("long.safetensors");
+        const json header{
+            {std::string(1'000'000, 'n'), {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {0, 1}}}}};
+        const std::string text = header.dump();
+        const auto length = static_cast<uint64_t>(text.size());
+        QFile out(file);
+        QVERIFY(out.open(QIODevice::WriteOnly));
+        out.write(reinterpret_cast<const char*>(&length), sizeof length);
+        out.write(text.data(), static_cast<qint64>(length));
+        out.write("x", 1);
+        out.close();
+        for (const char* verb : {"map", "ls", "info"})
+            QCOMPARE(runShardscope({verb, file}, 30'000).exitCode, 0);
+    }
+
+    // An index is made to be sent around: rules and dtypes in it are whatever its maker wrote.
+    void anIndexIsShownAsText() {
+        const QString index = QStringLiteral(SHARDSCOPE_TEST_DATA "/index/hostile-names.ssidx");
+        for (const QStringList& words : {QStringList{"info", index},
+                                         {"validate", index, "--level", "metadata"},
+                                         {"report", index},
+                                         {"ls", index},
+                                         {"map", index}}) {
+            const Outcome outcome = runShardscope(words);
+            QVERIFY2((outcome.out + outcome.err).find('\x1b') == std::string::npos, outcome.out.c_str());
+        }
+    }
+
     // Files beside the answer: never inside the checkpoint, and a missing directory is the output's fault.
     void outputsBesideTheAnswer() {
         QTemporaryDir directory;
@@ -170,6 +241,18 @@ class UsageCliTest : public QObject {
         QCOMPARE(QDir(source).entryList(QDir::Files | QDir::Hidden), before);
         QVERIFY(!QFileInfo::exists(destination));
         QCOMPARE(runShardscope({"report", source, "--output", "/dev/null"}).exitCode, 0);
+    }
+
+    // What a user names is a file: nothing is waited for, or read without end.
+    void namedInputsAreFiles() {
+        QTemporaryDir directory;
+        const QString pipe = directory.filePath("pipe"), out = directory.filePath("out");
+        QCOMPARE(::mkfifo(pipe.toUtf8().constData(), 0600), 0);
+        const QString source = dcp("t2.15.0-no-dist");
+        for (const QString& named : {pipe, QStringLiteral("/dev/zero"), directory.path()}) {
+            QCOMPARE(runShardscope({"plan", source, out, "--to", "dcp", "--map", named}, 20'000).exitCode, 3);
+            QCOMPARE(runShardscope({"average", source, source, out, "--weights", named}, 20'000).exitCode, 3);
+        }
     }
 
     void notACheckpoint() {

@@ -333,13 +333,14 @@ std::map<std::string, std::vector<std::byte>> MemoryFileSystem::tree(const std::
     return tree;
 }
 
-void MemoryFileSystem::losePower() {
+void MemoryFileSystem::losePower(bool sizes) {
     std::lock_guard lock(mutex_);
     for (auto& [path, file] : files_) {
         std::lock_guard fileLock(file->mutex);
         const size_t size = file->bytes.size();
         file->bytes = file->durable;
-        file->bytes.resize(size);  // sizes are metadata and usually survive; the bytes then read as zero
+        if (!sizes)
+            file->bytes.resize(size);  // sizes are metadata and usually survive; the bytes then read as zero
     }
 }
 

@@ -47,8 +47,8 @@ class MemoryFileSystem final : public FileSystem, public std::enable_shared_from
     std::map<std::string, std::vector<std::byte>> tree(
         const std::string& directory) const;  // by relative path
     void setFreeBytes(uint64_t bytes) { freeBytes_ = bytes; }
-    // As after a power failure: every file has the content of its last sync.
-    void losePower();
+    // As after a power failure: every file has the content of its last sync; with `sizes` its size, too.
+    void losePower(bool sizes = false);
 
     void setRecording(bool on) { recording_ = on; }
     std::vector<OpRecord> records() const;

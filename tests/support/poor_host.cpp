@@ -3,6 +3,7 @@
 //   SHARDSCOPE_TEST_CLOCK=SECONDS   the time of day is that much ahead of, then behind, the true one,
 //   changing ten times a second; the
 //                                   time since the start is that much more
+//   SHARDSCOPE_TEST_AHEAD=MS        the time since the start runs ahead by so much at every look
 //   SHARDSCOPE_TEST_DISK=BYTES      the disk is full after so many bytes have been written at places of files
 //   SHARDSCOPE_TEST_WRITE=MS        each such writing takes so many milliseconds
 #include <atomic>
@@ -26,6 +27,16 @@ long skew() {
     return seconds;
 }
 
+void runAhead(timespec* time) {
+    static const long step = setting("SHARDSCOPE_TEST_AHEAD");
+    static std::atomic<long> ahead{0};
+    if (step == 0) return;
+    const long milliseconds = ahead += step;
+    time->tv_nsec += milliseconds % 1000 * 1'000'000;
+    time->tv_sec += milliseconds / 1000 + time->tv_nsec / 1'000'000'000;
+    time->tv_nsec %= 1'000'000'000;
+}
+
 int realClock(clockid_t clock, timespec* time) {
     return static_cast<int>(syscall(SYS_clock_gettime, clock, time));
 }
@@ -42,7 +53,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, timesp
     if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)
         time->tv_sec += time->tv_nsec / 100'000'000 % 2 ? -skew() : skew();
     else if (clock == CLOCK_MONOTONIC)
-        time->tv_sec += skew();
+        time->tv_sec += skew(), runAhead(time);
     return 0;
 }
 

@@ -159,6 +159,9 @@ class Tensor:
                 elif count == 1:
                     step = 1
                 kept.append(True)
+            elif type(index).__name__ in ("bool", "bool_"):  # NumPy takes one as a mask
+                raise TypeError("a tensor of a checkpoint takes ints, slices and an ellipsis, not "
+                                + type(index).__name__)
             else:
                 try:
                     start = index.__index__()

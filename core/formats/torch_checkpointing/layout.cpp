@@ -51,7 +51,10 @@ std::string leafText(const Path& path) {
 class ItemsLayout final : public TargetLayout {
   public:
     ItemsLayout(const Catalog& target, const WriteOptions& options)
-        : target_(target), device_(options.variant == "cpu" ? "cpu" : "cuda"), writer_(target, device_) {
+        : target_(target),
+          stop_(options.stop),
+          device_(options.variant == "cpu" ? "cpu" : "cuda"),
+          writer_(target, device_) {
         needsCrc = true;
     }
 
@@ -74,6 +77,7 @@ class ItemsLayout final : public TargetLayout {
                                  "its place in the nested object is taken by another entry")
                     .ofTensor(item.tree.collisions[0]);
             for (uint32_t rank = 0; rank < ranks(); ++rank) {
+                SHARDSCOPE_TRY(stop_.poll());
                 SHARDSCOPE_ASSIGN(const auto file, build(item, rank));
                 RankWriter::place(*file, defaultFileName(name, rank), *this);
                 owners_.emplace_back(&item, rank);
@@ -222,6 +226,7 @@ class ItemsLayout final : public TargetLayout {
     }
 
     const Catalog& target_;
+    const StopToken stop_;
     const std::string device_;
     RankWriter writer_;
     std::map<std::string, ItemTree> items_;

@@ -29,6 +29,7 @@ class RankLayout final : public TargetLayout {
   public:
     RankLayout(const Catalog& target, const WriteOptions& options)
         : target_(target),
+          stop_(options.stop),
           accelerate_(options.variant.starts_with("accelerate")),
           writer_(target, options.variant.ends_with("-cpu") ? "cpu" : "cuda") {
         needsCrc = true;
@@ -50,6 +51,7 @@ class RankLayout final : public TargetLayout {
         for (const bool optimizer : {false, true}) {
             const bool any = optimizer ? tree_.nodes.size() > 1 : !model_.empty();
             for (uint32_t rank = 0; any && rank < ranks(); ++rank) {
+                SHARDSCOPE_TRY(stop_.poll());
                 const std::string name = nameOf(rank, optimizer);
                 SHARDSCOPE_ASSIGN(const auto file, build(rank, optimizer, name));
                 RankWriter::place(*file, name, *this);
@@ -132,6 +134,7 @@ class RankLayout final : public TargetLayout {
     }
 
     const Catalog& target_;
+    const StopToken stop_;
     const bool accelerate_;
     RankWriter writer_;
     std::vector<TensorId> model_;

@@ -545,6 +545,103 @@ class TestConvert : public QObject {
         QVERIFY(system->tree("/out/dst") == job.expected());
     }
 
+    // Whoever put it there: it is not published, and not removed.
+    void aStrayFileIsNotPublished() {
+        Random random(15);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 3, 800'000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        job.job.options.journalBytes = 1;
+        const std::string stray = stagingPath("/out/dst") + "/data/model.safetensors";
+        {
+            Room room;
+            faulty->after = [&](Op op) {
+                if (op == Op::write && faulty->count(Op::write) == 6) room.stop.requestStop();
+            };
+            QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::cancelled);
+        }
+        Room room;
+        job.job.options.resume = true;
+        for (const bool early : {true, false}) {
+            if (early) system->put(stray, Bytes(3));
+            std::atomic<bool> put{false};
+            faulty->after = [&](Op op) {
+                if (!early && op == Op::write && !put.exchange(true)) system->put(stray, Bytes(3));
+            };
+            const auto refused = runConversion(job.job, room.resources());
+            QCOMPARE(refused.error().code, ErrorCode::exists);
+            QCOMPARE(refused.error().location.file, stray);
+            QVERIFY(!system->exists("/out/dst") && system->exists(stray));
+            QVERIFY(system->removeTree(stray).ok());
+        }
+        faulty->after = {};
+        const auto report = runConversion(job.job, room.resources());
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+        QVERIFY(report->bytesReused > 0);
+        QVERIFY(system->tree("/out/dst") == job.expected());
+    }
+
+    // A file system may keep names and content, and lose sizes that nobody brought to disk.
+    void sizesAreOnDiskBeforeTheFirstClaim() {
+        for (const bool parts : {false, true}) {
+            Random random(16);
+            auto system = newSystem();
+            const FakeSource source = makeSource(random, *system, 4, 800'000);
+            auto faulty = std::make_shared<FaultyFileSystem>(system);
+            FakeJob job(random, source, faulty, source.tensors);
+            job.job.options.journalBytes = 1;
+            const auto run = [&](const Resources& resources) -> Result<uint64_t> {
+                if (!parts) {
+                    SHARDSCOPE_ASSIGN(const ConvertReport report, runConversion(job.job, resources));
+                    return report.bytesReused;
+                }
+                SHARDSCOPE_ASSIGN(const PartReport report, runPart(job.job, {0, 1, "test"}, resources));
+                SHARDSCOPE_TRY(finishParts(job.job, "test", resources));
+                return report.bytesReused;
+            };
+            {
+                Room room;
+                faulty->after = [&](Op op) {
+                    if (op == Op::write && faulty->count(Op::write) == 8) room.stop.requestStop();
+                };
+                QCOMPARE(run(room.resources()).error().code, ErrorCode::cancelled);
+            }
+            faulty->after = {};
+            system->losePower(true);
+            job.job.options.resume = !parts;
+            Room room;
+            const auto reused = run(room.resources());
+            QVERIFY2(reused.ok(), reused.ok() ? "" : describe(reused.error()).c_str());
+            QVERIFY(*reused > 0);
+            QVERIFY(system->tree("/out/dst") == job.expected());
+        }
+    }
+
+    // Where replacing takes two steps, and the process ends between them.
+    void aFormerDestinationIsPutBack() {
+        for (const bool parts : {false, true}) {
+            Random random(18);
+            auto system = newSystem();
+            const FakeSource source = makeSource(random, *system, 2, 2000);
+            FakeJob job(random, source, system, source.tensors);
+            const auto run = [&] {
+                Room room;
+                if (!parts) return runConversion(job.job, room.resources()).ok();
+                return runPart(job.job, {0, 1, "test"}, room.resources()).ok() &&
+                       finishParts(job.job, "test", room.resources()).ok();
+            };
+            system->put(asidePath("/out/dst") + "/old", Bytes(3));
+            QVERIFY(!run());  // the destination exists: it is back
+            QVERIFY(system->exists("/out/dst/old") && !system->exists(asidePath("/out/dst")));
+            QVERIFY(system->rename("/out/dst", asidePath("/out/dst")).ok());
+            job.job.options.overwrite = true;
+            QVERIFY(run());
+            QVERIFY(system->tree("/out/dst") == job.expected());
+            QVERIFY(!system->exists(asidePath("/out/dst")));
+        }
+    }
+
     void twoJobsAtOnce() {
         Random random(14);
         auto system = newSystem();

@@ -250,6 +250,11 @@ class TestSystemFileSystem : public QObject {
         QCOMPARE(system->rename(root + "/a", root + "/b").error().code, ErrorCode::exists);
         QVERIFY(system->exchange(root + "/a", root + "/b").ok());
         QVERIFY(fs::exists(root + "/a/y") && fs::exists(root + "/b/x"));
+        put(root + "/one", "1");
+        put(root + "/two", "2");
+        QVERIFY(system->exchange(root + "/one", root + "/two").ok());
+        QVERIFY(!fs::exists(root + "/one") && fs::file_size(root + "/two") == 1);
+        fs::remove(root + "/two");
         QVERIFY(system->rename(root + "/a", root + "/c").ok());
         QCOMPARE(system->makeDirectory(root + "/c").error().code, ErrorCode::exists);
         QVERIFY(system->makeDirectory(root + "/d").ok());
@@ -258,6 +263,12 @@ class TestSystemFileSystem : public QObject {
         QVERIFY(system->syncDirectory(root).ok());
         QVERIFY(system->freeBytes(root).value() > 0);
         QCOMPARE(system->stat(root + "/none").error().code, ErrorCode::notFound);
+        // A name that leads nowhere is in the way all the same.
+        fs::create_symlink(root + "/none", root + "/link");
+        QCOMPARE(system->stat(root + "/link").value().kind, DirectoryEntry::Kind::other);
+        fs::remove(root + "/link");
+        QCOMPARE(asidePath("/a/b"), std::string("/a/.b.shardscope-old"));
+        QCOMPARE(asidePath("b/"), std::string("./.b.shardscope-old"));
         QCOMPARE(system->openDirectory(root + "/b/x").error().code, ErrorCode::notFound);
         auto directory = openOf(root);
         QVERIFY(directory->removeFile("b/x").ok());
