@@ -77,6 +77,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addMap(*app, context);
     addValidate(*app, context);
     addLatest(*app, context);
+    addReady(*app, context);
     addWatch(*app, context);
     addReport(*app, context);
     addIndex(*app, context);

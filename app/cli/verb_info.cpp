@@ -21,8 +21,9 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string& path = options.path;
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(path));
     if (const Run* run = std::get_if<Run>(&opened)) return showRun(context, *run, options.how, options.judge);
-    if (options.judge || options.how.noAccepted)
-        return makeError(ErrorCode::usage, "--level and --no-accepted are for the directory of a run")
+    if (options.judge || options.how.noAccepted || options.how.accepted)
+        return makeError(ErrorCode::usage,
+                         "--level, --accepted and --no-accepted are for the directory of a run")
             .withHint(fmt::format("of a checkpoint: shardscope validate {}", printable(path)));
     const Checkpoint& checkpoint = std::get<Checkpoint>(opened);
     const Catalog& catalog = checkpoint.catalog();

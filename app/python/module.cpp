@@ -33,6 +33,7 @@
 #include "cluster/remote_file_system.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
+#include "engine/ready.h"
 #include "engine/report.h"
 #include "execute/region_reading.h"
 #include "plan/request_text.h"
@@ -686,6 +687,24 @@ nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, n
         progress)));
 }
 
+// The resume card, judged as strictly as validate().
+nb::object ready(const OpenCheckpoint& open, nb::list words, nb::str level, nb::object progress) {
+    cli::ValidateWords what;
+    const Checkpoint& checkpoint = open.get();
+    what.path = checkpoint.path;
+    what.level = levelOf(fromText(level));
+    const std::vector<std::string> all = wordsOf(words);
+    Call call;
+    return toText(valueOf(call.run(
+        [&](Call& c) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
+            const StopWith both(c.stop(), parsed->context.stop);
+            SHARDSCOPE_ASSIGN(const auto report, cli::validateOpen(parsed->context, checkpoint, what));
+            return readyJson(readyCard(checkpoint, report, {}));
+        },
+        progress)));
+}
+
 nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {
     return toText(validationHtml(open.get(), valueOf(validationFromJson(fromText(report)))));
 }
@@ -773,6 +792,7 @@ NB_MODULE(_shardscope, m) {
         .def("object_value", &objectValue, nb::arg("object"), nb::arg("opaque"))
         .def("stored_whole", &storedWhole, nb::arg("tensor"))
         .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
+        .def("ready", &ready, nb::arg("words"), nb::arg("level"), nb::arg("progress") = nb::none())
         .def("validate", &validate, nb::arg("words"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));

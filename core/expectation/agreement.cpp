@@ -198,4 +198,8 @@ std::vector<Note> agreementNotes(const Catalog& catalog) {
     return Agreement(catalog).notes();
 }
 
+size_t parametersWithState(const Catalog& catalog) {
+    return ownersOf(catalog).size();
+}
+
 }  // namespace shardscope

@@ -15,4 +15,7 @@ namespace shardscope {
 //   gathered).
 std::vector<Note> agreementNotes(const Catalog& catalog);
 
+// How many parameters, named or numbered, have states with an element for each of theirs.
+size_t parametersWithState(const Catalog& catalog);
+
 }  // namespace shardscope

@@ -99,7 +99,7 @@ const Entry kContracts[] = {
          return step.has("random_states_*.pkl") || (step.has("optimizer.bin") && step.has("scheduler.bin"));
      },
      {"Accelerate", "random_states_0.pkl", kAccelerate}},
-    {[](const StepContents& step) { return step.has("metadata.pkl") || step.has("checkpoint_*_rank_*.pt"); },
+    {[](const StepContents& step) { return step.has("metadata.pkl"); },
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {
          return step.has("trainer_state.json") ||
@@ -107,7 +107,8 @@ const Entry kContracts[] = {
      },
      {"a trainer", "trainer_state.json", kTrainerLike}},
 };
-constexpr Contract kScript{"", "", {}};
+// Scripts, and later steps of torch_checkpointing.
+constexpr Contract kScript{"", "", kTorchCheckpointing};
 
 // A file that no contract names.
 Need needOf(std::string_view path) {

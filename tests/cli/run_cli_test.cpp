@@ -172,12 +172,17 @@ class RunCliTest : public QObject {
         for (const json& finding : found["findings"])
             runShardscope({"validate", step(10), "--because", "known", "--accept",
                            QString::fromStdString(finding["rule"].get<std::string>())});
-        const Outcome accepted = runShardscope({"validate", run_, "--json"});
+        // A gate counts what is missing all the same, unless it is told otherwise.
+        QCOMPARE(runShardscope({"validate", run_}).exitCode, 1);
+        QCOMPARE(runShardscope({"latest", run_, "--good"}).out, (step(2) + '\n').toStdString());
+        const Outcome accepted = runShardscope({"validate", run_, "--accepted", "--json"});
         QCOMPARE(accepted.exitCode, 0);
         QCOMPARE(stepOf(accepted.json(), "step-10").value("verdict", ""), std::string("safe"));
         QCOMPARE(accepted.json()["findings"][0]["accepted"].value("reason", ""), std::string("known"));
-        QCOMPARE(runShardscope({"latest", run_, "--good"}).out, (step(10) + '\n').toStdString());
-        QCOMPARE(stepOf(runShardscope({"info", run_, "--json"}).json(), "step-10").value("verdict", ""),
+        QCOMPARE(runShardscope({"latest", run_, "--good", "--accepted"}).out,
+                 (step(10) + '\n').toStdString());
+        QCOMPARE(stepOf(runShardscope({"info", run_, "--accepted", "--json"}).json(), "step-10")
+                     .value("verdict", ""),
                  std::string("safe"));
         QCOMPARE(runShardscope({"validate", run_, "--no-accepted"}).exitCode, 1);
         QCOMPARE(runShardscope({"latest", run_, "--good", "--no-accepted"}).out,
@@ -186,7 +191,7 @@ class RunCliTest : public QObject {
                      .value("verdict", ""),
                  std::string("unsafe"));
         QCOMPARE(runShardscope({"validate", run_, "--accept", "file.missing", "--because", "x"}).exitCode, 2);
-        const Outcome junit = runShardscope({"report", step(10), "--as", "junit"});
+        const Outcome junit = runShardscope({"report", step(10), "--as", "junit", "--accepted"});
         QVERIFY(junit.out.find("<failure") == std::string::npos &&
                 junit.out.find("(known)") != std::string::npos);
         QVERIFY(runShardscope({"report", step(10), "--as", "junit", "--no-accepted"}).out.find("<failure") !=

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Tensor", "Validation", "average", "convert", "diff",
-           "open", "plan", "reshard", "safetensors_open", "torch", "validate"]
+           "open", "plan", "ready", "reshard", "safetensors_open", "torch", "validate"]
 
 
 def _opened(place: Union[_Place, Checkpoint]) -> Checkpoint:
@@ -37,6 +37,11 @@ def _opened(place: Union[_Place, Checkpoint]) -> Checkpoint:
 def validate(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> Validation:
     """Opens and validates; see Checkpoint.validate."""
     return _opened(path).validate(level=level, **options)
+
+
+def ready(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> dict:
+    """May a run resume from this? See Checkpoint.ready."""
+    return _opened(path).ready(level=level, **options)
 
 
 def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: bool = False,

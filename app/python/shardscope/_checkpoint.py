@@ -466,6 +466,15 @@ class Checkpoint(Mapping):
         return Validation(self, self._open.validate(words, level, "" if expect is None else os.fspath(expect), examples,
                                                     progress))
 
+    def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict:
+        """May a run resume from it? The ten lines of ``shardscope ready`` (shardscope.ready/1): ``resumes``, ``words``,
+        ``lines`` with ``id``, ``mark`` (``yes``, ``no``, ``none``), ``text`` and ``evidence``.
+
+        level and options: as of ``validate``.
+        """
+        words = ["validate", *words_of(options), "--", self.path]
+        return _parsed(self._open.ready(words, level, progress))
+
     def __repr__(self) -> str:
         return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
 

@@ -17,8 +17,8 @@ bool isWhole(const TensorFile& saved, const StoredTensor& part) {
         return std::ranges::all_of(part.shardOffsets, [](int64_t offset) { return offset == 0; });
     const auto& spec = saved.placements[part.special].dtensor;
     if (whole.kind != "dtensor" || !spec) return false;
-    const auto box = localBox(*spec, whole.shape);
-    return box.ok() && box->lengths == whole.shape;
+    const auto parts = localParts(*spec, whole.shape);
+    return parts.ok() && parts->boxes.size() == 1 && parts->boxes[0].lengths == whole.shape;
 }
 
 // The specials that are whole in the file, which are plain tensors under their own names.

@@ -155,6 +155,11 @@ class ExpectationTest : public QObject {
         const std::vector<StepContents> earlier{one, other};
         QCOMPARE(filesOf(historyNotes(step, earlier, contractOf(step))), std::string("error rng.pt;"));
     }
+    void theFirstStepOfATorchCheckpointingRunHasMore() {
+        const StepContents first = stepOf({"model_0.pt", "model_1.pt", "metadata.pkl"}, "step-5");
+        const StepContents step = stepOf({"model_0.pt", "model_1.pt"}, "step-10");
+        QCOMPARE(filesOf(historyNotes(step, std::vector{first}, contractOf(step))), std::string());
+    }
     void anotherNameForTheSameIsNoLoss() {
         const auto lacks = [](std::initializer_list<const char*> now,
                               std::initializer_list<const char*> before) {
