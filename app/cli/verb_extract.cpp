@@ -74,9 +74,9 @@ std::string numpyHeader(const std::string& descr, DimSpan shape) {
 
 Status writeRaw(const Checkpoint& checkpoint, TensorId t, const std::string& header, const std::string& path,
                 bool overwrite, const Resources& resources) {
-    SHARDSCOPE_ASSIGN(const auto out,
-                      WholeFile::begin(systemFileSystem(), path, header.size() + checkpoint.catalog().bytes(t),
-                                       overwrite));
+    SHARDSCOPE_ASSIGN(
+        const auto out,
+        WholeFile::begin(systemFileSystem(), path, header.size() + checkpoint.catalog().bytes(t), overwrite));
     SHARDSCOPE_TRY(out->append(std::as_bytes(std::span(header))));
     ScanOptions ordered;
     ordered.ordered = true;

@@ -41,7 +41,7 @@ def write(corpus):
         files={"__0_0.distcp": struct.pack("<Q", len(header)) + header + bytes(48)})
     quantized = call(name("torch._utils", "_rebuild_qtensor"), storage(kind="QInt8Storage", numel=6), integer(0), numbers((2, 3)), numbers((3, 1)), tuple_of(name("torch", "per_tensor_affine"), integer(1), integer(0)), FALSE, DICT)
     part = torch_file(PROTO2 + quantized + STOP, {"0": bytes(6)})
-    one("D00-quantized", expect="warn", rule="meta.inconsistent", text="kind quantized", size=(2, 3), chunks=HALVES[:1], dtype="qint8", infos=[dcp_info("__0_0.distcp", 0, len(part))], files={"__0_0.distcp": part})
+    one("D00-quantized", expect="error", rule="meta.inconsistent", text="kind quantized", size=(2, 3), chunks=HALVES[:1], dtype="qint8", infos=[dcp_info("__0_0.distcp", 0, len(part))], files={"__0_0.distcp": part})
     corpus.tree("D01-no-metadata", both, "error", BAD, text="metadata")
     corpus.tree("D01-only-tmp", {**both, ".metadata.tmp": b"x"}, "error", BAD, text=".metadata.tmp")
     for label, data in {"empty": b"", "lfs": LFS_POINTER, "html": HTML_PAGE, "zeros": bytes(1000), "zip": PART, "none": PROTO2 + NONE + STOP, "dict": PROTO2 + DICT + STOP, "state-dict": GOOD,
