@@ -52,8 +52,11 @@ RegularExpression expression(std::string_view pattern) {
 
 class Counting {
   public:
-    Counting(const ModelSize& size, const std::string& stated, const Catalog& catalog)
-        : size_(size), stated_(printable(stated, kNameInMessage)), catalog_(catalog) {}
+    Counting(const ModelSize& size, const std::string& stated, const Catalog& catalog, Counted counted)
+        : size_(size),
+          stated_(printable(stated, kNameInMessage)),
+          catalog_(catalog),
+          exactly_(counted == Counted::exactly) {}
 
     std::vector<Note> notes() && {
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
@@ -68,22 +71,46 @@ class Counting {
         static const RegularExpression layer = expression(R"((.*\.)?(?:layers|h)\.([0-9]+)\..*)");
         static const RegularExpression expert = expression(R"((.*)\.experts\.([0-9]+)\.(.*))");
         static const RegularExpression router = expression(R"((.*)\.(?:gate|router|router\.layer)\.weight)");
+        static const RegularExpression stacked =
+            expression(R"(.*\.experts\.[a-z_]+(?:_bias|_blocks|_scales)?)");
         static const RegularExpression rows = expression(R"((?:.*\.)?(?:embed_tokens|wte|lm_head)\.weight)");
-        const std::string_view name = catalog_.name(t);
+        const std::string name(catalog_.name(t));
         const DimSpan shape = catalog_.shape(t);
         std::vector<std::string_view> groups;
-        if (layer.matchWhole(name, groups))
-            if (const auto number = parseNumber<int64_t>(groups[2])) layers_[groups[1]].insert(*number);
-        if (expert.matchWhole(name, groups)) {
-            if (const auto number = parseNumber<int64_t>(groups[2]))
-                experts_[{groups[1], groups[3]}].insert(*number);
-        } else if (router.matchWhole(name, groups) && shape.size() == 2) {
-            routers_[groups[1]] = shape[0];
-        }
-        if (size_.vocabulary && rows.matchesWhole(name) && !shape.empty() && shape[0] < *size_.vocabulary &&
-            shape[0] > 0 && *size_.vocabulary % shape[0] == 0)
-            add(std::string(name), fmt::format("it has {} rows, '{}' has a vocabulary of {}: a rank's piece",
-                                               shape[0], stated_, *size_.vocabulary));
+        if (layer.matchWhole(name, groups)) countLayer(name, groups[1], parseNumber<int64_t>(groups[2]));
+        if (expert.matchWhole(name, groups))
+            countExpert(name, {std::string(groups[1]), std::string(groups[3])},
+                        parseNumber<int64_t>(groups[2]));
+        else if (router.matchWhole(name, groups) && shape.size() == 2)
+            routers_[std::string(groups[1])] = shape[0];
+        else if (exactly_ && size_.experts && stacked.matchesWhole(name) &&
+                 (shape.empty() || shape[0] != *size_.experts))
+            add(name, fmt::format("its shape is {}, '{}' has {} experts", formatDims(shape), stated_,
+                                  *size_.experts));
+        if (size_.vocabulary && rows.matchesWhole(name)) countRows(name, shape);
+    }
+
+    void countLayer(const std::string& name, std::string_view group, std::optional<int64_t> number) {
+        if (!number) return;
+        layers_[std::string(group)].insert(*number);
+        if (exactly_ && size_.layers && *number >= *size_.layers + size_.further)
+            add(name, fmt::format("'{}' has {} layers", stated_, *size_.layers));
+    }
+
+    void countExpert(const std::string& name, std::pair<std::string, std::string> of,
+                     std::optional<int64_t> number) {
+        if (!number) return;
+        experts_[std::move(of)].insert(*number);
+        if (exactly_ && size_.experts && *number >= *size_.experts)
+            add(name, fmt::format("'{}' has {} experts", stated_, *size_.experts));
+    }
+
+    void countRows(const std::string& name, DimSpan shape) {
+        const int64_t wanted = *size_.vocabulary, here = shape.empty() ? 0 : shape[0];
+        const bool piece = here > 0 && here < wanted && wanted % here == 0;
+        if (piece || (exactly_ && here != wanted))
+            add(name, fmt::format("its shape is {}, '{}' has a vocabulary of {}{}", formatDims(shape),
+                                  stated_, wanted, piece ? ": a rank's piece" : ""));
     }
 
     // A model of several towers has several groups of layers; the largest is the one that is meant.
@@ -100,8 +127,8 @@ class Counting {
         for (const auto& [of, found] : experts_) {
             const auto router = routers_.find(of.first);
             std::optional<int64_t> count = size_.experts;
-            std::string says = fmt::format("'{}' has {}", stated_, count.value_or(0));
-            if (router != routers_.end() && router->second <= kMostCounted) {
+            std::string says = fmt::format("of which '{}' has {}", stated_, count.value_or(0));
+            if (!count && router != routers_.end() && router->second <= kMostCounted) {
                 count = router->second;
                 says = fmt::format("the router chooses among {}", *count);
             }
@@ -124,9 +151,10 @@ class Counting {
     const ModelSize& size_;
     const std::string stated_;
     const Catalog& catalog_;
-    std::map<std::string_view, std::set<int64_t>> layers_;  // by what stands before "layers"
-    std::map<std::pair<std::string_view, std::string_view>, std::set<int64_t>> experts_;
-    std::map<std::string_view, int64_t> routers_;  // rows, by the module that has experts, too
+    const bool exactly_;
+    std::map<std::string, std::set<int64_t>> layers_;  // by what stands before "layers"
+    std::map<std::pair<std::string, std::string>, std::set<int64_t>> experts_;
+    std::map<std::string, int64_t> routers_;  // rows, by the module that has experts, too
     std::vector<Note> notes_;
 };
 
@@ -142,8 +170,9 @@ ModelSize modelSizeOf(const nlohmann::json& config) {
     return size;
 }
 
-std::vector<Note> modelSizeNotes(const ModelSize& size, const std::string& stated, const Catalog& catalog) {
-    return Counting(size, stated, catalog).notes();
+std::vector<Note> modelSizeNotes(const ModelSize& size, const std::string& stated, const Catalog& catalog,
+                                 Counted counted) {
+    return Counting(size, stated, catalog, counted).notes();
 }
 
 }  // namespace shardscope

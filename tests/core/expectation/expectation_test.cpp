@@ -279,6 +279,11 @@ class ExpectationTest : public QObject {
         QCOMPARE(rulesOf(sized(R"({"text_config": {"vocab_size": 16}})")),
                  std::string("expect.missing model.embed_tokens.weight;"));
         QCOMPARE(rulesOf(sized(R"({"vocab_size": 7})")), std::string());
+        // A conversion is to write this model and nothing else.
+        QCOMPARE(
+            rulesOf(modelSizeNotes(modelSizeOf({{"num_hidden_layers", 1}, {"vocab_size", 7}}), "config.json",
+                                   catalog, Counted::exactly)),
+            std::string("expect.missing model.layers.2.w.weight;expect.missing model.embed_tokens.weight;"));
         QCOMPARE(rulesOf(sized(R"({"num_hidden_layers": 1000000000000})")), std::string());
         QCOMPARE(rulesOf(sized("[]")), std::string());
     }
