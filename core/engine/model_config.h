@@ -13,8 +13,8 @@
 
 namespace shardscope {
 
-// The config.json of a directory, or the params.json in its place; null where it is missing, unreadable or no object. Only numbers are taken
-// from it, and checked where they are used.
+// The config.json of a directory, or the params.json in its place; null where it is missing, unreadable or no
+// object. Only numbers are taken from it, and checked where they are used.
 nlohmann::json readConfig(const std::string& directory);
 
 // A whole number, or a truth as 0 or 1.
