@@ -280,12 +280,14 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
                 first = i;
             } else if (differ(rows[first], rows[i], budget)) {
                 const StoredPart one = parts_[rows[first]], two = parts_[rows[i]];
+                const bool optimizer = tensors_[t].info.role == Role::optimizer;
                 note(rule::metaDuplicate, Severity::error,
                      fmt::format(
                          "'{}' holds other values for the same place: what the ranks have under this name "
                          "is not one tensor (experts of several groups, stages, or files of two saves)",
                          (*files_)[one.file].name),
-                     (*files_)[two.file].name, tensors_[t].info.name, lacks);
+                     (*files_)[two.file].name, tensors_[t].info.name,
+                     optimizer && lacks == Note::Lacks::anything ? Note::Lacks::optimizerState : lacks);
                 ++notes;
                 break;
             }

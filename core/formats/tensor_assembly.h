@@ -61,7 +61,8 @@ class TensorAssembly : private CatalogOpener {
     void addObjects(uint32_t file, const Path& prefix, uint32_t rank);
 
     // Notes tensors of which pieces for the same place hold different values, as far as checksums and some
-    // bytes tell: what ranks hold under one name is not one tensor then. Call after all pieces are there.
+    // bytes tell: what ranks hold under one name is not one tensor then. Call after all pieces
+    // are there, with roles; `lacks` is what a conversion of weights lacks.
     void noteDifferentCopies(Note::Lacks lacks);
     // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
     bool complete() const;

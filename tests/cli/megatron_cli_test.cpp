@@ -394,6 +394,7 @@ class MegatronCliTest : public QObject {
             const std::string tensor = want["tensor"];
             QVERIFY2(!findingOf(report.json(), "layout.fused", tensor).is_null(), tensor.c_str());
         }
+        QCOMPARE(runShardscope({"digest", path, "*linear_other*"}).exitCode, 3);
         const QString out = place_.filePath("unknown");
         QCOMPARE(runShardscope({"convert", path, out, "--to", "safetensors"}).exitCode, 5);
         QVERIFY(!QFile::exists(out));

@@ -172,7 +172,10 @@ class GatheredOpener : private Opener {
             for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
                 if (placed.contains({file, t}) || contents.tensors[t].special != kNone) continue;
                 // Ranks other than the first may have written copies: the last entry of the index counts.
-                if (index.names.find(contents.tensors[t].name) != SIZE_MAX) continue;
+                if (const size_t at = index.names.find(contents.tensors[t].name); at != SIZE_MAX) {
+                    noteCopy(files[index.fileOf[at]], file, t);
+                    continue;
+                }
                 note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
                      contents.name, contents.tensors[t].name);
                 SHARDSCOPE_TRY(addModelTensor(file, t, placed));
@@ -180,6 +183,18 @@ class GatheredOpener : private Opener {
             addObjects(contents, {});
         }
         return {};
+    }
+
+    // A tensor that the index takes from another file: loaders that read all files take the last one.
+    void noteCopy(uint32_t indexed, uint32_t file, uint32_t t) {
+        if (indexed == kNone || indexed == file) return;
+        const TensorFile& contents = (*files_)[file];
+        const uint32_t other = (*files_)[indexed].find(contents.tensors[t].name);
+        if (other == kNone || files_->equal(indexed, other, file, t) != false) return;
+        note(rule::metaDuplicate, Severity::error,
+             fmt::format("the index takes it from '{}'; the copy here is another one",
+                         (*files_)[indexed].name),
+             contents.name, contents.tensors[t].name);
     }
 
     // A model in one file, beside its optimizer.

@@ -386,7 +386,7 @@ void LegacyOpener::addShard(const Parameter& parameter, const Path& path, DType 
                        contents(file).name, pathName(path));
         return;
     }
-    refuse(parameter, path);
+    if (refused(parameter, path, dtype, role)) return;
     for (Part& part : partsOf(parameter, local, rank)) {
         TensorAssembly::Piece piece;
         piece.rank = rank.rank;

@@ -110,8 +110,7 @@ class LegacyOpener {
                                    const RankFiles& rank) const;
     // Where the elements of a part are, if those of the shard begin at `start`.
     static StoredPart storedAt(const Part& part, uint32_t file, uint32_t tensor, int64_t start);
-    // Says once of a tensor that it is not what the ranks' shards make.
-    void refuse(const Parameter& parameter, const Path& path);
+    bool refused(const Parameter& parameter, const Path& path, DType dtype, Role role);
 
     // legacy_optimizer.cpp
     // A trained parameter as a rank has it.

@@ -231,14 +231,19 @@ StoredPart LegacyOpener::storedAt(const Part& part, uint32_t file, uint32_t tens
     return stored;
 }
 
-void LegacyOpener::refuse(const Parameter& parameter, const Path& path) {
+// A tensor that is not what the ranks' shards make is known, and has no elements.
+bool LegacyOpener::refused(const Parameter& parameter, const Path& path, DType dtype, Role role) {
+    if (parameter.refused.empty()) return false;
     const std::string name = pathName(path);
-    if (parameter.refused.empty() || !refused_.insert(name).second) return;
-    assembly_.note(rule::layoutFused, Severity::error,
-                   "how tensor-parallel ranks cut it is not known: " + parameter.refused +
-                       ". The shards are shown one behind the other along dimension 0; --tp-dim "
-                       "'GLOB=DIM' states how they are, where each rank has one part",
-                   contents(parameter.shards[0].rank->model).name, name);
+    if (!refused_.insert(name).second) return true;
+    assembly_.addTensor(path, dtype, parameter.whole, role);
+    assembly_.note(
+        rule::layoutFused, Severity::error,
+        "how tensor-parallel ranks cut it is not known: " + parameter.refused +
+            ". It is not put together; --tp-dim 'GLOB=DIM' states the cut, where each rank has one "
+            "part",
+        contents(parameter.shards[0].rank->model).name, name);
+    return true;
 }
 
 }  // namespace shardscope::megatron

@@ -157,7 +157,7 @@ Status LegacyOpener::addBuffers(const RankFiles& rank, std::set<uint32_t>& named
                     if (!parameter.cut) continue;
                     const Dims local = contents(rank.model).tensors[parameters[p].tensor].shape;
                     const Path path = stateOf(parameter.name, kind);
-                    refuse(parameter, path);
+                    if (refused(parameter, path, file.tensors[t].dtype, Role::optimizer)) continue;
                     for (const Part& part : partsOf(parameter, local, rank)) {
                         TensorAssembly::Piece piece;
                         piece.rank = rank.rank;

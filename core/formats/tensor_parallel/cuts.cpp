@@ -148,6 +148,11 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
         return plainCut(shards, rule.axis, rank);
     }
     if (shards.shapes.size() == 1) return Cut{};
+    if (!trusted_) {
+        if (shards.same == true) return Cut{};
+        return notKnown(
+            "nothing says that the files are of tensor-parallel ranks (a config.json with 'mapping')");
+    }
     const Known how = known(shards.name, local.size());
     if (how.kind != Kind::unknown && static_cast<size_t>(how.axis) >= local.size() && !local.empty())
         return notKnown("it has other dimensions than its name says");

@@ -42,7 +42,9 @@ struct Shards {
 
 class Cuts {
   public:
-    Cuts(ModelSizes sizes, std::vector<TpRule> stated) : sizes_(sizes), stated_(std::move(stated)) {}
+    // `trusted`: the files are of tensor-parallel ranks for sure, so names of layers tell the cut.
+    Cuts(ModelSizes sizes, std::vector<TpRule> stated, bool trusted)
+        : sizes_(sizes), stated_(std::move(stated)), trusted_(trusted) {}
     // The cut of one rank's shard. Errors: unsupported for what is not known.
     Result<Cut> of(const Shards& shards, uint32_t rank) const;
     // Rows of the embedding that the configuration asks for and that these ranks do not have.
@@ -59,6 +61,7 @@ class Cuts {
 
     ModelSizes sizes_;
     std::vector<TpRule> stated_;
+    bool trusted_;
 };
 
 }  // namespace shardscope::tensor_parallel

@@ -132,6 +132,10 @@ def main():
     save_file(common, str(case.place / "ckpt" / "pytorch_model-00000-TP-common.safetensors"))
     case.whole.update(common)
     case.save(lambda r: f"pytorch_model-00001-TP-{r:03}.safetensors")
+    case = Case(out, "bad-ranks-of-another-kind", 2)  # cut along dimension 0 as FSDP does
+    case.rows("layers.0.attention.dense.weight", H, H)
+    case.same("ln_f.weight", H)
+    case.save(lambda r: f"rank{r}.safetensors", findings=[{"kind": "fused-layout", "tensor": "layers.0.attention.dense.weight"}])
     vllm(out, "bad-unknown-projection", 2, unknown=True).save(vllm_name, findings=[{"kind": "fused-layout", "tensor": "model.layers.0.linear_attn.in_proj.weight"}])
     vllm(out, "bad-missing-rank", 2).save(vllm_name, only=[1], findings=[{"kind": "missing-file", "file": vllm_name(0)}])
     vllm(out, "bad-missing-last-rank", 2).save(vllm_name, only=[0], findings=[{"kind": "missing-file", "tensor": "model.embed_tokens.weight"}])

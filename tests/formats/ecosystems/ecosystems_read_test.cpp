@@ -18,9 +18,9 @@ namespace {
 
 // The rule that stands for each kind of damage.
 const std::map<std::string, std::string> kRules{
-    {"missing-file", "file.missing"}, {"truncated", "file.truncated"},  {"gap", "coverage.gap"},
-    {"overlap", "coverage.overlap"},  {"unsafe-path", "security.path"}, {"stale-file", "file.stale"},
-    {"fused-layout", "layout.fused"}};
+    {"missing-file", "file.missing"}, {"truncated", "file.truncated"},   {"gap", "coverage.gap"},
+    {"overlap", "coverage.overlap"},  {"unsafe-path", "security.path"},  {"stale-file", "file.stale"},
+    {"fused-layout", "layout.fused"}, {"copy-differs", "meta.duplicate"}};
 
 const Format& formatOf(const std::string& family) {
     return *findFormat(family);
