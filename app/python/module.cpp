@@ -535,6 +535,12 @@ nb::tuple factsOf(const OpenCheckpoint& open, uint32_t number) {
         catalog.aliasOf(t) == kNone ? nb::object(nb::none()) : toText(catalog.name(catalog.aliasOf(t))));
 }
 
+// The number of the tensor with the values of its master; -1 where there is none.
+int64_t masterOf(const OpenCheckpoint& open, uint32_t t) {
+    const TensorId master = open.master(open.tensor(t));
+    return master == kNone ? -1 : int64_t{master};
+}
+
 nb::tuple partsOf(const Path& path) {
     nb::list parts;
     for (const PathPart& part : path) {
@@ -770,13 +776,7 @@ NB_MODULE(_shardscope, m) {
                 return partsOf(open.catalog().path(open.tensor(t)));
             },
             nb::arg("tensor"))
-        .def(
-            "master",
-            [](const OpenCheckpoint& open, uint32_t t) {
-                const TensorId master = open.master(open.tensor(t));
-                return master == kNone ? int64_t{-1} : int64_t{master};
-            },
-            nb::arg("tensor"))
+        .def("master", &masterOf, nb::arg("tensor"))
         .def("document", &tensorDocument, nb::arg("tensor"))
         .def(
             "placement",

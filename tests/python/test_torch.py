@@ -141,6 +141,28 @@ def test_parts_of_what_is_staged(name, path, expected, staged, monkeypatch):
 
 
 # torch wraps what a rank raises in a CheckpointException, which is no Exception.
+def test_masters_fill_parameters_of_more_bits(tmp_path):
+    path = os.path.join(genuine("deepspeed/trainer_z3_bf16"), "checkpoint-3")
+    checkpoint = shardscope.open(path)
+    weight = checkpoint["net.0.weight"]
+    master = weight.master
+    assert weight.dtype == "bfloat16" and master.dtype == "float32" and master.master is None
+
+    def loaded(dtype, **options):
+        state = {"net.0.weight": torch.zeros(weight.shape, dtype=dtype)}
+        load(state, shardscope.torch.StorageReader(path, **options))
+        return state["net.0.weight"]
+
+    assert same(loaded(torch.float32), master.torch())
+    assert same(loaded(torch.bfloat16), weight.torch())
+    assert same(loaded(torch.bfloat16, master_weights="use"), master.torch().to(torch.bfloat16))
+    assert same(loaded(torch.float32, master_weights="ignore"), weight.torch().to(torch.float32))
+    # What a recipe or a rename makes has masters, too.
+    assert same(loaded(torch.float32, rename=["^other=another"]), master.torch())
+    shardscope.convert(path, tmp_path / "out", to="safetensors", weights_only=True, master_weights="use")
+    assert same(shardscope.open(tmp_path / "out")["net.0.weight"].torch(), master.torch())
+
+
 def test_missing_name_and_wrong_shape():
     reader = shardscope.torch.StorageReader(genuine("dcp/t2.15.0-standard"))
     with pytest.raises(BaseException):

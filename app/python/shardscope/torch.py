@@ -121,13 +121,13 @@ class StorageReader(_StorageReader):
     def _source(self, tensor: Any, wanted: torch.dtype) -> Any:
         """What a tensor of this dtype is filled from: the stored one, or its master."""
         how = self._options.get("master_weights")
-        if how == "ignore" or not wanted.is_floating_point:
-            return tensor
         stored = _dtypes.torch_dtype(tensor.dtype)
-        if how != "use" and not (stored.is_floating_point and torch.finfo(wanted).eps < torch.finfo(stored).eps):
+        if how == "ignore" or not wanted.is_floating_point or (how != "use" and wanted == stored):
             return tensor
         master = tensor.master
-        return tensor if master is None else master
+        if master is None or (how != "use" and torch.finfo(wanted).eps >= torch.finfo(stored).eps):
+            return tensor
+        return master
 
     def _path(self, outer: str, name: str, path: tuple) -> tuple:
         return path if outer == name else (outer,)
