@@ -17,7 +17,8 @@ std::string escaped(uint32_t code) {
     return fmt::format("\\u{:04x}\\u{:04x}", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
 }
 
-// What drives a terminal or misleads a reader, as JSON escapes; the document says the same.
+}  // namespace
+
 std::string harmlessJson(std::string text) {
     const auto isSuspect = [](char c) { return static_cast<unsigned char>(c) >= 0x7f; };
     if (std::ranges::none_of(text, isSuspect)) return text;
@@ -32,8 +33,6 @@ std::string harmlessJson(std::string text) {
     }
     return out;
 }
-
-}  // namespace
 
 std::string dump(const Json& json) {
     return harmlessJson(json.dump(-1, ' ', false, Json::error_handler_t::replace));

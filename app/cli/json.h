@@ -11,6 +11,8 @@ namespace shardscope::cli {
 
 using Json = nlohmann::ordered_json;
 
+// A JSON document in which what drives a terminal or misleads a reader is escaped; it says the same.
+std::string harmlessJson(std::string text);
 // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
 std::string dump(const Json& json);
 void printJson(const Json& json);                  // on stdout, one line

@@ -120,8 +120,7 @@ void ProgressPrinter::show(bool last) {
             if (!worker.slurmJob.empty()) workers.back()["slurm_job"] = worker.slurmJob;
         }
         const Json said{{"event", "workers"}, {"workers", std::move(workers)}};
-        if (std::string text = said.dump(-1, ' ', false, Json::error_handler_t::replace);
-            text != saidOfWorkers_) {
+        if (std::string text = dump(said); text != saidOfWorkers_) {
             saidOfWorkers_ = std::move(text);
             printLine(stderr, said);
         }

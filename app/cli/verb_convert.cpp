@@ -102,9 +102,9 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
         json = whole ? reportJson(context, *conversion, *report, started, verify)
                      : partJson(*conversion->part());
     if (!command.report.empty())
-        SHARDSCOPE_TRY(writeOutputFile(command.report,
-                                       json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
-                                       replacesReport(command)));
+        SHARDSCOPE_TRY(writeOutputFile(
+            command.report, harmlessJson(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n",
+            replacesReport(command)));
     if (context.progress == ProgressMode::json) {
         if (whole) {
             for (const Json& finding : json["findings"])

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
+#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
@@ -30,7 +31,7 @@ Result<int> report(const Context& context, const ReportOptions& options) {
     done.checkpoint.path = context.shown(done.checkpoint.path);
     const std::string text =
         options.form == Form::html   ? validationHtml(done.checkpoint, done.report, accepted)
-        : options.form == Form::json ? validationJson(done.report, accepted) + "\n"
+        : options.form == Form::json ? harmlessJson(validationJson(done.report, accepted)) + "\n"
                                      : validationJunit(done.checkpoint.path, done.report, accepted);
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);

@@ -22,7 +22,7 @@ struct ValidateOptions {
 void printReport(const Context& context, const ValidationReport& report,
                  const std::vector<Suppression>& accepted) {
     if (context.json) {
-        fmt::print("{}\n", validationJson(report, accepted));
+        fmt::print("{}\n", harmlessJson(validationJson(report, accepted)));
         return;
     }
     const Style style{context.colored()};

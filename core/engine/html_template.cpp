@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+
 namespace shardscope {
 namespace {
 
@@ -59,8 +61,10 @@ void fill(std::string_view text, Scope& scope, std::string& out) {
 
 std::string escapedMarkup(std::string_view text) {
     std::string out;
-    for (const char c : text) {
-        switch (c) {
+    for (size_t i = 0; i < text.size();) {
+        const std::string_view one = text.substr(i, decodeUtf8(text.substr(i)).length);
+        i += one.size();
+        switch (one[0]) {
             case '&':
                 out += "&amp;";
                 break;
@@ -76,8 +80,12 @@ std::string escapedMarkup(std::string_view text) {
             case '\'':
                 out += "&#39;";
                 break;
+            case '\n':
+            case '\t':
+                out += one;
+                break;
             default:
-                out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+                out += printable(one);
         }
     }
     return out;

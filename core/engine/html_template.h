@@ -8,7 +8,7 @@
 
 namespace shardscope {
 
-// For HTML and XML alike. Control characters that XML forbids become question marks.
+// For HTML and XML alike, and for people: as printable(), but for line ends and tabs.
 std::string escapedMarkup(std::string_view text);
 
 // Puts values into a template: {{name}} stands for a field, escaped, and {{.}} for what a section is about;

@@ -205,6 +205,32 @@ class UsageCliTest : public QObject {
             QCOMPARE(runShardscope({verb, file}, 30'000).exitCode, 0);
     }
 
+    // Documents go to terminals, too: what nobody sees, or what turns text around, is escaped.
+    void documentsHoldNothingInvisible() {
+        QTemporaryDir directory;
+        const QString file = directory.filePath("cut.safetensors");
+        const std::string name = "a\xe2\x80\xae\x7f\xf3\xa0\x80\x81z";
+        const json header{{name, {{"dtype", "U8"}, {"shape", {9}}, {"data_offsets", {0, 9}}}}};
+        const std::string text = header.dump();
+        const auto length = static_cast<uint64_t>(text.size());
+        QFile out(file);
+        QVERIFY(out.open(QIODevice::WriteOnly));
+        out.write(reinterpret_cast<const char*>(&length), sizeof length);
+        out.write(text.data(), static_cast<qint64>(length));
+        out.close();
+        for (const QStringList& words : {QStringList{"validate", file, "--json"},
+                                         {"report", file, "--as", "json"},
+                                         {"report", file, "--as", "junit"},
+                                         {"report", file},
+                                         {"ls", file, "--json"},
+                                         {"validate", file}}) {
+            const std::string said = runShardscope(words).out;
+            QVERIFY2(said.find("\xe2\x80\xae") == std::string::npos && said.find('\x7f') == std::string::npos,
+                     said.c_str());
+        }
+        COMPARE_JSON(runShardscope({"ls", file, "--json"}).json()["tensors"][0]["name"], json(name));
+    }
+
     // An index is made to be sent around: rules and dtypes in it are whatever its maker wrote.
     void anIndexIsShownAsText() {
         const QString index = QStringLiteral(SHARDSCOPE_TEST_DATA "/index/hostile-names.ssidx");
