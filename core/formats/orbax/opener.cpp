@@ -182,8 +182,8 @@ class OrbaxOpener : private CatalogOpener {
                  kUnfinished));
     }
 
-    void noteError(const Error& error, const std::string& file, const std::string& tensor,
-                   Note::Lacks lacks, Severity severity = Severity::error) {
+    void noteError(const Error& error, const std::string& file, const std::string& tensor, Note::Lacks lacks,
+                   Severity severity = Severity::error) {
         note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule.c_str(), severity,
              error.message, file, tensor, lacks, error.location.offset);
     }

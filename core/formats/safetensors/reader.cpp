@@ -168,13 +168,29 @@ class Opener : private CatalogOpener {
         if (tensorFiles.empty()) {
             return unsupported("holds no safetensors file").inFile(source_.display);
         }
-        for (const std::string& name : tensorFiles)
-            SHARDSCOPE_TRY(readOneOfSet(name));
+        for (const std::string& name : tensorFiles) {
+            if (!isFurtherModel(name, tensorFiles)) {
+                SHARDSCOPE_TRY(readOneOfSet(name));
+                continue;
+            }
+            note(rule::fileUnreferenced, Severity::info,
+                 "a further model of the same step; open it by its name", name);
+        }
         findMissingOfSet();
         const bool sharded = std::any_of(files_.begin(), files_.end(),
                                          [](const OpenFile& f) { return f.sharding && f.set.rank != kNone; });
         variant_ = sharded ? "dcp-sharded" : files_.size() == 1 ? "single" : "several";
         return {};
+    }
+
+    // Accelerate numbers the models of a step: "model_1.safetensors" beside "model.safetensors"
+    // (accelerate/checkpointing.py, save_accelerator_state()).
+    static bool isFurtherModel(std::string_view name, const std::vector<std::string>& all) {
+        constexpr std::string_view kEnding = ".safetensors";
+        const std::string_view stem = name.substr(0, name.size() - std::min(name.size(), kEnding.size()));
+        const size_t line = stem.rfind('_');
+        if (line == stem.npos || !parseNumber<uint32_t>(stem.substr(line + 1))) return false;
+        return std::ranges::count(all, std::string(stem.substr(0, line)) + std::string(kEnding)) > 0;
     }
 
     Status readIndexed(const std::vector<std::string>& indexFiles,
