@@ -264,7 +264,9 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
     size_t budget = 4096, notes = 0;  // of comparisons that read
     const Grouped grouped = group();
     for (size_t t = 0; t < tensors_.size() && notes < kMostNotes; ++t) {
-        if (tensors_[t].piecesOf != kNone) continue;
+        const Role role = tensors_[t].info.role;
+        // Each rank may have statistics of its own.
+        if (tensors_[t].piecesOf != kNone || role == Role::buffer || role == Role::other) continue;
         const auto before = [&](uint32_t a, uint32_t b) {
             const auto key = [&](uint32_t row) {
                 return std::tuple(rows_[row].flat.start, rows_[row].flat.stop);
@@ -280,7 +282,14 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
                 first = i;
             } else if (differ(rows[first], rows[i], budget)) {
                 const StoredPart one = parts_[rows[first]], two = parts_[rows[i]];
-                const bool optimizer = tensors_[t].info.role == Role::optimizer;
+                const bool optimizer = role == Role::optimizer;
+                // Norms that every rank holds may drift apart; matrices that differ are not one tensor.
+                if (tensors_[t].info.shape.size() < 2) {
+                    note(rule::replicaDiffers, Severity::warning,
+                         fmt::format("'{}' holds other values for the same place", (*files_)[one.file].name),
+                         (*files_)[two.file].name, tensors_[t].info.name, Note::Lacks::nothing);
+                    break;
+                }
                 note(rule::metaDuplicate, Severity::error,
                      fmt::format(
                          "'{}' holds other values for the same place: what the ranks have under this name "
