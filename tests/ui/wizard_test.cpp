@@ -202,7 +202,7 @@ class WizardTest : public QObject {
     }
 
     void mastersAreChosen() {
-        auto session = openSession(genuineCheckpoint(QStringLiteral("deepspeed/trainer_z3_bf16")));
+        auto session = openSession(genuineCheckpoint(QStringLiteral("deepspeed/z3_bf16_w2")));
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
         wizard.show();
