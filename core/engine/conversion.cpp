@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <ranges>
 #include <set>
 #include <unordered_map>
@@ -185,11 +186,19 @@ void findHiddenMasters(const Catalog& source, const TargetSpec& spec, MasterWeig
 Status checkNotEmpty(const TargetSpec& spec, const TargetRequest& target) {
     const bool objectsAlone = !target.select.empty() && !spec.target.objects().empty();
     if (spec.target.tensorCount() > 0 || objectsAlone || !spec.impossible.empty()) return {};
-    std::string why;
+    // Each reason once, with the first that it is true of.
+    std::map<std::string, std::pair<size_t, std::string>> reasons;
     for (const auto* list : {&spec.leftOut, &spec.excluded}) {
-        for (size_t i = 0; i < list->size() && why.size() < 400; ++i)
-            why += fmt::format("{}'{}' ({})", why.empty() ? "" : ", ",
-                               printable((*list)[i].name, kNameInMessage), (*list)[i].why);
+        for (const PlanLeftOut& entry : *list) {
+            auto& [count, first] = reasons[entry.why];
+            if (count++ == 0) first = printable(entry.name, kNameInMessage);
+        }
+    }
+    std::string why;
+    for (const auto& [reason, about] : reasons) {
+        if (why.size() > 400) break;
+        why +=
+            fmt::format("{}{} such as '{}' ({})", why.empty() ? "" : ", ", about.first, about.second, reason);
     }
     return unsupported(why.empty() ? "the source holds no tensors, so there is nothing to convert"
                                    : "no tensor would be converted: left out are " + why)

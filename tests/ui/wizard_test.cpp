@@ -201,6 +201,27 @@ class WizardTest : public QObject {
                                   qPrintable(status(wizard)), kPatience);
     }
 
+    void mastersAreChosen() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("deepspeed/z3_bf16_w2")));
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        waitUntilReady(wizard);
+        wizard.showPage(names);
+        auto* masters = named<QComboBox>(wizard, "masterWeights");
+        showTabOf(wizard, masters);
+        masters->setFocus();
+        QTest::keyClick(masters, Qt::Key_Down);
+        QTRY_COMPARE(static_cast<int>(wizard.spec().masterWeights), static_cast<int>(MasterWeights::use));
+        QVERIFY2(wizard.spec().commandLine().contains("--master-weights use"),
+                 qPrintable(wizard.spec().commandLine()));
+        waitUntilReady(wizard);
+        wizard.showPage(plan);
+        auto* model = qobject_cast<PlanModel*>(named<QTreeView>(wizard, "planTree")->model());
+        QTRY_VERIFY(model->groupIndex(PlanModel::Group::fromMasters).isValid());
+        QCOMPARE(model->rowCount(model->groupIndex(PlanModel::Group::fromMasters)), 4);
+    }
+
     // From the source to a verified result, by the buttons alone.
     void wholeConversion() {
         auto session = openSession(sampleCheckpoint());
