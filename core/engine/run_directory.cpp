@@ -116,6 +116,7 @@ void track(const Source& source, std::string_view tracker, std::string text, Run
         run.tracked = step.name;
         run.trackedExists = true;
     }
+    if (!run.trackedExists) run.tracked = std::move(text);
 }
 
 void readTracker(const Source& source, RunDirectory& run) {

@@ -75,13 +75,13 @@ Result<std::vector<Note>> contentNotes(const Directory& directory, const StepCon
         const std::string_view name = lastName(file.path);
         if (file.size == 0 || name.starts_with('.') || known.contains(file.path)) continue;
         const StepPart part = stepPartOf(name);
-        if (!isPickled(name) && !name.ends_with(".json") && !isState(part)) continue;
+        if (!isStateFile(name)) continue;
         Need need = contract.damaged(file.path);
         if (need == Need::nothing || ++looks > kMostLooks) continue;
         SHARDSCOPE_TRY(stop.poll());
         SHARDSCOPE_ASSIGN(const Damage damage, damageOf(directory, file, open));
         if (damage.what.empty()) continue;
-        if (!damage.sure) need = Need::result;
+        if (!damage.sure || (!step.isStep && part == StepPart::unknown)) need = Need::result;
         Note note;
         note.rule = rule::fileDamaged;
         note.severity = severityOf(need);

@@ -117,12 +117,6 @@ Need needOf(std::string_view path) {
                                                                                                   : resume;
 }
 
-// Of relative paths, either of which may be empty.
-std::string inside(const std::string& directory, const std::string& name) {
-    if (directory.empty() || name.empty()) return directory + name;
-    return joinPath(directory, name);
-}
-
 bool isHash(std::string_view component) {
     return component.size() >= 16 &&
            component.find_first_not_of("0123456789abcdefABCDEF.-") == std::string_view::npos;
@@ -156,6 +150,19 @@ std::string familyOf(std::string_view path) {
         path.remove_prefix(end + 1);
     }
     return family;
+}
+
+bool isStateFile(std::string_view name) {
+    return fitsGlobs(
+               "*.pt|*.pth|*.bin|*.pkl|*.ckpt|*.safetensors|*.pdparams|*.pdopt|*.json|*.npz|*.msgpack|*."
+               "metadata",
+               name) ||
+           (name.find('.') == name.npos && isState(stepPartOf(name)));
+}
+
+std::string inside(std::string_view directory, std::string_view name) {
+    if (directory.empty() || name.empty()) return std::string(directory.empty() ? name : directory);
+    return joinPath(directory, name);
 }
 
 std::string_view lastName(std::string_view path) {

@@ -67,6 +67,11 @@ const Contract& contractOf(const StepContents& step);
 
 // withoutNumbers(), with a component that is a hash or a time as '*': what a file of another step is called.
 std::string familyOf(std::string_view path);
+// Whether a file of this name holds something that a program reads: by the endings that frameworks use, or
+// because it has none and is named like state ("latest", "lr_scheduler").
+bool isStateFile(std::string_view name);
+// Of relative paths, either of which may be empty.
+std::string inside(std::string_view directory, std::string_view name);
 // The last component of a path.
 std::string_view lastName(std::string_view path);
 bool fitsGlobs(std::string_view globs, std::string_view path);

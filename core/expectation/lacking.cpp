@@ -30,12 +30,6 @@ std::string_view directoryOf(std::string_view path) {
     return slash == path.npos ? std::string_view() : path.substr(0, slash);
 }
 
-bool hasDataEnding(std::string_view name) {
-    return fitsGlobs(
-        "*.pt|*.pth|*.bin|*.pkl|*.ckpt|*.safetensors|*.pdparams|*.pdopt|*.json|*.npz|*.msgpack|*.metadata",
-        name);
-}
-
 std::string purpose(std::string_view path, Need need) {
     const std::string_view part = partName(stepPartOf(lastName(path)));
     const std::string_view cost =
@@ -87,14 +81,18 @@ void addTrainerState(const StepContents& step, const Contract& contract, std::ve
 
 void addEmpty(const StepContents& step, const Contract& contract, const Catalog& catalog,
               std::vector<Note>& notes) {
-    std::set<std::string_view> ranks;  // those of ranks without anything to save
+    std::set<std::string_view> known;  // those of ranks without anything to save, and what a reader has said
     for (const FileInfo& file : catalog.files())
-        if (file.rank != kNone) ranks.insert(file.path);
+        if (file.rank != kNone) known.insert(file.path);
+    for (const Note& note : catalog.notes())
+        if (note.severity == Severity::error) known.insert(note.file);
     for (const StepFile& file : step.files) {
         const std::string_view name = lastName(file.path);
-        if (file.size > 0 || name.starts_with('.') || name.ends_with(".distcp") || ranks.contains(file.path))
+        if (file.size > 0 || name.starts_with('.') || name.ends_with(".distcp") || known.contains(file.path))
             continue;
-        if (!hasDataEnding(name) && !isState(stepPartOf(name))) continue;
+        if (!isStateFile(name)) continue;
+        // Outside of a run nobody knows whether anything reads it.
+        if (!step.isStep && stepPartOf(name) == StepPart::unknown) continue;
         const Need need = contract.damaged(file.path);
         if (need != Need::nothing)
             notes.push_back(noteOf(rule::fileDamaged, need, file.path,
@@ -137,8 +135,10 @@ void addWorlds(const StepContents& step, const Contract& contract, std::vector<N
         for (int64_t r = 0; r < world; ++r) {
             if (ranks.contains(r)) continue;
             const std::string path =
-                joinPath(directory, fmt::format("{}_world_size_{}_rank_{}{}", kind, world, r, ending));
-            addMissing(path, contract.absent(path), fmt::format("the save was by {} ranks", world), notes);
+                inside(directory, fmt::format("{}_world_size_{}_rank_{}{}", kind, world, r, ending));
+            // What one rank lost may be whole without it; only a run needs the files of all.
+            const Need need = std::min(contract.absent(path), step.isStep ? Need::resume : Need::result);
+            addMissing(path, need, fmt::format("the save was by {} ranks", world), notes);
             break;  // the first tells what happened
         }
     }
@@ -186,7 +186,7 @@ void addRankDirectories(const StepContents& step, const Contract& contract, std:
             for (const std::string& name : all) {
                 // Each rank may write files of its own names.
                 if (names.contains(name) || withoutNumbers(name) != name) continue;
-                const std::string path = joinPath(directory, name);
+                const std::string path = inside(directory, name);
                 addMissing(path, contract.absent(path), "other ranks of this step have it", notes);
             }
         }
@@ -245,7 +245,7 @@ std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepCont
         if (const std::string what = purposeOf(file.path); !what.empty() && renamed.contains(what)) continue;
         if (name.ends_with(".index.json") && !shards) continue;  // one file needs none
         const Need need = contract.absent(file.path);
-        const bool counts = hasDataEnding(name) || isState(stepPartOf(name)) || contract.find(file.path);
+        const bool counts = isStateFile(name) || contract.find(file.path);
         if (need == Need::nothing || !counts) continue;
         lacking.push_back({family, file.path, need});
     }

@@ -259,7 +259,7 @@ bool TensorAssembly::differ(size_t row, size_t other, size_t& budget) const {
     return files_->equal(one.file, one.tensor, two.file, two.tensor) == false;
 }
 
-void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
+void TensorAssembly::noteDifferentCopies(Note::Lacks lacks, Vectors vectors) {
     constexpr size_t kMostNotes = 1000;
     size_t budget = 4096, notes = 0;  // of comparisons that read
     const Grouped grouped = group();
@@ -284,7 +284,7 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks) {
                 const StoredPart one = parts_[rows[first]], two = parts_[rows[i]];
                 const bool optimizer = role == Role::optimizer;
                 // Norms that every rank holds may drift apart; matrices that differ are not one tensor.
-                if (tensors_[t].info.shape.size() < 2) {
+                if (vectors == Vectors::mayDrift && tensors_[t].info.shape.size() < 2) {
                     note(rule::replicaDiffers, Severity::warning,
                          fmt::format("'{}' holds other values for the same place", (*files_)[one.file].name),
                          (*files_)[two.file].name, tensors_[t].info.name, Note::Lacks::nothing);

@@ -60,10 +60,12 @@ class TensorAssembly : private CatalogOpener {
     // The values of a file's other entries under `prefix`.
     void addObjects(uint32_t file, const Path& prefix, uint32_t rank);
 
+    // mayDrift: vectors of ranks that differ, such as norms that went apart, are a warning.
+    enum class Vectors : uint8_t { mustAgree, mayDrift };
     // Notes tensors of which pieces for the same place hold different values, as far as checksums and some
-    // bytes tell: what ranks hold under one name is not one tensor then. Call after all pieces
-    // are there, with roles; `lacks` is what a conversion of weights lacks.
-    void noteDifferentCopies(Note::Lacks lacks);
+    // bytes tell: what ranks hold under one name is not one tensor then (an error; of buffers nothing). Call
+    // after all pieces are there, with roles; `lacks` is what a conversion of weights lacks.
+    void noteDifferentCopies(Note::Lacks lacks, Vectors vectors);
     // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
     bool complete() const;
     // `world`: ranks in all. `mesh`: as the files state it; without one the ranks are one axis, "fsdp".

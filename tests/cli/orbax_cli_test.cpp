@@ -300,7 +300,8 @@ class OrbaxCliTest : public QObject {
         const QString path = copyOf(name, "cut-" + QString(file).replace('/', '-'));
         cutFile(path + "/" + file, 5);
         const Outcome report = validate(path, "files");
-        QCOMPARE(report.exitCode, 1);
+        // Restoring does not need to know where arrays were.
+        QCOMPARE(report.exitCode, file == "_sharding" ? 0 : 1);
         QVERIFY2(!findingOf(report.json(), rule.toStdString(), file.toStdString()).is_null(),
                  report.out.c_str());
     }

@@ -86,7 +86,7 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
     gatherModel();
     addModel();
     SHARDSCOPE_TRY(addOptimizer());
-    assembly_.noteDifferentCopies(Note::Lacks::nothing);
+    assembly_.noteDifferentCopies(Note::Lacks::nothing, TensorAssembly::Vectors::mayDrift);
     addRankObjects(assembly_, objects_);
     noteVersion();
     std::optional<Mesh> mesh;

@@ -47,7 +47,7 @@ class Opener {
             std::ranges::stable_sort(entry.held, {}, &Held::rank);
             place(entry, cuts);
         }
-        assembly_.noteDifferentCopies(Note::Lacks::anything);
+        assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
         std::optional<Mesh> mesh;
         if (files_.world > 1) {
             mesh.emplace();

@@ -57,7 +57,7 @@ class RankFilesOpener {
         assembly_.setRoles(roles_);
         addPlain();
         noteMisfits();
-        assembly_.noteDifferentCopies(Note::Lacks::anything);
+        assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mayDrift);
         addRankObjects(assembly_, objects_);
         addMissing();
         return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));

@@ -212,8 +212,8 @@ class ExpectationTest : public QObject {
         write("config.json", "{}");
         write("notes.json", "half {");
         write("scheduler.pt", QByteArray(1400, '\0'));
-        write("sampler.bin", QByteArray("PK\x03\x04 and then nothing", 22));
-        write("data.pkl", QByteArray("\x80\x04\x95nothing after it", 19));
+        write("sampler.bin", QByteArray("PK\x03\x04 and then nothing"));
+        write("data.pkl", QByteArray("\x80\x04\x95 and then nothing"));
         write("weights.raw", QByteArray(100, '\0'));
         const auto directory = systemFileSystem()->openDirectory(place.path().toStdString()).value();
         StepContents step = listContents(*directory, "").value();
