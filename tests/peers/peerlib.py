@@ -3,7 +3,7 @@ import glob
 import json
 import os
 
-from peercommon import DATA, PROGRAM, cases, shardscope  # noqa: F401
+from peercommon import DATA, PROGRAM, cases, converted, shardscope  # noqa: F401
 
 import torch  # noqa: E402
 from check_with_torch import dcp_load_all, flatten_plain  # noqa: E402
