@@ -279,7 +279,11 @@ std::vector<Note> mixedSaveNotes(const StepContents& step, std::span<const StepC
     const auto last = std::ranges::find_if(
         step.files, [&](const StepFile& file) { return fitsGlobs(contract.last, file.path); });
     if (contract.last.empty() || last == step.files.end() || earlier.empty()) return {};
-    int64_t longest = 0;
+    constexpr int64_t kSecond = 1'000'000'000;
+    // Archives and some file systems keep whole seconds only.
+    const bool coarse =
+        std::ranges::all_of(step.files, [](const StepFile& file) { return file.modifiedNs % kSecond == 0; });
+    int64_t longest = coarse ? kSecond : kSecond / 100;
     for (const StepContents& one : earlier) {
         if (one.files.empty()) continue;
         const auto [first, end] = std::ranges::minmax(one.files, {}, &StepFile::modifiedNs);
