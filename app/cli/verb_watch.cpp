@@ -103,7 +103,7 @@ class Watch {
     Status judge(const Run& run, const RunStep& step, const StepFiles& files, const StopToken& stop) {
         RunJudge judge(context_, run, options_.what);
         SHARDSCOPE_ASSIGN(const StepVerdict verdict, judge.judge(step, files));
-        // A step that was removed while it was judged is no alarm.
+        // A step that was removed while it was judged raises no alarm.
         if (const auto after = listStep(run, step); verdict.error && after.ok() && after->error) return {};
         judged_[step.name] = {files, verdict};
         found_ = found_ || verdict.verdict() == Verdict::unsafe;

@@ -31,7 +31,7 @@ bool fitsGlob(std::string_view glob, std::string_view text) {
 }
 
 // transformers/trainer.py, _save_checkpoint(): model and training_args.bin, optimizer and scheduler, random
-// states, trainer_state.json last. _load_rng_state() goes on without its file; a missing optimizer or
+// states, trainer_state.json last. _load_rng_state() only warns without its file; a missing optimizer or
 // scheduler is not told, and a missing config.json only stops from_pretrained(). With DeepSpeed the state is
 // in global_stepN, which `latest` names.
 constexpr NeededFile kTrainer[] = {
@@ -52,7 +52,7 @@ constexpr NeededFile kPaddle[] = {
     {"training_args.bin|generation_config.json|saved_signal_*|.*", nothing, nothing, false},
     {"config.json", nothing, resume, false},
 };
-// accelerate/checkpointing.py: load_accelerator_state() goes on without random states that it cannot read.
+// accelerate/checkpointing.py: load_accelerator_state() only logs random states that it cannot read.
 constexpr NeededFile kAccelerate[] = {
     {"random_states_*.pkl", result, result, false},
 };
@@ -185,13 +185,6 @@ const StepFile* StepContents::find(std::string_view path) const {
 
 bool StepContents::has(std::string_view globs) const {
     return std::ranges::any_of(files, [&](const StepFile& file) { return fitsGlobs(globs, file.path); });
-}
-
-uint64_t StepContents::bytes() const {
-    uint64_t all = 0;
-    for (const StepFile& file : files)
-        all += file.size;
-    return all;
 }
 
 Result<StepContents> listContents(const Directory& directory, const std::string& below) {

@@ -33,7 +33,6 @@ struct StepContents {
     const StepFile* find(std::string_view path) const;
     // Whether a path fits one of these globs, which are separated by '|'. '*' takes '/', too.
     bool has(std::string_view globs) const;
-    uint64_t bytes() const;
 };
 // Looks into directories below `below`, too (up to eight levels). Errors: those of listing; limit for more
 // than a million files; cancelled is not asked.
