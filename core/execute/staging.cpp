@@ -48,7 +48,8 @@ struct Listing {
             else if (entry.kind == DirectoryEntry::Kind::directory && folders.contains(name))
                 SHARDSCOPE_TRY(add(name));
             else
-                return makeError(ErrorCode::exists, "the staged output has a file that the plan does not have")
+                return makeError(ErrorCode::exists,
+                                 "the staged output has a file that the plan does not have")
                     .inFile(joinPath(directory.path(), name))
                     .withHint("it is not published: move it away");
         }
