@@ -73,6 +73,15 @@ def test_validation():
     assert raised.value.code == "usage"
 
 
+def test_ready():
+    card = shardscope.ready(genuine("torch_ranks/t2.15.0-hf-trainer"))
+    assert card["schema"] == "shardscope.ready/1" and card["resumes"] and card["words"] == "resume from here"
+    assert [line["id"] for line in card["lines"]] == [
+        "weights", "optimizer", "masters", "step", "scheduler", "random", "loader", "commit", "loads_in", "fits_on"]
+    torn = shardscope.open(genuine("dcp/t2.15.0-damaged-gap")).ready(level="metadata")
+    assert not torn["resumes"] and torn["words"].startswith("do not resume: ")
+
+
 def test_convert_plan_diff(tmp_path):
     target = tmp_path / "out"
     plan = shardscope.plan(STANDARD, target, to="safetensors", weights_only=True)
