@@ -673,14 +673,12 @@ ValidateLevel levelOf(const std::string& name) {
     raise(makeError(ErrorCode::usage, "'" + name + "' is not a level").withHint("metadata, files or values"));
 }
 
-nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, nb::str expect,
-                    size_t examples, nb::object progress) {
-    cli::ValidateWords what;
+// Validates; `answer` makes a document of the report.
+nb::object judged(const OpenCheckpoint& open, const nb::list& words, cli::ValidateWords what,
+                  const nb::object& progress,
+                  const std::function<std::string(const Checkpoint&, const ValidationReport&)>& answer) {
     const Checkpoint& checkpoint = open.get();
     what.path = checkpoint.path;
-    what.level = levelOf(fromText(level));
-    what.expect = fromText(expect);
-    what.examples = examples;
     const std::vector<std::string> all = wordsOf(words);
     Call call;
     return toText(valueOf(call.run(
@@ -688,27 +686,29 @@ nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, n
             SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
             const StopWith both(c.stop(), parsed->context.stop);
             SHARDSCOPE_ASSIGN(const auto report, cli::validateOpen(parsed->context, checkpoint, what));
-            return validationJson(report);
+            return answer(checkpoint, report);
         },
         progress)));
+}
+
+nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, nb::str expect,
+                    size_t examples, nb::object progress) {
+    cli::ValidateWords what;
+    what.level = levelOf(fromText(level));
+    what.expect = fromText(expect);
+    what.examples = examples;
+    return judged(open, words, std::move(what), progress,
+                  [](const Checkpoint&, const ValidationReport& report) { return validationJson(report); });
 }
 
 // The resume card, judged as strictly as validate().
 nb::object ready(const OpenCheckpoint& open, nb::list words, nb::str level, nb::object progress) {
     cli::ValidateWords what;
-    const Checkpoint& checkpoint = open.get();
-    what.path = checkpoint.path;
     what.level = levelOf(fromText(level));
-    const std::vector<std::string> all = wordsOf(words);
-    Call call;
-    return toText(valueOf(call.run(
-        [&](Call& c) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-            const StopWith both(c.stop(), parsed->context.stop);
-            SHARDSCOPE_ASSIGN(const auto report, cli::validateOpen(parsed->context, checkpoint, what));
-            return readyJson(readyCard(checkpoint, report, {}));
-        },
-        progress)));
+    return judged(open, words, std::move(what), progress,
+                  [](const Checkpoint& checkpoint, const ValidationReport& report) {
+                      return readyJson(readyCard(checkpoint, report, {}));
+                  });
 }
 
 nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {

@@ -59,7 +59,7 @@ class Expectation {
         const Contract& contract = contractOf(step_);
         addWeights();
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
-        addModelSize(*source->directory);
+        addModelSize();
         if (level_ > ValidateLevel::metadata) SHARDSCOPE_TRY(addContents(*source, contract));
         if (level_ == ValidateLevel::values) SHARDSCOPE_TRY(addIntegrity());
         if (history) SHARDSCOPE_TRY(addHistory(contract));
@@ -95,7 +95,7 @@ class Expectation {
             add(rule::stateMissing, "no weights are here: only optimizer state and other state of a run");
     }
 
-    void addModelSize(const Directory& directory) {
+    void addModelSize() {
         ModelSize size;
         std::string stated;
         for (const std::string& name :
@@ -103,7 +103,7 @@ class Expectation {
               below() + "../huggingface/config.json"}) {
             const std::string path = std::filesystem::path(name).lexically_normal().string();
             if (!stated.empty() || !step_.find(path)) continue;
-            size = modelSizeOf(parseConfig(smallFile(directory, path, kMostConfig)));
+            size = modelSizeOf(parseConfig(smallFile(*directory_, path, kMostConfig)));
             stated = path;
         }
         // An adapter is a part of a model on purpose.

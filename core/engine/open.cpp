@@ -210,9 +210,6 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                     parts ? std::nullopt : fileOfWeights(candidates, isStepName(splitPath(path).second))) {
                 source.entry = *weights;
                 checkpoint.format = detectFormat(source);
-            } else if (candidates.size() == 1 && !parts) {
-                source.entry = candidates[0];
-                checkpoint.format = detectFormat(source);
             } else if (candidates.size() > 1 && !parts && !findRun(source)) {
                 return makeError(ErrorCode::unsupported,
                                  fmt::format("holds {} checkpoint files", candidates.size()))

@@ -63,10 +63,7 @@ bool sharesNames(const Catalog& a, const Catalog& b) {
 Status addPart(const PartOfStep& part, bool first, std::unique_ptr<Reader> reader, Reader& joined) {
     Reader::Added added{std::move(reader), {}, part.path, {}};
     if (!first) {
-        if (part.part == StepPart::optimizer)
-            added.role = Role::optimizer;
-        else
-            added.role = Role::other;
+        added.role = part.part == StepPart::optimizer ? Role::optimizer : Role::other;
         const bool inFront =
             part.part != StepPart::optimizer || sharesNames(joined.catalog(), added.reader->catalog());
         if (inFront) added.prefix = part.path.substr(0, part.path.find('/')) + '.';
@@ -89,6 +86,7 @@ bool holdsParts(const Source& source) {
 }
 
 std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep) {
+    if (files.size() == 1) return files[0];
     std::vector<std::string> models, unknown;
     for (const std::string& file : files) {
         const StepPart part = stepPartOf(file);

@@ -6,9 +6,9 @@
 
 namespace shardscope {
 
-// Of files in one directory each of which a format takes, the one that holds the weights: the others are
-// state that belongs to it (companions.h). nullopt where more than one could be meant; in the directory of a
-// step (`isStep`) that is only where none is named like weights.
+// Of files in one directory each of which a format takes, the only one, or the one that holds the weights:
+// the others are state that belongs to it (companions.h). nullopt where more than one could be meant; in the
+// directory of a step (`isStep`) that is only where none is named like weights.
 std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep);
 // Whether a file is state beside a model and never stands for a checkpoint while there is anything else.
 bool isSmallState(std::string_view name);

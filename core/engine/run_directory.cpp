@@ -103,10 +103,14 @@ bool isCheckpointLink(const Source& source, const RunDirectory& run, std::string
     return !target.empty() && stepNamed(run, target.substr(target.rfind('/') + 1));
 }
 
-// "step-10", "runs/7/step-10/", "10".
-void track(const Source& source, std::string_view tracker, std::string text, RunDirectory& run) {
+std::string withoutEnd(std::string text) {
     while (!text.empty() && (static_cast<unsigned char>(text.back()) <= ' ' || text.back() == '/'))
         text.pop_back();
+    return text;
+}
+
+// "step-10", "runs/7/step-10", "10".
+void track(const Source& source, std::string_view tracker, std::string text, RunDirectory& run) {
     run.tracker = tracker;
     run.tracked = text.substr(text.rfind('/') + 1);
     run.trackedExists = hasDirectory(source, run.tracked) || stepNamed(run, run.tracked);
@@ -122,16 +126,14 @@ void track(const Source& source, std::string_view tracker, std::string text, Run
 void readTracker(const Source& source, RunDirectory& run) {
     for (const char* name : kTrackers) {
         if (!source.hasFile(name) || isCheckpointLink(source, run, name)) continue;
-        std::string text = smallFile(*source.directory, name, kTrackerBytes);
-        while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ')
-            text.pop_back();
+        std::string text = withoutEnd(smallFile(*source.directory, name, kTrackerBytes));
         if (text.empty() || text.find('\0') != text.npos) continue;
         return track(source, name, std::move(text), run);
     }
     for (const DirectoryEntry& entry : source.entries) {
         const std::string target = isMovingName(entry.name) ? source.directory->linkTarget(entry.name) : "";
         if (!target.empty() && stepNamed(run, target.substr(target.rfind('/') + 1)))
-            return track(source, entry.name, target, run);
+            return track(source, entry.name, withoutEnd(target), run);
     }
     for (const char* name : {"last.ckpt", "latest", "last"}) {
         const bool file = name == std::string_view("last.ckpt") && source.hasFile(name);

@@ -58,7 +58,8 @@ struct StepVerdict {
     Verdict verdict() const { return error ? Verdict::unsafe : verdictWithout(report, accepted); }
     // A run can resume from it: no errors, and no sign that its files are not those of one save.
     bool whole() const { return verdict() != Verdict::unsafe && !reason(); }
-    // The finding that stands against it; null where nothing does, or the step does not open.
+    // The finding because of which a run cannot resume from it; null where there is none, or the step does
+    // not open.
     const Finding* reason() const;
 };
 // Of a step that opens.

@@ -15,8 +15,8 @@ namespace shardscope {
 class WholeFile {
   public:
     // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is
-    // in its place. Errors: exists (something is there and `replace` is not set, or it is no file), noSpace,
-    // permission, io.
+    // in its place. Errors: exists (something is there and `replace` is not set, or it is not a file),
+    // noSpace, permission, io.
     static Result<std::unique_ptr<WholeFile>> begin(std::shared_ptr<FileSystem> fileSystem,
                                                     const std::string& file, uint64_t size, bool replace);
     ~WholeFile();  // removes what has not been put in place

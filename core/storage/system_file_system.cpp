@@ -288,7 +288,7 @@ class SystemFileSystem final : public FileSystem {
     }
 
     Status exchange(const std::string& a, const std::string& b) override {
-        // One call can replace what is no directory, everywhere.
+        // A file is replaced in one call on every file system.
         if (!isDirectory(a) && !isDirectory(b))
             return ::rename(a.c_str(), b.c_str()) == 0 ? Status() : systemError(errno, "rename to " + b, a);
         if (renameWith(a, b, kExchange) == 0) return {};

@@ -229,7 +229,7 @@ class RunCliTest : public QObject {
         QVERIFY(latest({"--good", "--json"}).json()["path"].is_null());
     }
 
-    // Names of steps come from whoever made the run: nothing in them drives a terminal, or misleads who
+    // Names of steps are untrusted: nothing in them drives a terminal, or misleads who
     // reads.
     void namesAreShownAsText() {
         const QString hostile =

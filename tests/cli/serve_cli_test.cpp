@@ -73,7 +73,7 @@ class ServeCliTest : public QObject {
         for (const std::string& name : {std::string("token"), "shardscope-" + std::to_string(server.port)})
             QCOMPARE(status("/api/info", {{"Cookie", name + "=" + server.token}}), 403);
 
-        // The page itself is no secret, and holds none.
+        // The page itself is not secret, and holds no secret.
         const auto page = server.get("/", {});
         QVERIFY(page);
         QCOMPARE(page->status, 200);

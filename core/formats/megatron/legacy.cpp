@@ -128,7 +128,7 @@ LegacyOpener::RankFiles LegacyOpener::rankAt(uint32_t tp, uint32_t pp, uint32_t 
     rank.rank = (pp * sizes_.dp + ep % sizes_.dp) * sizes_.cp * sizes_.tp + tp;
     if (etp_ == sizes_.tp) return rank;
     const uint32_t s = firstRanks_[size_t{ep} * sizes_.tp + tp];
-    // Weights outside of experts are on all tensor-parallel ranks, whoever saves.
+    // Weights outside of experts are on all tensor-parallel ranks, whichever rank saves.
     rank.saves = s < std::max(etp_ * sizes_.ep, sizes_.tp);
     if (s == kNone) return rank;
     rank.etp = s % etp_;

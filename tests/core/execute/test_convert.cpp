@@ -545,7 +545,7 @@ class TestConvert : public QObject {
         QVERIFY(system->tree("/out/dst") == job.expected());
     }
 
-    // Whoever put it there: it is not published, and not removed.
+    // A file that the plan does not have: it is not published, and not removed.
     void aStrayFileIsNotPublished() {
         Random random(15);
         auto system = newSystem();
