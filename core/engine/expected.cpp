@@ -9,6 +9,7 @@
 #include "base/rule.h"
 #include "engine/model_config.h"
 #include "engine/run_directory.h"
+#include "engine/run_history.h"
 #include "engine/surroundings.h"
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
@@ -21,16 +22,13 @@ namespace shardscope {
 
 namespace {
 
-constexpr size_t kMostEarlier = 3;       // steps that one is compared with
-constexpr size_t kMostEarlierLooks = 8;  // earlier steps that are listed for them
-
 void append(std::vector<Note>& notes, std::vector<Note> more) {
     notes.insert(notes.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 // The last component of a path is a name: "/runs/7/step-5" for "step-5/" and ".".
 std::string absoluteOf(const Checkpoint& checkpoint) {
-    std::string path = checkpoint.root;
+    std::string path = checkpoint.root.empty() ? checkpoint.path : checkpoint.root;
     if (!checkpoint.fileSystem) {
         std::error_code ignored;
         const auto absolute = std::filesystem::absolute(path, ignored);
@@ -48,8 +46,11 @@ class Expectation {
 
     Result<std::vector<Note>> notes(bool history) && {
         append(notes_, agreementNotes(checkpoint_.catalog()));
-        if (checkpoint_.root.empty() || !checkpoint_.reader->dataElsewhere().empty())
+        if (!checkpoint_.reader->dataElsewhere().empty()) return std::move(notes_);
+        if (checkpoint_.root.empty()) {  // a file, which may be a step of a run of files
+            if (history) SHARDSCOPE_TRY(addHistory(contractOf(step_)));
             return std::move(notes_);
+        }
         const auto source = sourceFor(root_, IoMode::automatic, checkpoint_.fileSystem);
         if (!source.ok()) return std::move(notes_);  // gone meanwhile: the reader's own errors say so
         directory_ = source->directory;
@@ -96,19 +97,22 @@ class Expectation {
     }
 
     void addModelSize() {
-        ModelSize size;
-        std::string stated;
-        for (const std::string& name :
-             {below() + "config.json", std::string("config.json"), below() + "huggingface/config.json",
-              below() + "../huggingface/config.json"}) {
-            const std::string path = std::filesystem::path(name).lexically_normal().string();
-            if (!stated.empty() || !step_.find(path)) continue;
-            size = modelSizeOf(parseConfig(smallFile(*directory_, path, kMostConfig)));
-            stated = path;
-        }
         // An adapter is a part of a model on purpose.
         if (step_.has("*adapter_config.json|*adapter_model*")) return;
-        append(notes_, modelSizeNotes(size, stated, checkpoint_.catalog()));
+        for (const std::string& name :
+             {below() + "config.json", std::string("config.json"), below() + "huggingface/config.json",
+              below() + "../huggingface/config.json", std::string(kRunConfig)}) {
+            const std::string path = std::filesystem::path(name).lexically_normal().string();
+            if (!step_.find(path)) continue;
+            addModelSize(parseConfig(path, smallFile(*directory_, path, kMostConfig)), path);
+            return;
+        }
+        const Reader& reader = *checkpoint_.reader;
+        addModelSize(argumentsIn(reader.catalog(), [&](ObjectId o) { return reader.objectValue(o); }),
+                     "args");
+    }
+    void addModelSize(const nlohmann::json& config, const std::string& stated) {
+        append(notes_, modelSizeNotes(modelSizeOf(config), stated, checkpoint_.catalog()));
     }
 
     Status addContents(const Source& source, const Contract& contract) {
@@ -146,63 +150,20 @@ class Expectation {
         return {};
     }
 
-    // ------------------------------------------------------------------ the run
-
     Status addHistory(const Contract& contract) {
-        const auto [parent, name] = splitPath(root_);
-        const auto source = sourceFor(parent, IoMode::automatic, checkpoint_.fileSystem);
-        const auto directory = source.ok() ? findRun(*source) : std::nullopt;
-        if (!directory) return {};
-        const Run run{*source, *directory};
-        const auto& steps = directory->steps;
-        const auto at = std::ranges::find(steps, name, &RunStep::name);
-        if (at == steps.end()) return {};
-        std::vector<StepOnDisk> earlier;
-        for (auto older = at + 1; older < steps.end() && older - at <= ptrdiff_t{kMostEarlierLooks} &&
-                                  earlier.size() < kMostEarlier;
-             ++older) {
-            SHARDSCOPE_TRY(resources_.stop.poll());
-            if (older->file || older->step < 0 || older->step == at->step) continue;
-            SHARDSCOPE_TRY(addEarlier(run, *older, contract, earlier));
-        }
-        std::vector<StepContents> contents;
-        for (const StepOnDisk& one : earlier)
-            contents.push_back(one.contents);
-        append(notes_, historyNotes(step_, contents, contract));
-        append(notes_, mixedSaveNotes(step_, contents, contract));
-        if (level_ == ValidateLevel::metadata) return {};
-        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes({directory_, step_}, contract, earlier, resources_.stop));
-        append(notes_, std::move(torn));
+        const HistoryQuestion question{checkpoint_,
+                                       root_,
+                                       {directory_, step_},
+                                       contract,
+                                       level_,
+                                       resources_,
+                                       [this](const Checkpoint& earlier, ValidateLevel level) {
+                                           return Expectation(earlier, level, resources_).notes(false);
+                                       }};
+        SHARDSCOPE_ASSIGN(auto notes, runHistoryNotes(question));
+        append(notes_, std::move(notes));
         return {};
     }
-
-    // An earlier step that is whole. Nothing of it is opened where it has no file that this one lacks.
-    Status addEarlier(const Run& run, const RunStep& older, const Contract& contract,
-                      std::vector<StepOnDisk>& earlier) {
-        const auto source = sourceFor(run.pathOf(older), IoMode::automatic, checkpoint_.fileSystem);
-        if (!source.ok()) return {};
-        auto contents = listContents(*source->directory, "");
-        if (!contents.ok()) return {};
-        contents->name = older.name;
-        if (!lackingAgainst(step_, *contents, contract).empty()) {
-            CheckpointOptions options;
-            options.fileSystem = checkpoint_.fileSystem;
-            options.open.stop = resources_.stop;
-            const auto checkpoint = openCheckpoint(run.pathOf(older), options);
-            if (!checkpoint.ok()) return {};
-            ValidateOptions how;
-            how.level = std::min(level_, ValidateLevel::files);
-            how.maxExamples = 1;
-            SHARDSCOPE_ASSIGN(auto notes, Expectation(*checkpoint, how.level, resources_).notes(false));
-            append(notes, checkpoint->notes);
-            how.notes = &notes;
-            SHARDSCOPE_ASSIGN(const auto report, validateCheckpoint(*checkpoint->reader, how, resources_));
-            if (report.verdict == Verdict::unsafe) return {};
-        }
-        earlier.push_back({source->directory, *std::move(contents)});
-        return {};
-    }
-
     const Checkpoint& checkpoint_;
     const ValidateLevel level_;
     const Resources& resources_;
@@ -226,7 +187,7 @@ Result<std::optional<std::vector<Note>>> expectedModelNotes(const Checkpoint& ch
     std::string name = source->entry;
     if (name.empty() && source->hasFile("config.json") && !detectFormat(*source)) name = "config.json";
     if (!name.ends_with(".json") || detectFormat(*source)) return std::optional<std::vector<Note>>();
-    const ModelSize size = modelSizeOf(parseConfig(smallFile(*source->directory, name, kMostConfig)));
+    const ModelSize size = modelSizeOf(parseConfig(name, smallFile(*source->directory, name, kMostConfig)));
     if (!size.layers)
         return makeError(ErrorCode::usage, "the configuration does not say how many layers the model has")
             .inFile(path);

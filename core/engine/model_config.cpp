@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "engine/engine.h"
 #include "expectation/model_size.h"
 
@@ -18,7 +19,7 @@ Status checkCounts(const Json& config, const std::string& file, const Catalog& t
                    std::vector<PlanLeftOut>& impossible) {
     const ModelSize size = modelSizeOf(config);
     if (!size.layers)
-        return makeError(ErrorCode::usage, "the config.json does not say how many layers the model has")
+        return makeError(ErrorCode::usage, "the configuration does not say how many layers the model has")
             .inFile(file);
     for (Note& note : modelSizeNotes(size, file, target, Counted::exactly))
         impossible.push_back({std::move(note.tensor), std::move(note.message)});
@@ -44,27 +45,102 @@ void checkNames(const std::string& directory, const Catalog& expected, const Cat
     }
 }
 
-}  // namespace
-
-Json parseConfig(const std::string& text) {
+Json parseJson(const std::string& text) {
     // Depth is bounded before the parser sees it.
     int depth = 0;
     for (const char c : text) {
         depth += c == '{' || c == '[' ? 1 : c == '}' || c == ']' ? -1 : 0;
         if (depth > 64) return {};
     }
-    Json config = Json::parse(text, nullptr, false);
+    return Json::parse(text, nullptr, false);
+}
+
+std::string_view takeLine(std::string_view& text) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(text.size(), end + 1));
+    while (line.ends_with('\r') || line.ends_with(' '))
+        line.remove_suffix(1);
+    return line;
+}
+
+// "  num_layers: 4" of a block that is indented once.
+Json parseRunConfig(std::string_view text) {
+    Json model;
+    bool inside = false;
+    size_t indent = 0;  // of the section's own entries
+    while (!text.empty()) {
+        const std::string_view line = takeLine(text);
+        const size_t at = line.find_first_not_of(' ');
+        if (at == line.npos || line[at] == '#') continue;
+        if (at == 0) {
+            inside = line == "model:";
+            indent = 0;
+        }
+        if (!inside || at == 0) continue;
+        if (indent == 0) indent = at;
+        const size_t colon = line.find(": ", at);
+        if (at != indent || colon == line.npos) continue;
+        const std::string key(line.substr(at, colon - at));
+        const std::string_view value = line.substr(line.find_first_not_of(' ', colon + 1));
+        if (const auto number = parseNumber<int64_t>(value))
+            model[key] = *number;
+        else if (value == "true" || value == "false")
+            model[key] = value == "true";
+    }
+    return model;
+}
+
+}  // namespace
+
+Json parseConfig(std::string_view file, const std::string& text) {
+    Json config = file.ends_with(".yaml") ? parseRunConfig(text) : parseJson(text);
     return config.is_object() ? config : Json();
 }
 
-Json readConfig(const std::string& directory) {
-    std::ifstream in(directory + "/config.json", std::ios::binary);
-    if (!in) in.open(directory + "/params.json", std::ios::binary);  // of Meta's checkpoints
-    std::string text(kMostConfig, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<size_t>(in.gcount()));
-    if (text.empty() || text.size() == kMostConfig) return {};
-    return parseConfig(text);
+StatedConfig readConfig(const std::string& directory) {
+    for (const char* name : {"config.json", "params.json", kRunConfig}) {
+        std::ifstream in(joinPath(directory, name), std::ios::binary);
+        if (!in) continue;
+        std::string text(kMostConfig, '\0');
+        in.read(text.data(), static_cast<std::streamsize>(text.size()));
+        text.resize(static_cast<size_t>(in.gcount()));
+        if (text.empty() || text.size() == kMostConfig) return {};
+        return {parseConfig(name, text), name};
+    }
+    return {};
+}
+
+// Source: megatron/training/checkpointing.py, generate_state_dict; common_state since core 0.19.
+Json argumentsIn(const Catalog& catalog, const std::function<Result<Value>(ObjectId)>& value) {
+    for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
+        const std::string& name = catalog.objects()[o].name;
+        const bool state = name.starts_with("common_state/");
+        if (name != "args" && name != "common.args" && !state) continue;
+        const auto read = value(o);
+        if (!read.ok() || !*read) continue;
+        const ValueGraph& graph = *read->graph;
+        NodeId node = read->node;
+        for (int i = 0;
+             i < 2 && state && graph.kind(node) == ValueKind::list && graph.items(node).size() == 1; ++i)
+            node = graph.items(node)[0];
+        if (state) node = graph.find(node, "args");
+        if (node == kNoNode) continue;
+        if (graph.kind(node) == ValueKind::object && graph.object(node).state != kNoNode)
+            node = graph.object(node).state;
+        if (!graph.isMapping(node)) continue;
+        Json numbers = Json::object();
+        const auto pairs = graph.pairs(node);
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+            if (graph.kind(pairs[i]) != ValueKind::text) continue;
+            const NodeId item = pairs[i + 1];
+            const std::string key(graph.text(pairs[i]));
+            if (graph.kind(item) == ValueKind::integer) numbers[key] = graph.integer(item);
+            if (graph.kind(item) == ValueKind::boolean) numbers[key] = graph.boolean(item);
+        }
+        return numbers;
+    }
+    return {};
 }
 
 std::optional<int64_t> integerOf(const Json& value) {
@@ -96,8 +172,9 @@ Status checkExpected(const std::string& directory, const Catalog& target, const 
         checkNames(directory, weights->catalog(), target, impossible);
         return {};
     }
-    const Json config = readConfig(directory);
-    if (config.is_object()) return checkCounts(config, directory + "/config.json", target, impossible);
+    const StatedConfig config = readConfig(directory);
+    if (config.values.is_object())
+        return checkCounts(config.values, joinPath(directory, config.file), target, impossible);
     if (weights.error().code != ErrorCode::unsupported) return weights.error();
     return makeError(ErrorCode::usage, "there are neither weights nor a config.json to expect")
         .inFile(directory)

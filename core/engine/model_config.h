@@ -1,8 +1,11 @@
-// What a Hugging Face config.json says about a model's size. Private to this room.
+// What is stated about a model's sizes beside its weights: a Hugging Face config.json, Meta's params.json,
+// Megatron-Bridge's run_config.yaml, Megatron's arguments. Private to this room.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,12 +17,22 @@
 namespace shardscope {
 
 constexpr uint64_t kMostConfig = uint64_t{16} << 20;  // bytes
-// Text of a config.json; null where it is no JSON object, or nested beyond all reason.
-nlohmann::json parseConfig(const std::string& text);
+constexpr const char* kRunConfig = "run_config.yaml";
+// The text of such a file, as an object; null where it is none, or nested beyond all reason. Of a
+// run_config.yaml the whole numbers and truths of its section `model`.
+nlohmann::json parseConfig(std::string_view file, const std::string& text);
 
-// The config.json of a directory, or the params.json in its place; null where it is missing, unreadable or no
-// object. Only numbers are taken from it, and checked where they are used.
-nlohmann::json readConfig(const std::string& directory);
+struct StatedConfig {
+    nlohmann::json values;  // null = none
+    std::string file;       // "config.json"
+};
+// What the first such file of a directory says. Only numbers are taken from it, and checked where they are
+// used.
+StatedConfig readConfig(const std::string& directory);
+
+// The whole numbers and truths of Megatron's arguments, an argparse.Namespace among a checkpoint's objects;
+// null where there are none. `value` reads an object.
+nlohmann::json argumentsIn(const Catalog& catalog, const std::function<Result<Value>(ObjectId)>& value);
 
 // A whole number, or a truth as 0 or 1.
 std::optional<int64_t> integerOf(const nlohmann::json& value);

@@ -1,7 +1,6 @@
 #include "engine/ready.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -14,6 +13,7 @@
 #include "engine/masters.h"
 #include "engine/run_directory.h"
 #include "engine/run_verdicts.h"
+#include "engine/step_number.h"
 #include "expectation/agreement.h"
 #include "expectation/contract.h"
 
@@ -61,9 +61,11 @@ class Card {
          const std::vector<Suppression>& accepted)
         : checkpoint_(checkpoint), catalog_(checkpoint.catalog()), report_(report), accepted_(accepted) {
         const std::string root = checkpoint.root.empty() ? checkpoint.path : checkpoint.root;
-        if (const auto source = sourceFor(root, IoMode::automatic, checkpoint.fileSystem); source.ok())
-            if (auto listed = listContents(*source->directory, ""); listed.ok() && !checkpoint.root.empty())
-                step_ = *std::move(listed);
+        if (const auto source = sourceFor(root, IoMode::automatic, checkpoint.fileSystem);
+            source.ok() && !checkpoint.root.empty()) {
+            if (auto listed = listContents(*source->directory, ""); listed.ok()) step_ = *std::move(listed);
+            directory_ = source->directory;
+        }
         step_.name = splitPath(root).second;
         step_.isStep = isStepName(step_.name);
         card_.path = root;
@@ -188,19 +190,11 @@ class Card {
 
     // Its number inside, else that of its name.
     void addStep() {
-        constexpr std::array<std::string_view, 5> names{"global_step", "global_steps", "iteration", "step",
-                                                        "current_step"};
         ReadyLine& line = addLine("step", "step", ReadyMark::none, "not known");
-        for (const ObjectInfo& object : catalog_.objects()) {
-            const std::string_view last =
-                std::string_view(object.name).substr(object.name.find_last_of(".:") + 1);
-            if (!std::ranges::count(names, last) || !object.value.graph) continue;
-            const std::string value = valueRepr(object.value, 40);
-            if (value.find_first_not_of("0123456789") != value.npos) continue;
+        if (const auto stated = statedStep(checkpoint_, directory_.get(), step_)) {
             line.mark = ReadyMark::yes;
-            line.text = value;
-            line.evidence = printable(object.name, kNameInMessage);
-            break;
+            line.text = std::to_string(stated->step);
+            line.evidence = printable(stated->where, kNameInMessage);
         }
         if (line.mark == ReadyMark::none && step_.isStep) {
             line.mark = ReadyMark::yes;
@@ -298,6 +292,7 @@ class Card {
     const Catalog& catalog_;
     const ValidationReport& report_;
     const std::vector<Suppression>& accepted_;
+    std::shared_ptr<const Directory> directory_;  // of the step; null where a file was named
     StepContents step_;
     ReadyCard card_;
 };

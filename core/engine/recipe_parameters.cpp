@@ -10,7 +10,6 @@
 #include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
-#include "engine/model_config.h"
 
 namespace shardscope {
 namespace {
@@ -36,29 +35,6 @@ std::string_view trimmed(std::string_view text) {
     while (!text.empty() && text.back() == ' ')
         text.remove_suffix(1);
     return text;
-}
-
-// Megatron keeps its command line as an argparse.Namespace: an object whose state is a dict.
-// Source: megatron/training/checkpointing.py, generate_state_dict; common_state since core 0.19.
-Value argumentsIn(const RecipeSource& source) {
-    for (ObjectId o = 0; o < source.catalog.objects().size(); ++o) {
-        const std::string& name = source.catalog.objects()[o].name;
-        const bool state = name.starts_with("common_state/");
-        if (name != "args" && name != "common.args" && !state) continue;
-        const auto value = source.object(o);
-        if (!value.ok() || !*value) continue;
-        const ValueGraph& graph = *value->graph;
-        NodeId node = value->node;
-        for (int i = 0;
-             i < 2 && state && graph.kind(node) == ValueKind::list && graph.items(node).size() == 1; ++i)
-            node = graph.items(node)[0];
-        if (state) node = graph.find(node, "args");
-        if (node == kNoNode) continue;
-        if (graph.kind(node) == ValueKind::object && graph.object(node).state != kNoNode)
-            node = graph.object(node).state;
-        if (graph.isMapping(node)) return {value->graph, node};
-    }
-    return {};
 }
 
 std::vector<std::string> textsIn(const Json& value) {
@@ -130,18 +106,13 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
 
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> RecipeParameters::inConfig(const std::string& key) {
-    if (!config_) config_ = source_->beside.empty() ? Json() : readConfig(source_->beside);
-    return numberIn(*config_, key);
+    if (!config_) config_ = source_->beside.empty() ? StatedConfig() : readConfig(source_->beside);
+    return numberIn(config_->values, key);
 }
 
 std::optional<int64_t> RecipeParameters::inArgs(const std::string& key) {
-    if (!args_) args_ = argumentsIn(*source_);
-    if (!*args_) return std::nullopt;
-    const NodeId found = args_->graph->find(args_->node, key);
-    if (found == kNoNode) return std::nullopt;
-    if (args_->graph->kind(found) == ValueKind::integer) return args_->graph->integer(found);
-    if (args_->graph->kind(found) == ValueKind::boolean) return args_->graph->boolean(found) ? 1 : 0;
-    return std::nullopt;
+    if (!args_) args_ = argumentsIn(source_->catalog, source_->object);
+    return numberIn(*args_, key);
 }
 
 Result<std::optional<int64_t>> RecipeParameters::sizeOf(const Parameter& parameter) const {
@@ -169,10 +140,12 @@ Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth)
     };
     if (parameter.set) return found(*parameter.set, "--set");
     for (const std::string& key : parameter.config) {
-        if (const auto value = inConfig(key)) return found(*value, key + " of config.json");
+        if (const auto value = inConfig(key)) return found(*value, key + " of " + config_->file);
     }
     for (const std::string& key : parameter.args) {
         if (const auto value = inArgs(key)) return found(*value, key + " of Megatron's args");
+        // Megatron-Bridge calls them as Megatron's arguments do.
+        if (const auto value = inConfig(key)) return found(*value, key + " of " + config_->file);
     }
     SHARDSCOPE_ASSIGN(const std::optional<int64_t> size, sizeOf(parameter));
     if (size) return found(*size, "the shapes of the source");

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "engine/model_config.h"
 #include "engine/recipe.h"
 #include "plan/steps.h"
 
@@ -46,8 +47,8 @@ class RecipeParameters {
 
     const RecipeSource* source_ = nullptr;
     std::map<std::string, Parameter> parameters_;
-    std::optional<nlohmann::json> config_;  // read when it is first needed, as are
-    std::optional<Value> args_;             // Megatron's arguments
+    std::optional<StatedConfig> config_;  // read when it is first needed, as are
+    std::optional<nlohmann::json> args_;  // Megatron's arguments
     std::map<std::string, std::string> used_;
 };
 

@@ -40,6 +40,7 @@ constexpr NeededFile kTrainer[] = {
     {"rng_state*.pth", result, resume, false},
     {"training_args.bin|generation_config.json|zero_to_*", nothing, nothing, false},
     {"config.json", nothing, resume, false},
+    {"adapter_config.json", result, result, false},
 };
 // Folders of the same names that others write: all that one step has counts.
 constexpr NeededFile kTrainerLike[] = {
@@ -52,9 +53,21 @@ constexpr NeededFile kPaddle[] = {
     {"training_args.bin|generation_config.json|saved_signal_*|.*", nothing, nothing, false},
     {"config.json", nothing, resume, false},
 };
-// accelerate/checkpointing.py: load_accelerator_state() only logs random states that it cannot read.
+// accelerate/checkpointing.py: load_accelerator_state() only logs that random states are missing. One that is
+// torn tells of a save that was cut, or of data that did not reach the disk.
 constexpr NeededFile kAccelerate[] = {
-    {"random_states_*.pkl", result, result, false},
+    {"random_states_*.pkl", result, resume, false},
+};
+// lightning/pytorch/strategies/fsdp.py: loops and callbacks, by rank 0 once all ranks have written.
+constexpr NeededFile kLightning[] = {
+    {"meta.pt", resume, resume, false},
+};
+// Megatron-Bridge, training/checkpointing.py: train_state.pt, both trackers and run_config.yaml come after
+// the shards; loading without run_config.yaml takes the save for one of Megatron-LM, whose arguments it
+// lacks.
+constexpr NeededFile kBridge[] = {
+    {"train_state.pt|run_config.yaml", resume, resume, true},
+    {"*tokenizer/*", nothing, nothing, false},
 };
 // verl/utils/checkpoint/fsdp_checkpoint_manager.py: three files of each rank; what is under huggingface/ is
 // for other programs.
@@ -99,6 +112,12 @@ const Entry kContracts[] = {
          return step.has("random_states_*.pkl") || (step.has("optimizer.bin") && step.has("scheduler.bin"));
      },
      {"Accelerate", "random_states_0.pkl", kAccelerate}},
+    {[](const StepContents& step) {
+         return step.find("run_config.yaml") || (step.find("train_state.pt") && step.find("metadata.json"));
+     },
+     {"Megatron-Bridge", "run_config.yaml", kBridge}},
+    {[](const StepContents& step) { return step.find("meta.pt") && step.find(".metadata"); },
+     {"Lightning", "meta.pt", kLightning}},
     {[](const StepContents& step) { return step.has("metadata.pkl"); },
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {

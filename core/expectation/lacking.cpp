@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -170,6 +171,33 @@ void addShards(const StepContents& step, const Contract& contract, std::vector<N
     }
 }
 
+// Random states are saved by each rank: "rng_state_0.pth" and "rng_state_2.pth" lack that of rank 1.
+void addRandomGaps(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    std::map<std::string, std::map<int64_t, std::string>> families;
+    for (const StepFile& file : step.files) {
+        const std::string_view name = lastName(file.path);
+        const size_t from = name.find_first_of("0123456789"),
+                     end = name.find_first_not_of("0123456789", from);
+        if (stepPartOf(name) != StepPart::random || from == name.npos) continue;
+        if (name.find_first_of("0123456789", end) != name.npos) continue;
+        if (const auto rank = parseNumber<int64_t>(name.substr(from, end - from)))
+            families[withoutNumbers(file.path)][*rank] = file.path;
+    }
+    for (const auto& [family, files] : families) {
+        int64_t wanted = 0;
+        for (const auto& [rank, path] : files) {
+            if (rank > wanted && rank < kMostRanks) {
+                std::string other = path;
+                const std::string number = std::to_string(rank);
+                other.replace(other.rfind(number), number.size(), std::to_string(wanted));
+                addMissing(other, contract.absent(path), fmt::format("that of rank {} is here", rank), notes);
+                break;
+            }
+            wanted = rank + 1;
+        }
+    }
+}
+
 // Directories of ranks, "mp_rank_00": each holds what the others hold.
 void addRankDirectories(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
     std::map<std::string, std::map<std::string, std::set<std::string>>> families;  // directory -> names
@@ -204,6 +232,55 @@ std::string purposeOf(std::string_view path) {
     return fmt::format("{}/{}", withoutNumbers(directoryOf(path)), partName(part));
 }
 
+// Files that differ only in their numbers: "sched_#.pt" -> {",0": "sched_0.pt", ",1": "sched_1.pt"}.
+using Numbered = std::map<std::string, std::map<std::string, std::string>>;
+Numbered numberedOf(const StepContents& step) {
+    Numbered families;
+    for (const StepFile& file : step.files) {
+        std::string numbers;
+        bool inside = false;
+        for (const char c : file.path) {
+            const bool digit = c >= '0' && c <= '9';
+            if (digit && !inside) numbers += ',';
+            if (digit) numbers += c;
+            inside = digit;
+        }
+        if (!numbers.empty()) families[familyOf(file.path)][numbers] = file.path;
+    }
+    return families;
+}
+
+bool hasAll(const std::map<std::string, std::string>& files, const std::map<std::string, std::string>& of) {
+    return std::ranges::all_of(of, [&](const auto& file) { return files.contains(file.first); });
+}
+
+// Files of ranks that `step` lacks while another kind of file has those of the same ranks in both steps. A
+// run that goes on with fewer ranks lacks them of all kinds.
+std::vector<LackingFile> lackingOfRanks(const StepContents& step, const StepContents& earlier,
+                                        const Contract& contract) {
+    const Numbered here = numberedOf(step), there = numberedOf(earlier);
+    std::set<std::vector<std::string>> whole;
+    std::vector<LackingFile> lacking;
+    const auto ranksOf = [](const std::map<std::string, std::string>& files) {
+        const auto keys = std::views::keys(files);
+        return std::vector<std::string>(keys.begin(), keys.end());
+    };
+    for (const auto& [family, files] : there)
+        if (const auto at = here.find(family); at != here.end() && hasAll(at->second, files))
+            whole.insert(ranksOf(files));
+    for (const auto& [family, files] : there) {
+        const auto at = here.find(family);
+        if (at == here.end() || !hasAll(files, at->second)) continue;
+        const bool one = files.size() == at->second.size() + 1 &&
+                         stepPartOf(lastName(files.begin()->second)) == StepPart::random;
+        if (!one && !whole.contains(ranksOf(files))) continue;
+        for (const auto& [numbers, path] : files)
+            if (!at->second.contains(numbers) && contract.absent(path) != Need::nothing)
+                lacking.push_back({path, path, contract.absent(path)});
+    }
+    return lacking;
+}
+
 std::set<std::string> familiesOf(const StepContents& step) {
     std::set<std::string> families;
     for (const StepFile& file : step.files)
@@ -223,12 +300,14 @@ std::vector<Note> lackingNotes(const StepContents& step, const Contract& contrac
     addEmpty(step, contract, catalog, notes);
     addWorlds(step, contract, notes);
     addShards(step, contract, notes);
+    addRandomGaps(step, contract, notes);
     if (catalog.format() != "deepspeed") addRankDirectories(step, contract, notes);
     return notes;
 }
 
 std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepContents& earlier,
                                         const Contract& contract) {
+    std::vector<LackingFile> lacking = lackingOfRanks(step, earlier, contract);
     const std::set<std::string> has = familiesOf(step), had = familiesOf(earlier);
     std::set<std::string> renamed;  // purposes of files under names that the earlier step does not know
     bool shards = false;
@@ -236,7 +315,6 @@ std::vector<LackingFile> lackingAgainst(const StepContents& step, const StepCont
         if (!had.contains(familyOf(file.path))) renamed.insert(purposeOf(file.path));
         shards = shards || file.path.find("-of-") != std::string::npos;
     }
-    std::vector<LackingFile> lacking;
     std::set<std::string> seen;
     for (const StepFile& file : earlier.files) {
         const std::string_view name = lastName(file.path);

@@ -163,8 +163,9 @@ class Counting {
 ModelSize modelSizeOf(const nlohmann::json& config) {
     if (!config.is_object()) return {};
     ModelSize size;
-    size.layers = numberOf(config, {"num_hidden_layers", "n_layer", "n_layers"});
-    size.experts = numberOf(config, {"num_experts", "num_local_experts", "n_routed_experts"});
+    size.layers = numberOf(config, {"num_hidden_layers", "n_layer", "n_layers", "num_layers"});
+    size.experts =
+        numberOf(config, {"num_experts", "num_local_experts", "n_routed_experts", "num_moe_experts"});
     size.vocabulary = numberOf(config, {"vocab_size"});
     size.further = numberOf(config, {"num_nextn_predict_layers"}).value_or(0);
     return size;

@@ -44,6 +44,11 @@ constexpr std::array kWhole{
     Known{"progress", progress},
     Known{"latest", progress},
     Known{"zero_to_fp", record},
+    Known{"losses", record},
+    Known{"metrics", record},
+    Known{"eval_results", record},
+    Known{"train_results", record},
+    Known{"all_results", record},
     Known{"zero_to_torch", record},
     Known{"saved_signal", record},
 };
@@ -159,6 +164,10 @@ StepPart stepPartOf(std::string_view name) {
 
 bool isState(StepPart part) {
     return part != unknown && part != config && part != tokenizer && part != record;
+}
+
+bool isBesideModel(StepPart part) {
+    return part == scheduler || part == random || part == loader || part == scaler;
 }
 
 std::string withoutNumbers(std::string_view path) {

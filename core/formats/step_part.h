@@ -30,6 +30,8 @@ StepPart stepPartOf(std::string_view name);
 
 // Whether a resumed run reads it: anything but configuration, tokenizer, records and what is unknown.
 bool isState(StepPart part);
+// State that is never weights, whatever its tensors are called: random states, a scheduler, a data loader.
+bool isBesideModel(StepPart part);
 
 // A path with every run of digits as '#': the same for files that differ in ranks, shards and steps only.
 std::string withoutNumbers(std::string_view path);

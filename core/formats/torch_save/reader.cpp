@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/roles.h"
+#include "formats/step_part.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::torch_save {
@@ -56,6 +57,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
         return t.special != kNone && whole[t.special] ? &saved.specials[t.special] : nullptr;
     };
 
+    const bool beside = isBesideModel(stepPartOf(splitPath(entry).second));
     RoleFinder roles;
     for (const StoredTensor& t : saved.tensors)
         roles.add(wholeOf(t) ? wholeOf(t)->name : t.name);
@@ -69,7 +71,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
         tensor.path = wholeOf(t) ? wholeOf(t)->path : t.path;
         tensor.dtype = t.dtype;
         tensor.shape = t.shape;
-        tensor.role = t.buffer ? Role::buffer : roles.role(tensor.name);
+        tensor.role = beside ? Role::other : t.buffer ? Role::buffer : roles.role(tensor.name);
         tensor.special = t.special == kNone ? kNone : specialOf[t.special];
         tensor.aliasOf = t.sameAs;
         Status added = builder.addTensor(tensor);

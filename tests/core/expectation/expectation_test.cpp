@@ -8,6 +8,7 @@
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
 #include "expectation/lacking.h"
+#include "expectation/lost_tensors.h"
 #include "expectation/model_size.h"
 
 using namespace shardscope;
@@ -182,6 +183,72 @@ class ExpectationTest : public QObject {
         QCOMPARE(lacks({"d/0123456789abcdef0123456789abcdef"}, {"d/f123456789abcdef0123456789abcdef"}),
                  std::string());
     }
+    void eachKindOfFileHasTheSameRanks() {
+        const auto lacks = [](std::initializer_list<const char*> now,
+                              std::initializer_list<const char*> before) {
+            const StepContents step = stepOf(now, "step-10"), earlier = stepOf(before, "step-5");
+            return filesOf(historyNotes(step, std::vector{earlier}, contractOf(step)));
+        };
+        QCOMPARE(lacks({"model_0.pt", "model_1.pt", "sched_1.pt"},
+                       {"model_0.pt", "model_1.pt", "sched_0.pt", "sched_1.pt"}),
+                 std::string("error sched_0.pt;"));
+        // Fewer ranks go on.
+        QCOMPARE(lacks({"model_0.pt", "sched_0.pt"}, {"model_0.pt", "model_1.pt", "sched_0.pt", "sched_1.pt"}),
+                 std::string());
+        // Names that tell the step are others each time.
+        QCOMPARE(lacks({"model_10.pt", "sched_10.pt"}, {"model_5.pt", "sched_5.pt"}), std::string());
+    }
+    void randomStatesOfAllRanksAreThere() {
+        const auto lacks = [](std::initializer_list<const char*> files) {
+            return filesOf(lackingOf(stepOf(files, "step-10")));
+        };
+        QCOMPARE(lacks({"model.pt", "rng_0.pt", "rng_1.pt"}), std::string());
+        QCOMPARE(lacks({"model.pt", "rng_0.pt", "rng_2.pt"}), std::string("error rng_1.pt;"));
+        QCOMPARE(filesOf(lackingOf(stepOf({"model.safetensors", "optimizer.bin", "scheduler.bin",
+                                           "random_states_1.pkl"},
+                                          "checkpoint_3"))),
+                 std::string("warning random_states_0.pkl;"));
+        // "rng_10.pt" alone may count steps.
+        QCOMPARE(lacks({"model.pt", "rng_state.pth"}), std::string());
+    }
+    void bridgeWritesItsConfigurationLast() {
+        const std::string missing = filesOf(lackingOf(
+            stepOf({".metadata", "__0_0.distcp", "common.pt", "metadata.json", "train_state.pt"}, "iter_0000020")));
+        QCOMPARE(missing, std::string("error run_config.yaml;"));
+    }
+    void tensorsOfEarlierStepsAreNeeded() {
+        using enum Role;
+        const Catalog before = catalogOf({{"a", {4}, parameter},
+                                          {"b", {4}, parameter},
+                                          {"c", {4}, parameter},
+                                          {"d", {4, 2}, parameter},
+                                          {"o.a", {4}, optimizer},
+                                          {"o.b", {4}, optimizer},
+                                          {"o.c", {4}, optimizer}});
+        const auto lost = [&](std::initializer_list<std::tuple<const char*, Dims, Role>> tensors) {
+            std::string all;
+            for (const Note& note : lostTensorNotes(catalogOf(tensors), before, "step-5"))
+                all += std::string(severityName(note.severity)) + ' ' + note.rule + ' ' + note.tensor + ';';
+            return all;
+        };
+        QCOMPARE(lost({{"a", {4}, parameter}, {"b", {4}, parameter}, {"d", {4, 2}, parameter}}),
+                 std::string("error state.missing c;"));
+        QCOMPARE(lost({{"a", {4}, parameter},
+                       {"b", {4}, parameter},
+                       {"c", {4}, parameter},
+                       {"d", {4, 1}, parameter},
+                       {"o.a", {4}, optimizer},
+                       {"o.b", {4}, optimizer}}),
+                 std::string("error state.differs d;warning state.missing o.c;"));
+        // Another model, and a save of weights alone.
+        QCOMPARE(lost({{"a", {4}, parameter}, {"x", {4}, parameter}, {"y", {4}, parameter}}), std::string());
+        QCOMPARE(lost({{"a", {8}, parameter},
+                       {"b", {8}, parameter},
+                       {"c", {8}, parameter},
+                       {"d", {8, 2}, parameter}}),
+                 std::string());
+    }
+
     void aSecondSaveThatDiedShows() {
         StepContents step = stepOf({"model.safetensors", "trainer_state.json", "training_args.bin"});
         StepContents earlier = step;

@@ -1,0 +1,188 @@
+#include "engine/run_history.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/numbers.h"
+#include "base/rule.h"
+#include "base/text.h"
+#include "engine/run_directory.h"
+#include "engine/step_number.h"
+#include "engine/surroundings.h"
+#include "expectation/lacking.h"
+#include "expectation/lost_tensors.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostEarlier = 3;       // steps that one is compared with
+constexpr size_t kMostEarlierLooks = 8;  // earlier steps that are listed for them
+constexpr size_t kMostOpened = 2;        // earlier steps whose tensors are compared
+
+class RunHistory {
+  public:
+    explicit RunHistory(const HistoryQuestion& question)
+        : ask_(question), name_(splitPath(question.place).second) {}
+
+    Result<std::vector<Note>> notes() && {
+        const auto source =
+            sourceFor(splitPath(ask_.place).first, IoMode::automatic, ask_.checkpoint.fileSystem);
+        const auto directory = source.ok() ? findRun(*source) : std::nullopt;
+        if (!directory) return std::move(notes_);
+        run_ = {*source, *directory};
+        const auto& steps = directory->steps;
+        const auto at = std::ranges::find(steps, name_, &RunStep::name);
+        if (at == steps.end()) return std::move(notes_);
+        size_t looks = 0;
+        for (auto older = at + 1;
+             older < steps.end() && looks < kMostEarlierLooks && earlier_.size() < kMostEarlier; ++older) {
+            SHARDSCOPE_TRY(ask_.resources.stop.poll());
+            const bool kin = older->file == at->file && older->step >= 0 && older->step != at->step &&
+                             (!at->file || familyOf(older->name) == familyOf(name_));
+            if (!kin) continue;
+            ++looks;
+            SHARDSCOPE_TRY(addEarlier(*older));
+        }
+        if (!at->file) SHARDSCOPE_TRY(addFiles());
+        SHARDSCOPE_TRY(addTensors());
+        SHARDSCOPE_TRY(addNumber(*at));
+        return std::move(notes_);
+    }
+
+  private:
+    void append(std::vector<Note> more) {
+        notes_.insert(notes_.end(), std::make_move_iterator(more.begin()),
+                      std::make_move_iterator(more.end()));
+    }
+
+    const DirectoryEntry* fileOf(const std::string& name) const {
+        const auto at = std::ranges::find(run_.source.entries, name, &DirectoryEntry::name);
+        return at == run_.source.entries.end() ? nullptr : &*at;
+    }
+
+    // An earlier step that is whole. Nothing of it is opened where it has no file that this one lacks.
+    Status addEarlier(const RunStep& older) {
+        StepOnDisk one;
+        if (older.file) {
+            const DirectoryEntry* entry = fileOf(older.name);
+            if (!entry) return {};
+            one.contents.files.push_back({older.name, entry->size, entry->modifiedNs});
+        } else {
+            const auto source = sourceFor(run_.pathOf(older), IoMode::automatic, ask_.checkpoint.fileSystem);
+            if (!source.ok()) return {};
+            auto contents = listContents(*source->directory, "");
+            if (!contents.ok()) return {};
+            one = {source->directory, *std::move(contents)};
+        }
+        one.contents.name = older.name;
+        if (!older.file && !lackingAgainst(ask_.step.contents, one.contents, ask_.contract).empty()) {
+            SHARDSCOPE_ASSIGN(const bool whole, isWhole(older));
+            if (!whole) return {};
+        }
+        earlier_.push_back(std::move(one));
+        return {};
+    }
+
+    Result<Checkpoint> open(const std::string& name) const {
+        CheckpointOptions options;
+        options.fileSystem = ask_.checkpoint.fileSystem;
+        options.open.stop = ask_.resources.stop;
+        return openCheckpoint(joinPath(run_.source.display, name), options);
+    }
+
+    Result<bool> isWhole(const RunStep& older) const {
+        const auto checkpoint = open(older.name);
+        if (!checkpoint.ok()) return false;
+        ValidateOptions how;
+        how.level = std::min(ask_.level, ValidateLevel::files);
+        how.maxExamples = 1;
+        SHARDSCOPE_ASSIGN(auto notes, ask_.alone(*checkpoint, how.level));
+        notes.insert(notes.end(), checkpoint->notes.begin(), checkpoint->notes.end());
+        how.notes = &notes;
+        SHARDSCOPE_ASSIGN(const auto report, validateCheckpoint(*checkpoint->reader, how, ask_.resources));
+        return report.verdict != Verdict::unsafe;
+    }
+
+    Status addFiles() {
+        std::vector<StepContents> contents;
+        for (const StepOnDisk& one : earlier_)
+            contents.push_back(one.contents);
+        append(historyNotes(ask_.step.contents, contents, ask_.contract));
+        append(mixedSaveNotes(ask_.step.contents, contents, ask_.contract));
+        if (ask_.level == ValidateLevel::metadata) return {};
+        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(ask_.step, ask_.contract, earlier_, ask_.resources.stop));
+        append(std::move(torn));
+        return {};
+    }
+
+    // What one earlier step alone has may have been taken away on purpose.
+    Status addTensors() {
+        std::vector<Note> lost;
+        size_t opened = 0;
+        for (const StepOnDisk& one : earlier_) {
+            if (opened == kMostOpened || !worthOpening(one.contents)) continue;
+            const auto checkpoint = open(one.contents.name);
+            if (!checkpoint.ok()) {
+                if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();
+                continue;
+            }
+            auto notes = lostTensorNotes(ask_.checkpoint.catalog(), checkpoint->catalog(), one.contents.name);
+            if (opened++ > 0)
+                std::erase_if(lost, [&](const Note& note) {
+                    return std::ranges::none_of(
+                        notes, [&](const Note& other) { return other.tensor == note.tensor; });
+                });
+            else
+                lost = std::move(notes);
+            if (lost.empty()) return {};
+        }
+        append(std::move(lost));
+        return {};
+    }
+
+    bool worthOpening(const StepContents& earlier) const {
+        if (!ask_.step.directory) {
+            const DirectoryEntry* here = fileOf(name_);
+            return here && here->size != earlier.files[0].size;
+        }
+        return sizesDiffer(ask_.step.contents, earlier);
+    }
+
+    // Frameworks count differently; where the names of earlier steps tell the number inside, that of this one
+    // should, too.
+    Status addNumber(const RunStep& step) {
+        const auto here = statedStep(ask_.checkpoint, ask_.step.directory.get(), ask_.step.contents);
+        if (!here || here->step == step.step || earlier_.empty()) return {};
+        const StepOnDisk& before = earlier_[0];
+        const auto checkpoint = open(before.contents.name);
+        if (!checkpoint.ok()) return {};
+        const auto there = statedStep(*checkpoint, before.directory.get(), before.contents);
+        const auto named = std::ranges::find(run_.directory.steps, before.contents.name, &RunStep::name);
+        if (!there || there->where != here->where || there->step != named->step) return {};
+        Note note;
+        note.rule = rule::saveMixed;
+        note.severity = Severity::warning;
+        note.message = fmt::format(
+            "'{}' says step {}, the name says {}: it was saved at another step, or "
+            "copied under another name",
+            printable(here->where, kNameInMessage), here->step, step.step);
+        notes_.push_back(std::move(note));
+        return {};
+    }
+
+    const HistoryQuestion& ask_;
+    const std::string name_;
+    Run run_;
+    std::vector<StepOnDisk> earlier_;  // newest first
+    std::vector<Note> notes_;
+};
+
+}  // namespace
+
+Result<std::vector<Note>> runHistoryNotes(const HistoryQuestion& question) {
+    return RunHistory(question).notes();
+}
+
+}  // namespace shardscope
