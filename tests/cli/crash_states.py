@@ -6,17 +6,30 @@ whose last save was cut at each file event, torn, or lost files afterwards; CASE
 newest that the framework's own loader takes whole (`good`; null = none; `same`: other names of that step) and where only the
 states of random generators differ (`near`). Any other answer fails, and so does a step that is named though random states of
 it are gone without a word about it."""
-import json, os, pathlib, shutil, subprocess, sys, tarfile, tempfile
+import contextlib, json, os, pathlib, subprocess, sys, tarfile, tempfile
 
 
-def ask(program, run, level, memory):
-    env = dict(os.environ, XDG_STATE_HOME=memory, XDG_CONFIG_HOME=memory + "/config")
-    done = subprocess.run([program, "latest", run, "--good", "--level", level, "--json"], capture_output=True,
-                          text=True, env=env, stdin=subprocess.DEVNULL)
+def ask(program, run, level):
+    """The answer of a program that remembers nothing."""
+    with tempfile.TemporaryDirectory(prefix="crash-memory-") as memory:
+        env = dict(os.environ, XDG_STATE_HOME=memory, XDG_CONFIG_HOME=memory + "/config")
+        done = subprocess.run([program, "latest", run, "--good", "--level", level, "--json"], capture_output=True,
+                              text=True, env=env, stdin=subprocess.DEVNULL)
     try:
         return json.loads(done.stdout)
     except ValueError:
         return {"name": f"no answer: {done.stderr}"}
+
+
+@contextlib.contextmanager
+def unpacked(data, case):
+    """The states of a case, each with the directory of its run, which is there while this holds: [(state, run)]."""
+    data = pathlib.Path(data)
+    described = json.loads((data / f"{case}.json").read_text())
+    with tempfile.TemporaryDirectory(prefix="crash-") as work:
+        with tarfile.open(data / f"{case}.tar.xz") as archive:
+            archive.extractall(work)
+        yield [(state, os.path.join(work, case, state["state"], described["run_below_state"])) for state in described["states"]]
 
 
 def is_right(answer, state):
@@ -27,15 +40,9 @@ def is_right(answer, state):
 
 
 def wrong_answers(program, data, case, level):
-    described = json.loads((data / f"{case}.json").read_text())
-    with tempfile.TemporaryDirectory(prefix="crash-") as work:
-        with tarfile.open(data / f"{case}.tar.xz") as archive:
-            archive.extractall(work)
-        for state in described["states"]:
-            run = os.path.join(work, case, state["state"], described["run_below_state"])
-            memory = os.path.join(work, "memory")
-            answer = ask(program, run, level, memory)
-            shutil.rmtree(memory, ignore_errors=True)
+    with unpacked(data, case) as states:
+        for state, run in states:
+            answer = ask(program, run, level)
             if not is_right(answer, state):
                 yield f"{case} {state['state']} ({state['how']}): {answer['name']} instead of {state['good']}"
 
@@ -49,4 +56,5 @@ def main():
     sys.exit(1 if wrong or not cases else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -2,12 +2,9 @@
 ranks and stages load the result with load_universal: masters and moments bit for bit, and the next losses are those of the run
 that was never interrupted."""
 import json
-import multiprocessing
 import os
-import socket
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 
@@ -15,6 +12,8 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "error")
 warnings.simplefilter("ignore")
+
+from forked_ranks import forked_ranks  # noqa: E402
 
 BEFORE, AFTER = 3, 3  # steps up to the save and behind it
 BATCH = 6  # samples of one step, of all ranks together
@@ -148,57 +147,12 @@ def worker(job):
         with open(job["losses"], "w", encoding="utf-8") as f:
             json.dump({"losses": losses[-AFTER:], **said}, f)
     torch.distributed.barrier()
-    sys.stdout.flush()
-    os._exit(0)
 
 
 # ------------------------------------------------------------------ all of them
 
-def run_rank(job, environment, said):
-    os.dup2(said.fileno(), 1)
-    os.dup2(said.fileno(), 2)
-    os.environ.update(environment)
-    try:
-        worker(job)
-    except Exception:
-        traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(1)
-
-
 def ranks(count, job):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    # Forked, since the imports take longer than all else that a rank does.
-    sys.stdout.flush()
-    processes, said = [], [tempfile.TemporaryFile() for _ in range(count)]
-    for rank in range(count):
-        environment = dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
-                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        process = multiprocessing.get_context("fork").Process(target=run_rank, args=(job, environment, said[rank]))
-        process.start()
-        processes.append(process)
-    end = time.time() + 240
-    while any(p.is_alive() for p in processes) and time.time() < end:
-        if any(p.exitcode not in (None, 0) for p in processes):
-            time.sleep(1)
-            break
-        time.sleep(0.05)
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-        process.join()
-    texts = []
-    for file in said:
-        file.seek(0)
-        texts.append(file.read().decode(errors="replace"))
-    for process, text in zip(processes, texts):
-        if process.exitcode not in (0, -9):
-            raise AssertionError("a rank failed:\n" + text[-1500:])
-    if any(p.exitcode for p in processes):
-        raise AssertionError("the ranks did not end:\n" + texts[0][-1500:])
+    forked_ranks(count, lambda: worker(job), 240)
     with open(job["losses"], encoding="utf-8") as f:
         return json.load(f)
 
