@@ -21,13 +21,14 @@ namespace shardscope {
 
 namespace {
 
-// What the checkpoint of a format is for, as it is. Sources: docs/formats.
-std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
+// What reads the checkpoint as it is. Sources: docs/formats.
+std::string readBy(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
     const std::string& format = checkpoint.catalog().format();
     if (contract.framework == "Hugging Face Trainer" || contract.framework == "Accelerate")
         return fmt::format("{} as it is", contract.framework);
+    if (contract.framework == "Megatron-Bridge") return "Megatron-Bridge on any parallel layout";
     if (format == "dcp") return "torch DCP on any number of ranks";
-    if (format == "megatron" && checkpoint.catalog().variant().find("legacy") == std::string::npos)
+    if (format == "megatron" && checkpoint.catalog().variant() != "torch")
         return "Megatron-Core on any parallel layout";
     if (format == "orbax") return "Orbax on any mesh";
     if (format == "safetensors") return "transformers and others that read safetensors";
@@ -35,8 +36,29 @@ std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint
     if (format == "paddle") return "Paddle's load_state_dict on any number of ranks";
     const auto& mesh = checkpoint.catalog().mesh();
     const std::string as = mesh ? formatMesh(*mesh) : fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
-    return fmt::format("{} on {}, as it was saved; elsewhere after 'convert'",
-                       checkpoint.format->info().title, as);
+    return fmt::format("{} on {} only, as it was saved", checkpoint.format->info().title, as);
+}
+
+// Whose names the weights have; empty = not known.
+std::string_view namesOf(const Catalog& catalog) {
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (catalog.role(t) != Role::parameter) continue;
+        const std::string_view name = catalog.name(t);
+        if (name.find("decoder.layers.") != name.npos && name.find("linear_") != name.npos) return "megatron";
+        for (const std::string_view known : {"model.layers.", "model.embed_tokens.", "transformer.h."})
+            if (name.find(known) != name.npos) return "transformers";
+    }
+    return "";
+}
+
+std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
+    std::string text = readBy(checkpoint, contract, ranks);
+    const bool pieces = text.ends_with("as it was saved");
+    if (pieces) text += "; on others after 'reshard'";
+    const std::string_view names = namesOf(checkpoint.catalog());
+    if (checkpoint.catalog().format() == "safetensors" || names.empty()) return text;
+    return text + fmt::format("; transformers after 'convert --to safetensors{}'",
+                              names == "megatron" ? " --map FAMILY-hf-from-megatron" : " --weights-only");
 }
 
 // The largest share of one rank.
@@ -194,6 +216,8 @@ class Card {
         if (const auto stated = statedStep(checkpoint_, directory_.get(), step_)) {
             line.mark = ReadyMark::yes;
             line.text = std::to_string(stated->step);
+            if (const auto named = stepNumber(step_.name); named && *named != stated->step)
+                line.text += fmt::format(" (the name says {})", *named);
             line.evidence = printable(stated->where, kNameInMessage);
         }
         if (line.mark == ReadyMark::none && step_.isStep) {

@@ -11,6 +11,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "engine/parts_of_step.h"
+#include "engine/step_number.h"
 #include "engine/surroundings.h"
 #include "formats/open_files.h"
 #include "formats/step_part.h"
@@ -171,10 +172,8 @@ std::optional<int64_t> stepInside(const Run& run, const RunStep& step) {
     options.fileSystem = run.source.fileSystem;
     const auto checkpoint = openCheckpoint(run.pathOf(step), options);
     if (!checkpoint.ok()) return std::nullopt;
-    const auto& objects = checkpoint->catalog().objects();
-    const auto at = std::ranges::find(objects, "global_step", &ObjectInfo::name);
-    if (at == objects.end() || !at->value.graph) return std::nullopt;
-    return numberIn(valueRepr(at->value));
+    const auto stated = statedStep(*checkpoint, nullptr, {});
+    return stated ? std::optional(stated->step) : std::nullopt;
 }
 
 // A copy of the newest step that is kept beside the numbered ones (Lightning's last.ckpt with save_last) may
@@ -204,8 +203,12 @@ Error several(const Source& source, std::string_view what, const std::vector<std
 
 }  // namespace
 
+std::optional<int64_t> stepNumber(std::string_view name) {
+    return isTemporary(name) ? std::nullopt : stepOf(name);
+}
+
 bool isStepName(std::string_view name) {
-    return stepOf(name).has_value() && !isTemporary(name);
+    return stepNumber(name).has_value();
 }
 
 std::optional<RunDirectory> findRun(const Source& source) {

@@ -31,6 +31,8 @@ struct RunDirectory {
 
 // Whether a directory of this name is a step of a run: "checkpoint-500", "iter_0000100", "2000".
 bool isStepName(std::string_view name);
+// Its number; nullopt of other names.
+std::optional<int64_t> stepNumber(std::string_view name);
 
 // The steps of a directory by the names in it; nullopt when it holds none. Reads the tracker
 // only.

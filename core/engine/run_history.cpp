@@ -2,13 +2,7 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
-#include "base/numbers.h"
-#include "base/rule.h"
-#include "base/text.h"
 #include "engine/run_directory.h"
-#include "engine/step_number.h"
 #include "engine/surroundings.h"
 #include "expectation/lacking.h"
 #include "expectation/lost_tensors.h"
@@ -47,7 +41,6 @@ class RunHistory {
         }
         if (!at->file) SHARDSCOPE_TRY(addFiles());
         SHARDSCOPE_TRY(addTensors());
-        SHARDSCOPE_TRY(addNumber(*at));
         return std::move(notes_);
     }
 
@@ -148,28 +141,6 @@ class RunHistory {
             return here && here->size != earlier.files[0].size;
         }
         return sizesDiffer(ask_.step.contents, earlier);
-    }
-
-    // Frameworks count differently; where the names of earlier steps tell the number inside, that of this one
-    // should, too.
-    Status addNumber(const RunStep& step) {
-        const auto here = statedStep(ask_.checkpoint, ask_.step.directory.get(), ask_.step.contents);
-        if (!here || here->step == step.step || earlier_.empty()) return {};
-        const StepOnDisk& before = earlier_[0];
-        const auto checkpoint = open(before.contents.name);
-        if (!checkpoint.ok()) return {};
-        const auto there = statedStep(*checkpoint, before.directory.get(), before.contents);
-        const auto named = std::ranges::find(run_.directory.steps, before.contents.name, &RunStep::name);
-        if (!there || there->where != here->where || there->step != named->step) return {};
-        Note note;
-        note.rule = rule::saveMixed;
-        note.severity = Severity::warning;
-        note.message = fmt::format(
-            "'{}' says step {}, the name says {}: it was saved at another step, or "
-            "copied under another name",
-            printable(here->where, kNameInMessage), here->step, step.step);
-        notes_.push_back(std::move(note));
-        return {};
     }
 
     const HistoryQuestion& ask_;

@@ -21,7 +21,7 @@ struct HistoryQuestion {
 };
 
 // Files, tensors and shapes that the last whole steps have and this one lacks; a save that was mixed with
-// another; a number of the step that is not that of its name. Nothing outside of a run. Opens an earlier step
+// another. Nothing outside of a run. Opens an earlier step
 // only where its files differ from those of this one. Errors: cancelled, limit.
 Result<std::vector<Note>> runHistoryNotes(const HistoryQuestion& question);
 

@@ -258,9 +258,11 @@ bool hasAll(const std::map<std::string, std::string>& files, const std::map<std:
 // run that goes on with fewer ranks lacks them of all kinds.
 std::vector<LackingFile> lackingOfRanks(const StepContents& step, const StepContents& earlier,
                                         const Contract& contract) {
+    std::vector<LackingFile> lacking;
+    if (std::ranges::all_of(earlier.files, [&](const StepFile& file) { return step.find(file.path); }))
+        return lacking;
     const Numbered here = numberedOf(step), there = numberedOf(earlier);
     std::set<std::vector<std::string>> whole;
-    std::vector<LackingFile> lacking;
     const auto ranksOf = [](const std::map<std::string, std::string>& files) {
         const auto keys = std::views::keys(files);
         return std::vector<std::string>(keys.begin(), keys.end());
