@@ -2,6 +2,10 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "base/text.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "expectation/lacking.h"
@@ -104,10 +108,35 @@ class RunHistory {
             contents.push_back(one.contents);
         append(historyNotes(ask_.step.contents, contents, ask_.contract));
         append(mixedSaveNotes(ask_.step.contents, contents, ask_.contract));
+        explainMissing();
         if (ask_.level == ValidateLevel::metadata) return {};
         SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(ask_.step, ask_.contract, earlier_, ask_.resources.stop));
         append(std::move(torn));
         return {};
+    }
+
+    // A file that the reader misses, which the framework writes once for a run: torch_checkpointing's
+    // metadata.pkl.
+    void explainMissing() {
+        for (const Note& missing : ask_.checkpoint.catalog().notes()) {
+            if (missing.rule != rule::fileMissing || missing.severity != Severity::warning ||
+                ask_.contract.absent(missing.file) != Need::nothing)
+                continue;
+            for (const RunStep& step : run_.directory.steps) {
+                if (step.file || !hasFile(step.name, missing.file)) continue;
+                Note note = missing;
+                note.severity = Severity::info;
+                note.message = fmt::format("it is written with the first save of a run: '{}' has it",
+                                           printable(step.name, kNameInMessage));
+                notes_.push_back(std::move(note));
+                break;
+            }
+        }
+    }
+    bool hasFile(const std::string& step, const std::string& file) const {
+        const auto source =
+            sourceFor(joinPath(run_.source.display, step), IoMode::automatic, ask_.checkpoint.fileSystem);
+        return source.ok() && source->hasFile(file);
     }
 
     // What one earlier step alone has may have been taken away on purpose.

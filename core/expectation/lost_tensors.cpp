@@ -19,6 +19,11 @@ bool holdsTensors(const StepFile& file) {
            (part == StepPart::weights || part == StepPart::optimizer || part == StepPart::unknown);
 }
 
+// Counts of steps have one name for all ranks or one for each, by what else was saved.
+bool isCounter(DimSpan shape) {
+    return std::ranges::all_of(shape, [](int64_t length) { return length == 1; });
+}
+
 class Comparison {
   public:
     Comparison(const Catalog& catalog, const Catalog& earlier, std::string_view name)
@@ -39,6 +44,7 @@ class Comparison {
         size_t had = 0, common = 0;
         for (TensorId e = 0; e < earlier_.tensorCount(); ++e) {
             if (earlier_.role(e) != role || tied_.contains(e)) continue;  // one of the names may go
+            if (role == Role::optimizer && isCounter(earlier_.shape(e))) continue;
             ++had;
             const TensorId t = catalog_.find(earlier_.name(e));
             if (t == kNone) {

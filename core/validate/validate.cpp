@@ -64,7 +64,9 @@ class Validation {
         report.level = options_.level;
         readable_.assign(catalog_.chunkCount(), true);
 
-        takeNotes(catalog_.notes());
+        std::vector<Note> own = catalog_.notes();
+        std::erase_if(own, [&](const Note& note) { return isExplained(note); });
+        takeNotes(own);
         if (options_.notes) takeNotes(*options_.notes);
         checkSpecials();
         checkFiles();
@@ -124,6 +126,14 @@ class Validation {
     // What is broken in one file has that file as its cause.
     static std::string missingCause(std::string_view file) { return fmt::format("{} is missing", file); }
     static std::string truncatedCause(std::string_view file) { return fmt::format("{} is truncated", file); }
+
+    bool isExplained(const Note& note) const {
+        return options_.notes && !note.file.empty() &&
+               std::ranges::any_of(*options_.notes, [&](const Note& other) {
+                   return other.severity == Severity::info && other.rule == note.rule &&
+                          other.file == note.file;
+               });
+    }
 
     void takeNotes(const std::vector<Note>& notes) {
         for (const Note& note : notes) {

@@ -99,7 +99,8 @@ struct ValidateOptions {
     // Names, shapes and dtypes that must be there. NaN where this has gaps is a fill.
     const Catalog* expect = nullptr;
     const FilledElements* filled = nullptr;  // NaN (or zero) in these places is a fill
-    // What the reader does not know, such as Checkpoint::notes of the directory around it.
+    // What the reader does not know, such as Checkpoint::notes of the directory around it. One of severity
+    // info stands in place of the reader's own notes with its rule and file.
     const std::vector<Note>* notes = nullptr;
     // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
     // (`stopped`) instead of an error, and the scan keeps it.
