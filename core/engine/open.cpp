@@ -163,7 +163,8 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     // A tracker with several steps makes a run also of what opens by itself, as the step that it names
     // (DeepSpeed's).
     const bool several = steps && steps->steps.size() > 1 && !steps->tracker.empty();
-    if (steps && (several || !detectFormat(source))) {
+    const Format* detected = several ? nullptr : detectFormat(source);
+    if (steps && !detected) {
         *run = Run{std::move(source), std::move(*steps)};
         return Checkpoint();
     }
@@ -179,7 +180,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
                 .withHint("formats: " + formatList());
         }
     } else {
-        checkpoint.format = detectFormat(source);
+        checkpoint.format = detected;
         if (!checkpoint.format && source.entry.empty()) {
             // A directory that holds one checkpoint file and nothing else that matters.
             std::vector<std::string> candidates, companions;
@@ -218,16 +219,15 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
             }
         }
     }
-    const bool fits = checkpoint.format &&
-                      (options.format.empty() || !source.entry.empty() ||
-                       checkpoint.format->probe(source).match != Probe::Match::no || detectFormat(source));
+    const bool fits = checkpoint.format && (options.format.empty() || !source.entry.empty() || detected ||
+                                            checkpoint.format->probe(source).match != Probe::Match::no);
     if (!fits && levels > 0) {
-        SHARDSCOPE_ASSIGN(auto siblings, openParts(source, options));
-        if (siblings) {
-            siblings->root = path;
+        SHARDSCOPE_ASSIGN(auto parts, openParts(source, options));
+        if (parts) {
             if (options.progress) options.progress->metadata = true;
-            SHARDSCOPE_TRY(accountForDirectory(source, options, *siblings));
-            return *std::move(siblings);
+            checkpoint.format = parts->format;
+            SHARDSCOPE_TRY(accountForDirectory(source, options, std::move(parts->reader), checkpoint));
+            return checkpoint;
         }
         SHARDSCOPE_ASSIGN(const auto choice, chooseInRun(source));
         if (choice) {
@@ -248,8 +248,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     auto reader = checkpoint.format->open(source, options.open);
     if (!reader.ok()) return std::move(reader).error();
     if (options.progress) options.progress->metadata = true;
-    checkpoint.reader = std::move(reader).value();
-    SHARDSCOPE_TRY(accountForDirectory(place, options, checkpoint));
+    SHARDSCOPE_TRY(accountForDirectory(place, options, std::move(reader).value(), checkpoint));
     // An index stands for the checkpoint that it was made of.
     if (!checkpoint.reader->dataElsewhere().empty()) {
         if (const Format* indexed = findFormat(checkpoint.catalog().format())) checkpoint.format = indexed;

@@ -60,15 +60,17 @@ bool sharesNames(const Catalog& a, const Catalog& b) {
     return false;
 }
 
-Status addPart(const PartOfStep& part, bool first, std::unique_ptr<Reader> reader, Reader& joined) {
-    Reader::Added added{std::move(reader), {}, part.path, {}};
-    if (!first) {
-        added.role = part.part == StepPart::optimizer ? Role::optimizer : Role::other;
-        const bool inFront =
-            part.part != StepPart::optimizer || sharesNames(joined.catalog(), added.reader->catalog());
-        if (inFront) added.prefix = part.path.substr(0, part.path.find('/')) + '.';
-    }
-    return joined.add(std::move(added));
+JoinedPart joined(const PartOfStep& part, const std::vector<JoinedPart>& before,
+                  std::unique_ptr<Reader> reader) {
+    JoinedPart one{std::move(reader), {}, part.path, {}};
+    if (before.empty()) return one;
+    one.role = part.part == StepPart::optimizer ? Role::optimizer : Role::other;
+    const bool taken = std::ranges::any_of(before, [&](const JoinedPart& other) {
+        return other.prefix.empty() && sharesNames(other.reader->catalog(), one.reader->catalog());
+    });
+    if (part.part != StepPart::optimizer || taken)
+        one.prefix = part.path.substr(0, part.path.find('/')) + '.';
+    return one;
 }
 
 }  // namespace
@@ -106,34 +108,28 @@ std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, 
     return std::nullopt;
 }
 
-Result<std::optional<Checkpoint>> openParts(const Source& source, const CheckpointOptions& options) {
+Result<std::optional<OpenParts>> openParts(const Source& source, const CheckpointOptions& options) {
     // Numbered directories of models are the steps of a run.
-    if (findRun(source)) return std::optional<Checkpoint>();
+    if (findRun(source)) return std::optional<OpenParts>();
     std::vector<PartOfStep> parts = partsIn(source);
     std::ranges::stable_sort(parts, {}, rankOf);
-    if (parts.size() < 2 || parts[0].part != StepPart::weights) return std::optional<Checkpoint>();
-    std::optional<Checkpoint> joined;
-    std::shared_ptr<Reader> all;
+    if (parts.size() < 2 || parts[0].part != StepPart::weights) return std::optional<OpenParts>();
+    std::vector<JoinedPart> readers;
+    OpenParts open;
     for (const PartOfStep& part : parts) {
         SHARDSCOPE_ASSIGN(const Source below,
                           sourceFor(joinPath(source.display, part.path), options.io, source.fileSystem));
         const Format* format = options.format.empty() ? detectFormat(below) : findFormat(options.format);
-        if (!format) return std::optional<Checkpoint>();
+        if (!format) return std::optional<OpenParts>();
         SHARDSCOPE_ASSIGN(auto reader, format->open(below, options.open));
-        const bool first = !joined;
-        if (first) {
-            const Catalog& model = reader->catalog();
-            joined.emplace();
-            joined->path = source.display;
-            joined->format = format;
-            joined->fileSystem = options.fileSystem;
-            all = emptyReader(CatalogBuilder(model.format(), model.variant(), model.writer()).finish(),
-                              source.directory->path());
-        }
-        SHARDSCOPE_TRY(addPart(part, first, std::move(reader), *all));
+        if (readers.empty()) open.format = format;
+        readers.push_back(joined(part, readers, std::move(reader)));
     }
-    joined->reader = std::move(all);
-    return joined;
+    const Catalog& model = readers[0].reader->catalog();
+    auto nothing = emptyReader(CatalogBuilder(model.format(), model.variant(), model.writer()).finish(),
+                               source.directory->path());
+    SHARDSCOPE_ASSIGN(open.reader, joinReaders(std::move(nothing), std::move(readers)));
+    return std::optional(std::move(open));
 }
 
 }  // namespace shardscope

@@ -23,6 +23,10 @@ bool holdsParts(const Source& source);
 // optimizer_N, or "actor" and "critic": the first that holds weights under its own names, optimizer state
 // beside it with that role, further models with the name of their directory in front. nullopt where `source`
 // does not hold two such parts. Errors: those of opening them.
-Result<std::optional<Checkpoint>> openParts(const Source& source, const CheckpointOptions& options);
+struct OpenParts {
+    const Format* format = nullptr;  // of the first
+    std::unique_ptr<Reader> reader;
+};
+Result<std::optional<OpenParts>> openParts(const Source& source, const CheckpointOptions& options);
 
 }  // namespace shardscope

@@ -152,13 +152,13 @@ StepContents namesIn(const Source& source) {
     return step;
 }
 
-// Adds the state in companions of a checkpoint that is a directory ("optimizer.pt:state.0.exp_avg",
-// "trainer_state.json"). A companion that cannot be read is a note. Errors: cancelled, limit.
-Status addCompanions(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint) {
-    if (!source.entry.empty() || !checkpoint.reader->dataElsewhere().empty()) return {};
-    // Nothing else has the reader yet.
-    auto reader = std::const_pointer_cast<Reader>(checkpoint.reader);
-    const NameSet own = ownFiles(reader->catalog());
+// The state in companions of a checkpoint that is a directory ("optimizer.pt:state.0.exp_avg",
+// "trainer_state.json"). A companion that cannot be read is a note of the checkpoint. Errors: cancelled.
+Result<std::vector<JoinedPart>> openCompanions(const Source& source, const CheckpointOptions& options,
+                                               const Catalog& catalog, Checkpoint& checkpoint) {
+    std::vector<JoinedPart> companions;
+    if (!source.entry.empty()) return companions;
+    const NameSet own = ownFiles(catalog);
     const Contract& contract = contractOf(namesIn(source));
     for (const DirectoryEntry& entry : source.entries) {
         const CompanionState state = companionState(entry.name);
@@ -189,9 +189,9 @@ Status addCompanions(const Source& source, const CheckpointOptions& options, Che
         // A single value without a name of its own, such as the Trainer's arguments.
         const std::span<const ObjectInfo> objects = (*opened)->catalog().objects();
         if (format && objects.size() == 1 && objects[0].name.empty()) prefix = entry.name;
-        SHARDSCOPE_TRY(reader->add({std::move(opened).value(), std::move(prefix), {}, role}));
+        companions.push_back({std::move(opened).value(), std::move(prefix), {}, role});
     }
-    return {};
+    return companions;
 }
 
 }  // namespace
@@ -208,33 +208,33 @@ Status refuseZarr(const Source& source) {
     return {};
 }
 
-Status accountForDirectory(const Source& source, const CheckpointOptions& options, Checkpoint& checkpoint) {
-    if (!checkpoint.reader->dataElsewhere().empty()) return {};
-    // The user named a file; a file that stands for its directory, such as an index of shards, is one of
-    // several own files.
-    NameSet own = ownFiles(checkpoint.catalog());
-    if (!source.entry.empty() && own.size() <= 1) return {};
-    std::vector<const DirectoryEntry*> others = otherData(source, own);
-    uint64_t mine = ownBytes(checkpoint.catalog());
+namespace {
+
+// The reader of another format that accounts for more than twice as much; else `reader`.
+std::unique_ptr<Reader> largerOf(std::unique_ptr<Reader> reader, const Source& source,
+                                 const CheckpointOptions& options, Checkpoint& checkpoint) {
     uint64_t theirs = 0;
-    for (const DirectoryEntry* entry : others)
+    for (const DirectoryEntry* entry : otherData(source, ownFiles(reader->catalog())))
         theirs += entry->size;
-    if (options.format.empty() && theirs > 2 * mine) {
-        for (const Format* format : builtinFormats()) {
-            if (!format->info().reads || format == checkpoint.format) continue;
-            if (format->probe(source).match == Probe::Match::no) continue;
-            auto reader = format->open(source, options.open);
-            if (!reader.ok() || ownBytes((*reader)->catalog()) <= 2 * mine) continue;
-            checkpoint.format = format;
-            checkpoint.reader = std::move(reader).value();
-            mine = ownBytes(checkpoint.catalog());
-        }
-        own = ownFiles(checkpoint.catalog());
-        others = otherData(source, own);
+    uint64_t mine = ownBytes(reader->catalog());
+    if (!options.format.empty() || theirs <= 2 * mine) return reader;
+    for (const Format* format : builtinFormats()) {
+        if (!format->info().reads || format == checkpoint.format) continue;
+        if (format->probe(source).match == Probe::Match::no) continue;
+        auto other = format->open(source, options.open);
+        if (!other.ok() || ownBytes((*other)->catalog()) <= 2 * mine) continue;
+        checkpoint.format = format;
+        reader = std::move(other).value();
+        mine = ownBytes(reader->catalog());
     }
-    SHARDSCOPE_TRY(addCompanions(source, options, checkpoint));
-    own = ownFiles(checkpoint.catalog());
-    others = otherData(source, own);
+    return reader;
+}
+
+// Notes about the data that the checkpoint does not account for.
+Status noteOthers(const Source& source, Checkpoint& checkpoint) {
+    const NameSet own = ownFiles(checkpoint.catalog());
+    const std::vector<const DirectoryEntry*> others = otherData(source, own);
+    const uint64_t mine = ownBytes(checkpoint.catalog());
     const Zarr zarr = findZarr(source, own);
     if (zarr.bytes > mine) return zarrError(source, zarr);
 
@@ -283,6 +283,23 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
         checkpoint.notes.push_back(
             noteOf(severity, fmt::format("{} zarr arrays are not read; {}", zarr.arrays, share), zarr.first));
     return {};
+}
+
+}  // namespace
+
+Status accountForDirectory(const Source& source, const CheckpointOptions& options,
+                           std::unique_ptr<Reader> reader, Checkpoint& checkpoint) {
+    // The user named a file; a file that stands for its directory, such as an index of shards, is one of
+    // several own files.
+    const bool alone = !source.entry.empty() && ownFiles(reader->catalog()).size() <= 1;
+    if (alone || !reader->dataElsewhere().empty()) {
+        checkpoint.reader = std::move(reader);
+        return {};
+    }
+    reader = largerOf(std::move(reader), source, options, checkpoint);
+    SHARDSCOPE_ASSIGN(auto companions, openCompanions(source, options, reader->catalog(), checkpoint));
+    SHARDSCOPE_ASSIGN(checkpoint.reader, joinReaders(std::move(reader), std::move(companions)));
+    return noteOthers(source, checkpoint);
 }
 
 }  // namespace shardscope

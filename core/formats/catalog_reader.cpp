@@ -22,7 +22,7 @@ Result<Extent> CatalogReader::locate(ChunkId id) const {
     if (id >= catalog_.chunkCount()) return makeError(ErrorCode::internal, "there is no such chunk");
     const ChunkInfo chunk = catalog_.chunk(id);
     const Part* part = partOf(id, &Part::firstChunk);
-    auto extent = part ? part->added.reader->locate(id - part->firstChunk) : extentOf(chunk);
+    auto extent = part ? part->joined.reader->locate(id - part->firstChunk) : extentOf(chunk);
     if (extent.ok()) return extent;
     Error error = std::move(extent).error();
     if (part) error.location.file.clear(), error.location.tensor.clear();
@@ -33,13 +33,13 @@ Result<Extent> CatalogReader::locate(ChunkId id) const {
 Result<Value> CatalogReader::objectValue(ObjectId id) const {
     if (id >= catalog_.objects().size()) return makeError(ErrorCode::internal, "there is no such object");
     const Part* part = partOf(id, &Part::firstObject);
-    return part ? part->added.reader->objectValue(id - part->firstObject) : valueOf(id);
+    return part ? part->joined.reader->objectValue(id - part->firstObject) : valueOf(id);
 }
 
 Result<std::shared_ptr<const ReadFile>> CatalogReader::openFile(FileId id) const {
     if (id >= catalog_.files().size()) return makeError(ErrorCode::internal, "there is no such file");
     if (const Part* part = partOf(id, &Part::firstFile))
-        return part->added.reader->openFile(id - part->firstFile);
+        return part->joined.reader->openFile(id - part->firstFile);
     SHARDSCOPE_TRY(checkState(catalog_.files()[id]));
     return openPresent(catalog_.files()[id]);
 }
@@ -47,11 +47,11 @@ Result<std::shared_ptr<const ReadFile>> CatalogReader::openFile(FileId id) const
 Result<std::vector<Note>> CatalogReader::fileNotes() const {
     SHARDSCOPE_ASSIGN(std::vector<Note> notes, ownNotes());
     for (const Part& part : parts_) {
-        SHARDSCOPE_ASSIGN(auto more, part.added.reader->fileNotes());
+        SHARDSCOPE_ASSIGN(auto more, part.joined.reader->fileNotes());
         for (Note& note : more) {
-            if (!note.file.empty() && !part.added.directory.empty())
-                note.file = part.added.directory + '/' + note.file;
-            if (!note.tensor.empty()) note.tensor = part.added.prefix + note.tensor;
+            if (!note.file.empty() && !part.joined.directory.empty())
+                note.file = part.joined.directory + '/' + note.file;
+            if (!note.tensor.empty()) note.tensor = part.joined.prefix + note.tensor;
             notes.push_back(std::move(note));
         }
     }
@@ -66,16 +66,27 @@ const CatalogReader::Part* CatalogReader::partOf(Id id, Id Part::*first) const {
     return nullptr;
 }
 
-Status CatalogReader::add(Added added) {
+Status CatalogReader::take(std::vector<JoinedPart> others) {
     CatalogBuilder builder(std::move(catalog_));
-    const auto firstChunk = static_cast<ChunkId>(builder.chunkCount());
-    const auto firstFile = static_cast<FileId>(builder.fileCount());
-    const auto firstObject = static_cast<ObjectId>(builder.objectCount());
-    const Status status = builder.addAll(added.reader->catalog(), added.prefix, added.directory, added.role);
+    Status status;
+    for (JoinedPart& other : others) {
+        const auto firstChunk = static_cast<ChunkId>(builder.chunkCount());
+        const auto firstFile = static_cast<FileId>(builder.fileCount());
+        const auto firstObject = static_cast<ObjectId>(builder.objectCount());
+        status = builder.addAll(other.reader->catalog(), other.prefix, other.directory, other.role);
+        if (!status.ok()) break;
+        parts_.push_back({std::move(other), firstChunk, firstFile, firstObject});
+    }
     catalog_ = std::move(builder).finish();
-    SHARDSCOPE_TRY(status);
-    parts_.push_back({std::move(added), firstChunk, firstFile, firstObject});
-    return {};
+    return status;
+}
+
+Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader> first, std::vector<JoinedPart> others) {
+    if (others.empty()) return first;
+    auto* all = dynamic_cast<CatalogReader*>(first.get());
+    if (!all) return makeError(ErrorCode::internal, "this reader takes no others");
+    SHARDSCOPE_TRY(all->take(std::move(others)));
+    return first;
 }
 
 namespace {

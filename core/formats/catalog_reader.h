@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,17 @@
 #include "formats/format.h"
 
 namespace shardscope {
+
+// A checkpoint that becomes part of another one: its names get `prefix`, paths of its files `directory`,
+// tensors that are not an optimizer's `role` where it is given.
+struct JoinedPart {
+    std::unique_ptr<Reader> reader;
+    std::string prefix, directory;
+    std::optional<Role> role;
+};
+// One reader of all entries of `first` and, after them, of the others in their order. Errors: limit; internal
+// where `first` is no CatalogReader.
+Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader> first, std::vector<JoinedPart> others);
 
 // A reader of one Catalog. Callers may pass any id; the hooks below only see ids that exist. Thread-safe as
 // long as the hooks are.
@@ -22,7 +34,6 @@ class CatalogReader : public Reader {
     // Errors: as above; notFound (file.missing) and unsafe (security.path) by the state of the file.
     Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const final;
     Result<std::vector<Note>> fileNotes() const final;
-    Status add(Added added) final;
 
   protected:
     // `directory`: the path that those of the catalog's files are relative to.
@@ -39,9 +50,10 @@ class CatalogReader : public Reader {
     virtual Status checkState(const FileInfo& file) const;
 
   private:
+    friend Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader>, std::vector<JoinedPart>);
     // Another checkpoint in this one, and the first of its ids here.
     struct Part {
-        Added added;
+        JoinedPart joined;
         ChunkId firstChunk;
         FileId firstFile;
         ObjectId firstObject;
@@ -49,12 +61,15 @@ class CatalogReader : public Reader {
     template <class Id>
     const Part* partOf(Id id, Id Part::*first) const;
 
+    // The catalog is not copied when others join, which is before anybody else has the reader.
+    Status take(std::vector<JoinedPart> others);
+
     Catalog catalog_;
     const std::string directory_;
     std::vector<Part> parts_;
 };
 
-// Nothing of its own, to which others are added.
+// Nothing of its own, which others join.
 std::unique_ptr<Reader> emptyReader(Catalog catalog, std::string directory);
 
 }  // namespace shardscope

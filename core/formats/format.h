@@ -102,16 +102,6 @@ class Reader {
     // Which files locate() would open; for change detection. Default: those of the catalog.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const = 0;
 
-    // Takes in all entries of another checkpoint, after its own: names get `prefix`, paths of files
-    // `directory`, tensors that are not an optimizer's `role` where it is given. Before the reader is
-    // shared. Errors: limit.
-    struct Added {
-        std::unique_ptr<Reader> reader;
-        std::string prefix, directory;
-        std::optional<Role> role;
-    };
-    virtual Status add(Added) { return makeError(ErrorCode::internal, "this reader takes no others"); }
-
     // Empty, or what this is when the data is not here ("an index of gpu07:/ckpt/step-1000, made ..."): then
     // locate() and openFile() always fail, with a sentence that says so.
     virtual std::string dataElsewhere() const { return {}; }

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/catalog_reader.h"
 #include "formats/megatron/target_names.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -185,12 +186,9 @@ void StoreOpener::addMesh(uint32_t highest) {
 
 Result<std::unique_ptr<Reader>> StoreOpener::withCommon(std::unique_ptr<Reader> store) {
     if (!common_) return store;
-    Reader::Added added;
-    added.reader = std::move(common_);
-    added.prefix = std::string(kCommonPrefix);
-    added.role = Role::other;
-    SHARDSCOPE_TRY(store->add(std::move(added)));
-    return store;
+    std::vector<JoinedPart> common;
+    common.push_back({std::move(common_), std::string(kCommonPrefix), {}, Role::other});
+    return joinReaders(std::move(store), std::move(common));
 }
 
 }  // namespace shardscope::megatron
