@@ -181,6 +181,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(&session_, &Session::filesChanged, this, &FindingsPanel::update);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::cardChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::stateChanged, this, [this] {
         if (!session_.dataElsewhere().isEmpty()) setLevel(ValidateLevel::metadata);
         update();
@@ -235,14 +236,17 @@ void FindingsPanel::update() {
     if (session_.report()) {
         const Verdict verdict = *session_.verdict();
         const bool sofar = session_.report()->stopped;
-        QString text =
-            sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictHeadline(verdict);
+        // The answer of the card, without its reason.
+        const CardAnswer answer = answerOf(*session_.card());
+        QString text = sofar && verdict == Verdict::safe
+                           ? tr("Nothing found so far")
+                           : answer.mark + ' ' + answer.words.section(':', 0, 0);
         if (sofar) text += tr(" (%1)").arg(session_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
         verdict_->setStyleSheet(
             QStringLiteral("font-weight: bold; padding: 2px 8px; border-left: 4px solid %1")
-                .arg(verdictColor(verdict).name()));
+                .arg(verdictColor(answer.tone).name()));
         const QString notChecked = notCheckedText(*session_.report());
         verdict_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1").arg(notChecked));
     }
@@ -262,7 +266,8 @@ void FindingsPanel::update() {
         empty_->setText(tr("Still being written: %1 A validation would not be reliable now. Look again when "
                            "the save is done, or mark it as finished.")
                             .arg(writing));
-    else if (!session_.report() && session_.canContinue())
+    else if (session_.canContinue() &&
+             (!session_.report() || session_.report()->level != ValidateLevel::values))
         empty_->setText(tr("An earlier validation read %1 of all values. The files have not changed: "
                            "“Continue” reads the rest.")
                             .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
@@ -358,6 +363,16 @@ void FindingsPanel::goToNext(bool forward) {
     const int row = !at.isValid() ? (forward ? 0 : rows - 1) : (at.row() + (forward ? 1 : rows - 1)) % rows;
     view_->setCurrentIndex(model_->index(row, 0));
     go(view_->currentIndex());
+}
+
+void FindingsPanel::showRule(const QString& rule) {
+    for (int row = 0; row < model_->rowCount(); ++row) {
+        const QModelIndex at = model_->index(row, 0);
+        if (toQString(model_->finding(at)->rule) != rule) continue;
+        view_->setCurrentIndex(at);
+        view_->setFocus();
+        return;
+    }
 }
 
 void FindingsPanel::suppress() {
