@@ -238,7 +238,7 @@ void OverviewTest::linesLeadToWhatTheyAreAbout() {
     QTest::keyClick(weights, Qt::Key_Tab);
     QTest::keyClick(weights, Qt::Key_Return);
     QCOMPARE(findings.count(), 1);
-    QCOMPARE(findings[0][0].toString(), QStringLiteral("file.missing"));
+    QCOMPARE(findings[0][0].toString(), toQString(line.evidence));
     // A line about nothing in particular is passed over.
     QCOMPARE(readyLabel(*page, *session, "fits_on")->focusPolicy(), Qt::NoFocus);
 

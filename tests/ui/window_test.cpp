@@ -457,7 +457,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(card->isVisible());
         picture(*window_, "window-card");
         window_->findChild<QDockWidget*>("findings")->hide();
-        emit card->findingRequested(QStringLiteral("file.missing"));
+        emit card->findingRequested(toQString(window_->session().card()->lines[0].evidence));
         QVERIFY(window_->findings().view().isVisible());
         const Finding* finding =
             window_->findings().model().finding(window_->findings().view().currentIndex());

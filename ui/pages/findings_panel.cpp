@@ -365,10 +365,11 @@ void FindingsPanel::goToNext(bool forward) {
     go(view_->currentIndex());
 }
 
-void FindingsPanel::showRule(const QString& rule) {
+void FindingsPanel::showFinding(const QString& words) {
     for (int row = 0; row < model_->rowCount(); ++row) {
         const QModelIndex at = model_->index(row, 0);
-        if (toQString(model_->finding(at)->rule) != rule) continue;
+        const Finding& finding = *model_->finding(at);
+        if (toQString(finding.rule + ": " + finding.message) != words) continue;
         view_->setCurrentIndex(at);
         view_->setFocus();
         return;

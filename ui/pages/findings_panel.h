@@ -29,7 +29,7 @@ class FindingsPanel : public QWidget {
     void chooseExpected();
     // Selects what the next or previous finding is about; wraps around.
     void goToNext(bool forward);
-    void showRule(const QString& rule);  // the first finding of it
+    void showFinding(const QString& words);  // "rule: message"
 
   signals:
     void titleChanged(const QString& title);  // "Findings 2 err 5 warn"

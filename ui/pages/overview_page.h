@@ -33,7 +33,7 @@ class OverviewPage : public QWidget {
   signals:
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
-    void findingRequested(const QString& rule);
+    void findingRequested(const QString& words);  // "rule: message"
 
   protected:
     void resizeEvent(QResizeEvent* event) override;

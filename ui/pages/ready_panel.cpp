@@ -141,7 +141,7 @@ void ReadyPanel::go(size_t row, const QString& link) {
     if (!session_.card()) return;
     const ReadyLine& line = session_.card()->lines[row];
     if (link == kFinding) {
-        emit findingRequested(ruleOf(toQString(line.evidence)));
+        emit findingRequested(toQString(line.evidence));
     } else if (const TensorId t = session_.catalog().find(line.tensor); t != kNone) {
         session_.selection().selectTensor(t);
         session_.selection().setPage(Page::tensor);

@@ -20,7 +20,7 @@ class ReadyPanel : public Panel {
     QString text() const;  // as `shardscope ready` prints it
 
   signals:
-    void findingRequested(const QString& rule);
+    void findingRequested(const QString& words);  // "rule: message"
 
   protected:
     void resizeEvent(QResizeEvent* event) override;

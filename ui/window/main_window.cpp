@@ -124,10 +124,10 @@ void MainWindow::makePages() {
     setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
-    connect(overview, &OverviewPage::findingRequested, this, [this](const QString& rule) {
+    connect(overview, &OverviewPage::findingRequested, this, [this](const QString& words) {
         findingsDock_->show();
         findingsDock_->raise();
-        findings_->showRule(rule);
+        findings_->showFinding(words);
     });
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
