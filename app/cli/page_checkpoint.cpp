@@ -41,7 +41,8 @@ Json suppressionsJson(const std::vector<Suppression>& list) {
 
 // A page that holds a hundred thousand examples is slow, whatever it shows.
 ValidationReport trimmed(ValidationReport report) {
-    const size_t most = std::max<size_t>(5, kMostExamples / std::max<size_t>(1, report.findings.size()));
+    const size_t most = std::clamp<size_t>(kMostExamples / std::max<size_t>(1, report.findings.size()), 5,
+                                           shardscope::ValidateOptions().maxExamples);
     for (Finding& finding : report.findings)
         finding.examples.resize(std::min(finding.examples.size(), most));
     return report;
@@ -104,13 +105,14 @@ void PageCheckpoint::run(Validation& validation) {
     const auto done = [&]() -> Result<ValidationReport> {
         shardscope::ValidateOptions how;
         how.level = validation.level;
+        how.maxExamples = kReadyExamples;
         SHARDSCOPE_TRY(validation.work->start());
         return validateCheckpoint(*checkpoint_, how, validation.work->resources());
     }();
     const FactsPtr plain = computed_.get();
     FactsPtr found;
     if (done.ok()) {
-        if (onReport_) onReport_(*done);
+        if (onReport_) onReport_(trimmed(*done));
         if (plain && !done->findings.empty()) found = withFindings(*plain, catalog(), *done);
     }
     std::lock_guard lock(mutex_);

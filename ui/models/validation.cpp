@@ -148,7 +148,7 @@ void Validation::run(ValidateLevel level) {
             *key = ScanStore::keyOf(*checkpoint, how, context.stop);
         ValidateOptions options;
         options.level = level;
-        options.maxExamples = 1000;
+        options.maxExamples = kReadyExamples;
         options.scan = scan;
         auto report = engine->validate(checkpoint, options, expect, context);
         // Also when nobody waits for the answer any more, because the window was closed.

@@ -2,6 +2,7 @@
 
 #include <QAction>
 #include <QComboBox>
+#include <QEvent>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QInputDialog>
@@ -193,6 +194,14 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
     });
+    update();
+}
+
+// The style of the verdict holds the colors of the theme that it was made in.
+void FindingsPanel::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() != QEvent::PaletteChange || !verdict_) return;
+    verdict_->setStyleSheet(QString());
     update();
 }
 
