@@ -154,6 +154,7 @@ class Page::Impl {
         get("/api/info", of([](Shown& s, const PageRequest&) { return Result<std::string>(s.info()); }));
         get("/api/findings",
             of([](Shown& s, const PageRequest&) { return Result<std::string>(s.findings()); }));
+        get("/api/ready", of([](Shown& s, const PageRequest&) { return Result<std::string>(s.ready()); }));
         get("/api/accepted",
             of([](Shown& s, const PageRequest&) { return Result<std::string>(s.accepted()); }));
         get("/api/placement", of([](Shown& s, const PageRequest& r) { return s.placement(r); }));
@@ -278,6 +279,7 @@ class Page::Impl {
         std::vector<std::pair<std::string, std::string>> all;
         if (only_ || !request.text("step").empty()) {
             if (const auto shown = shownBy(request); shown.ok()) {
+                all.emplace_back("ready", (*shown)->ready());
                 all.emplace_back("findings", (*shown)->findings());
                 all.emplace_back("accepted", (*shown)->accepted());
             }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "cli/json.h"
+#include "engine/ready.h"
 #include "engine/report.h"
 #include "survey/file_state.h"
 
@@ -36,6 +37,15 @@ Json suppressionsJson(const std::vector<Suppression>& list) {
         json.push_back(
             {{"rule", s.rule}, {"cause", s.cause}, {"reason", s.reason}, {"by", s.by}, {"at", s.at}});
     return json;
+}
+
+// A page that holds a hundred thousand examples is slow, whatever it shows.
+ValidationReport trimmed(ValidationReport report) {
+    const size_t most = std::clamp<size_t>(kMostExamples / std::max<size_t>(1, report.findings.size()), 5,
+                                           shardscope::ValidateOptions().maxExamples);
+    for (Finding& finding : report.findings)
+        finding.examples.resize(std::min(finding.examples.size(), most));
+    return report;
 }
 
 }  // namespace
@@ -95,25 +105,23 @@ void PageCheckpoint::run(Validation& validation) {
     const auto done = [&]() -> Result<ValidationReport> {
         shardscope::ValidateOptions how;
         how.level = validation.level;
+        how.maxExamples = kReadyExamples;
         SHARDSCOPE_TRY(validation.work->start());
         return validateCheckpoint(*checkpoint_, how, validation.work->resources());
     }();
     const FactsPtr plain = computed_.get();
     FactsPtr found;
     if (done.ok()) {
-        if (onReport_) onReport_(*done);
+        if (onReport_) onReport_(trimmed(*done));
         if (plain && !done->findings.empty()) found = withFindings(*plain, catalog(), *done);
     }
     std::lock_guard lock(mutex_);
     validating_ = false;
     failed_ = done.ok() ? std::string() : dump(errorDocument(done.error()));
     if (!done.ok()) return;
-    report_ = *done;
-    // A page that holds a hundred thousand examples is slow, whatever it shows.
-    const size_t most = std::max<size_t>(5, kMostExamples / std::max<size_t>(1, report_->findings.size()));
-    for (Finding& finding : report_->findings)
-        finding.examples.resize(std::min(finding.examples.size(), most));
+    report_ = std::make_shared<ValidationReport>(*done);
     findings_.clear();
+    ready_.clear();
     // Where nothing is wrong the map is what it was.
     if (found || found_) ++generation_;
     found_ = std::move(found);
@@ -129,7 +137,7 @@ std::string PageCheckpoint::findings() const {
     std::lock_guard lock(mutex_);
     if (!validating_ && !failed_.empty()) return failed_;
     if (!validating_ && report_) {
-        if (findings_.empty() || findingsBut_ != list) findings_ = validationJson(*report_, list);
+        if (findings_.empty() || findingsBut_ != list) findings_ = validationJson(trimmed(*report_), list);
         findingsBut_ = list;
         return findings_;
     }
@@ -147,6 +155,32 @@ std::string PageCheckpoint::accepted() const {
                  {"generation", generation_},
                  {"verdict", report_ ? Json(verdictName(verdictWithout(*report_, list))) : Json()},
                  {"accepted", suppressionsJson(list)}});
+}
+
+// Made without the lock: it lists the step's directory.
+std::string PageCheckpoint::ready() const {
+    const std::vector<Suppression> list = SuppressionStore().of(key_);
+    std::unique_lock lock(mutex_);
+    if (!report_ || (!validating_ && !failed_.empty())) return "null";
+    if (!ready_.empty() && readyBut_ == list) return ready_;
+    const auto report = report_;
+    lock.unlock();
+    Json json = Json::parse(readyJson(readyCard(*checkpoint_, *report, list)));
+    json["passed"] = Json::array();
+    for (Json& line : json["lines"]) {
+        const auto names = [&](const char* key) {
+            return line[key].is_string() ? line[key].get<std::string>() : "";
+        };
+        const bool file = std::ranges::count(catalog().files(), names("file"), &FileInfo::path) > 0;
+        line["shows"] = catalog().find(names("tensor")) != kNone ? Json("tensor")
+                        : file                                   ? Json("file")
+                                                                 : Json();
+    }
+    lock.lock();
+    if (report != report_) return dump(json);
+    ready_ = dump(json);
+    readyBut_ = list;
+    return ready_;
 }
 
 Status PageCheckpoint::accept(const std::string& rule, const std::string& cause, const std::string& reason) {

@@ -30,6 +30,7 @@ class PageCheckpoint {
     // shardscope.validate/1, shardscope.validating/1 while it is under way, shardscope.error/1.
     std::string findings() const;
     std::string accepted() const;  // shardscope.accepted/1
+    std::string ready() const;     // shardscope.ready/1 of the last report; null without one
     // Errors: usage (no finding has this rule and cause), those of writing.
     Status accept(const std::string& rule, const std::string& cause, const std::string& reason);
     Status withdraw(const std::string& rule, const std::string& cause);
@@ -79,10 +80,12 @@ class PageCheckpoint {
     mutable std::mutex mutex_;
     std::unique_ptr<Validation> validation_;  // the last one
     bool validating_ = false, stopped_ = false;
-    std::optional<ValidationReport> report_;
+    std::shared_ptr<const ValidationReport> report_;
     std::string failed_;  // why the last validation did not end
     mutable std::string findings_;
     mutable std::vector<Suppression> findingsBut_;  // what was accepted then
+    mutable std::string ready_;                     // of report_; empty = not made
+    mutable std::vector<Suppression> readyBut_;     // what was accepted then
     FactsPtr found_;                                // with what it found; null = none did
     uint64_t generation_ = 0;                       // of the facts
     mutable std::list<std::pair<std::string, std::shared_future<MatrixPtr>>>

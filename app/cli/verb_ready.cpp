@@ -48,7 +48,9 @@ int answer(const Context& context, const ReadyCard& card, const std::vector<Pass
 }
 
 Result<ReadyCard> cardOf(const Context& context, const ReadyOptions& options, const Checkpoint& checkpoint) {
-    SHARDSCOPE_ASSIGN(const ValidationReport report, validateOpen(context, checkpoint, options.how));
+    ValidateWords how = options.how;
+    how.examples = kReadyExamples;
+    SHARDSCOPE_ASSIGN(const ValidationReport report, validateOpen(context, checkpoint, how));
     return readyCard(checkpoint, report, acceptedBy(options.how, acceptedName(checkpoint.path)));
 }
 

@@ -705,6 +705,7 @@ nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, n
 nb::object ready(const OpenCheckpoint& open, nb::list words, nb::str level, nb::object progress) {
     cli::ValidateWords what;
     what.level = levelOf(fromText(level));
+    what.examples = kReadyExamples;
     return judged(open, words, std::move(what), progress,
                   [](const Checkpoint& checkpoint, const ValidationReport& report) {
                       return readyJson(readyCard(checkpoint, report, {}));

@@ -36,6 +36,10 @@ struct ReadyCard {
     std::vector<ReadyLine> lines;  // always the ten, in the order of their ids above
 };
 
+// Figures count the tensors that a report names: with as many examples of each finding they are the same
+// everywhere.
+constexpr size_t kReadyExamples = 1000;
+
 // `report`: of this checkpoint, `accepted`: findings that do not count. Lists the step's directory; opens no
 // data file.
 ReadyCard readyCard(const Checkpoint& checkpoint, const ValidationReport& report,

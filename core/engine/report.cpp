@@ -70,7 +70,7 @@ const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppr
     return it == suppressions.end() ? nullptr : &*it;
 }
 
-std::string Judgement::words() const {
+std::string Judgement::found() const {
     std::string found;
     const auto add = [&](size_t count, const char* one, const char* many) {
         if (count)
@@ -80,9 +80,12 @@ std::string Judgement::words() const {
     add(errors, "error", "errors");
     add(warnings, "warning", "warnings");
     add(accepted, "finding accepted", "findings accepted");
-    if (found.empty()) found = "nothing found";
-    if (partly()) return fmt::format("Not all values were read: {} so far", found);
-    return fmt::format("{}: {}", verdictSentence(verdict), found);
+    return found.empty() ? "nothing found" : found;
+}
+
+std::string Judgement::words() const {
+    if (partly()) return fmt::format("Not all values were read: {} so far", found());
+    return fmt::format("{}: {}", verdictSentence(verdict), found());
 }
 
 Judgement judgementOf(const ValidationReport& report, const std::vector<Suppression>& suppressions) {

@@ -30,6 +30,7 @@ struct Judgement {
     bool stopped = false;             // only a part of the values was read
     size_t errors = 0, warnings = 0, accepted = 0;
     bool partly() const { return stopped && verdict == Verdict::safe; }  // says nothing about the rest
+    std::string found() const;                                           // "2 errors, 1 finding accepted"
     std::string words() const;  // "Do not resume: 2 errors, 1 finding accepted"
 };
 Judgement judgementOf(const ValidationReport& report, const std::vector<Suppression>& suppressions);

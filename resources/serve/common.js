@@ -155,7 +155,7 @@ export function color(name) {
 export const css = ([r, g, b], alpha = 1) => "rgba(" + r + "," + g + "," + b + "," + alpha + ")";
 
 // What all modules know of the server and of what it shows.
-export const shown = { page: null, info: null, findings: null, accepted: null, rules: {}, run: null };
+export const shown = { page: null, info: null, findings: null, ready: null, accepted: null, rules: {}, run: null };
 export const allowed = () => shown.page.allow_jobs;
 
 // Who is told when one of them changes.

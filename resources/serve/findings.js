@@ -42,7 +42,7 @@ function card(finding) {
   const rule = shown.rules[finding.rule] || {};
   const accepted = finding.accepted, key = keyOf(finding);
   const marks = { error: "✕ error", warning: "▲ warning", info: "• info" };
-  const box = element("article", { class: "finding is-" + finding.severity + (accepted ? " accepted" : "") },
+  const box = element("article", { class: "finding is-" + finding.severity + (accepted ? " accepted" : ""), "data-words": finding.rule + ": " + finding.message },
     element("div", { class: "head" },
       element("b", { class: finding.severity }, marks[finding.severity]), element("b", {}, finding.message), element("code", {}, finding.rule),
       accepted ? allowed() && button("Withdraw", () => post("accept", { rule: finding.rule, cause: finding.cause, withdraw: true }))

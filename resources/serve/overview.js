@@ -1,10 +1,29 @@
-// Figures, types, modules, mesh and notes; and the verdict above all pages.
-import { allowed, bytesText, button, byId, countText, element, fill, follow, post, shown, table, tell } from "./common.js";
+// The resume card, figures, types, modules, mesh and notes; and the verdict above all pages.
+import { allowed, bytesText, button, byId, countText, element, fill, follow, post, printable, shown, table, tell } from "./common.js";
+
+// What a line of the card is about is a click away; what is against it, too.
+function readyLine(line) {
+  const about = line.shows && (() => tell(line.shows, line[line.shows]));
+  const against = line.mark === "no" && line.evidence, rule = against && against.split(":")[0];
+  return element("li", { class: "is-" + line.mark, title: !against && line.evidence && printable(line.evidence) },
+    element("b", { role: "img", "aria-label": line.mark }, { yes: "✓", no: "✕", none: "–" }[line.mark]), element("span", {}, line.title),
+    element("div", {}, about ? button(line.text, about, { class: "link" }) : line.text,
+      against && element("p", {}, button(rule, () => tell("finding", line.evidence), { class: "link" }), against.slice(rule.length))));
+}
+
+function showReady() {
+  const card = byId("ready");
+  if (!card) return;
+  card.hidden = !shown.ready;
+  if (shown.ready) fill(card, element("ul", {}, ...shown.ready.lines.map(readyLine)));
+}
+follow("ready", showReady);
 
 export function showOverview(page) {
   const info = shown.info, totals = info.totals;
   const card = (value, name) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name));
   fill(page,
+    element("section", { id: "ready", "aria-label": "Resume card" }),
     element("div", { class: "cards" },
       card(info.format + (info.variant ? ", " + info.variant : ""), "format"),
       card(countText(totals.parameters), "parameters"),
@@ -17,6 +36,7 @@ export function showOverview(page) {
       totals.objects > 0 && card(countText(totals.objects), "objects")),
     info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),
     info.writer && element("p", { class: "quiet" }, "Written by " + info.writer));
+  showReady();
   const left = element("div"), right = element("div");
   page.append(element("div", { class: "columns" }, left, right));
 
@@ -59,9 +79,11 @@ function verdictWords() {
       text: report.bytes_total > 0 ? bytesText(report.bytes_done) + " of " + bytesText(report.bytes_total) + " read" : "" };
   if (report.schema === "shardscope.error/1")
     return { tone: "care", mark: "?", head: report.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: report.code === "cancelled" ? "" : report.message };
-  const mark = { safe: "✓", care: "▲", unsafe: "✕" }[report.verdict];
-  return { tone: report.verdict, mark, head: report.words,
-    text: "Checked: " + report.checked.join(", ") + "." +
+  // The answer is that of the card; where only a part of the values was read there is none yet.
+  const ready = !report.words.startsWith("Not all") && shown.ready, found = report.words.split(": ")[1];
+  const tone = ready && ready.words.startsWith("do not") ? "unsafe" : report.verdict;
+  return { tone, mark: { safe: "✓", care: "▲", unsafe: "✕" }[tone], head: ready ? ready.words[0].toUpperCase() + ready.words.slice(1) : report.words,
+    text: (ready ? found[0].toUpperCase() + found.slice(1) + ". " : "") + "Checked: " + report.checked.join(", ") + "." +
       (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };
 }
 
@@ -92,3 +114,4 @@ export function showVerdict() {
     element("div", { class: "words", role: "status" }, element("b", {}, head), text && element("p", {}, text)), actions);
 }
 follow("findings", showVerdict);
+follow("ready", showVerdict);

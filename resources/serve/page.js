@@ -73,6 +73,7 @@ function count(name, text) {
 follow("open", (name) => open(name));
 follow("tensor", (name) => { open("tensors"); showTensor(name); });
 follow("file", showFile);
+follow("finding", (words) => { open("findings"); [...document.querySelectorAll("#findings article")].find((one) => one.dataset.words === words)?.scrollIntoView({ block: "center" }); });
 follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
 
 follow("findings", (report) => {
@@ -116,9 +117,10 @@ async function start() {
   makeTabs();
   open(location.hash.slice(1), true);
   if (checkpoint) {
-    const [rules, accepted, findings] = await Promise.all([get("rules"), get("accepted"), get("findings")]);
+    const [rules, accepted, findings, ready] = await Promise.all([get("rules"), get("accepted"), get("findings"), get("ready")]);
     shown.rules = rules.rules;
     change("accepted", accepted);
+    change("ready", ready);
     change("findings", findings);
   }
   if (jobs) tell("jobs");

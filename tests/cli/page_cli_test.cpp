@@ -145,6 +145,65 @@ class PageCliTest : public QObject {
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
+    // The answer stands first, without a click, in the words of the command line and of the window.
+    void resumeCard_data() {
+        QTest::addColumn<QString>("path");
+        QTest::addColumn<QString>("words");
+        QTest::addColumn<QString>("link");  // a line's, and what the page shows then
+        QTest::addColumn<QString>("shown");
+        const QString trainer = SHARDSCOPE_TEST_DATA "/field/trainer-half-saved-step/";
+        QTest::newRow("everything") << trainer + "optimizer-empty/checkpoint-10"
+                                    << "Resume from here"
+                                    << "saved"
+                                    << "scheduler.pt";
+        QTest::newRow("no optimizer") << trainer + "died-after-model/checkpoint-30"
+                                      << "Do not resume: 'optimizer.pt' is not here (optimizer state: a run "
+                                         "cannot resume without it); Hugging Face Trainer writes it"
+                                      << "file.missing"
+                                      << "its chunks are lost";
+        QTest::newRow("weights only")
+            << genuine("t2.15.0-stateful") << "Weights only: nothing to resume, fine to load" << QString()
+            << QString();
+    }
+    void resumeCard() {
+        QFETCH(QString, path);
+        QFETCH(QString, words);
+        QFETCH(QString, link);
+        QFETCH(QString, shown);
+        QTemporaryDir state;
+        const Served server({path}, environmentIn(state.path()));
+        for (const bool dark : {false, true}) {
+            Browser browser(dark);
+            QVERIFY(browser.open(server.url));
+            QTRY_COMPARE_WITH_TIMEOUT(
+                browser.evaluate("document.querySelector('#verdict b')?.textContent ?? ''"), words, 60'000);
+            QCOMPARE(browser.evaluate("document.getElementById('overview').firstElementChild.id"),
+                     QString("ready"));
+            const json card = server.document("/api/ready");
+            QCOMPARE(browser.evaluate("[...document.querySelectorAll('#ready li > span')].map((one) => "
+                                      "one.textContent).join()"),
+                     [&] {
+                         QStringList titles;
+                         for (const json& line : card["lines"])
+                             titles += QString::fromStdString(line["title"]);
+                         return titles.join(',');
+                     }());
+            browser.shoot(
+                QStringLiteral("serve-card-%1-%2")
+                    .arg(QString(QTest::currentDataTag()).replace(' ', '-'), dark ? "dark" : "light"));
+            QVERIFY(browser.text("ready").contains(QString::fromStdString(card["lines"][9]["text"])));
+            if (!link.isEmpty()) {
+                browser.evaluate(
+                    "[...document.querySelectorAll('#ready button')].find((one) => one.textContent === '" +
+                    link.toStdString() + "').click()");
+                QTRY_VERIFY2_WITH_TIMEOUT(
+                    browser.evaluate("document.getElementById('pages').innerText").contains(shown),
+                    qPrintable(shown), 30'000);
+            }
+            QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+        }
+    }
+
     // A real browser takes the token out of the address, runs the script under the policy and shows what was
     // found.
     void everyTab() {
@@ -214,7 +273,7 @@ class PageCliTest : public QObject {
         click("#findings .finding .head button");
         browser.evaluate("document.querySelector('.accepting input').value = '<img src=x onerror=alert(1)>'");
         click(".accepting button.main");
-        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("accepted"), 30'000);
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict", "textContent").contains("accepted"), 30'000);
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#pages img').length)"), QString("0"));
 
         // Start belongs to the plan of exactly this request.

@@ -173,6 +173,10 @@ class ServeCliTest : public QObject {
         COMPARE_JSON(server.document("/api/page")["shows"], json("checkpoint"));
         QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
         COMPARE_JSON(server.document("/api/findings"), runShardscope({"validate", source, "--json"}).json());
+        json card = server.document("/api/ready");
+        for (json& line : card["lines"])
+            line.erase("shows");
+        COMPARE_JSON(card, runShardscope({"ready", source, "--json"}).json());
         COMPARE_JSON(server.document("/api/jobs"), json());
         QCOMPARE(server.end(), 0);
     }
@@ -234,6 +238,7 @@ class ServeCliTest : public QObject {
         const Served server({source, "--allow-jobs"}, environment);
         QTRY_VERIFY_WITH_TIMEOUT(server.document("/api/findings").contains("verdict"), 20'000);
         COMPARE_JSON(server.document("/api/accepted")["verdict"], json("unsafe"));
+        QVERIFY(server.document("/api/ready")["words"].get<std::string>().starts_with("do not resume: "));
         json entry{{"rule", "no.such"}, {"cause", ""}, {"reason", "x"}};
         QCOMPARE(server.change("/api/accept", entry).first, 400);
         const json report = server.document("/api/findings");
@@ -246,6 +251,8 @@ class ServeCliTest : public QObject {
         }
         const json accepted = server.document("/api/accepted");
         COMPARE_JSON(accepted["verdict"], json("safe"));
+        COMPARE_JSON(server.document("/api/ready")["words"],
+                     json("weights only: nothing to resume, fine to load"));
         const std::string file = config.filePath("shardscope/shardscope/suppressions.json").toStdString();
         const SuppressionStore store(file);
         QCOMPARE(store.of(source.toStdString()).size(), accepted["accepted"].size());

@@ -4,14 +4,19 @@
 #include <QComboBox>
 #include <QLabel>
 #include <QMenu>
+#include <QProcess>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSignalSpy>
 #include <QTableView>
+#include <QTextDocumentFragment>
 
 #include "support/accessibility.h"
 #include "support/gui_test.h"
+#include "ui/models/suppressions.h"
+#include "ui/models/texts.h"
 #include "ui/pages/overview_page.h"
+#include "ui/pages/ready_panel.h"
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
@@ -31,6 +36,26 @@ Card* card(OverviewPage& page, const QString& title) {
     return nullptr;
 }
 
+// The label of the resume card that says what is said of `id`.
+QLabel* readyLabel(OverviewPage& page, const Session& session, const std::string& id) {
+    for (const ReadyLine& line : session.card()->lines) {
+        for (QLabel* label : page.findChild<ReadyPanel*>()->findChildren<QLabel*>()) {
+            if (line.id == id && label->accessibleName().startsWith(toQString(line.title) + ','))
+                return label;
+        }
+    }
+    return nullptr;
+}
+
+QString shownOf(const QLabel& label) {
+    return QTextDocumentFragment::fromHtml(label.text()).toPlainText();
+}
+
+// A step of the Hugging Face Trainer.
+QString trainerStep(const QString& name) {
+    return QStringLiteral(SHARDSCOPE_TEST_DATA "/field/trainer-half-saved-step/") + name;
+}
+
 void truncate(const QString& path, qint64 size) {
     QFile file(path);
     QVERIFY(file.setPermissions(QFile::ReadOwner | QFile::WriteOwner));
@@ -48,6 +73,11 @@ class OverviewTest : public QObject {
     void saysWhatThereIs();
     void saysWhatIsDamagedBeforeValidation();
     void validates();
+    void saysWhetherToResume_data();
+    void saysWhetherToResume();
+    void linesLeadToWhatTheyAreAbout();
+    void anAcceptedFindingChangesTheCard();
+    void hostileNamesInTheCard();
     void aFailingValidationIsSaid();
     void claimedSizeIsHeldAgainstTheComputedOne();
     void readsTheStep();
@@ -125,7 +155,8 @@ void OverviewTest::validates() {
     session->validate(ValidateLevel::files);
     QCOMPARE(verdict->headline(), QStringLiteral("Validating…"));
     QTRY_VERIFY(session->report());
-    QTRY_VERIFY2(verdict->headline().startsWith("Safe to resume"), qPrintable(verdict->headline()));
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Resume from here"));
+    QVERIFY2(verdict->details().startsWith("Files checked: nothing found."), qPrintable(verdict->details()));
     QVERIFY2(verdict->details().contains("Not checked: values"), qPrintable(verdict->details()));
     QVERIFY(!verdict->details().contains("--"));
     picture(*page, "overview-safe");
@@ -137,8 +168,149 @@ void OverviewTest::validates() {
     bad->validate(ValidateLevel::files);
     auto* badVerdict = badPage->findChild<VerdictStrip*>();
     QTRY_VERIFY2(badVerdict->headline().startsWith("Do not resume: "), qPrintable(badVerdict->headline()));
-    QVERIFY(badVerdict->headline().contains("error"));
+    QVERIFY2(badVerdict->details().contains(" error"), qPrintable(badVerdict->details()));
     picture(*badPage, "overview-unsafe");
+}
+
+void OverviewTest::saysWhetherToResume_data() {
+    QTest::addColumn<QString>("path");
+    QTest::addColumn<QString>("words");
+    QTest::newRow("everything") << trainerStep("optimizer-empty/checkpoint-10")
+                                << QStringLiteral("Resume from here");
+    QTest::newRow("no optimizer")
+        << trainerStep("died-after-model/checkpoint-30")
+        << QStringLiteral(
+               "Do not resume: 'optimizer.pt' is not here (optimizer state: a run cannot resume "
+               "without it); Hugging Face Trainer writes it");
+    QTest::newRow("weights only") << genuineCheckpoint("dcp/t2.15.0-stateful")
+                                  << QStringLiteral("Weights only: nothing to resume, fine to load");
+    QTest::newRow("many damaged") << QStringLiteral(SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx")
+                                  << QStringLiteral(
+                                         "Do not resume: __17_0.distcp ends after 1673628430 bytes, "
+                                         "before each of 183 chunks ends");
+}
+
+// Ten lines in the words of the command line, at any size and in both themes.
+void OverviewTest::saysWhetherToResume() {
+    QFETCH(QString, path);
+    QFETCH(QString, words);
+    auto session = openSession(path);
+    auto page = pageOf<OverviewPage>(*session);
+    auto* panel = page->findChild<ReadyPanel*>();
+    QVERIFY(!panel->isVisible());
+    // Of an index there is no more.
+    const bool whole = session->dataElsewhere().isEmpty();
+    session->validate(whole ? ValidateLevel::files : ValidateLevel::metadata);
+    QTRY_VERIFY(panel->isVisible());
+    QCOMPARE(page->findChild<VerdictStrip*>()->headline(), words);
+    QProcess process;
+    process.start(SHARDSCOPE_PROGRAM, {"ready", path, "--level", whole ? "files" : "metadata"});
+    QVERIFY(process.waitForFinished(60'000));
+    QCOMPARE(panel->text(), QString::fromUtf8(process.readAllStandardOutput()));
+    for (const ReadyLine& line : session->card()->lines) {
+        const QLabel* label = readyLabel(*page, *session, line.id);
+        QVERIFY2(label && label->isVisible(), line.id.c_str());
+        QVERIFY2(shownOf(*label).startsWith(toQString(line.text)), qPrintable(shownOf(*label)));
+    }
+    const QString name = QStringLiteral("overview-card-%1").arg(QTest::currentDataTag()).replace(' ', '-');
+    picture(*page, name);
+    page->resize(770, 700);
+    picture(*page, name + "-narrow");
+    // As high as its lines need in each width.
+    QCOMPARE(panel->height(), panel->heightForWidth(panel->width()));
+    applyTheme(ThemeChoice::dark);
+    page->resize(1600, 1000);
+    picture(*page, name + "-dark");
+    QCOMPARE(panel->height(), panel->heightForWidth(panel->width()));
+    session->close();
+    QVERIFY(!panel->isVisible());
+}
+
+void OverviewTest::linesLeadToWhatTheyAreAbout() {
+    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
+    auto page = pageOf<OverviewPage>(*session);
+    session->validate(ValidateLevel::files);
+    QTRY_VERIFY(session->card());
+    const ReadyLine& line = session->card()->lines[0];
+    QLabel* weights = readyLabel(*page, *session, line.id);
+    QVERIFY(weights);
+    QSignalSpy findings(page.get(), &OverviewPage::findingRequested);
+    // By keys: the file first, then what was found.
+    weights->setFocus(Qt::TabFocusReason);
+    QTest::keyClick(weights, Qt::Key_Tab);
+    QTest::keyClick(weights, Qt::Key_Return);
+    QCOMPARE(session->selection().current().page, Page::files);
+    QCOMPARE(session->catalog().files()[session->selection().current().file].path, line.file);
+    QTest::keyClick(weights, Qt::Key_Tab);
+    QTest::keyClick(weights, Qt::Key_Return);
+    QCOMPARE(findings.count(), 1);
+    QCOMPARE(findings[0][0].toString(), toQString(line.evidence));
+    // A line about nothing in particular is passed over.
+    QCOMPARE(readyLabel(*page, *session, "fits_on")->focusPolicy(), Qt::NoFocus);
+
+    auto whole = openSession(trainerStep("optimizer-empty/checkpoint-10"));
+    auto wholePage = pageOf<OverviewPage>(*whole);
+    whole->validate(ValidateLevel::metadata);
+    QTRY_VERIFY(whole->card());
+    for (const char* id : {"scheduler", "random"}) {
+        QVERIFY(readyLabel(*wholePage, *whole, id)
+                    ->toolTip()
+                    .contains(id[0] == 's' ? "scheduler.pt" : "rng_state"));
+    }
+}
+
+void OverviewTest::anAcceptedFindingChangesTheCard() {
+    QTemporaryDir kept;
+    Suppressions suppressions(kept.filePath("accepted.json"));
+    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-fsdp2-adam"), [] {
+        auto engine = std::make_shared<ScriptedEngine>();
+        engine->afterValidate = [](ValidationReport& report) {
+            report.findings.push_back(
+                {"save.torn", Severity::warning, 1, "files of two saves", "two saves", {}});
+            report.verdict = Verdict::care;
+        };
+        return engine;
+    }());
+    session->setSuppressions(&suppressions);
+    auto page = pageOf<OverviewPage>(*session);
+    auto* verdict = page->findChild<VerdictStrip*>();
+    session->validate(ValidateLevel::metadata);
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume: files of two saves"));
+    QVERIFY(shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn: files of two saves"));
+    const Finding finding = session->report()->findings.back();
+    suppressions.add(session->path(), finding, QStringLiteral("they are equal"));
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Resume from here"));
+    QVERIFY(!shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn"));
+    QVERIFY2(verdict->details().contains("1 finding accepted"), qPrintable(verdict->details()));
+    suppressions.remove(session->path(), finding);
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume: files of two saves"));
+}
+
+// Names stay text, and none makes the page wider than its window.
+void OverviewTest::hostileNamesInTheCard() {
+    const QString name = QStringLiteral("<img src=x>&amp;") + QString(200, 'x') + QChar(0x202e);
+    auto engine = std::make_shared<ScriptedEngine>();
+    engine->afterValidate = [&](ValidationReport& report) {
+        const std::string raw = name.toStdString();
+        report.findings.insert(report.findings.begin(), {"file.missing",
+                                                         Severity::error,
+                                                         1,
+                                                         "'" + raw + "' is not here",
+                                                         raw,
+                                                         {{.tensor = raw, .file = raw}}});
+        report.verdict = Verdict::unsafe;
+    };
+    auto session = openSession(sampleCheckpoint(), engine);
+    auto page = pageOf<OverviewPage>(*session, {700, 640});
+    session->validate(ValidateLevel::metadata);
+    QTRY_VERIFY(session->card());
+    const QLabel* weights = readyLabel(*page, *session, "weights");
+    QVERIFY2(shownOf(*weights).contains("file.missing: '<img src=x>&amp;"), qPrintable(shownOf(*weights)));
+    QVERIFY(!weights->text().contains("<img") && !weights->text().contains(QChar(0x202e)));
+    QVERIFY(!page->findChild<ReadyPanel*>()->text().contains(QChar(0x202e)));
+    const QWidget* content = page->findChild<QScrollArea*>()->widget();
+    QVERIFY2(content->width() <= 700, qPrintable(QString::number(content->width())));
+    picture(*page, "overview-card-hostile");
 }
 
 void OverviewTest::aFailingValidationIsSaid() {

@@ -383,6 +383,9 @@ class StatesTest : public QObject, protected WindowFixture {
         session().checkForChanges();
         QTRY_VERIFY_WITH_TIMEOUT(session().beingWritten().isEmpty(), kPatience);
         QTRY_VERIFY(!banner().isVisible());
+        // It is checked without being asked for, and may be checked again.
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QCOMPARE(session().report()->verdict, Verdict::safe);
         QVERIFY(validate->isEnabled());
         window_->findings().validate();
         QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
@@ -415,7 +418,9 @@ class StatesTest : public QObject, protected WindowFixture {
         QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
         click(banner(), "Mark as finished");
         QTRY_VERIFY(!banner().isVisible());
-        QTRY_VERIFY(shownButton(window_->findings(), "Validate")->isEnabled());
+        // It is checked without being asked for.
+        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QVERIFY(shownButton(window_->findings(), "Validate")->isEnabled());
         // The same from the dock; it does not outlast a reload.
         session().reload();
         QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts() && !session().beingWritten().isEmpty(), kPatience);

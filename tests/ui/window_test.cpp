@@ -23,6 +23,7 @@
 #include "ui/pages/jobs_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_rows.h"
+#include "ui/pages/ready_panel.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
 #include "ui/pages/verdict_strip.h"
@@ -448,6 +449,30 @@ class WindowTest : public QObject, protected WindowFixture {
         QTRY_VERIFY(window_->findChild<QDockWidget*>("details")->isVisible());
     }
 
+    // Whether to resume stands there without a click; a line leads to what was found.
+    void answersByItself() {
+        open(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
+        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
+        auto* card = window_->findChild<ReadyPanel*>();
+        QVERIFY(card->isVisible());
+        picture(*window_, "window-card");
+        window_->findChild<QDockWidget*>("findings")->hide();
+        emit card->findingRequested(toQString(window_->session().card()->lines[0].evidence));
+        QVERIFY(window_->findings().view().isVisible());
+        const Finding* finding =
+            window_->findings().model().finding(window_->findings().view().currentIndex());
+        QVERIFY(finding && finding->rule == "file.missing");
+        // It is checked once: what somebody ends stays ended, until it is opened anew.
+        window_->session().validate(ValidateLevel::metadata);
+        QTRY_VERIFY(!window_->session().validating());
+        window_->session().checkForChanges();
+        settle();
+        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
+        window_->session().reload();
+        QTRY_VERIFY(window_->session().report() &&
+                    window_->session().report()->level == ValidateLevel::files);
+    }
+
     void closingWhileValidating() {
         auto engine = std::make_shared<ScriptedEngine>();
         const Gate never;
@@ -460,9 +485,7 @@ class WindowTest : public QObject, protected WindowFixture {
             return status;
         };
         windows_ = std::make_unique<Windows>(engine);
-        open(sampleCheckpoint());
-        window_->findings().setLevel(ValidateLevel::values);
-        window_->findings().validate();
+        window_ = windows_->open(sampleCheckpoint());
         QTRY_COMPARE(asked.load(), 1);
         QVERIFY(window_->session().validating());
         window_->close();
@@ -676,7 +699,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(read >= 5 && read < window_->session().scan()->chunks());
         restart();
         QVERIFY(window_->session().canContinue());
-        QVERIFY(!window_->session().report());
+        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
         QCOMPARE(window_->session().scan()->chunksRead(), read);
         QVERIFY(shownText(window_->findings()).contains("Continue"));
         picture(*window_, "values-restart");

@@ -42,8 +42,12 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     connect(&filtered_, &FilteredTensors::changed, this, &Session::visibleChanged);
     connect(&connection_, &HostConnection::changed, this, &Session::connectionChanged);
     connect(&connection_, &HostConnection::found, &watch_, &FileWatch::look);
-    connect(&watch_, &FileWatch::changed, this, &Session::filesChanged);
+    connect(&watch_, &FileWatch::changed, this, [this] {
+        if (!beingWritten().isEmpty()) validation_.forget();
+        emit filesChanged();
+    });
     connect(&validation_, &Validation::verdictChanged, this, &Session::verdictChanged);
+    connect(&validation_, &Validation::cardChanged, this, &Session::cardChanged);
     connect(&validation_, &Validation::scanNotKept, this, &Session::scanNotKept);
     connect(&validation_, &Validation::changed, this, [this] {
         if (facts_ && report() && !validating() && report() != reportOfFacts_) takeFindings();

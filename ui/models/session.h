@@ -86,6 +86,10 @@ class Session : public QObject {
     void validate(ValidateLevel level, const QString& expectPath = {}) {
         validation_.start(level, expectPath);
     }
+    // What changed since it was opened is checked once it is opened anew.
+    void validateByItself() {
+        if (changedFiles().isEmpty()) validation_.startByItself();
+    }
     bool canContinue() const { return validation_.canContinue(); }
     void continueReading() { validation_.continueReading(); }
     const std::shared_ptr<ValueScan>& scan() const { return validation_.scan(); }
@@ -94,6 +98,7 @@ class Session : public QObject {
     const std::shared_ptr<const ValidationReport>& report() const { return validation_.report(); }
     const std::optional<Error>& validationError() const { return validation_.error(); }
     std::optional<Verdict> verdict() const { return validation_.verdict(); }
+    const std::shared_ptr<const ReadyCard>& card() const { return validation_.card(); }
     QString depth() const { return validation_.depth(); }
 
     // Set when files differ in size or time from what they were at opening.
@@ -123,6 +128,7 @@ class Session : public QObject {
     void visibleChanged();
     void reportChanged();   // a validation began, ended or failed
     void verdictChanged();  // findings were accepted, or are accepted no longer
+    void cardChanged();     // for that reason; soon after
     void progressed();      // ten times a second while something runs
     void filesChanged();    // changedFiles() or beingWritten() is new
     void otherFormatsFound();

@@ -23,6 +23,14 @@ QString ratioText(double share) {
     return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);
 }
 
+QString shortWords(const QString& text) {
+    constexpr qsizetype kMost = 48, kEnd = 22;
+    QStringList words = text.split(' ');
+    for (QString& word : words)
+        if (word.size() > kMost) word = word.left(kEnd) + u'…' + word.right(kEnd);
+    return words.join(' ');
+}
+
 QString levelText(ValidateLevel level) {
     switch (level) {
         case ValidateLevel::metadata:
@@ -42,19 +50,28 @@ QString notCheckedText(const ValidationReport& report) {
     return list.join(QStringLiteral("; "));
 }
 
+namespace {
+QString verdictGlyph(Verdict verdict) {
+    constexpr const char* glyphs[] = {"✓", "▲", "✕"};
+    return QString::fromUtf8(glyphs[static_cast<int>(verdict)]);
+}
+}  // namespace
+
 QString verdictHeadline(Verdict verdict) {
-    const auto mark = [&] {
-        switch (verdict) {
-            case Verdict::safe:
-                return u'✓';
-            case Verdict::care:
-                return u'▲';
-            case Verdict::unsafe:
-                return u'✕';
-        }
-        return u' ';
-    };
-    return QString(QChar(mark())) + ' ' + QCoreApplication::translate("Verdict", verdictSentence(verdict));
+    return verdictGlyph(verdict) + ' ' + QCoreApplication::translate("Verdict", verdictSentence(verdict));
+}
+
+CardAnswer answerOf(const ReadyCard& card) {
+    CardAnswer answer{card.words.starts_with("do not") ? Verdict::unsafe : card.verdict, {}, {}};
+    answer.mark = verdictGlyph(answer.tone);
+    answer.words = toQString(card.words);
+    if (!answer.words.isEmpty()) answer.words[0] = answer.words[0].toUpper();
+    return answer;
+}
+
+QString readyGlyph(ReadyMark mark) {
+    constexpr const char* glyphs[] = {"✓", "✕", "–"};
+    return QString::fromUtf8(glyphs[static_cast<int>(mark)]);
 }
 
 QString verdictText(Verdict verdict) {

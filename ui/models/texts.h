@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/units.h"
+#include "engine/ready.h"
 #include "model/catalog.h"
 #include "validate/validate.h"
 
@@ -22,6 +23,8 @@ inline QString timeText(double seconds) {
     return QString::fromStdString(durationText(seconds));
 }
 QString ratioText(double share);  // "12.5 %"
+// Words that no line of a label can be broken at are cut in their middle: "'model.layers…weight' is missing".
+QString shortWords(const QString& text);
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".
 QString countedText(uint64_t count, const QString& one, const QString& many);
 
@@ -32,6 +35,13 @@ QString levelText(ValidateLevel level);                  // "Files and headers"
 // information.
 QString verdictText(Verdict verdict);      // "✓ safe to resume"
 QString verdictHeadline(Verdict verdict);  // "✓ Safe to resume"
+// What a resume card answers: its words as a sentence, and how it is marked and colored.
+struct CardAnswer {
+    Verdict tone = Verdict::safe;
+    QString mark, words;  // "✕", "Do not resume: 'optimizer.pt' is missing"
+};
+CardAnswer answerOf(const ReadyCard& card);
+QString readyGlyph(ReadyMark mark);
 
 // Python that loads one tensor of this checkpoint with its own framework, on the host that it is on;
 // `directory` holds its files.

@@ -1,5 +1,6 @@
 #include "ui/models/validation.h"
 
+#include "ui/bridge/hosts.h"
 #include "ui/models/scan_store.h"
 #include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
@@ -10,6 +11,12 @@ namespace {
 constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 // What reading from a good disk gives; only for telling minutes from hours before anything is known.
 constexpr double kAssumedRate = 1e9;
+constexpr size_t kFewFiles = 4096;  // whose headers are read without being asked for
+
+struct Judged {
+    std::shared_ptr<const ValidationReport> report;
+    std::shared_ptr<const ReadyCard> card;
+};
 }  // namespace
 
 Validation::Validation(std::shared_ptr<EngineService> engine, Tasks& tasks,
@@ -31,10 +38,13 @@ void Validation::begin(CheckpointPtr checkpoint, const QString& path, const std:
 
 void Validation::end() {
     ticket_.drop();
+    cardTicket_.drop();
     keepTimer_.stop();
     checkpoint_.reset();
     path_.clear();
     report_.reset();
+    card_.reset();
+    begun_ = false;
     error_.reset();
     scan_.reset();
     scanKey_.reset();
@@ -42,7 +52,11 @@ void Validation::end() {
 
 void Validation::setSuppressions(const Suppressions* suppressions) {
     suppressions_ = suppressions;
-    if (suppressions_) connect(suppressions_, &Suppressions::changed, this, &Validation::verdictChanged);
+    if (suppressions_)
+        connect(suppressions_, &Suppressions::changed, this, [this] {
+            emit verdictChanged();
+            makeCard();
+        });
     emit verdictChanged();
 }
 
@@ -87,6 +101,23 @@ void Validation::start(ValidateLevel level, const QString& expectPath) {
     run(level);
 }
 
+void Validation::startByItself() {
+    if (!checkpoint_ || begun_) return;
+    const bool little = hostOf(path_).isEmpty() && obstacle(ValidateLevel::files).isEmpty() &&
+                        checkpoint_->catalog().files().size() <= kFewFiles;
+    start(little ? ValidateLevel::files : ValidateLevel::metadata);
+}
+
+void Validation::forget() {
+    if (!running() && !report_) return;
+    ticket_.drop();
+    cardTicket_.drop();
+    keepTimer_.stop();
+    report_.reset();
+    card_.reset();
+    emit changed();
+}
+
 bool Validation::canContinue() const {
     if (!checkpoint_ || !scan_ || running()) return false;
     if (report_ && report_->level == ValidateLevel::values) return report_->stopped;
@@ -100,38 +131,49 @@ void Validation::continueReading() {
 void Validation::run(ValidateLevel level) {
     ticket_.drop();
     error_.reset();
+    begun_ = true;
     const bool values = level == ValidateLevel::values;
     if (values && !scanKey_) scanKey_ = std::make_shared<std::string>();
     if (values) keepTimer_.start();
-    ticket_ = tasks_.run<ValidationReport>(
-        Work::bulk, tr("Validating"),
+    const auto validate =
         [engine = engine_, checkpoint = checkpoint_, level, values, scan = values ? scan_ : nullptr,
          key = scanKey_, how = openedHow_,
          expectPath = expectPath_.toStdString()](const TaskContext& context) -> Result<ValidationReport> {
-            CheckpointPtr expect;
-            if (!expectPath.empty()) {
-                SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
-            }
-            // Of before the first byte was read, so that what changes meanwhile shows.
-            if (values && scan->chunksRead() == 0 && key->empty())
-                *key = ScanStore::keyOf(*checkpoint, how, context.stop);
-            ValidateOptions options;
-            options.level = level;
-            options.maxExamples = 1000;
-            options.scan = scan;
-            auto report = engine->validate(checkpoint, options, expect, context);
-            // Also when nobody waits for the answer any more, because the window was closed.
-            if (values && report.ok() && !report->stopped) ScanStore::remove(*checkpoint, how);
-            if (values && (!report.ok() || report->stopped)) {
-                if (Status kept = ScanStore::save(*checkpoint, how, *key, *scan); !kept.ok() && report.ok())
-                    report->notChecked.push_back({kept.error().message});
-            }
-            return report;
+        CheckpointPtr expect;
+        if (!expectPath.empty()) {
+            SHARDSCOPE_ASSIGN(expect, engine->open(expectPath, {}, context));
+        }
+        // Of before the first byte was read, so that what changes meanwhile shows.
+        if (values && scan->chunksRead() == 0 && key->empty())
+            *key = ScanStore::keyOf(*checkpoint, how, context.stop);
+        ValidateOptions options;
+        options.level = level;
+        options.maxExamples = kReadyExamples;
+        options.scan = scan;
+        auto report = engine->validate(checkpoint, options, expect, context);
+        // Also when nobody waits for the answer any more, because the window was closed.
+        if (values && report.ok() && !report->stopped) ScanStore::remove(*checkpoint, how);
+        if (values && (!report.ok() || report->stopped)) {
+            if (Status kept = ScanStore::save(*checkpoint, how, *key, *scan); !kept.ok() && report.ok())
+                report->notChecked.push_back({kept.error().message});
+        }
+        return report;
+    };
+    const std::vector<Suppression> accepted = suppressions();
+    ticket_ = tasks_.run<Judged>(
+        Work::bulk, tr("Validating"),
+        [validate, checkpoint = checkpoint_, accepted](const TaskContext& context) -> Result<Judged> {
+            SHARDSCOPE_ASSIGN(ValidationReport report, validate(context));
+            auto card = std::make_shared<ReadyCard>(readyCard(*checkpoint, report, accepted));
+            return Judged{std::make_shared<ValidationReport>(std::move(report)), std::move(card)};
         },
-        [this](Result<ValidationReport> answer) {
+        [this, accepted](Result<Judged> answer) {
             keepTimer_.stop();
             if (answer.ok()) {
-                report_ = std::make_shared<ValidationReport>(std::move(answer).value());
+                report_ = std::move(answer->report);
+                card_ = std::move(answer->card);
+                cardTicket_.drop();
+                if (accepted != suppressions()) makeCard();
             } else if (answer.error().code != ErrorCode::cancelled) {
                 error_ = std::move(answer).error();
             }
@@ -154,19 +196,34 @@ void Validation::keepScan() {
         });
 }
 
+// Lists the step's directory, which may take long.
+void Validation::makeCard() {
+    cardTicket_.drop();
+    if (!report_) return;
+    cardTicket_ = tasks_.run<CardPtr>(
+        Work::metadata, tr("Looking at the step"),
+        [checkpoint = checkpoint_, report = report_,
+         accepted = suppressions()](const TaskContext&) -> Result<CardPtr> {
+            return std::make_shared<const ReadyCard>(readyCard(*checkpoint, *report, accepted));
+        },
+        [this](Result<CardPtr> answer) {
+            if (!answer.ok()) return;
+            card_ = *std::move(answer);
+            emit cardChanged();
+        });
+}
+
 std::optional<Verdict> Validation::verdict() const {
     if (!report_) return std::nullopt;
     return verdictWithout(*report_, suppressions());
 }
 
 QString Validation::depth() const {
-    if (!report_) {
-        const bool here = !checkpoint_ || checkpoint_->reader->dataElsewhere().empty();
-        return here ? tr("metadata only") : tr("index only");
-    }
+    const bool here = !checkpoint_ || checkpoint_->reader->dataElsewhere().empty();
+    if (!report_) return here ? tr("metadata only") : tr("index only");
     switch (report_->level) {
         case ValidateLevel::metadata:
-            return tr("metadata checked");
+            return here ? tr("metadata checked") : tr("index checked");
         case ValidateLevel::files:
             return tr("files checked");
         case ValidateLevel::values:

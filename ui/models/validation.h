@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/ready.h"
 #include "engine/report.h"
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/tasks.h"
@@ -43,6 +44,11 @@ class Validation : public QObject {
     QString obstacle(ValidateLevel level) const;
 
     void start(ValidateLevel level, const QString& expectPath = {});
+    // Once for each checkpoint, unless one was started already: at level files where that is little work, at
+    // level metadata elsewhere.
+    void startByItself();
+    // What was found, and what is looked for now, does not hold: somebody writes there.
+    void forget();
     // Reading every value can be stopped with cancel() and continued, also after the program was ended; what
     // was seen until then is in report().
     bool canContinue() const;
@@ -56,17 +62,22 @@ class Validation : public QObject {
     const std::optional<Error>& error() const { return error_; }
     // Of the report, without the findings that were accepted; none without a report. What every view shows.
     std::optional<Verdict> verdict() const;
+    // Of the report, without the findings that were accepted; null without a report.
+    const std::shared_ptr<const ReadyCard>& card() const { return card_; }
     // "metadata only", "files checked", "every value read"
     QString depth() const;
 
   signals:
     void changed();                                    // began, ended or failed
     void verdictChanged();                             // findings were accepted, or are accepted no longer
+    void cardChanged();                                // follows verdictChanged()
     void scanNotKept(const shardscope::Error& error);  // how far values were read could not be written
 
   private:
+    using CardPtr = std::shared_ptr<const ReadyCard>;
     void run(ValidateLevel level);
     void keepScan();
+    void makeCard();
 
     std::shared_ptr<EngineService> engine_;
     Tasks& tasks_;
@@ -76,11 +87,13 @@ class Validation : public QObject {
     QString path_, expectPath_;
     std::string openedHow_;
     std::shared_ptr<const ValidationReport> report_;
+    CardPtr card_;
+    bool begun_ = false;  // of this checkpoint
     std::optional<Error> error_;
     std::shared_ptr<ValueScan> scan_;  // of the last reading of values
     // What the files were like when that began; shared with the thread that finds out.
     std::shared_ptr<std::string> scanKey_;
-    Ticket ticket_, keepTicket_;
+    Ticket ticket_, keepTicket_, cardTicket_;
     QTimer keepTimer_;
 };
 

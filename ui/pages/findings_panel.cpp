@@ -2,6 +2,7 @@
 
 #include <QAction>
 #include <QComboBox>
+#include <QEvent>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QInputDialog>
@@ -181,6 +182,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(&session_, &Session::filesChanged, this, &FindingsPanel::update);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
+    connect(&session_, &Session::cardChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::stateChanged, this, [this] {
         if (!session_.dataElsewhere().isEmpty()) setLevel(ValidateLevel::metadata);
         update();
@@ -192,6 +194,14 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
     });
+    update();
+}
+
+// The style of the verdict holds the colors of the theme that it was made in.
+void FindingsPanel::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() != QEvent::PaletteChange || !verdict_) return;
+    verdict_->setStyleSheet(QString());
     update();
 }
 
@@ -235,14 +245,17 @@ void FindingsPanel::update() {
     if (session_.report()) {
         const Verdict verdict = *session_.verdict();
         const bool sofar = session_.report()->stopped;
-        QString text =
-            sofar && verdict == Verdict::safe ? tr("Nothing found so far") : verdictHeadline(verdict);
+        // The answer of the card, without its reason.
+        const CardAnswer answer = answerOf(*session_.card());
+        QString text = sofar && verdict == Verdict::safe
+                           ? tr("Nothing found so far")
+                           : answer.mark + ' ' + answer.words.section(':', 0, 0);
         if (sofar) text += tr(" (%1)").arg(session_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
         verdict_->setStyleSheet(
             QStringLiteral("font-weight: bold; padding: 2px 8px; border-left: 4px solid %1")
-                .arg(verdictColor(verdict).name()));
+                .arg(verdictColor(answer.tone).name()));
         const QString notChecked = notCheckedText(*session_.report());
         verdict_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1").arg(notChecked));
     }
@@ -262,7 +275,8 @@ void FindingsPanel::update() {
         empty_->setText(tr("Still being written: %1 A validation would not be reliable now. Look again when "
                            "the save is done, or mark it as finished.")
                             .arg(writing));
-    else if (!session_.report() && session_.canContinue())
+    else if (session_.canContinue() &&
+             (!session_.report() || session_.report()->level != ValidateLevel::values))
         empty_->setText(tr("An earlier validation read %1 of all values. The files have not changed: "
                            "“Continue” reads the rest.")
                             .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
@@ -358,6 +372,17 @@ void FindingsPanel::goToNext(bool forward) {
     const int row = !at.isValid() ? (forward ? 0 : rows - 1) : (at.row() + (forward ? 1 : rows - 1)) % rows;
     view_->setCurrentIndex(model_->index(row, 0));
     go(view_->currentIndex());
+}
+
+void FindingsPanel::showFinding(const QString& words) {
+    for (int row = 0; row < model_->rowCount(); ++row) {
+        const QModelIndex at = model_->index(row, 0);
+        const Finding& finding = *model_->finding(at);
+        if (toQString(finding.rule + ": " + finding.message) != words) continue;
+        view_->setCurrentIndex(at);
+        view_->setFocus();
+        return;
+    }
 }
 
 void FindingsPanel::suppress() {

@@ -29,9 +29,13 @@ class FindingsPanel : public QWidget {
     void chooseExpected();
     // Selects what the next or previous finding is about; wraps around.
     void goToNext(bool forward);
+    void showFinding(const QString& words);  // "rule: message"
 
   signals:
     void titleChanged(const QString& title);  // "Findings 2 err 5 warn"
+
+  protected:
+    void changeEvent(QEvent* event) override;
 
   private:
     void update();
@@ -51,7 +55,7 @@ class FindingsPanel : public QWidget {
     QPushButton* continue_;
     QPushButton* finished_;  // takes a checkpoint that seems to be written as finished
     TaskProgress* progress_;
-    QLabel* verdict_;
+    QLabel* verdict_ = nullptr;
     QTreeView* view_;
     QLabel* empty_;
     QTextBrowser* explanation_;

@@ -12,6 +12,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
+#include "ui/pages/ready_panel.h"
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
@@ -100,6 +101,9 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     connect(verdict_, &VerdictStrip::validateRequested, this, &OverviewPage::validateRequested);
     connect(verdict_, &VerdictStrip::convertRequested, this, &OverviewPage::convertRequested);
     layout->addWidget(verdict_);
+    ready_ = new ReadyPanel(session_, content_);
+    connect(ready_, &ReadyPanel::findingRequested, this, &OverviewPage::findingRequested);
+    layout->addWidget(ready_);
     makeCards();
     layout->addWidget(cards_);
     makeDtypes();

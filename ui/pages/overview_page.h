@@ -20,6 +20,7 @@ class Icicle;
 class LayerLadder;
 class Panel;
 class RankChart;
+class ReadyPanel;
 class ShareBar;
 class VerdictStrip;
 
@@ -32,6 +33,7 @@ class OverviewPage : public QWidget {
   signals:
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
+    void findingRequested(const QString& words);  // "rule: message"
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
@@ -66,6 +68,7 @@ class OverviewPage : public QWidget {
     QScrollArea* scroll_;
     QWidget* content_;
     VerdictStrip* verdict_;
+    ReadyPanel* ready_;
     CardGrid* cards_;
     Card *format_, *step_, *bytes_, *claimed_, *parameters_, *tensors_, *chunks_, *files_, *ranks_, *objects_;
     QBoxLayout *upper_, *lower_;  // two panels each, side by side where there is room

@@ -96,6 +96,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::verdictChanged, this, &VerdictStrip::refresh);
+    connect(&session_, &Session::cardChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
         if (session_.validating()) showProgress();
@@ -171,15 +172,16 @@ void VerdictStrip::showProgress() {
 void VerdictStrip::showReport() {
     const ValidationReport& report = *session_.report();
     const Judgement judgement = judgementOf(report, session_.suppressions());
-    QString details = session_.depth() + '.';
+    QString details = tr("%1: %2.").arg(session_.depth(), toQString(judgement.found()));
     details[0] = details[0].toUpper();
     const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
     if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
     if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
         details += tr("\nNot checked: %1.").arg(notChecked);
+    if (judgement.partly()) return say(Tone::unknown, toQString(judgement.words()), details);
     static constexpr Tone tones[] = {Tone::good, Tone::care, Tone::bad};
-    say(judgement.partly() ? Tone::unknown : tones[static_cast<int>(judgement.verdict)],
-        toQString(judgement.words()), details);
+    const CardAnswer answer = answerOf(*session_.card());
+    say(tones[static_cast<int>(answer.tone)], shortWords(answer.words), details);
 }
 
 void VerdictStrip::showUnvalidated() {

@@ -124,6 +124,11 @@ void MainWindow::makePages() {
     setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
+    connect(overview, &OverviewPage::findingRequested, this, [this](const QString& words) {
+        findingsDock_->show();
+        findingsDock_->raise();
+        findings_->showFinding(words);
+    });
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
     connect(start_, &StartPage::jobRequested, this, &MainWindow::showJob);
@@ -418,6 +423,10 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::scanNotKept, this,
             [this](const Error& error) { log(Severity::warning, errorSentence(error)); });
     connect(session_.get(), &Session::filesChanged, this, &MainWindow::filesChanged);
+    // The answer stands there without having been asked for; with files that are written still, once they
+    // stand still.
+    for (const auto changed : {&Session::factsChanged, &Session::filesChanged})
+        connect(session_.get(), changed, session_.get(), &Session::validateByItself);
     connect(session_.get(), &Session::connectionChanged, this, &MainWindow::connectionChanged);
     connect(session_.get(), &Session::otherFormatsFound, this, [this] {
         if (!banner_->isVisible()) offerOtherFormats();

@@ -44,7 +44,9 @@ Result<ValidationReport> ScriptedEngine::validate(const CheckpointPtr& checkpoin
                                                   const ValidateOptions& options, const CheckpointPtr& expect,
                                                   const TaskContext& context) {
     SHARDSCOPE_TRY(announce("validate", context));
-    SHARDSCOPE_ASSIGN(ValidationReport report, real_->validate(checkpoint, options, expect, context));
+    ValidateOptions possible = options;
+    if (catalog) possible.level = ValidateLevel::metadata;  // there are no bytes
+    SHARDSCOPE_ASSIGN(ValidationReport report, real_->validate(checkpoint, possible, expect, context));
     if (afterValidate) afterValidate(report);
     return report;
 }

@@ -51,6 +51,8 @@ void WindowFixture::waitUntilOpen() {
     QTRY_VERIFY_WITH_TIMEOUT(window_->session().hasFacts() || window_->session().run() ||
                                  window_->session().state() == Session::State::failed,
                              kPatience);
+    // What is checked by itself is checked.
+    QTRY_VERIFY_WITH_TIMEOUT(!window_->session().validating(), kPatience);
 }
 
 void WindowFixture::click(const QWidget& in, const QString& text) {

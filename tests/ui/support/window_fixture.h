@@ -26,7 +26,7 @@ class WindowFixture {
     // In cleanup().
     void end();
 
-    // Waits until its facts are worked out, or it could not be opened.
+    // Waits until its facts are worked out and it is checked, or it could not be opened.
     void open(const QString& path, QSize size = {1440, 900});
     void waitUntilOpen();
     static void click(const QWidget& in, const QString& text);
