@@ -159,13 +159,15 @@ class Card {
         }
     }
 
-    // Tensors of a role that no error names, and all of them.
-    std::pair<size_t, size_t> countOf(bool optimizer) const {
+    // "290 of 291 tensors": those of a role that no error names. Empty where there is none of the role.
+    std::string countOf(bool optimizer) const {
         std::set<std::string_view> hurt;
         size_t lacking = 0, all = 0;
+        bool more = false;  // than the report names
         for (const Finding& finding : report_.findings) {
             if (finding.severity != Severity::error || suppressionOf(finding, accepted_)) continue;
             if (finding.rule == rule::expectMissing && !optimizer) lacking += finding.count;
+            more = more || finding.count > finding.examples.size();
             for (const FindingExample& example : finding.examples)
                 if (!example.tensor.empty()) hurt.insert(example.tensor);
         }
@@ -176,20 +178,23 @@ class Card {
             ++all;
             whole += !hurt.contains(catalog_.name(t));
         }
-        return {whole, all + lacking};
+        if (all == 0) return {};
+        const bool atMost = more && whole < all;
+        return fmt::format("{}{} of {} tensors", atMost ? "at most " : "", whole, all + lacking);
     }
 
     void addWeights() {
-        const auto [whole, all] = countOf(false);
-        ReadyLine& line = addLine("weights", "weights", all ? ReadyMark::yes : ReadyMark::no,
-                                  all ? fmt::format("{} of {} tensors", whole, all) : "none");
+        const std::string count = countOf(false);
+        ReadyLine& line = addLine("weights", "weights", count.empty() ? ReadyMark::no : ReadyMark::yes,
+                                  count.empty() ? "none" : count);
         if (const Finding* finding = against(StepPart::weights)) link(line, *finding);
     }
 
     void addOptimizer() {
-        const auto [whole, all] = countOf(true);
-        ReadyLine& line = addLine("optimizer", "optimizer state", all ? ReadyMark::yes : ReadyMark::none,
-                                  all ? fmt::format("{} of {} tensors", whole, all) : "not saved");
+        const std::string count = countOf(true);
+        ReadyLine& line =
+            addLine("optimizer", "optimizer state", count.empty() ? ReadyMark::none : ReadyMark::yes,
+                    count.empty() ? "not saved" : count);
         if (const size_t owners = parametersWithState(catalog_); owners > 0)
             line.text += fmt::format(", of {} parameters", owners);
         if (const Finding* finding = against(StepPart::optimizer)) link(line, *finding);
@@ -273,8 +278,11 @@ class Card {
                  {".metadata", "commit_success.txt", "_CHECKPOINT_METADATA", "metadata.json"})
                 if (step_.has(fmt::format("{}|*/{}", name, name)) && mark.empty()) mark = name;
         const bool there = !mark.empty() && step_.has(fmt::format("{}|*/{}", mark, mark));
+        const bool away = !checkpoint_.reader->dataElsewhere().empty();
         addLine("commit", "commit", there ? ReadyMark::yes : ReadyMark::none,
-                there ? "the file that is written last is here" : "nothing marks the end of the save",
+                there  ? "the file that is written last is here"
+                : away ? "not known: the files are not here"
+                       : "nothing marks the end of the save",
                 there ? mark : std::string());
     }
 

@@ -40,8 +40,8 @@ struct ReadyCard {
 // everywhere.
 constexpr size_t kReadyExamples = 1000;
 
-// `report`: of this checkpoint, `accepted`: findings that do not count. Lists the step's directory; opens no
-// data file.
+// `report`: of this checkpoint, `accepted`: findings that do not count. Lists the step's directory and
+// reads the object that holds the step's number.
 ReadyCard readyCard(const Checkpoint& checkpoint, const ValidationReport& report,
                     const std::vector<Suppression>& accepted);
 

@@ -25,12 +25,13 @@ std::optional<StatedStep> statedStep(const Checkpoint& checkpoint, const Directo
         const auto state = parseConfig(kTrainerState, smallFile(*directory, kTrainerState, kMostConfig));
         if (const auto step = numberIn(state, "global_step")) return StatedStep{*step, kTrainerState};
     }
-    for (const ObjectInfo& object : checkpoint.catalog().objects()) {
-        const std::string_view last =
-            std::string_view(object.name).substr(object.name.find_last_of(".:") + 1);
-        if (!std::ranges::count(kNames, last) || !object.value.graph) continue;
-        if (const auto step = parseNumber<int64_t>(valueRepr(object.value, 40), 0))
-            return StatedStep{*step, object.name};
+    const auto& objects = checkpoint.catalog().objects();
+    for (ObjectId o = 0; o < objects.size(); ++o) {
+        const std::string& name = objects[o].name;
+        if (!std::ranges::count(kNames, std::string_view(name).substr(name.find_last_of(".:") + 1))) continue;
+        const auto value = checkpoint.reader->objectValue(o);
+        if (!value.ok() || !value->graph) continue;
+        if (const auto step = parseNumber<int64_t>(valueRepr(*value, 40), 0)) return StatedStep{*step, name};
     }
     return std::nullopt;
 }

@@ -14,7 +14,8 @@ struct StatedStep {
     std::string where;  // the object, or the file: "trainer_state.json"
 };
 // Of an object called as frameworks call it ("global_step", "iteration"), else of the files of the step that
-// say it; nullopt where nothing does. Reads small files of `directory`, which may be null.
+// say it; nullopt where nothing does. Reads such objects, and small files of `directory`, which
+// may be null.
 std::optional<StatedStep> statedStep(const Checkpoint& checkpoint, const Directory* directory,
                                      const StepContents& contents);
 
