@@ -8,7 +8,9 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
+#include "base/text.h"
 
 namespace shardscope {
 
@@ -75,6 +77,7 @@ class Agreement {
         }
         checkPairs();
         checkNumbered();
+        checkGroups();
         checkPlaceholders();
         return std::move(notes_);
     }
@@ -161,6 +164,42 @@ class Agreement {
                     fmt::format("no parameter has its shape {}; it is that of a rank's piece of {}",
                                 formatDims(shape), formatDims(*whole)));
         }
+    }
+
+    // States of parameters that no group of their optimizer lists are those of another optimizer. The other
+    // way round nothing is wrong: a parameter without gradients has no state.
+    void checkGroups() {
+        constexpr std::string_view kGroups = "param_groups";
+        for (const ObjectInfo& object : catalog_.objects()) {
+            if (!object.name.ends_with(kGroups) || !object.value.graph) continue;
+            const std::set<std::string> listed = parametersIn(object.value);
+            const std::string prefix = object.name.substr(0, object.name.size() - kGroups.size()) + "state.";
+            for (const auto& [name, owner] : owners_) {
+                if (listed.empty() || !name.starts_with(prefix)) continue;
+                const std::string_view number = name.substr(prefix.size());
+                if (!parseNumber<int64_t>(number) || listed.contains(std::string(number))) continue;
+                add(rule::stateDiffers, owner.slots.begin()->second,
+                    fmt::format("'{}' lists no such parameter: it is the state of another optimizer",
+                                printable(object.name, kNameInMessage)));
+            }
+        }
+    }
+
+    // The numbers that `params` of all groups lists. Readers give states that have one in a file the names of
+    // their parameters where they know them.
+    static std::set<std::string> parametersIn(const Value& groups) {
+        const ValueGraph& graph = *groups.graph;
+        std::set<std::string> listed;
+        if (graph.kind(groups.node) != ValueKind::list) return listed;
+        for (const NodeId group : graph.items(groups.node)) {
+            const NodeId parameters = graph.find(group, "params");
+            if (parameters == kNoNode || graph.kind(parameters) != ValueKind::list) return {};
+            for (const NodeId one : graph.items(parameters)) {
+                if (graph.kind(one) != ValueKind::integer) return {};
+                listed.insert(std::to_string(graph.integer(one)));
+            }
+        }
+        return listed;
     }
 
     // Cut evenly along one dimension.

@@ -11,6 +11,7 @@ namespace shardscope {
 //   pieces were dropped when it was saved. Factored and scalar states are no such thing.
 // - The states of one parameter have one shape.
 // - Where parameters have both moments of Adam, one that has only one of them lost the other.
+// - A state belongs to a parameter that the optimizer's groups list.
 // - A weight has elements (DeepSpeed's ZeRO 3 leaves placeholders of shape [0] in a state dict that was not
 //   gathered).
 std::vector<Note> agreementNotes(const Catalog& catalog);

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
 
@@ -104,42 +105,55 @@ void addEmpty(const StepContents& step, const Contract& contract, const Catalog&
 
 // ------------------------------------------------------------------ ranks
 
-// "extra_state_world_size_2_rank_1.pt": everything of rank R of a world of W that one directory holds.
+// The name of a rank's file that also says how many ranks there are: "extra_state_world_size_2_rank_1.pt",
+// and torch_xla's "model_rank-00000001-of-00000002.pth".
 struct RankName {
-    std::string kind;  // what stands before
+    std::string before, after;  // what stands around the rank's number
+    size_t width = 0;           // its digits; 1 = no zeros before it
     int64_t world = 0, rank = 0;
-    std::string ending;
+    std::string of(int64_t r) const { return fmt::format("{}{:0{}}{}", before, r, width, after); }
 };
 std::optional<RankName> worldAndRank(std::string_view name) {
-    constexpr std::string_view kWorld = "_world_size_", kRank = "_rank_";
-    const size_t world = name.find(kWorld), rank = name.rfind(kRank);
-    if (world == name.npos || rank == name.npos || rank < world + kWorld.size()) return std::nullopt;
-    const size_t end = std::min(name.find('.', rank), name.size());
-    const auto number = [](std::string_view text) { return parseNumber<int64_t>(text, 0); };
-    const auto w = number(name.substr(world + kWorld.size(), rank - world - kWorld.size()));
-    const auto r = number(name.substr(rank + kRank.size(), end - rank - kRank.size()));
-    if (!w || !r) return std::nullopt;
-    return RankName{std::string(name.substr(0, world)), *w, *r, std::string(name.substr(end))};
+    static const RegularExpression plain =
+        RegularExpression::parse(R"((.*_world_size_([0-9]+)_rank_)([0-9]+)(\..*)?)").value();
+    static const RegularExpression padded =
+        RegularExpression::parse(R"((.*rank[-_])([0-9]+)([-_]of[-_]([0-9]+)(?:[^0-9].*)?))").value();
+    std::vector<std::string_view> groups;
+    RankName found;
+    std::string_view world, rank;
+    if (plain.matchWhole(name, groups)) {
+        world = groups[2], rank = groups[3];
+        found = {std::string(groups[1]), std::string(groups[4]), 1};
+    } else if (padded.matchWhole(name, groups)) {
+        world = groups[4], rank = groups[2];
+        found = {std::string(groups[1]), std::string(groups[3]), rank.size()};
+    } else {
+        return std::nullopt;
+    }
+    found.world = parseNumber<int64_t>(world, 0).value_or(-1);
+    found.rank = parseNumber<int64_t>(rank, 0).value_or(-1);
+    return found.world < 0 || found.rank < 0 ? std::nullopt : std::optional(found);
 }
 
 constexpr int64_t kMostRanks = 1 << 20;  // that a name is believed to speak of
 
 void addWorlds(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
-    std::map<std::tuple<std::string, std::string, int64_t, std::string>, std::set<int64_t>> found;
+    std::map<std::string, std::pair<RankName, std::set<int64_t>>> found;  // by the path of rank 0
     for (const StepFile& file : step.files) {
-        if (const auto name = worldAndRank(lastName(file.path)); name && name->world <= kMostRanks)
-            found[{std::string(directoryOf(file.path)), name->kind, name->world, name->ending}].insert(
-                name->rank);
+        const auto name = worldAndRank(lastName(file.path));
+        if (!name || name->world > kMostRanks) continue;
+        auto& [one, ranks] = found[inside(directoryOf(file.path), name->of(0))];
+        one = *name;
+        ranks.insert(name->rank);
     }
-    for (const auto& [of, ranks] : found) {
-        const auto& [directory, kind, world, ending] = of;
-        for (int64_t r = 0; r < world; ++r) {
+    for (const auto& [first, of] : found) {
+        const auto& [name, ranks] = of;
+        for (int64_t r = 0; r < name.world; ++r) {
             if (ranks.contains(r)) continue;
-            const std::string path =
-                inside(directory, fmt::format("{}_world_size_{}_rank_{}{}", kind, world, r, ending));
+            const std::string path = inside(directoryOf(first), name.of(r));
             // What one rank lost may be whole without it; only a run needs the files of all.
             const Need need = std::min(contract.absent(path), step.isStep ? Need::resume : Need::result);
-            addMissing(path, need, fmt::format("the save was by {} ranks", world), notes);
+            addMissing(path, need, fmt::format("the save was by {} ranks", name.world), notes);
             break;  // the first tells what happened
         }
     }

@@ -136,6 +136,12 @@ class ExpectationTest : public QObject {
                              "global_step_5"));
         QCOMPARE(filesOf(notes), std::string("error actor/extra_state_world_size_2_rank_1.pt;"));
     }
+    void paddedRanksOfAWorldAreAllThere() {
+        QCOMPARE(
+            filesOf(lackingOf(stepOf(
+                {"model_rank-00000000-of-00000003.pth", "model_rank-00000002-of-00000003.pth"}, "step-10"))),
+            std::string("error model_rank-00000001-of-00000003.pth;"));
+    }
     void directoriesOfRanksHoldTheSame() {
         const auto notes = lackingOf(stepOf(
             {"mp_rank_00/model_optim_rng.pt", "mp_rank_00/distrib_optim.pt", "mp_rank_01/model_optim_rng.pt"},
@@ -193,8 +199,9 @@ class ExpectationTest : public QObject {
                        {"model_0.pt", "model_1.pt", "sched_0.pt", "sched_1.pt"}),
                  std::string("error sched_0.pt;"));
         // Fewer ranks go on.
-        QCOMPARE(lacks({"model_0.pt", "sched_0.pt"}, {"model_0.pt", "model_1.pt", "sched_0.pt", "sched_1.pt"}),
-                 std::string());
+        QCOMPARE(
+            lacks({"model_0.pt", "sched_0.pt"}, {"model_0.pt", "model_1.pt", "sched_0.pt", "sched_1.pt"}),
+            std::string());
         // Names that tell the step are others each time.
         QCOMPARE(lacks({"model_10.pt", "sched_10.pt"}, {"model_5.pt", "sched_5.pt"}), std::string());
     }
@@ -204,16 +211,16 @@ class ExpectationTest : public QObject {
         };
         QCOMPARE(lacks({"model.pt", "rng_0.pt", "rng_1.pt"}), std::string());
         QCOMPARE(lacks({"model.pt", "rng_0.pt", "rng_2.pt"}), std::string("error rng_1.pt;"));
-        QCOMPARE(filesOf(lackingOf(stepOf({"model.safetensors", "optimizer.bin", "scheduler.bin",
-                                           "random_states_1.pkl"},
-                                          "checkpoint_3"))),
+        QCOMPARE(filesOf(lackingOf(
+                     stepOf({"model.safetensors", "optimizer.bin", "scheduler.bin", "random_states_1.pkl"},
+                            "checkpoint_3"))),
                  std::string("warning random_states_0.pkl;"));
         // "rng_10.pt" alone may count steps.
         QCOMPARE(lacks({"model.pt", "rng_state.pth"}), std::string());
     }
     void bridgeWritesItsConfigurationLast() {
-        const std::string missing = filesOf(lackingOf(
-            stepOf({".metadata", "__0_0.distcp", "common.pt", "metadata.json", "train_state.pt"}, "iter_0000020")));
+        const std::string missing = filesOf(lackingOf(stepOf(
+            {".metadata", "__0_0.distcp", "common.pt", "metadata.json", "train_state.pt"}, "iter_0000020")));
         QCOMPARE(missing, std::string("error run_config.yaml;"));
     }
     void tensorsOfEarlierStepsAreNeeded() {
@@ -317,6 +324,36 @@ class ExpectationTest : public QObject {
                                                    {"o.state.a.exp_avg_sq", {2}, optimizer},
                                                    {"o.state.b.exp_avg", {2}, optimizer}}))),
                  std::string("state.missing o.state.b.exp_avg;"));
+    }
+    void statesBelongToTheGroupsOfTheirOptimizer() {
+        const auto rules = [](std::initializer_list<int64_t> listed) {
+            CatalogBuilder builder("torch", "", "");
+            for (const char* name : {"optim.state.0.exp_avg", "optim.state.1.exp_avg"}) {
+                TensorInfo info;
+                info.name = name;
+                info.path = {keyPart(name)};
+                info.shape = {4};
+                info.role = Role::optimizer;
+                if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok())
+                    qFatal("no tensor");
+            }
+            ValueGraph graph;
+            std::vector<NodeId> numbers;
+            for (const int64_t number : listed)
+                numbers.push_back(graph.addInteger(number));
+            const NodeId parameters = graph.addContainer(ValueKind::list, numbers);
+            const NodeId key = graph.addText(ValueKind::text, "params");
+            const NodeId group = graph.addContainer(ValueKind::dict, {key, parameters});
+            const NodeId groups = graph.addContainer(ValueKind::list, {group});
+            ObjectInfo object;
+            object.name = "optim.param_groups";
+            object.value = makeValue(std::move(graph), groups);
+            builder.addObject(std::move(object));
+            return rulesOf(agreementNotes(std::move(builder).finish()));
+        };
+        QCOMPARE(rules({0, 1}), std::string());
+        QCOMPARE(rules({0, 1, 2}), std::string());  // one without gradients
+        QCOMPARE(rules({0}), std::string("state.differs optim.state.1.exp_avg;"));
     }
     void numberedStatesOfARankShow() {
         using enum Role;
