@@ -294,7 +294,7 @@ class ValueCheck {
     }
 
     // Masks hide with -inf, and best scores begin with it.
-    bool infinityBelongs(TensorId t, uint64_t infinite) const {
+    bool infinityBelongs(TensorId t, const ValueCounts& counts) const {
         if (catalog_.role(t) == Role::optimizer) return false;
         const std::string_view name = catalog_.name(t);
         const std::string_view last = name.substr(name.find_last_of(".:") + 1);
@@ -303,18 +303,21 @@ class ValueCheck {
             return last.starts_with("best") || last.starts_with("kth_") || last.ends_with("_score") ||
                    last.ends_with("_loss") || last.ends_with("metric") || catalog_.role(t) == Role::other;
         if (last.find("mask") != last.npos || catalog_.role(t) == Role::other) return true;
-        // As many as there are above the diagonal.
         const size_t rank = shape.size();
+        // Nothing but zeros and infinities, and not a few.
+        if (rank >= 2 && counts.inf + counts.zero == counts.elements && counts.inf >= counts.elements / 8)
+            return true;
+        // As many as there are above the diagonal.
         if (rank < 2 || shape[rank - 1] != shape[rank - 2] || shape[rank - 1] < 2) return false;
         const auto n = static_cast<uint64_t>(shape[rank - 1]);
-        return infinite == static_cast<uint64_t>(catalog_.elements(t)) / (n * n) * (n * (n - 1) / 2);
+        return counts.inf == static_cast<uint64_t>(catalog_.elements(t)) / (n * n) * (n * (n - 1) / 2);
     }
 
-    void addInfinite(TensorId t, uint64_t infinite) {
-        const bool belongs = infinityBelongs(t, infinite);
+    void addInfinite(TensorId t, const ValueCounts& counts) {
+        const bool belongs = infinityBelongs(t, counts);
         if (!belongs) {
             ++infTensors_;
-            infElements_ += infinite;
+            infElements_ += counts.inf;
         }
         bool first = true;
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
@@ -350,7 +353,7 @@ class ValueCheck {
             whole.join(seen);
         }
         nanTensors_ += nan;
-        if (whole.any && whole.counts.inf > 0) addInfinite(t, whole.counts.inf);
+        if (whole.any && whole.counts.inf > 0) addInfinite(t, whole.counts);
         // What a tensor holds throughout shows only when all of it was looked at.
         if (!all || !whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||
             !dtypeIsFloat(dtype))
