@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "engine/expected.h"
 #include "engine/whole_file.h"
+#include "formats/open_files.h"
 #include "model/coverage.h"
 
 namespace shardscope {
@@ -89,14 +90,7 @@ Result<std::optional<FilledElements>> readRecord(const Directory& directory, con
     const auto there = directory.stat(name);
     if (!there.ok() && there.error().code == ErrorCode::notFound) return std::optional<FilledElements>();
     SHARDSCOPE_ASSIGN(const auto file, directory.openFile(name));
-    if (file->size() > kMostRecordBytes) {
-        return makeError(ErrorCode::limit, fmt::format("a record of filled elements has {} bytes, more than "
-                                                       "the {} that are read",
-                                                       file->size(), kMostRecordBytes))
-            .inFile(file->path());
-    }
-    std::string text(static_cast<size_t>(file->size()), '\0');
-    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
+    SHARDSCOPE_ASSIGN(const std::string text, wholeText(*file, kMostRecordBytes));
     auto filled = decode(text);
     if (!filled) return damaged("this is not a record of filled elements").inFile(file->path());
     return std::optional(std::move(*filled));

@@ -13,6 +13,7 @@
 #include "expectation/contract.h"
 #include "formats/catalog_reader.h"
 #include "formats/companions.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 
@@ -118,11 +119,8 @@ Note noteOf(Severity severity, std::string message, const std::string& file) {
 
 // A file of JSON as one object of that name.
 Result<std::unique_ptr<Reader>> openJson(const Source& source, const DirectoryEntry& entry) {
-    if (entry.size > kMostJson)
-        return makeError(ErrorCode::limit, "is larger than 64 MiB").inFile(entry.name);
     SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(entry.name));
-    std::string text(static_cast<size_t>(file->size()), '\0');
-    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
+    SHARDSCOPE_ASSIGN(const std::string text, wholeText(*file, kMostJson));
     const auto json = nlohmann::json::parse(text, nullptr, false);
     if (json.is_discarded()) return damaged("is not valid JSON").inFile(entry.name);
     ValueGraph graph;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include <fmt/format.h>
+
 #include "base/rule.h"
 
 namespace shardscope {
@@ -18,6 +20,16 @@ std::string startOf(const Directory& directory, std::string_view name, uint64_t 
 std::string smallFile(const Directory& directory, std::string_view name, uint64_t most) {
     std::string bytes = startOf(directory, name, most + 1);
     return bytes.size() > most ? std::string() : bytes;
+}
+
+Result<std::string> wholeText(const ReadFile& file, uint64_t most) {
+    if (file.size() > most)
+        return makeError(ErrorCode::limit,
+                         fmt::format("it has {} bytes, more than the {} that are read", file.size(), most))
+            .inFile(file.path());
+    std::string text(static_cast<size_t>(file.size()), '\0');
+    SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(text))));
+    return text;
 }
 
 Result<std::shared_ptr<const ReadFile>> OpenFiles::open(const std::string& path) const {

@@ -19,6 +19,9 @@ std::string startOf(const Directory& directory, std::string_view name, uint64_t 
 // All bytes of a file that has at most `most`; empty when it is larger or cannot be read.
 std::string smallFile(const Directory& directory, std::string_view name, uint64_t most);
 
+// All bytes of an open file. Errors: limit where it has more than `most`; those of reading.
+Result<std::string> wholeText(const ReadFile& file, uint64_t most);
+
 // Thread-safe. A handle keeps its file open; the cache forgets those that were not asked for longest.
 class OpenFiles {
   public:

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/readers.h"
+#include "formats/open_files.h"
 
 namespace shardscope::colossalai {
 
@@ -65,7 +66,7 @@ Status DistributedOpener::readMetadata() {
         if (!id) continue;
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(entry.name));
-        SHARDSCOPE_ASSIGN(const std::string json, readJson(*file, "metadata"));
+        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
         auto parsed = parseRankMetadata(json);
         if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
         ranks_.push_back({*id, entry.name, std::move(parsed).value()});

@@ -13,6 +13,7 @@
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/opener.h"
 #include "formats/colossalai/readers.h"
+#include "formats/open_files.h"
 
 namespace shardscope::colossalai {
 
@@ -112,7 +113,7 @@ class GatheredOpener : private Opener {
     Status readIndex(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(const std::string json, readJson(*file, "an index"));
+        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
         auto parsed = safetensors::parseIndex(json);
         if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
         FileInfo info;

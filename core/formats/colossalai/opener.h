@@ -32,9 +32,6 @@ class Opener : protected CatalogOpener {
             }
         }
     }
-    // The text of a JSON file; `kind` begins the sentence "... of 12 bytes is longer". Errors: limit, those
-    // of the file.
-    Result<std::string> readJson(const ReadFile& file, std::string_view kind) const;
     Result<std::unique_ptr<Reader>> finish() {
         return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts_));
     }

@@ -15,6 +15,7 @@
 #include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/stored_entries.h"
+#include "formats/open_files.h"
 
 namespace shardscope::dcp {
 
@@ -30,14 +31,8 @@ bool isDataFile(const DirectoryEntry& entry) {
 
 // Whether the file starts as the pickle of a Metadata: a protocol and, near the start, torch's module name.
 bool looksLikeMetadata(const Source& source, std::string_view name) {
-    const auto file = source.directory->openFile(name);
-    if (!file.ok()) return false;
-    std::array<std::byte, 512> head{};
-    const size_t size = static_cast<size_t>(std::min<uint64_t>(head.size(), (*file)->size()));
-    if (!(*file)->readAt(0, std::span(head).first(size)).ok()) return false;
-    const std::string_view text(reinterpret_cast<const char*>(head.data()), size);
-    return text.find("torch.distributed") != std::string_view::npos &&
-           text.find("Metadata") != std::string_view::npos;
+    const std::string head = startOf(*source.directory, name, 512);
+    return head.find("torch.distributed") != head.npos && head.find("Metadata") != head.npos;
 }
 
 class DcpReader final : public CatalogReader {

@@ -251,11 +251,7 @@ class ZarrStoreOpener : private StoreOpener {
     Result<ZarrArray> parse(FileInfo& about) {
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(about.path));
         about.size = file->size();
-        if (file->size() > kMostZarray)
-            return damaged(fmt::format("the description of the array has {} bytes", file->size()))
-                .byRule(rule::metaInconsistent);
-        std::string text(static_cast<size_t>(file->size()), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
+        SHARDSCOPE_ASSIGN(const std::string text, wholeText(*file, kMostZarray));
         SHARDSCOPE_ASSIGN(ZarrArray array, parseZarray(text));
         if (!array.raw())
             return unsupported("the chunks of the zarr array are compressed, which is not read")

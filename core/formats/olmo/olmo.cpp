@@ -8,6 +8,7 @@
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layout.h"
 #include "formats/olmo/readers.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 
@@ -24,10 +25,8 @@ enum class Layout : uint8_t { none, unsharded, local, legacy };
 
 // Whether the first key of a safetensors file's header is one of OLMo's.
 bool hasKeys(const Directory& directory, const std::string& name) {
-    const auto file = directory.openFile(name);
-    if (!file.ok() || (*file)->size() < 16) return false;
-    std::string head(std::min<uint64_t>((*file)->size(), 4096), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok() || head[8] != '{') return false;
+    const std::string head = startOf(directory, name, 4096);
+    if (head.size() < 16 || head[8] != '{') return false;
     const size_t quote = head.find("\"gA", 9);
     if (quote == head.npos || quote > 2048) return false;
     const size_t end = head.find('"', quote + 1);

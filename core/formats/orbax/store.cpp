@@ -7,6 +7,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/open_files.h"
 #include "formats/orbax/metadata.h"
 
 namespace shardscope::orbax {
@@ -97,12 +98,8 @@ Result<std::string> wholeFile(const Directory& directory, const std::string& pat
         if (error.code == ErrorCode::notFound) error.location.rule = rule::fileMissing;
         return error;
     }
-    if ((*file)->size() > most)
-        return makeError(ErrorCode::limit, fmt::format("it has {} bytes, more than the {} that are read",
-                                                       (*file)->size(), most))
-            .inFile(path);
-    std::string text(static_cast<size_t>((*file)->size()), '\0');
-    SHARDSCOPE_TRY((*file)->readAt(0, std::as_writable_bytes(std::span(text))));
+    auto text = wholeText(**file, most);
+    if (!text.ok()) return std::move(text).error().inFile(path);
     return text;
 }
 

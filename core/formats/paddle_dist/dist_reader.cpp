@@ -7,11 +7,14 @@
 #include "base/checked.h"
 #include "base/numbers.h"
 #include "base/rule.h"
+#include "formats/open_files.h"
 #include "formats/paddle_dist/dist_catalog.h"
 
 namespace shardscope::paddle {
 
 namespace {
+
+constexpr uint64_t kHead = 512;  // bytes of a metadata file that show what it is
 
 // What a chunk is in its file, which is read now if it was not before.
 Result<StoredPart> findPart(TensorFiles& files, const DistParts& parts, const Catalog& catalog,
@@ -87,14 +90,6 @@ Result<std::vector<Note>> findNotes(TensorFiles& files, const DistParts& parts, 
                      std::make_move_iterator(strange.end()));
     }
     return notes;
-}
-
-std::string headOf(const Source& source, std::string_view name) {
-    const auto file = source.directory->openFile(name);
-    if (!file.ok()) return {};
-    std::string head(std::min<uint64_t>(512, (*file)->size()), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) return {};
-    return head;
 }
 
 Error neverFinished(const Source& source, const std::map<uint64_t, SaveFiles>& saves,
@@ -213,7 +208,9 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
 
 Probe probeDist(const Source& source) {
     if (!source.entry.empty()) {
-        if (!parseMetadataName(source.entry) || !looksLikeMetadata(headOf(source, source.entry))) return {};
+        if (!parseMetadataName(source.entry) ||
+            !looksLikeMetadata(startOf(*source.directory, source.entry, kHead)))
+            return {};
         return {Probe::Match::certain,
                 fmt::format("'{}' is the metadata of paddle.distributed", source.entry)};
     }
@@ -223,7 +220,7 @@ Probe probeDist(const Source& source) {
         if (save.metadata.empty()) continue;
         if (!save.data.empty())
             return {Probe::Match::certain, fmt::format("has '{}' and data files of ranks", save.metadata)};
-        if (looksLikeMetadata(headOf(source, save.metadata)))
+        if (looksLikeMetadata(startOf(*source.directory, save.metadata, kHead)))
             return {Probe::Match::certain, fmt::format("has '{}' of paddle.distributed", save.metadata)};
         return {Probe::Match::possible, fmt::format("has '{}'", save.metadata)};
     }

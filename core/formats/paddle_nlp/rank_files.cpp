@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/open_files.h"
 #include "formats/paddle_nlp/readers.h"
 
 namespace shardscope::paddle_nlp {
@@ -15,15 +16,7 @@ namespace shardscope::paddle_nlp {
 Result<std::string> metadataText(const Source& source, const OpenOptions& options,
                                  const DirectoryEntry& entry) {
     SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(entry.name));
-    if (file->size() > options.limits.indexJson) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("metadata of {} bytes is longer than the {} that are read", file->size(),
-                                     options.limits.indexJson))
-            .inFile(file->path());
-    }
-    std::string json(static_cast<size_t>(file->size()), '\0');
-    SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
-    return json;
+    return wholeText(*file, options.limits.indexJson);
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "encoding/safetensors_index.h"
 #include "formats/catalog_opener.h"
+#include "formats/open_files.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/readers.h"
@@ -40,10 +41,7 @@ std::optional<Kind> indexKind(std::string_view name) {
 
 // Written through numpy, with bfloat16 as U16.
 bool writtenByPaddle(const Source& source, std::string_view name) {
-    const auto file = source.directory->openFile(name);
-    if (!file.ok() || (*file)->size() < 8) return false;
-    std::string head(static_cast<size_t>(std::min(kHead, (*file)->size())), '\0');
-    if (!(*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok()) return false;
+    const std::string head = startOf(*source.directory, name, kHead);
     return head.find("\"format\":\"np\"") != head.npos && head.find("\"U16\"") != head.npos;
 }
 

@@ -216,14 +216,7 @@ class Opener : private CatalogOpener {
             }
         }
         SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(chosen));
-        if (file->size() > options_.limits.indexJson) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("an index of {} bytes is longer than the {} that are read",
-                                         file->size(), options_.limits.indexJson))
-                .inFile(file->path());
-        }
-        std::string json(file->size(), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(json))));
+        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
         auto parsed = parseIndex(json);
         if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
         index_ = std::move(parsed).value();

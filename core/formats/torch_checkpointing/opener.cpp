@@ -10,6 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/json_value.h"
+#include "formats/open_files.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
 #include "formats/torch_checkpointing/item_files.h"
@@ -98,12 +99,7 @@ class ItemsOpener {
 
     Result<std::string> textOf(const std::string& name, uint64_t most) {
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
-        if (file->size() > most)
-            return makeError(ErrorCode::limit,
-                             fmt::format("the file has {} bytes, {} are read at most", file->size(), most));
-        std::string text(static_cast<size_t>(file->size()), '\0');
-        SHARDSCOPE_TRY(file->readAt(0, std::as_writable_bytes(std::span(text))));
-        return text;
+        return wholeText(*file, most);
     }
 
     Status findFiles() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "formats/open_files.h"
 #include "formats/torch_checkpointing/item_files.h"
 #include "formats/torch_checkpointing/layout.h"
 #include "formats/torch_checkpointing/metadata.h"
@@ -31,13 +32,9 @@ class TorchCheckpointingFormat final : public Format {
     Probe probe(const Source& source) const override {
         using torch_checkpointing::kMetadataFile;
         if (!source.entry.empty() && source.entry != kMetadataFile) return {};
-        if (source.hasFile(kMetadataFile)) {
-            const auto file = source.directory->openFile(kMetadataFile);
-            std::string head(file.ok() ? std::min<uint64_t>(64, (*file)->size()) : 0, '\0');
-            if (file.ok() && (*file)->readAt(0, std::as_writable_bytes(std::span(head))).ok() &&
-                torch_checkpointing::isMetadataStart(head))
-                return {Probe::Match::certain, "has metadata.pkl"};
-        }
+        if (source.hasFile(kMetadataFile) &&
+            torch_checkpointing::isMetadataStart(startOf(*source.directory, kMetadataFile)))
+            return {Probe::Match::certain, "has metadata.pkl"};
         if (source.entry.empty() && torch_checkpointing::holdsItemFiles(source))
             return {Probe::Match::certain, "has files of items and ranks, such as model_0.pt"};
         return {};
