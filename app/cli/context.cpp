@@ -139,12 +139,7 @@ Work::~Work() = default;
 
 Status Work::start() {
     SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(context_.memory, held_));
-    pool_ = std::make_unique<ThreadPool>(context_.threads);
-    memory_ = std::make_unique<MemoryBudget>(buffers);
-    resources_.pool = pool_.get();
-    resources_.memory = memory_.get();
-    resources_.progress = &progress_;
-    resources_.stop = context_.stop;
+    resources_ = std::make_unique<JobResources>(context_.threads, buffers, &progress_, context_.stop);
     printer_ = std::make_unique<ProgressPrinter>(context_, progress_);
     return {};
 }

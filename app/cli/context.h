@@ -70,17 +70,15 @@ class Work {
   public:
     Work(const Context& context, uint64_t heldBytes);
     ~Work();
-    Status start();  // errors: limit
-    const Resources& resources() const { return resources_; }
+    Status start();                                             // errors: limit
+    const Resources& resources() const { return *resources_; }  // once it has started
     Progress& progress() { return progress_; }
 
   private:
     const Context& context_;
     uint64_t held_;
     Progress progress_;
-    std::unique_ptr<ThreadPool> pool_;
-    std::unique_ptr<MemoryBudget> memory_;
-    Resources resources_;
+    std::unique_ptr<JobResources> resources_;
     std::unique_ptr<class ProgressPrinter> printer_;
 };
 

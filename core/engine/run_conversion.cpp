@@ -15,26 +15,17 @@
 namespace shardscope {
 namespace {
 
-// Memory and threads of one conversion.
-struct OwnResources {
-    static Result<std::unique_ptr<OwnResources>> make(const PreparedConversion& p,
-                                                      const ConversionRequest& request, Progress* progress,
-                                                      const StopToken& stop) {
-        SHARDSCOPE_TRY(checkRunnable(p));
-        uint64_t held = p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
-                        p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
-        for (const PreparedInput& input : p.inputs)
-            held += input.source.catalog().memoryBytes() + input.spec->target.memoryBytes();
-        SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
-        return std::make_unique<OwnResources>(request.threads, buffers, progress, stop);
-    }
-    OwnResources(unsigned threads, uint64_t buffers, Progress* progress, const StopToken& stop)
-        : pool(threads), memory(buffers), resources{&pool, &memory, progress, stop, {}} {}
-
-    ThreadPool pool;
-    MemoryBudget memory;
-    Resources resources;
-};
+Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
+                                                   const ConversionRequest& request, Progress* progress,
+                                                   const StopToken& stop) {
+    SHARDSCOPE_TRY(checkRunnable(p));
+    uint64_t held = p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
+                    p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+    for (const PreparedInput& input : p.inputs)
+        held += input.source.catalog().memoryBytes() + input.spec->target.memoryBytes();
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
+    return std::make_unique<JobResources>(request.threads, buffers, progress, stop);
+}
 
 // What is beside the destination: written once that is in its place.
 Status writeBeside(const PreparedConversion& p) {
@@ -136,8 +127,8 @@ Status checkRunnable(const PreparedConversion& p) {
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop, UnitScheduler* scheduler) {
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(p, request, progress, stop));
-    return runJob(p, request, conversionJob(p, request, scheduler), own->resources);
+    SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
+    return runJob(p, request, conversionJob(p, request, scheduler), *own);
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -218,16 +209,16 @@ std::vector<WorkerState> Conversion::workers() const {
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
-    SHARDSCOPE_ASSIGN(const auto own, OwnResources::make(*prepared_, request_, progress, stop_));
-    if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, own->resources);
+    SHARDSCOPE_ASSIGN(const auto own, resourcesFor(*prepared_, request_, progress, stop_));
+    if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, *own);
     if (const auto* coordinator = std::get_if<Coordinator>(&execution_))
-        return runTogether(*coordinator, own->resources);
+        return runTogether(*coordinator, *own);
     if (const auto* worker = std::get_if<Worker>(&execution_)) {
         const ConvertJob job = conversionJob(*prepared_, request_, nullptr, disksOf(*worker->session));
-        SHARDSCOPE_TRY(worker->session->serve(job, own->resources, worker->abilities));
+        SHARDSCOPE_TRY(worker->session->serve(job, *own, worker->abilities));
         return ConvertReport();
     }
-    auto report = runJob(*prepared_, request_, conversionJob(*prepared_, request_), own->resources);
+    auto report = runJob(*prepared_, request_, conversionJob(*prepared_, request_), *own);
     finished_ = report.ok();
     return report;
 }

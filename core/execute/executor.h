@@ -37,6 +37,20 @@ struct Resources {
     std::string scratchDirectory;  // empty = beside the destination, or the system's temporary directory
 };
 
+// Threads and buffers of one job. The progress, which may be null, outlives it.
+class JobResources : public Resources {
+  public:
+    // `threads`: 0 = chosen for this machine. `bytes`: of buffers.
+    JobResources(unsigned threads, uint64_t bytes, Progress* reported, StopToken stopped)
+        : Resources{&pool_, &memory_, reported, std::move(stopped), {}}, pool_(threads), memory_(bytes) {}
+    JobResources(const JobResources&) = delete;
+    JobResources& operator=(const JobResources&) = delete;
+
+  private:
+    ThreadPool pool_;
+    MemoryBudget memory_;
+};
+
 // ------------------------------------------------------------------ reading tensors in their global order
 
 struct TileView {

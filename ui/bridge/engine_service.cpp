@@ -11,28 +11,13 @@ namespace shardscope::ui {
 
 namespace {
 
-// Threads and buffers of one piece of work.
-class EngineWork {
-  public:
-    EngineWork(uint64_t bytes, const TaskContext& context) : memory_(bytes) {
-        resources_.pool = &pool_;
-        resources_.memory = &memory_;
-        resources_.progress = context.progress;
-        resources_.stop = context.stop;
-    }
-    const Resources& resources() const { return resources_; }
-
-  private:
-    ThreadPool pool_;
-    MemoryBudget memory_;
-    Resources resources_;
-};
-
 // Validation, comparison and statistics of the window together with all that it holds stay below the standard
 // memory. What is held already does not count: the window must be able to look into a checkpoint of any size.
-uint64_t buffers(const Checkpoint&) {
-    return kStandardMemory / 2;
-}
+constexpr uint64_t kBuffers = kStandardMemory / 2;
+struct EngineWork : JobResources {
+    explicit EngineWork(const TaskContext& context)
+        : JobResources(0, kBuffers, context.progress, context.stop) {}
+};
 
 // What the tensors of a spec are in: each source tensor once, replicas once.
 Result<std::vector<PlanFile>> readsOf(const Catalog& source, const TargetSpec& spec, const StopToken& stop) {
@@ -118,10 +103,10 @@ class LocalEngine final : public EngineService {
         SHARDSCOPE_ASSIGN(const CheckpointOptions all, optionsFor(run->run.source.display, options, context));
         RunVerdicts known(run->run, openedHow);
         const auto validate = [&](const Checkpoint& checkpoint) {
-            const EngineWork work(buffers(checkpoint), context);
+            const EngineWork work(context);
             ValidateOptions how;
             how.level = level;
-            return validateCheckpoint(checkpoint, how, work.resources());
+            return validateCheckpoint(checkpoint, how, work);
         };
         const RunRow& chosen = run->rows[row];
         return shardscope::judgeStep(run->run, chosen.step, chosen.files, level, all, validate, &known);
@@ -134,16 +119,16 @@ class LocalEngine final : public EngineService {
 
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
                                       const CheckpointPtr& expect, const TaskContext& context) override {
-        const EngineWork work(buffers(*checkpoint), context);
+        const EngineWork work(context);
         ValidateOptions all = options;
         if (expect) all.expect = &expect->catalog();
-        return validateCheckpoint(*checkpoint, all, work.resources());
+        return validateCheckpoint(*checkpoint, all, work);
     }
 
     Result<DiffReport> diff(const CheckpointPtr& a, const CheckpointPtr& b, const DiffOptions& options,
                             const TaskContext& context) override {
-        const EngineWork work(buffers(*a), context);
-        return diffCheckpoints(*a, *b, options, work.resources());
+        const EngineWork work(context);
+        return diffCheckpoints(*a, *b, options, work);
     }
 
     Result<Preview> preview(const CheckpointPtr& source, const std::string& destination,
@@ -158,14 +143,14 @@ class LocalEngine final : public EngineService {
 
     Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,
                                         const TaskContext& context) override {
-        const EngineWork work(buffers(*checkpoint), context);
-        return tensorStatistics(*checkpoint->reader, tensor, bins, work.resources());
+        const EngineWork work(context);
+        return tensorStatistics(*checkpoint->reader, tensor, bins, work);
     }
 
     Result<SliceValues> slice(const CheckpointPtr& checkpoint, const SliceRequest& request,
                               const TaskContext& context) override {
-        const EngineWork work(buffers(*checkpoint), context);
-        return sliceValues(*checkpoint->reader, request, work.resources());
+        const EngineWork work(context);
+        return sliceValues(*checkpoint->reader, request, work);
     }
 
     Result<Value> object(const CheckpointPtr& checkpoint, ObjectId object, const TaskContext&) override {
