@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/ranks.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -96,6 +97,11 @@ std::string besideThisProgram(const std::string& name) {
     return access(path.c_str(), X_OK) == 0 ? path : std::string();
 }
 
+std::string libraryFound(Result<std::string> (*find)()) {
+    auto found = find ? find() : Result<std::string>(std::string());
+    return found.ok() ? std::move(found).value() : std::string();
+}
+
 Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
     utsname system{};
     uname(&system);
@@ -104,18 +110,20 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     std::vector<Disk> disks;
     for (const std::string& path : paths)
         disks.push_back(probeDisk(path));
+    const Accelerator has = acceleratorOf(context);
     struct Part {
         const char* name;
         std::string path;
         const char* use;
     };
     std::vector<Part> parts{
-        {"worker", besideThisProgram("shardscope-worker"), "jobs over several processes and GPUs"},
+        {"libtorch", libraryFound(has.findTorch), "ranks in which one reads for all"},
+        {"NCCL", libraryFound(has.findNccl),
+         "the same between GPUs (tried on one; NCCL between several has not run yet)"},
         {"window", besideThisProgram("shardscope-gui"), "the desktop application"},
         {"ssh", findProgram("ssh"), "checkpoints and jobs on other hosts"},
         {"slurm", findProgram("sbatch"), "jobs under Slurm"},
-        {"gpu driver", findProgram("nvidia-smi"),
-         "jobs on local GPUs (tried on one; NCCL between several has not run yet)"},
+        {"gpu driver", findProgram("nvidia-smi"), "ranks that cast and hash on GPUs"},
     };
     if (context.json) {
         Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};

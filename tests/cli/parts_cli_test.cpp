@@ -739,9 +739,9 @@ class PartsCliTest : public QObject {
         std::map<std::string, std::string> set;
         for (const QString& pair : variables.split(' ', Qt::SkipEmptyParts))
             set[pair.section('=', 0, 0).toStdString()] = pair.section('=', 1).toStdString();
-        const auto found = cli::partFromEnvironment([&](const char* name) -> const char* {
+        const auto found = cli::partFromEnvironment([&](const char* name) -> std::optional<std::string> {
             const auto it = set.find(name);
-            return it == set.end() ? nullptr : it->second.c_str();
+            return it == set.end() ? std::nullopt : std::optional(it->second);
         });
         QCOMPARE(found.ok() ? QStringLiteral("%1/%2").arg(found->index).arg(found->count) : QString(), part);
         if (!found.ok()) QCOMPARE(found.error().code, ErrorCode::usage);

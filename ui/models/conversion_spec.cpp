@@ -62,6 +62,9 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.split, request.split);
     use(spec.verify, request.verify);
     use(spec.where, request.on);
+    use(spec.backend, request.backend);
+    use(spec.compute, request.compute);
+    use(spec.ownDisks, request.ownDisks);
     use(spec.threads, request.threads);
     use(spec.memory, request.memory);
     use(spec.io, request.io);
@@ -115,7 +118,7 @@ ConversionRequest ConversionSpec::toJob() const {
 }
 
 QStringList ConversionSpec::arguments() const {
-    return texts(jobWords(toJob()));
+    return texts(convertWords(toJob()));
 }
 
 Status checkWhere(const QString& where) {
@@ -126,10 +129,6 @@ Status checkWhere(const QString& where) {
 
 QString ConversionSpec::there(const QString& path) const {
     return host.isEmpty() ? path : "ssh://" + host + path;
-}
-
-bool wordsOfRanks(const QStringList& arguments) {
-    return !arguments.isEmpty() && arguments.front().startsWith('-');
 }
 
 QString ConversionSpec::commandLine() const {
