@@ -187,7 +187,6 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
            "RULE", where)
         ->transform(oneOf<SplitRule>());
 
-    addRankWords(*verb, *command);
     if (name != "plan") {
         const std::string run = "How";
         single("--verify", request.verify,
@@ -199,6 +198,9 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             ->group(run);
         verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group(run);
         single("--report", command->report, "Write the report to this file as JSON", "FILE", run);
+    }
+    addRankWords(*verb, *command);
+    if (name != "plan") {
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
         single("--remote-program", context.remoteProgram,
                "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH",
@@ -229,7 +231,8 @@ void addConvert(CLI::App& app, Context& context) {
            "Example:\n  shardscope plan /checkpoints/step-1000 model/ --to safetensors --weights-only");
     addOne(app, context, "convert", "Convert to another format or sharding, bit for bit, in bounded memory",
            "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
-           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
+           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n"
+           "  srun -N 4 shardscope convert /local/step-1000 /shared/model --to safetensors --on ranks\n\n"
            "The destination appears whole or not at all; --resume continues an interrupted job.");
     addOne(
         app, context, "average", "Average the values of several checkpoints of one model",

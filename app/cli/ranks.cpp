@@ -246,8 +246,9 @@ void addRankWords(CLI::App& verb, ConvertCommand& command) {
             "The ranks share no file system for the destination: each of its files stays on the disk of "
             "the rank that writes it")
         ->group(kWhoWorks);
-    verb.add_option("--master", words.master, "Where rank 0 is, if the launcher of the ranks does not say")
-        ->type_name("HOST:PORT")
+    verb.add_option("--master", words.master,
+                    "HOST:PORT of rank 0, if the launcher of the ranks does not say")
+        ->type_name("ADDRESS")
         ->group(kWhoWorks);
     verb.add_option("--address", words.address,
                     "Address of this rank for the others (default: towards rank 0)")

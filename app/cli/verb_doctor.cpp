@@ -97,9 +97,18 @@ std::string besideThisProgram(const std::string& name) {
     return access(path.c_str(), X_OK) == 0 ? path : std::string();
 }
 
-std::string libraryFound(Result<std::string> (*find)()) {
-    auto found = find ? find() : Result<std::string>(std::string());
-    return found.ok() ? std::move(found).value() : std::string();
+struct Part {
+    const char* name;
+    std::string path;
+    const char* use;
+    std::string missing = "not found";
+};
+
+Part libraryPart(const char* name, Result<std::string> (*find)(), const char* use) {
+    if (!find) return {name, "", use};
+    auto found = find();
+    return found.ok() ? Part{name, std::move(found).value(), use}
+                      : Part{name, "", use, found.error().message};
 }
 
 Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
@@ -111,15 +120,10 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     for (const std::string& path : paths)
         disks.push_back(probeDisk(path));
     const Accelerator has = acceleratorOf(context);
-    struct Part {
-        const char* name;
-        std::string path;
-        const char* use;
-    };
     std::vector<Part> parts{
-        {"libtorch", libraryFound(has.findTorch), "ranks in which one reads for all"},
-        {"NCCL", libraryFound(has.findNccl),
-         "the same between GPUs (tried on one; NCCL between several has not run yet)"},
+        libraryPart("libtorch", has.findTorch, "ranks in which one reads for all"),
+        libraryPart("NCCL", has.findNccl,
+                    "the same between GPUs (tried on one; NCCL between several has not run yet)"),
         {"window", besideThisProgram("shardscope-gui"), "the desktop application"},
         {"ssh", findProgram("ssh"), "checkpoints and jobs on other hosts"},
         {"slurm", findProgram("sbatch"), "jobs under Slurm"},
@@ -154,7 +158,7 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     using A = Table::Align;
     Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
     for (const Part& part : parts)
-        partTable.add({part.name, part.path.empty() ? "not found" : part.path, part.use});
+        partTable.add({part.name, part.path.empty() ? part.missing : part.path, part.use});
     partTable.print(stdout, style);
     fmt::print("\n");
     Table table({{"disk", A::left},
