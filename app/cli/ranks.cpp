@@ -34,12 +34,6 @@ Result<Meeting> meetingFrom(const std::string& text) {
     return meeting;
 }
 
-// Of static programs and of the Python package; one that links it may still find no libtorch.
-Error withoutTorch(const std::string& what) {
-    return makeError(ErrorCode::impossible, what + " needs libtorch, which this program cannot load")
-        .withHint("ranks work without it over TCP; an installed shardscope finds it ('shardscope doctor')");
-}
-
 // One run of `convert --on ranks` by one rank.
 class RankRun {
   public:
@@ -69,7 +63,8 @@ class RankRun {
         const auto deadline = Channel::Clock::now() + patience();
         Meeting meeting{place_.host, place_.port};
         if (place_.storeThere) {
-            SHARDSCOPE_ASSIGN(const std::string said, shareThroughStore(std::nullopt));
+            SHARDSCOPE_ASSIGN(const std::string said,
+                              accelerator_.shareThroughStore(place_, std::nullopt, patience()));
             SHARDSCOPE_ASSIGN(meeting, meetingFrom(said));
         }
         SHARDSCOPE_ASSIGN(auto channel, joinRankZero(place_, meeting.host, meeting.port, wordsOfAll(),
@@ -109,6 +104,7 @@ class RankRun {
                                          command_.request.on, place_.launcher, place_.size))
                 .withHint("'--on ranks' without a number is for these");
         if (ranks_.count > 0) place_.size = static_cast<int>(ranks_.count);
+        if (place_.storeThere && !accelerator_.findTorch().ok()) place_.leaveStore();
         if (command_.ranks.master.empty()) return {};
         SHARDSCOPE_ASSIGN(const Meeting meeting, meetingFrom(command_.ranks.master));
         place_.host = meeting.host;
@@ -130,7 +126,6 @@ class RankRun {
     Status useGpus(Coordinator& coordinator) const {
         const std::string& compute = command_.request.compute;
         coordinator.options.gpus = compute == "gpu" || (compute == "auto" && backend_ == "nccl");
-        if ((coordinator.options.gpus || backend_ == "nccl") && !accelerator_.openGpu) return withoutGpus();
         if (coordinator.options.gpus)
             coordinator.openCompute = [open = accelerator_.openGpu,
                                        device = place_.localRank]() -> Result<std::shared_ptr<TileCompute>> {
@@ -139,22 +134,16 @@ class RankRun {
             };
         if (backend_ != "nccl") return {};
         SHARDSCOPE_ASSIGN(const int devices, accelerator_.ncclDevices());
-        if (devices <= 0)
-            return makeError(ErrorCode::impossible, "rank 0 has no GPU that can be used")
-                .withHint("use --backend gloo, or start ranks only where GPUs are");
-        return {};
+        if (devices > 0) return {};
+        return makeError(ErrorCode::impossible, "rank 0 has no GPU that can be used")
+            .withHint("use --backend gloo, or start ranks only where GPUs are");
     }
 
     // What rank 0 reads for all goes through libtorch where that is; only who asks for it needs it.
     Status useGroup(CoordinatorOptions& all) const {
-        if (!accelerator_.findTorch)
-            return ranks_.mode == SourceMode::broadcast ? withoutTorch("broadcast") : Status();
         const auto found = accelerator_.findTorch();
-        if (found.ok())
-            all.group = accelerator_.makeGroup;
-        else if (ranks_.mode == SourceMode::broadcast)
-            return found.error();
-        return {};
+        if (found.ok()) all.group = accelerator_.makeGroup;
+        return found.ok() || ranks_.mode != SourceMode::broadcast ? Status() : found.error();
     }
 
     Status listen(CoordinatorOptions& all) const {
@@ -165,19 +154,10 @@ class RankRun {
         }
         SHARDSCOPE_ASSIGN(all.ranks, RankListener::open(place_, meeting.host, meeting.port, wordsOfAll()));
         if (place_.storeThere)
-            SHARDSCOPE_TRY(shareThroughStore(fmt::format("{}:{}", meeting.host, all.ranks->port())));
+            SHARDSCOPE_TRY(accelerator_.shareThroughStore(
+                place_, fmt::format("{}:{}", meeting.host, all.ranks->port()), patience()));
         all.hostHere = command_.ranks.address.empty() ? meeting.host : command_.ranks.address;
         return {};
-    }
-
-    Result<std::string> shareThroughStore(const std::optional<std::string>& mine) const {
-        if (!accelerator_.shareThroughStore) return withoutTorch("torchrun's store");
-        auto shared = accelerator_.shareThroughStore(place_, mine, patience());
-        if (!shared.ok() && shared.error().code == ErrorCode::impossible)
-            return std::move(shared).error().withHint(
-                "without libtorch ranks of torchrun meet at --master HOST:PORT, a free port of rank 0's "
-                "host");
-        return shared;
     }
 
     const Context& context_;
@@ -208,11 +188,6 @@ const char* RankWords::given() const {
 
 Accelerator acceleratorOf(const Context& context) {
     return context.accelerator ? *context.accelerator : Accelerator();
-}
-
-Error withoutGpus() {
-    return makeError(ErrorCode::impossible, "this program cannot use GPUs")
-        .withHint("the static shardscope and that of the Python package cannot; an installed one can");
 }
 
 void addRankWords(CLI::App& verb, ConvertCommand& command) {

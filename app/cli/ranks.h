@@ -18,8 +18,6 @@ void addRankWords(CLI::App& verb, ConvertCommand& command);
 Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const RankWords& words = {});
 Result<int> convertByRanks(const Context& context, const ConvertCommand& command, Ranks ranks);
 
-// All null where the program links none.
 Accelerator acceleratorOf(const Context& context);
-Error withoutGpus();
 
 }  // namespace shardscope::cli

@@ -44,7 +44,6 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Acc
     if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbors());
     GpuCompute gpu;
     if (session.gpu()) {
-        if (!accelerator.openGpu) return refuse(withoutGpus());
         auto opened = accelerator.openGpu(*session.gpu());
         if (!opened.ok()) {
             Error error = std::move(opened).error();

@@ -105,7 +105,6 @@ struct Part {
 };
 
 Part libraryPart(const char* name, Result<std::string> (*find)(), const char* use) {
-    if (!find) return {name, "", use};
     auto found = find();
     return found.ok() ? Part{name, std::move(found).value(), use}
                       : Part{name, "", use, found.error().message};

@@ -1,5 +1,4 @@
-// What a program can do beyond what all can, where it links core/accelerator and hands this in. Null members
-// = it cannot.
+// What a program can do beyond what all can, where it links core/accelerator and hands this in.
 #pragma once
 
 #include <chrono>
@@ -19,19 +18,25 @@ struct GpuCompute {
 };
 
 struct Accelerator {
+    template <class T, class... Args>
+    static Result<T> cannot(Args...) {
+        return makeError(ErrorCode::impossible, "this program can use neither libtorch nor GPUs")
+            .withHint("an installed shardscope can; without them ranks work over TCP, by the processor");
+    }
     // As MakeGroup, over libtorch's Gloo (TCP), or NCCL between GPUs. Errors also: impossible (no libtorch).
     Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(
-        const GroupSpec& spec, const std::function<void(uint16_t port)>& listening) = nullptr;
+        const GroupSpec& spec, const std::function<void(uint16_t port)>& listening) = cannot;
     // Errors: impossible (no driver, no such device, no compiler).
-    Result<GpuCompute> (*openGpu)(int device) = nullptr;
+    Result<GpuCompute> (*openGpu)(int device) = cannot;
     // GPUs that NCCL can use here. Errors: impossible (the module or NCCL is missing).
-    Result<int> (*ncclDevices)() = nullptr;
+    Result<int> (*ncclDevices)() = cannot;
     // Where torchrun keeps a store at the place of the ranks, rank 0 says there where it listens, and the
     // others wait for that. Errors: remote.
     Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
-                                             std::chrono::seconds patience) = nullptr;
-    // What groups need, without loading it: libtorch, or NCCL's module. Errors: impossible, with what to do.
-    Result<std::string> (*findTorch)() = nullptr;
-    Result<std::string> (*findNccl)() = nullptr;
+                                             std::chrono::seconds patience) = cannot;
+    // Where libtorch, or its part for NCCL, is, without loading it. Errors: impossible.
+    Result<std::string> (*findTorch)() = cannot;
+    Result<std::string> (*findNccl)() = cannot;
 };
+
 }  // namespace shardscope

@@ -25,6 +25,11 @@ Result<uint64_t> number(const char* name, const std::string& text, uint64_t most
 
 }  // namespace
 
+void RankInfo::leaveStore() {
+    storeThere = false;
+    port = port == 65535 ? kPort : static_cast<uint16_t>(port + 1);
+}
+
 Result<RankInfo> rankPlace(const Variables& variable,
                            const std::function<Result<std::string>(const std::string& list)>& firstHost) {
     RankInfo place;
@@ -51,11 +56,10 @@ Result<RankInfo> rankPlace(const Variables& variable,
         SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
         place.port = static_cast<uint16_t>(value);
     }
-    // torchrun's own store listens at MASTER_PORT; where it cannot be used, ranks meet at the next port.
-    place.storeThere =
-        place.launcher == "torchrun" && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-    if (place.launcher == "torchrun" && place.port != 0 && !place.storeThere)
-        place.port = place.port == 65535 ? kPort : static_cast<uint16_t>(place.port + 1);
+    // torchrun's own store listens at MASTER_PORT.
+    place.storeThere = place.launcher == "torchrun" && place.port != 0;
+    if (place.storeThere && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True")
+        place.leaveStore();
     if (place.launcher == "srun") {
         if (place.host.empty()) {
             const auto list = variable("SLURM_STEP_NODELIST");

@@ -26,6 +26,8 @@ struct RankInfo {
     bool storeThere = false;  // torchrun keeps a store at that port, in which rank 0 says where it listens
     std::string group;        // what tells these ranks from others at the same port
     std::string launcher;     // "torchrun", "srun", ...; "alone"
+    // Where that store cannot be used, ranks meet at the next port.
+    void leaveStore();
 };
 
 // From the environment, as launchedAs() says; without any variables the process is alone. `firstHost` finds

@@ -188,7 +188,7 @@ Status Conversion::connect(const Coordinator& coordinator) {
     if (!request_.average.empty() && coordinator.mode != SourceMode::automatic &&
         coordinator.mode != SourceMode::direct)
         return makeError(ErrorCode::usage,
-                         "the checkpoints of an average must be where all ranks see them (--mode direct)");
+                         "the checkpoints of an average must be where all ranks see them (--on ranks,direct)");
     const SourceMode mode = request_.average.empty() ? coordinator.mode : SourceMode::direct;
     SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, mode, stop_));
     group_.emplace();

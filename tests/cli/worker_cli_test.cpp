@@ -78,6 +78,7 @@ class WorkerCliTest : public QObject {
     void cleanup() {
         pretendGpus({});
         qunsetenv("MASTER_PORT");
+        qunsetenv("SHARDSCOPE_TORCH_LIBRARY");
     }
     void initTestCase() {
         source_ = sources_.filePath("source.safetensors");
@@ -134,17 +135,26 @@ class WorkerCliTest : public QObject {
                  text.describe().c_str());
     }
 
+    void byTorchrun_data() {
+        QTest::addColumn<QString>("on");
+        QTest::addColumn<bool>("torch");
+        QTest::newRow("its store") << "ranks,broadcast" << true;
+        QTest::newRow("without libtorch") << "ranks" << false;
+    }
     void byTorchrun() {
+        QFETCH(QString, on);
+        QFETCH(bool, torch);
         const std::string torchrun = SHARDSCOPE_TORCHRUN;
         if (!QFileInfo::exists(QString::fromStdString(torchrun)))
             QSKIP("no torchrun (packaging/peers installs torch)");
+        if (!torch) qputenv("SHARDSCOPE_TORCH_LIBRARY", "/no/such");
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
         MeasuredOptions options;
         options.program = torchrun;
         options.timeoutSeconds = 180;
         const Measured done =
-            run(words(target, "ranks,broadcast", {},
+            run(words(target, on.toStdString(), {},
                       {"--no-python", "--nproc-per-node", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
                        "127.0.0.1:0", "--local-addr", "127.0.0.1", SHARDSCOPE_PROGRAM}),
                 options);
