@@ -229,10 +229,8 @@ Result<std::string> startAsJob(JobOrder order) {
     if (request.on.empty()) request.on = "local:1";
     JobRecord job;
     job.program = ownProgram();
-    SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(request));
-    if (ranks && ranks->count == 0 && !ranks->gpus)
-        return makeError(ErrorCode::usage, "a job starts its ranks itself")
-            .withHint("say how many: --on ranks:4, or local-gpus");
+    SHARDSCOPE_TRY(placesOfJob(request.on));
+    SHARDSCOPE_TRY(ranksOf(request));
     job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
                                         : fmt::format("average of {} checkpoints to {}",
                                                       request.average.size() + 1, request.destination);

@@ -89,6 +89,14 @@ Result<Places> parsePlaces(std::string_view text) {
     return all;
 }
 
+Result<Places> placesOfJob(std::string_view text) {
+    SHARDSCOPE_ASSIGN(Places places, parsePlaces(text));
+    if (places.ranks && places.ranks->count == 0 && !places.ranks->gpus)
+        return makeError(ErrorCode::usage, "a job starts its ranks itself")
+            .withHint("say how many: --on ranks:4, or local-gpus");
+    return places;
+}
+
 unsigned gpusHere() {
     constexpr std::string_view kDevice = "nvidia";
     unsigned count = 0;

@@ -26,6 +26,9 @@ struct Places {
 // "ranks[:4][,MODE]", "local-gpus[,MODE]". Errors: usage.
 Result<Places> parsePlaces(std::string_view text);
 
+// The same of a job, which no launcher starts. Errors also: usage ("ranks").
+Result<Places> placesOfJob(std::string_view text);
+
 // GPUs that the driver of this machine shows.
 unsigned gpusHere();
 

@@ -614,6 +614,22 @@ class WizardTest : public QObject {
         wizard.setSpec(gpus);
         QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("ranks:4"), qPrintable(status(wizard)), kPatience);
 
+        // What only ranks take goes with them.
+        gpus.where = QStringLiteral("ranks:4");
+        gpus.ownDisks = true;
+        gpus.compute = QStringLiteral("cpu");
+        wizard.setSpec(gpus);
+        QVERIFY(wizard.spec().arguments().contains(QStringLiteral("--own-disks")));
+        QVERIFY(!wizard.spec().partsCommandLine().contains(QStringLiteral("--own-disks")));
+        wizard.showPage(workers);
+        where->setCurrentIndex(where->findText(QStringLiteral("One process on this machine")));
+        emit where->activated(where->currentIndex());
+        QVERIFY(!wizard.spec().ownDisks && wizard.spec().compute == QStringLiteral("auto"));
+        gpus.where = QStringLiteral("ranks");
+        wizard.setSpec(gpus);
+        QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("starts its ranks itself"),
+                                  qPrintable(status(wizard)), kPatience);
+
         RankNeeds needs{std::string("/x/torch/lib"), true, 0};
         PlaceFacts facts;
         facts.version = "1";

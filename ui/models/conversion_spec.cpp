@@ -123,7 +123,7 @@ QStringList ConversionSpec::arguments() const {
 
 Status checkWhere(const QString& where) {
     if (where.isEmpty()) return {};
-    SHARDSCOPE_TRY(parsePlaces(where.toStdString()));
+    SHARDSCOPE_TRY(placesOfJob(where.toStdString()));
     return {};
 }
 
@@ -146,6 +146,7 @@ QString ConversionSpec::partsCommandLine() const {
     // On its own hosts, which have all paths; a part that stopped continues by itself.
     words.where.clear();
     words.host.clear();
+    words.leaveRanks();
     words.resume = false;
     return shellLine(QStringList{QStringLiteral("shardscope")} + words.arguments() +
                      QStringList{QStringLiteral("--part"), QStringLiteral("auto"), QStringLiteral("--finish"),

@@ -46,6 +46,9 @@ struct ConversionSpec {
     // Of ranks, as ConversionRequest has it: a recipe may hold it.
     QString backend = QStringLiteral("gloo"), compute = QStringLiteral("auto");
     bool ownDisks = false;
+    void leaveRanks() {
+        backend = QStringLiteral("gloo"), compute = QStringLiteral("auto"), ownDisks = false;
+    }
     unsigned threads = 0;               // 0 = chosen for this machine
     uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;

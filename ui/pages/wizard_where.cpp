@@ -180,6 +180,7 @@ void WhereStep::take() {
     // Hosts that are only begun are kept as they are, so that the job cannot start with fewer.
     state_.edit([&](ConversionSpec& spec) {
         spec.where = where;
+        if (!kind.ranks) spec.leaveRanks();
         spec.host = kind.there ? hostOf(state_.session().path()) : QString();
     });
 }
