@@ -43,6 +43,13 @@ if(TARGET shardscope-static)
     install(FILES "${linux}/lintian-overrides" RENAME shardscope
             DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides" COMPONENT shardscope)
 endif()
+foreach(module shardscope_torch_module shardscope_nccl)
+    if(TARGET ${module})
+        # Where core/accelerator/torch_library.cpp looks for it, from bin.
+        install(TARGETS ${module} LIBRARY DESTINATION libexec/shardscope COMPONENT shardscope OPTIONAL)
+        list(APPEND modules ${module})
+    endif()
+endforeach()
 install(DIRECTORY "${CMAKE_BINARY_DIR}/manual/" DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT shardscope
         FILES_MATCHING PATTERN "*.1.gz")
 install(FILES "${CMAKE_BINARY_DIR}/completions/shardscope"
@@ -85,7 +92,7 @@ endif()
 get_property(packaged GLOBAL PROPERTY SHARDSCOPE_PACKAGED)
 add_custom_target(shardscope_packaged ALL DEPENDS ${packaged})
 add_custom_target(installable)
-add_dependencies(installable shardscope shardscope_manual_pages shardscope_packaged)
+add_dependencies(installable shardscope shardscope_manual_pages shardscope_packaged ${modules})
 if(SHARDSCOPE_GUI)
     add_dependencies(installable shardscope-gui)
 endif()
@@ -118,7 +125,9 @@ Nothing that is stored in a checkpoint is run.")
 set(CPACK_DEBIAN_SHARDSCOPE_DESCRIPTION "inspect, validate, convert and reshard distributed checkpoints
 ${about}
 
-This package has the command line.")
+This package has the command line. Where one rank reads for all
+(--on ranks,broadcast) it opens libtorch, and for --compute gpu
+NVRTC: of the active Python environment, or as --torch-library says.")
 if(SHARDSCOPE_GUI)
     list(APPEND CPACK_COMPONENTS_ALL shardscope-gui)
     set(CPACK_DEBIAN_SHARDSCOPE-GUI_PACKAGE_NAME shardscope-gui)

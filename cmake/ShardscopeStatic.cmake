@@ -60,7 +60,7 @@ function(shardscope_link_static target re2)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()
 
-add_executable(shardscope-static shardscope.cpp)
+add_executable(shardscope-static static/shardscope_static.cpp)
 set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
 target_link_options(shardscope-static PRIVATE -static-pie)
 shardscope_link_static(shardscope-static -l:libre2.a)

@@ -104,9 +104,10 @@ void stopOnInterrupt(Context& context) {
     std::signal(SIGXFSZ, SIG_IGN);  // a write beyond ulimit -f is an error like any other
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, const Accelerator* accelerator) {
     holdStandardStreams();
     Context context;
+    context.accelerator = accelerator;
     stopOnInterrupt(context);
     std::signal(SIGPIPE, SIG_DFL);
 

@@ -11,8 +11,9 @@
 
 namespace shardscope::cli {
 
-// Parses, runs the verb and returns the exit code of docs/cli.md.
-int run(int argc, char** argv);
+// Parses, runs the verb and returns the exit code of docs/cli.md. `accelerator` is what the program links;
+// null = none.
+int run(int argc, char** argv, const Accelerator* accelerator);
 
 // From now on Ctrl-C stops what this context does; a second one ends the program.
 void stopOnInterrupt(Context& context);

@@ -16,6 +16,7 @@
 #include "engine/run_directory.h"
 
 namespace shardscope {
+struct Accelerator;  // cluster/accelerator.h
 struct WorkerState;  // cluster/coordinator.h
 }  // namespace shardscope
 
@@ -35,6 +36,7 @@ struct Context {
     unsigned threads = 0;
     uint64_t memory = kStandardMemory;
     StopSource stop;
+    const Accelerator* accelerator = nullptr;  // that this program links; null = none
 
     std::vector<std::string> words;  // of this command line, without the program's name
     // What a verb that converts is to do; null with the others. Set before `verb` runs.

@@ -1,6 +1,7 @@
 // plan, convert and reshard: what their command lines ask for, and carrying it out.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "cli/context.h"
@@ -11,6 +12,14 @@
 
 namespace shardscope::cli {
 
+// What is said of the ranks beside --on, by each process for itself.
+struct RankWords {
+    std::string master, address;
+    std::optional<int> joinTimeout{};  // seconds
+    std::string torchLibrary{};
+    const char* given() const;  // one of the options, or null
+};
+
 struct ConvertCommand {
     ConversionRequest request;
     std::vector<std::string>
@@ -18,21 +27,22 @@ struct ConvertCommand {
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
     PartWords parts;
+    RankWords ranks;
     bool inParts() const { return parts.given(); }
 };
 
-// As `shardscope convert`: alone, or with the workers that `on` names. The other as what `execution` says.
+// As `shardscope convert`: alone, or with the workers or ranks that `on` names. The other as what `execution`
+// says.
 Result<int> convert(const Context& context, const ConvertCommand& command);
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
 
-// Who works, as the options say; workers run `program`. Errors: usage.
+// Who works, as the options say; workers run `program`. Errors: usage (ranks, too).
 Result<Execution> executionOf(const Context& context, const ConvertCommand& command,
                               const std::string& program);
 // Carries it out without a word; the report, or what this part has done.
 Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command);
 
-// Starts it as a job of this program, or of shardscope-worker where ranks do it; its id. Errors: usage, those
-// of JobDirectory::start().
+// Starts it as a job of this program; its id. Errors: usage, those of JobDirectory::start().
 Result<std::string> startAsJob(JobOrder order);
 
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.

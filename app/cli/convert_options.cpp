@@ -2,6 +2,7 @@
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/one_of.h"
+#include "cli/ranks.h"
 #include "plan/request_text.h"
 
 namespace shardscope::cli {
@@ -187,7 +188,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
         ->transform(oneOf<SplitRule>());
 
     if (name != "plan") {
-        const std::string run = "How", who = "Who works";
+        const std::string run = "How";
         single("--verify", request.verify,
                "digest (re-read the destination; default), full (the source again too) or none", "HOW", run)
             ->transform(oneOf<Verify>());
@@ -197,14 +198,13 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             ->group(run);
         verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group(run);
         single("--report", command->report, "Write the report to this file as JSON", "FILE", run);
-        single("--on", request.on,
-               "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on "
-               "nodes that Slurm lends; joined by '+'; the destination must be on a file system that "
-               "all share (default: this process alone)",
-               "WHERE", who);
+    }
+    addRankWords(*verb, *command);
+    if (name != "plan") {
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
         single("--remote-program", context.remoteProgram,
-               "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH", who);
+               "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH",
+               kWhoWorks);
     }
     addCommon(*verb, context, true);
     verb->callback([&context, command] {
@@ -231,7 +231,8 @@ void addConvert(CLI::App& app, Context& context) {
            "Example:\n  shardscope plan /checkpoints/step-1000 model/ --to safetensors --weights-only");
     addOne(app, context, "convert", "Convert to another format or sharding, bit for bit, in bounded memory",
            "Examples:\n  shardscope convert /checkpoints/step-1000 model/ --to safetensors --weights-only\n"
-           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n\n"
+           "  shardscope convert model.pt dcp/ --to dcp --mesh dp=2,tp=4 --shard '*.weight:tp=0,dp=0'\n"
+           "  srun -N 4 shardscope convert /local/step-1000 /shared/model --to safetensors --on ranks\n\n"
            "The destination appears whole or not at all; --resume continues an interrupted job.");
     addOne(
         app, context, "average", "Average the values of several checkpoints of one model",

@@ -1,7 +1,6 @@
 #include "cli/part_option.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -15,33 +14,6 @@
 #include "cli/text.h"
 
 namespace shardscope::cli {
-namespace {
-
-// What one scheduler says.
-struct Stated {
-    std::string by;  // its variables, for messages
-    uint32_t index = 0, count = 0;
-};
-
-constexpr const char* kWhoWorks = "Who works";  // a group of options
-
-struct Names {
-    const char* scheduler;
-    const char* index;
-    const char* count;
-};
-// Sources: srun(1), "Output environment variables"; Open MPI's and MPICH's launchers; torchrun;
-// kubernetes.io, "Indexed Job"; SkyPilot, "Distributed jobs".
-constexpr Names kNames[] = {
-    {"a Slurm step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE"},
-    {"torchrun", "RANK", "WORLD_SIZE"},
-    {"Kubernetes", "JOB_COMPLETION_INDEX", "SHARDSCOPE_PARTS"},
-    {"SkyPilot", "SKYPILOT_NODE_RANK", "SKYPILOT_NUM_NODES"},
-};
-
-}  // namespace
 
 Result<PartSpec> parsePart(std::string_view text) {
     const size_t slash = text.find('/');
@@ -55,56 +27,10 @@ Result<PartSpec> parsePart(std::string_view text) {
 }
 
 Result<PartSpec> partFromEnvironment(const Variables& variables) {
-    const auto get = [&](const char* name) {
-        const char* value = variables(name);
-        return std::string(value ? value : "");
-    };
-    if (const std::string own = get("SHARDSCOPE_PART"); !own.empty()) return parsePart(own);
-    std::vector<Stated> all;
-    std::string incomplete;
-    const auto add = [&](const std::string& by, const std::string& index,
-                         const std::string& count) -> Status {
-        const auto i = parseNumber<uint32_t>(index), n = parseNumber<uint32_t>(count);
-        if (!i || !n || *n == 0 || *i >= *n)
-            return makeError(ErrorCode::usage, fmt::format("{} say part '{}' of '{}'", by, index, count));
-        all.push_back({by, *i, *n});
-        return {};
-    };
-    for (const Names& names : kNames) {
-        const std::string index = get(names.index), count = get(names.count);
-        if (index.empty()) continue;
-        const std::string by = fmt::format("{} ({}, {})", names.scheduler, names.index, names.count);
-        if (count.empty()) {
-            incomplete = by;
-            continue;
-        }
-        SHARDSCOPE_TRY(add(by, index, count));
-    }
-    if (const std::string id = get("SLURM_ARRAY_TASK_ID"); !id.empty()) {
-        // Indices of an array need not begin at 0 or follow each other one by one.
-        const auto task = parseNumber<uint32_t>(id),
-                   first = parseNumber<uint32_t>(get("SLURM_ARRAY_TASK_MIN"));
-        const std::string step = get("SLURM_ARRAY_TASK_STEP");
-        const auto stride = step.empty() ? std::optional<uint32_t>(1) : parseNumber<uint32_t>(step);
-        const std::string by = "a Slurm array (SLURM_ARRAY_TASK_ID, SLURM_ARRAY_TASK_COUNT)";
-        if (!task || !first || !stride || *stride == 0 || *task < *first || (*task - *first) % *stride != 0)
-            return makeError(ErrorCode::usage, fmt::format("{} say no part: task '{}'", by, id));
-        SHARDSCOPE_TRY(add(by, fmt::to_string((*task - *first) / *stride), get("SLURM_ARRAY_TASK_COUNT")));
-    }
-    const Stated* chosen = nullptr;
-    for (const Stated& stated : all) {
-        if (stated.count == 1 && chosen) continue;
-        if (chosen && chosen->count > 1 && (chosen->index != stated.index || chosen->count != stated.count))
-            return makeError(ErrorCode::usage,
-                             fmt::format("{} say part {}/{}, {} say {}/{}", chosen->by, chosen->index,
-                                         chosen->count, stated.by, stated.index, stated.count))
-                .withHint("say which one counts: --part I/N");
-        if (!chosen || chosen->count == 1) chosen = &stated;
-    }
-    if (chosen) return PartSpec{chosen->index, chosen->count, {}};
-    if (!incomplete.empty())
-        return makeError(ErrorCode::usage, fmt::format("{}: the number of parts is not set", incomplete))
-            .withHint("set it in the environment, or give --part I/N");
+    if (const auto own = variables("SHARDSCOPE_PART")) return parsePart(*own);
+    auto found = launchedAs(variables, LaunchOf::parts);
+    if (!found.ok()) return std::move(found).error().withHint("say which part this is: --part I/N");
+    if (*found) return PartSpec{(*found)->index, (*found)->count, {}};
     return makeError(ErrorCode::usage, "no scheduler says which part this is")
         .withHint("give --part I/N, or set SHARDSCOPE_PART=I/N");
 }
@@ -157,8 +83,7 @@ Result<Parts> partsOf(const PartWords& words) {
         return makeError(ErrorCode::usage, "--finish after a part needs all others to be done")
             .withHint("use --finish auto, with which the last part finishes");
     if (words.part == "auto") {
-        SHARDSCOPE_ASSIGN(parts.part,
-                          partFromEnvironment([](const char* name) { return std::getenv(name); }));
+        SHARDSCOPE_ASSIGN(parts.part, partFromEnvironment(environmentVariable));
     } else {
         SHARDSCOPE_ASSIGN(parts.part, parsePart(words.part));
     }

@@ -2,7 +2,6 @@
 // said of a part that is done.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 
@@ -11,6 +10,7 @@
 #include "base/result.h"
 #include "cli/context.h"
 #include "cli/json.h"
+#include "cluster/launched_as.h"
 #include "execute/part_reading.h"
 #include "execute/parts.h"
 
@@ -19,11 +19,10 @@ namespace shardscope::cli {
 // "3/8", counted from 0. Errors: usage.
 Result<PartSpec> parsePart(std::string_view text);
 
-// From the variables that schedulers set: SHARDSCOPE_PART, Slurm's steps and arrays, Open MPI, PMI, torchrun,
-// Kubernetes' indexed jobs (with SHARDSCOPE_PARTS for their number), SkyPilot. A world of one says nothing
-// where another one says more. Errors: usage where there is none, or two that disagree.
-using Variables = std::function<const char*(const char* name)>;
+// From SHARDSCOPE_PART, else as launchedAs() says. Errors: usage where nobody says it, or two disagree.
 Result<PartSpec> partFromEnvironment(const Variables& variables);
+
+inline constexpr const char* kWhoWorks = "Who works";  // a group of options
 
 // --part, --finish and --records, as they are given.
 struct PartWords {

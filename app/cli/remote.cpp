@@ -15,6 +15,7 @@
 #include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/text.h"
 #include "cluster/messages.h"
 #include "cluster/remote_run.h"
@@ -193,6 +194,12 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
     if (std::find(kVerbs.begin(), kVerbs.end(), name) == kVerbs.end()) {
         return makeError(ErrorCode::usage, fmt::format("'{}' does not take ssh:// paths", name))
             .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.place.host, name));
+    }
+    if (context.conversion) {
+        SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(context.conversion->request, context.conversion->ranks));
+        if (ranks)
+            return makeError(ErrorCode::usage, "ranks take no ssh:// paths")
+                .withHint("start shardscope on that host");
     }
     if (context.conversion && !context.conversion->dryRun)
         SHARDSCOPE_TRY(checkConversion(*verb, call, several));

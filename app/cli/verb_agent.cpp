@@ -10,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "cli/agent.h"
 #include "cli/application.h"
+#include "cli/ranks.h"
 #include "cli/remote.h"
 #include "cluster/file_service.h"
 #include "cluster/messages.h"
@@ -28,7 +29,7 @@ unsigned ownCores() {
 }
 
 // Does units of a conversion for the program that coordinates it.
-Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const OpenAbilities& open) {
+Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Accelerator& accelerator) {
     WorkerSession session(std::move(channel), SHARDSCOPE_VERSION);
     SHARDSCOPE_TRY(session.begin(first));
     const auto refuse = [&](Error error) -> Error {
@@ -41,17 +42,18 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Ope
     auto request = unpackRequest(session.request());
     if (!request.ok()) return refuse(std::move(request).error());
     if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbors());
-    Abilities abilities;
-    if (open) {
-        auto opened = open(session.gpu());
-        if (!opened.ok()) return refuse(std::move(opened).error());
-        abilities = std::move(opened).value();
+    GpuCompute gpu;
+    if (session.gpu()) {
+        auto opened = accelerator.openGpu(*session.gpu());
+        if (!opened.ok()) {
+            Error error = std::move(opened).error();
+            error.code = ErrorCode::impossible;
+            return refuse(std::move(error));
+        }
+        gpu = std::move(opened).value();
     }
-    if (session.gpu() && !abilities.compute)
-        return refuse(
-            makeError(ErrorCode::impossible, "this program cannot use GPUs; shardscope-worker can"));
     const auto done =
-        runConversion(*request, Worker{&session, {abilities.compute.get(), abilities.gpu, abilities.group}},
+        runConversion(*request, Worker{&session, {gpu.compute.get(), gpu.uuid, accelerator.makeGroup}},
                       nullptr, session.stop());
     if (done.ok()) return 0;
     // What went wrong before the conversion was joined; said twice it does no harm.
@@ -61,7 +63,7 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Ope
 
 }  // namespace
 
-Result<int> serveAgent(std::unique_ptr<Channel> channel, const OpenAbilities& open) {
+Result<int> serveAgent(std::unique_ptr<Channel> channel, const Accelerator& accelerator) {
     SHARDSCOPE_ASSIGN(const Frame first, introduceAgent(*channel, SHARDSCOPE_VERSION));
     SHARDSCOPE_ASSIGN(const auto wanted, parseMessage(first));
     const std::string say = textOf(wanted, "say", 40);
@@ -72,11 +74,13 @@ Result<int> serveAgent(std::unique_ptr<Channel> channel, const OpenAbilities& op
     }
     if (say == "run") return serveRemote(*channel, first);
     if (say == "end") return 0;
-    return work(std::move(channel), first, open);
+    return work(std::move(channel), first, accelerator);
 }
 
+namespace {
+
 // The channel takes the descriptors of standard input and output; what anything else prints goes nowhere.
-Result<int> serveStandardStreams(const OpenAbilities& abilities) {
+Result<int> serveStandardStreams(const Accelerator& accelerator) {
     std::signal(SIGPIPE, SIG_IGN);
     std::signal(SIGHUP, SIG_IGN);  // the stream's end says the same
     const int in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3), out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
@@ -86,8 +90,10 @@ Result<int> serveStandardStreams(const OpenAbilities& abilities) {
     dup2(nothing, STDOUT_FILENO);
     close(nothing);
 
-    return serveAgent(std::make_unique<Channel>(in, out), abilities);
+    return serveAgent(std::make_unique<Channel>(in, out), accelerator);
 }
+
+}  // namespace
 
 void addAgent(CLI::App& app, Context& context) {
     CLI::App* verb =
@@ -97,7 +103,9 @@ void addAgent(CLI::App& app, Context& context) {
         "nowhere, and ends when its input does.");
     auto stdio = std::make_shared<bool>(false);
     verb->add_flag("--stdio", *stdio, "Talk over standard input and output")->required();
-    verb->callback([&context, stdio] { context.verb = [] { return serveStandardStreams({}); }; });
+    verb->callback([&context, stdio] {
+        context.verb = [&context] { return serveStandardStreams(acceleratorOf(context)); };
+    });
 }
 
 }  // namespace shardscope::cli

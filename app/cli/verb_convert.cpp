@@ -9,6 +9,7 @@
 #include "cli/output_file.h"
 #include "cli/part_option.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cluster/places.h"
 #include "engine/whole_file.h"
 
@@ -34,14 +35,15 @@ Result<Execution> executionOf(const Context& context, const ConvertCommand& comm
     coordinator.options.remoteProgram = context.remoteProgram;
     SHARDSCOPE_ASSIGN(Places places, parsePlaces(command.request.on));
     if (places.ranks)
-        return makeError(ErrorCode::usage,
-                         fmt::format("'{}' is only valid for 'shardscope jobs run'", command.request.on))
-            .withHint("'shardscope jobs run --on ranks:4 convert ...', or shardscope-worker");
+        return makeError(ErrorCode::usage, fmt::format("'{}' is for the command line", command.request.on))
+            .withHint("'shardscope convert ... --on ranks:4' starts ranks");
     coordinator.options.places = std::move(places.workers);
     return Execution(std::move(coordinator));
 }
 
 Result<int> convert(const Context& context, const ConvertCommand& command) {
+    SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(command.request, command.ranks));
+    if (ranks && !command.inParts()) return convertByRanks(context, command, *ranks);
     SHARDSCOPE_ASSIGN(const Execution execution, executionOf(context, command, ownProgram()));
     return convert(context, command, execution);
 }

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "cli/application.h"
 #include "cli/json.h"
+#include "cli/ranks.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -96,6 +97,19 @@ std::string besideThisProgram(const std::string& name) {
     return access(path.c_str(), X_OK) == 0 ? path : std::string();
 }
 
+struct Part {
+    const char* name;
+    std::string path;
+    const char* use;
+    std::string missing = "not found";
+};
+
+Part libraryPart(const char* name, Result<std::string> (*find)(), const char* use) {
+    auto found = find();
+    return found.ok() ? Part{name, std::move(found).value(), use}
+                      : Part{name, "", use, found.error().message};
+}
+
 Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
     utsname system{};
     uname(&system);
@@ -104,18 +118,15 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     std::vector<Disk> disks;
     for (const std::string& path : paths)
         disks.push_back(probeDisk(path));
-    struct Part {
-        const char* name;
-        std::string path;
-        const char* use;
-    };
+    const Accelerator has = acceleratorOf(context);
     std::vector<Part> parts{
-        {"worker", besideThisProgram("shardscope-worker"), "jobs over several processes and GPUs"},
+        libraryPart("libtorch", has.findTorch, "ranks in which one reads for all"),
+        libraryPart("NCCL", has.findNccl,
+                    "the same between GPUs (tried on one; NCCL between several has not run yet)"),
         {"window", besideThisProgram("shardscope-gui"), "the desktop application"},
         {"ssh", findProgram("ssh"), "checkpoints and jobs on other hosts"},
         {"slurm", findProgram("sbatch"), "jobs under Slurm"},
-        {"gpu driver", findProgram("nvidia-smi"),
-         "jobs on local GPUs (tried on one; NCCL between several has not run yet)"},
+        {"gpu driver", findProgram("nvidia-smi"), "ranks that cast and hash on GPUs"},
     };
     if (context.json) {
         Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
@@ -146,7 +157,7 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
     using A = Table::Align;
     Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
     for (const Part& part : parts)
-        partTable.add({part.name, part.path.empty() ? "not found" : part.path, part.use});
+        partTable.add({part.name, part.path.empty() ? part.missing : part.path, part.use});
     partTable.print(stdout, style);
     fmt::print("\n");
     Table table({{"disk", A::left},

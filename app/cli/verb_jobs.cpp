@@ -14,9 +14,9 @@
 #include "cli/documents.h"
 #include "cli/json.h"
 #include "cli/one_of.h"
+#include "cli/ranks.h"
 #include "cli/text.h"
 #include "cluster/coordinator.h"
-#include "cluster/places.h"
 #include "cluster/slurm.h"
 #include "jobs/jobs.h"
 
@@ -109,6 +109,9 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     if (context.conversion->inParts())
         return makeError(ErrorCode::usage, "a job does the whole conversion, not a part of it")
             .withHint("parts are processes that a scheduler starts: 'shardscope convert ... --part I/N'");
+    if (const char* option = context.conversion->ranks.given())
+        return makeError(ErrorCode::usage, fmt::format("a job does not keep {}", option))
+            .withHint("it starts its ranks itself, with the libtorch that SHARDSCOPE_TORCH_LIBRARY names");
     return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};
 }
 
@@ -226,12 +229,8 @@ Result<std::string> startAsJob(JobOrder order) {
     if (request.on.empty()) request.on = "local:1";
     JobRecord job;
     job.program = ownProgram();
-    SHARDSCOPE_ASSIGN(const Places places, parsePlaces(request.on));
-    if (places.ranks) {
-        SHARDSCOPE_ASSIGN(job.program, workerBeside(job.program));
-        // A program for other hosts, which this job does not use.
-        order.remoteProgram.clear();
-    }
+    SHARDSCOPE_TRY(placesOfJob(request.on));
+    SHARDSCOPE_TRY(ranksOf(request));
     job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
                                         : fmt::format("average of {} checkpoints to {}",
                                                       request.average.size() + 1, request.destination);
@@ -281,7 +280,7 @@ void addJobs(CLI::App& app, Context& context) {
     run->add_option(
            "--on", options->on,
            "Who works: local:N processes, ssh:HOST,HOST, slurm:nodes=N,... (joined by '+'), ranks:N or "
-           "local-gpus by shardscope-worker (default: as the recipe says, else local:1)")
+           "local-gpus (default: as the words or the recipe say, else local:1)")
         ->type_name("WHERE");
     run->add_option("--remote-program", options->remoteProgram,
                     "shardscope on the other hosts (default: this one; ssh copies it there once)")

@@ -18,7 +18,6 @@
 
 #include "accelerator/lane_transport.h"
 #include "accelerator/torch_module.h"
-#include "base/own_program.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
@@ -98,7 +97,11 @@ struct Nccl {
 };
 
 Result<Nccl> findNccl() {
-    void* module = dlopen(besideOwnProgram(NcclModule::kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
+    static const int here = 0;
+    Dl_info own{};
+    std::string file = dladdr(&here, &own) ? own.dli_fname : "";
+    file.replace(file.rfind('/') + 1, file.npos, TorchFunctions::kNcclFile);
+    void* module = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!module)
         return makeError(ErrorCode::impossible,
                          fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))

@@ -37,7 +37,6 @@ LaneTransport::WorkPtr allToAllSingle(Group& group, at::Tensor& out, at::Tensor&
 
 // What the module shardscope_nccl exports, by these names.
 struct NcclModule {
-    static constexpr const char* kFile = "libshardscope_nccl.so";
     using Devices = int();  // GPUs that can be used; 0 without a driver
     using Make = LaneTransport*(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, int device);
 };

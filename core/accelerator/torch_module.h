@@ -1,5 +1,5 @@
 // What the module shardscope_torch exports. Loading libtorch takes half a second of processor time, so only
-// what needs it does. Private to this room.
+// what needs it does; it is there already then. Private to this room.
 #pragma once
 
 #include <chrono>
@@ -15,13 +15,14 @@ namespace shardscope {
 
 struct TorchFunctions {
     static constexpr const char* kFile = "libshardscope_torch.so";
-    static constexpr const char* kEntry = "shardscope_torch";  // const TorchFunctions* ()
+    static constexpr const char* kNcclFile = "libshardscope_nccl.so";  // beside it
+    static constexpr const char* kEntry = "shardscope_torch";          // const TorchFunctions* ()
 
     const char* version;
     // As makeTorchGroup(); `address` is where the others reach this rank.
     Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(const GroupSpec& spec, const std::string& address,
                                                        const std::function<void(uint16_t port)>& listening);
-    // As the functions of torch_library.h.
+    // As those of Accelerator.
     Result<int> (*ncclDevices)();
     Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
                                              std::chrono::seconds patience);

@@ -121,7 +121,7 @@ Result<PeerTable> PeerTable::ask(const Peers& peers, const std::string& source, 
     if (table.mode_ == SourceMode::direct && !whole)
         return makeError(ErrorCode::impossible, "not every rank sees the whole source")
             .inFile(table.root_ + "/" + lacking)
-            .withHint("use --mode exchange, or broadcast where rank 0 has all of it");
+            .withHint("use --on ranks,exchange, or broadcast where rank 0 has all of it");
     return table;
 }
 

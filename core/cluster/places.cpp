@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "base/numbers.h"
 #include "base/text.h"
@@ -15,45 +14,36 @@ namespace shardscope {
 namespace {
 
 constexpr unsigned kMostRanks = 1024;
-constexpr std::string_view kRanks = "ranks:", kGpus = "local-gpus";
+constexpr std::string_view kRanks = "ranks", kGpus = "local-gpus";
 
-}  // namespace
-
-std::vector<std::string> RankLaunch::words() const {
-    std::vector<std::string> words;
-    if (ranks > 0)
-        words = {"--ranks", std::to_string(ranks)};
-    else
-        words = {"--gpus"};
-    if (!mode.empty()) words.insert(words.end(), {"--mode", mode});
-    return words;
+Result<SourceMode> modeOfRanks(std::string_view name) {
+    for (const SourceMode mode :
+         {SourceMode::automatic, SourceMode::direct, SourceMode::broadcast, SourceMode::exchange})
+        if (sourceModeName(mode) == name) return mode;
+    return makeError(ErrorCode::usage, fmt::format("'{}' is not a mode of ranks", oneLine(name, 100)))
+        .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
 }
 
 // Nothing where the text means something else.
-static Result<std::optional<RankLaunch>> parseRanks(std::string_view text) {
-    RankLaunch places;
-    std::string_view rest = text;
-    if (text.starts_with(kRanks)) {
-        rest.remove_prefix(kRanks.size());
-        const std::string_view number = rest.substr(0, rest.find(','));
-        places.ranks = parseNumber<decltype(places.ranks)>(number, 1, kMostRanks).value_or(0);
-        if (places.ranks == 0)
-            return makeError(ErrorCode::usage, "ranks: wants a number from 1 to 1024, as in ranks:4");
-        rest.remove_prefix(number.size());
-    } else if (text == kGpus || text.starts_with(std::string(kGpus) + ",")) {
-        rest.remove_prefix(kGpus.size());
-    } else {
-        return std::optional<RankLaunch>();
+Result<std::optional<Ranks>> parseRanks(std::string_view text) {
+    const std::string_view who = text.substr(0, text.find(','));
+    const std::string_view word = who.substr(0, who.find(':'));
+    if (word != kRanks && who != kGpus) return std::optional<Ranks>();
+    Ranks ranks;
+    ranks.gpus = who == kGpus;
+    if (who != word) {
+        ranks.count = parseNumber<unsigned>(who.substr(word.size() + 1), 1, kMostRanks).value_or(0);
+        if (ranks.count == 0)
+            return makeError(ErrorCode::usage, "ranks: wants a number from 1 to 1024, as in ranks:4")
+                .withHint("ranks without a number are those that a launcher starts; they work alone");
     }
-    if (!rest.empty()) {
-        places.mode = rest.substr(1);
-        constexpr std::string_view kModes[] = {"auto", "direct", "broadcast", "exchange"};
-        if (std::find(std::begin(kModes), std::end(kModes), places.mode) == std::end(kModes))
-            return makeError(ErrorCode::usage, fmt::format("'{}' is not a mode of ranks", places.mode))
-                .withHint("auto, direct, broadcast or exchange, as in ranks:4,broadcast");
+    if (who != text) {
+        SHARDSCOPE_ASSIGN(ranks.mode, modeOfRanks(text.substr(who.size() + 1)));
     }
-    return std::optional(std::move(places));
+    return std::optional(ranks);
 }
+
+}  // namespace
 
 Result<Places> parsePlaces(std::string_view text) {
     Places all;
@@ -99,14 +89,12 @@ Result<Places> parsePlaces(std::string_view text) {
     return all;
 }
 
-Result<std::string> workerBeside(const std::string& program) {
-    std::string worker = (std::filesystem::path(program).parent_path() / "shardscope-worker").string();
-    if (access(worker.c_str(), X_OK) != 0)
-        return makeError(ErrorCode::notFound,
-                         "rank mode requires shardscope-worker in the same directory as shardscope")
-            .inFile(worker)
-            .withHint("it is built where libtorch is: packaging/libtorch, then build again");
-    return worker;
+Result<Places> placesOfJob(std::string_view text) {
+    SHARDSCOPE_ASSIGN(Places places, parsePlaces(text));
+    if (places.ranks && places.ranks->count == 0 && !places.ranks->gpus)
+        return makeError(ErrorCode::usage, "a job starts its ranks itself")
+            .withHint("say how many: --on ranks:4, or local-gpus");
+    return places;
 }
 
 unsigned gpusHere() {

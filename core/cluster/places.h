@@ -8,26 +8,26 @@
 
 #include "base/result.h"
 #include "cluster/coordinator.h"
+#include "cluster/peer_files.h"
 
 namespace shardscope {
 
-// Ranks that shardscope-worker starts on this machine; it is built only where libtorch is.
-struct RankLaunch {
-    unsigned ranks = 0;  // 0 = one for each GPU of this machine
-    std::string mode;    // "auto", "direct", "broadcast", "exchange"; empty = as the source allows
-    // What shardscope-worker takes before the words of the conversion.
-    std::vector<std::string> words() const;
+// Ranks, which serve each other their files.
+struct Ranks {
+    unsigned count = 0;  // started here; 0 = by a launcher, of which this process is one
+    bool gpus = false;   // one for each GPU of this machine, over NCCL
+    SourceMode mode = SourceMode::automatic;
 };
 struct Places {
     std::vector<WorkerSpec> workers;  // that this program starts; or
-    std::optional<RankLaunch> ranks;  // these, alone
+    std::optional<Ranks> ranks;       // these, alone
 };
-// "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]", several of them joined by '+'; or "ranks:4",
-// "ranks:4,broadcast", "local-gpus[,MODE]". Errors: usage.
+// "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]", several of them joined by '+'; or
+// "ranks[:4][,MODE]", "local-gpus[,MODE]". Errors: usage.
 Result<Places> parsePlaces(std::string_view text);
 
-// shardscope-worker beside `program`. Errors: notFound, with how to get it.
-Result<std::string> workerBeside(const std::string& program);
+// The same of a job, which no launcher starts. Errors also: usage ("ranks").
+Result<Places> placesOfJob(std::string_view text);
 
 // GPUs that the driver of this machine shows.
 unsigned gpusHere();

@@ -1,7 +1,5 @@
 #include "cluster/rendezvous.h"
 
-#include <array>
-#include <cstdlib>
 #include <span>
 #include <vector>
 
@@ -15,23 +13,9 @@
 namespace shardscope {
 namespace {
 
-struct Launcher {
-    const char* name;
-    const char* rank;
-    const char* size;
-    const char* localRank;
-    const char* group;
-};
-// torchrun inside a step of Slurm or MPI has the last word; so has our own launcher anywhere.
-constexpr std::array<Launcher, 4> kLaunchers{{
-    {"shardscope", "SHARDSCOPE_RANK", "SHARDSCOPE_WORLD_SIZE", "SHARDSCOPE_LOCAL_RANK", "SHARDSCOPE_GROUP"},
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "PMIX_NAMESPACE"},
-    {"srun", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"},
-}};
 // Where nobody says: torch's own default, and for Slurm one that differs from job to job.
 constexpr uint16_t kPort = 29500;
+constexpr uint32_t kMostJoined = 65536;
 
 Result<uint64_t> number(const char* name, const std::string& text, uint64_t most) {
     if (const auto value = parseNumber<uint64_t>(text, 0, most)) return *value;
@@ -41,29 +25,30 @@ Result<uint64_t> number(const char* name, const std::string& text, uint64_t most
 
 }  // namespace
 
-Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+void RankInfo::leaveStore() {
+    storeThere = false;
+    port = port == 65535 ? kPort : static_cast<uint16_t>(port + 1);
+}
+
+Result<RankInfo> rankPlace(const Variables& variable,
                            const std::function<Result<std::string>(const std::string& list)>& firstHost) {
     RankInfo place;
-    place.launcher = "alone";
-    for (const Launcher& launcher : kLaunchers) {
-        const auto rank = variable(launcher.rank), size = variable(launcher.size);
-        if (!rank || !size) continue;
-        SHARDSCOPE_ASSIGN(const uint64_t ranks, number(launcher.size, *size, 65536));
-        SHARDSCOPE_ASSIGN(const uint64_t own, number(launcher.rank, *rank, 65535));
-        if (own >= ranks)
-            return makeError(ErrorCode::usage,
-                             fmt::format("{} is {}, but {} is {}", launcher.rank, own, launcher.size, ranks));
-        place.launcher = launcher.name;
-        place.rank = static_cast<int>(own);
-        place.size = static_cast<int>(ranks);
-        if (const auto local = variable(launcher.localRank)) {
-            SHARDSCOPE_ASSIGN(const uint64_t index, number(launcher.localRank, *local, 65535));
-            place.localRank = static_cast<int>(index);
-        }
-        place.group = variable(launcher.group).value_or("");
-        break;
+    auto found = launchedAs(variable, LaunchOf::ranks);
+    if (!found.ok())
+        return std::move(found).error().withHint("SHARDSCOPE_RANK and SHARDSCOPE_WORLD_SIZE win over others");
+    if (!*found || (*found)->count == 1) {
+        place.launcher = *found ? (*found)->launcher : "alone";
+        return place;
     }
-    if (place.size == 1) return place;
+    const LaunchedAs& as = **found;
+    if (as.count > kMostJoined)
+        return makeError(ErrorCode::usage,
+                         fmt::format("{}: more than {} ranks cannot meet", as.by, kMostJoined));
+    place.launcher = as.launcher;
+    place.rank = static_cast<int>(as.index);
+    place.size = static_cast<int>(as.count);
+    place.localRank = static_cast<int>(as.local.value_or(0));
+    place.group = as.group;
 
     const bool own = place.launcher == "shardscope";
     if (const auto host = variable(own ? "SHARDSCOPE_MASTER_ADDR" : "MASTER_ADDR")) place.host = *host;
@@ -71,11 +56,10 @@ Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const 
         SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
         place.port = static_cast<uint16_t>(value);
     }
-    // torchrun's own store listens at MASTER_PORT; where it cannot be used, ranks meet at the next port.
-    place.storeThere =
-        place.launcher == "torchrun" && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
-    if (place.launcher == "torchrun" && place.port != 0 && !place.storeThere)
-        place.port = place.port == 65535 ? kPort : static_cast<uint16_t>(place.port + 1);
+    // torchrun's own store listens at MASTER_PORT.
+    place.storeThere = place.launcher == "torchrun" && place.port != 0;
+    if (place.storeThere && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True")
+        place.leaveStore();
     if (place.launcher == "srun") {
         if (place.host.empty()) {
             const auto list = variable("SLURM_STEP_NODELIST");
@@ -90,11 +74,8 @@ Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const 
         }
         if (const auto step = variable("SLURM_STEP_ID")) place.group += "." + *step;
     }
-    if (place.launcher == "mpirun" && place.host.empty()) {
-        // mpirun tells nobody where rank 0 is; on one machine that is known.
-        const auto local = variable("OMPI_COMM_WORLD_LOCAL_SIZE");
-        if (local && *local == std::to_string(place.size)) place.host = "127.0.0.1";
-    }
+    // mpirun tells nobody where rank 0 is; on one machine that is known.
+    if (place.host.empty() && as.localCount == as.count) place.host = "127.0.0.1";
     if (place.host.empty())
         return makeError(ErrorCode::usage, fmt::format("{} started {} ranks, but nobody says where rank 0 is",
                                                        place.launcher, place.size))
@@ -104,10 +85,6 @@ Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const 
 }
 
 Result<RankInfo> rankPlace() {
-    const auto variable = [](const char* name) -> std::optional<std::string> {
-        const char* value = std::getenv(name);
-        return value && *value ? std::optional<std::string>(value) : std::nullopt;
-    };
     const auto firstHost = [](const std::string& list) -> Result<std::string> {
         SHARDSCOPE_ASSIGN(std::string text,
                           outputOf({"scontrol", "show", "hostnames", list}, std::chrono::seconds(10)));
@@ -117,7 +94,7 @@ Result<RankInfo> rankPlace() {
                 .withHint("set MASTER_ADDR to the host of rank 0");
         return text;
     };
-    return rankPlace(variable, firstHost);
+    return rankPlace(environmentVariable, firstHost);
 }
 
 // ------------------------------------------------------------------ meeting

@@ -13,6 +13,7 @@
 
 #include "base/mutex.h"
 #include "cluster/launch.h"
+#include "cluster/launched_as.h"
 #include "cluster/socket.h"
 
 namespace shardscope {
@@ -24,14 +25,15 @@ struct RankInfo {
     uint16_t port = 0;        // of rank 0
     bool storeThere = false;  // torchrun keeps a store at that port, in which rank 0 says where it listens
     std::string group;        // what tells these ranks from others at the same port
-    std::string launcher;     // "torchrun", "mpirun", "srun", "options", "alone"
+    std::string launcher;     // "torchrun", "srun", ...; "alone"
+    // Where that store cannot be used, ranks meet at the next port.
+    void leaveStore();
 };
 
-// From the environment: SHARDSCOPE_RANK and its like, then torchrun's, Open MPI's and Slurm's variables; of
-// launchers inside each other the innermost counts. Without any the process is alone. `variable` reads one;
-// `firstHost` the first host of a Slurm list, where MASTER_ADDR says none. Errors: usage (a variable that is
-// not a number, a rank outside its group, no address of rank 0).
-Result<RankInfo> rankPlace(const std::function<std::optional<std::string>(const char* name)>& variable,
+// From the environment, as launchedAs() says; without any variables the process is alone. `firstHost` finds
+// the first host of a Slurm list, where MASTER_ADDR says none. Errors: usage (those of launchedAs(), no
+// address of rank 0).
+Result<RankInfo> rankPlace(const Variables& variable,
                            const std::function<Result<std::string>(const std::string& list)>& firstHost);
 // Of this process; the first host by `scontrol show hostnames`.
 Result<RankInfo> rankPlace();

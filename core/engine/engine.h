@@ -145,8 +145,12 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"
     std::string like;                       // a checkpoint whose names and placement are taken over
     std::string on;                         // who works: "local:4", "ranks:4"; empty = one process
-    unsigned threads = 0;                   // 0 = chosen for the machine
-    uint64_t memory = kStandardMemory;      // bytes, of the whole process
+    // Of ranks: what hands on what the first one reads for all ("nccl"), and who casts ("auto", "cpu",
+    // "gpu").
+    std::string backend = "gloo", compute = "auto";
+    bool ownDisks = false;              // their destinations are on disks of their own
+    unsigned threads = 0;               // 0 = chosen for the machine
+    uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.

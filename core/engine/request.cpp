@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
-#include "cluster/places.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
 #include "plan/request_text.h"
@@ -67,6 +66,9 @@ constexpr Field kFields[] = {
     {"split", "--split", &Request::split},
     {"verify", "--verify", &Request::verify},
     {"on", "--on", &Request::on},
+    {"backend", "--backend", &Request::backend},
+    {"compute", "--compute", &Request::compute},
+    {"own_disks", "--own-disks", &Request::ownDisks},
     {"threads", "--threads", &Request::threads},
     {"memory", "--memory", &Request::memory},
     {"io", "--io", &Request::io},
@@ -378,16 +380,6 @@ std::vector<std::string> convertWords(const Request& request) {
         else
             addOption(words, field.option, value.is_string() ? value.get<std::string>() : value.dump());
     }
-    return words;
-}
-
-std::vector<std::string> jobWords(Request request) {
-    const auto places = request.on.empty() ? Places() : parsePlaces(request.on);
-    if (!places.ok() || !places->ranks) return convertWords(request);
-    request.on.clear();
-    std::vector<std::string> words = places->ranks->words();
-    const std::vector<std::string> rest = convertWords(request);
-    words.insert(words.end(), rest.begin(), rest.end());
     return words;
 }
 

@@ -35,10 +35,8 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
 // As a conversion opens it.
 Result<CheckpointOptions> openingOf(const ConversionRequest& request);
 
-// As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults. As those
-// of a job they come after `shardscope-worker`, with its options before them, where `on` names ranks.
+// As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults.
 std::vector<std::string> convertWords(const ConversionRequest& request);
-std::vector<std::string> jobWords(ConversionRequest request);
 
 // As the JSON text of a recipe. recipeJson() stands alone: it takes in what the recipe that `map` names
 // holds. Errors: usage (a malformed rule, text that is not UTF-8); those of recipeText().

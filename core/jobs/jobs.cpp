@@ -225,7 +225,7 @@ Status makeDirectories(const std::string& path) {
 
 // The words that ask a program for the same.
 std::vector<std::string> wordsOf(const JobOrder& order) {
-    std::vector<std::string> words = jobWords(order.request);
+    std::vector<std::string> words = convertWords(order.request);
     if (!order.report.empty()) words.insert(words.end(), {"--report", order.report});
     if (!order.remoteProgram.empty()) words.insert(words.end(), {"--remote-program", order.remoteProgram});
     return words;
@@ -279,6 +279,9 @@ Result<JobRecord> JobDirectory::read(const std::string& id, bool progress) const
     if (job.created.empty() || job.started.empty())
         return damaged("job.json does not say when the job began").inFile(file);
     if (Status status = takeOrder(json, job); !status.ok()) return std::move(status).error().inFile(file);
+    // Ranks had a program of their own; the one that was beside it does the same for an order.
+    if (const auto [directory, name] = splitPath(job.program); name == "shardscope-worker" && job.order)
+        job.program = joinPath(directory, "shardscope");
     if (const auto it = json.find("attempts"); it != json.end() && it->is_number_integer())
         job.attempts = std::max(1, it->get<int>());
     job.elsewhere = job.host != hostName();
@@ -481,6 +484,9 @@ Status JobDirectory::again(const JobRecord& job, bool resume) const {
     if (resume && found.state == JobState::done)
         return makeError(ErrorCode::exists, fmt::format("the job {} is done", job.id))
             .withHint("start a new one to do it again");
+    if (!found.order && splitPath(found.program).second == "shardscope-worker")
+        return unsupported("the job is one of shardscope-worker, which this version does not have")
+            .withHint("start a new one: shardscope jobs run --on ranks:N convert ...");
     JobRecord next = job;
     next.attempts = found.attempts + 1;
     return launch(std::move(next), resume);

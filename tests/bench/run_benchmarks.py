@@ -716,7 +716,6 @@ with open('/proc/self/io') as f:
 
 
 def bench_group(work, size):
-    worker = BIN + "/shardscope-worker"
     source = os.path.join(work, "group.pt")
     python("""
 import sys, torch
@@ -729,7 +728,7 @@ torch.save({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sy
 
     def broadcast(ranks):
         warm(source)
-        seconds, rss, out = child([worker, "--ranks", str(ranks), "--mode", "broadcast", *words])
+        seconds, rss, out = child([BIN + "/shardscope", *words, "--on", "ranks:%d,broadcast" % ranks])
         shutil.rmtree(target)
         return seconds, rss, json.loads(out)
 
@@ -753,10 +752,10 @@ torch.save({'w.%d' % i: torch.randn(n // 8 // 4096, 4096) for i in range(8)}, sy
     peer_seconds, read = loads(8)
     row("  bytes read, 8 ranks; time", "%s; %.2f s" % (gib(of_eight["bytes_read"]), seconds), "%s; %.2f s" % (gib(read), peer_seconds), "%.1fx; %.1fx" % (read / of_eight["bytes_read"], peer_seconds / seconds), "")
     row("  bytes read against the source's; moved between ranks", "%.4f; %.2f" % (report["bytes_read"] / report["plan"]["bytes_read"], report["group"]["bytes_moved"] / total), "", "", "1.00")
-    for on in (["--ranks", "1"], ["--ranks", "4", "--mode", "direct"]):
+    for on in ("ranks:1", "ranks:4,direct"):
         warm(source)
-        seconds = min(child([worker, *on, *words])[0] + 0 * bool(shutil.rmtree(target)) for _ in range(3))
-        row("  the same, %s" % " ".join(on), "%.2f s" % seconds, "", "", "")
+        seconds = min(child([BIN + "/shardscope", *words, "--on", on])[0] + 0 * bool(shutil.rmtree(target)) for _ in range(3))
+        row("  the same, %s" % on, "%.2f s" % seconds, "", "", "")
     os.unlink(source)
 
     # Each rank has one file of a checkpoint cut by columns: three quarters of every tile are elsewhere.

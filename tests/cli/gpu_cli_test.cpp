@@ -14,14 +14,14 @@ class GpuCliTest : public QObject {
     QTemporaryDir directory_;
     QString source_;
 
-    Measured convert(const std::vector<std::string>& before, const QString& target) const {
-        std::vector<std::string> line = before;
+    Measured convert(const std::vector<std::string>& ranks, const QString& target) const {
+        std::vector<std::string> line;
         for (const QString& word : {QString("convert"), source_, target, QString("--to"), QString("dcp"),
                                     QString("--mesh"), QString("tp=4"), QString("--shard"), QString("*:tp=1"),
                                     QString("--dtype"), QString("*.weight=bfloat16"), QString("--json")})
             line.push_back(word.toStdString());
+        line.insert(line.end(), ranks.begin(), ranks.end());
         MeasuredOptions options;
-        options.program = SHARDSCOPE_WORKER_PROGRAM;
         options.timeoutSeconds = 300;
         return runMeasured(line, options);
     }
@@ -38,20 +38,20 @@ class GpuCliTest : public QObject {
 
     void asByTheProcessor_data() {
         QTest::addColumn<QStringList>("words");
-        QTest::newRow("one rank over NCCL") << QStringList{"--ranks", "1", "--backend", "nccl"};
-        QTest::newRow("one rank over Gloo") << QStringList{"--ranks", "1", "--compute", "gpu"};
-        QTest::newRow("each GPU") << QStringList{"--gpus"};
-        QTest::newRow("each GPU, one reads") << QStringList{"--gpus", "--mode", "broadcast"};
-        QTest::newRow("each GPU, exchange") << QStringList{"--gpus", "--mode", "exchange"};
+        QTest::newRow("one rank over NCCL") << QStringList{"--on", "ranks:1", "--backend", "nccl"};
+        QTest::newRow("one rank over Gloo") << QStringList{"--on", "ranks:1", "--compute", "gpu"};
+        QTest::newRow("each GPU") << QStringList{"--on", "local-gpus"};
+        QTest::newRow("each GPU, one reads") << QStringList{"--on", "local-gpus,broadcast"};
+        QTest::newRow("each GPU, exchange") << QStringList{"--on", "local-gpus,exchange"};
     }
     void asByTheProcessor() {
         QFETCH(QStringList, words);
-        std::vector<std::string> before;
+        std::vector<std::string> ranks;
         for (const QString& word : words)
-            before.push_back(word.toStdString());
+            ranks.push_back(word.toStdString());
         const QTemporaryDir out;
-        const Measured gpu = convert(before, out.filePath("gpu")),
-                       cpu = convert({"--ranks", "1", "--compute", "cpu"}, out.filePath("cpu"));
+        const Measured gpu = convert(ranks, out.filePath("gpu")),
+                       cpu = convert({"--on", "ranks:1", "--compute", "cpu"}, out.filePath("cpu"));
         QVERIFY2(gpu.exitCode == 0, gpu.describe().c_str());
         QVERIFY2(cpu.exitCode == 0, cpu.describe().c_str());
         const json byGpu = gpu.json(), byCpu = cpu.json();

@@ -609,6 +609,29 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "attach", id}).exitCode, 0);
         QVERIFY(digestsOf(target) == expected_);
 
+        // When ranks had a program of their own. Its words are none of this one's; the request is.
+        const std::string program = kept["program"],
+                          worker = program.substr(0, program.rfind('/')) + "/shardscope-worker";
+        QFile::remove(exit.fileName());
+        QVERIFY(QDir(QString::fromStdString(target)).removeRecursively());
+        kept["program"] = worker;
+        kept["arguments"] = {"--ranks", "2", "convert", source_.toStdString(), target, "--to", "dcp"};
+        write(kept);
+        const Measured gone = runMeasured({"jobs", "resume", id});
+        QVERIFY2(gone.exitCode == 3 && gone.err.find("is one of shardscope-worker") != std::string::npos,
+                 gone.describe().c_str());
+        kept.erase("arguments");
+        kept["request"] = {{"schema", "shardscope.recipe/1"},
+                           {"job",
+                            {{"source", source_.toStdString()},
+                             {"destination", target},
+                             {"format", "dcp"},
+                             {"on", "ranks:2"}}}};
+        write(kept);
+        QCOMPARE(runMeasured({"jobs", "resume", id}).exitCode, 0);
+        QCOMPARE(runMeasured({"jobs", "attach", id}).exitCode, 0);
+        QVERIFY(digestsOf(target) == expected_);
+
         QVERIFY(description.resize(100));
         const Measured damaged = runMeasured({"jobs", "show", id});
         QVERIFY2(damaged.exitCode == 3 && damaged.err.find("job.json") != std::string::npos,
@@ -628,7 +651,11 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "run", "--on", "local:2"}).exitCode, 2);
         QCOMPARE(runMeasured(words(target, {"--on", "ssh:-oProxyCommand=x"})).exitCode, 2);
         QCOMPARE(runMeasured({"agent"}).exitCode, 2);
-        QCOMPARE(runMeasured(words(target, {"--on", "ranks:2"})).exitCode, 2);
+        QCOMPARE(runMeasured(words(target, {"--on", "ranks:0"})).exitCode, 2);
+        // Ranks need no libtorch, unless one reads for all.
+        const std::string byRanks = directory.filePath("ranks").toStdString();
+        QCOMPARE(runMeasured(words(QString::fromStdString(byRanks), {"--on", "ranks:2"})).exitCode, 0);
+        QVERIFY(digestsOf(byRanks) == expected_);
         QCOMPARE(runMeasured(words(target, {"--on", "bogus", "--dry-run"})).exitCode, 2);
         QCOMPARE(runMeasured({"jobs", "run", "convert", "--help"}).exitCode, 2);
         QCOMPARE(runMeasured({"jobs", "run", directory.path().toStdString()}).exitCode, 2);

@@ -725,6 +725,16 @@ class PartsCliTest : public QObject {
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", "1/2");
         add("two that disagree",
             "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2", "");
+        add("torchrun on each node of a step",
+            "RANK=9 WORLD_SIZE=16 LOCAL_WORLD_SIZE=8 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2", "9/16");
+        add("MPICH on each node of a step",
+            "SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 PMI_RANK=9 PMI_SIZE=16 MPI_LOCALNRANKS=8", "9/16");
+        add("several of mpirun in a step",
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_SIZE=2 SLURM_PROCID=1 "
+            "SLURM_STEP_NUM_TASKS=4",
+            "");
+        add("a batch job's script", "SLURM_PROCID=0 SLURM_NTASKS=8", "");
+        add("ours before all", "SHARDSCOPE_RANK=1 SHARDSCOPE_WORLD_SIZE=3 RANK=0 WORLD_SIZE=2", "1/3");
         add("PMI", "PMI_RANK=0 PMI_SIZE=1", "0/1");
         add("torchrun", "RANK=6 WORLD_SIZE=7", "6/7");
         add("Kubernetes", "JOB_COMPLETION_INDEX=1 SHARDSCOPE_PARTS=3", "1/3");
@@ -739,9 +749,9 @@ class PartsCliTest : public QObject {
         std::map<std::string, std::string> set;
         for (const QString& pair : variables.split(' ', Qt::SkipEmptyParts))
             set[pair.section('=', 0, 0).toStdString()] = pair.section('=', 1).toStdString();
-        const auto found = cli::partFromEnvironment([&](const char* name) -> const char* {
+        const auto found = cli::partFromEnvironment([&](const char* name) -> std::optional<std::string> {
             const auto it = set.find(name);
-            return it == set.end() ? nullptr : it->second.c_str();
+            return it == set.end() ? std::nullopt : std::optional(it->second);
         });
         QCOMPARE(found.ok() ? QStringLiteral("%1/%2").arg(found->index).arg(found->count) : QString(), part);
         if (!found.ok()) QCOMPARE(found.error().code, ErrorCode::usage);

@@ -133,6 +133,34 @@ class SlurmCliTest : public QObject {
         QCOMPARE(remains(directory), QStringList("out"));
     }
 
+    // The tasks of a step are the ranks; in the script around steps there is one, whatever SLURM_NTASKS says.
+    void ranks_data() {
+        QTest::addColumn<bool>("step");
+        QTest::newRow("of a step") << true;
+        QTest::newRow("of the script of a batch job") << false;
+    }
+    void ranks() {
+        QFETCH(bool, step);
+        const QTemporaryDir directory;
+        const QString target = directory.filePath("out");
+        const std::string report = directory.filePath("report").toStdString();
+        QStringList wrapped{step ? "srun " SHARDSCOPE_PROGRAM : SHARDSCOPE_PROGRAM};
+        for (const std::string& word :
+             words(target, {"--on", "ranks,direct", "--join-timeout", "20", "--report", report}))
+            wrapped << '\'' + QString::fromStdString(word) + '\'';
+        int code = -1;
+        // The nodes are this machine, whose names nobody resolves.
+        const QString answer = said("sbatch",
+                                    {"--nodes=2", "--ntasks=3", "--wait", "--output=/dev/null",
+                                     "--export=ALL,MASTER_ADDR=127.0.0.1", "--wrap=" + wrapped.join(' ')},
+                                    &code);
+        QVERIFY2(code == 0, qPrintable(answer));
+        QVERIFY(digestsOf(target.toStdString()) == expected_);
+        QFile file(QString::fromStdString(report));
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        QCOMPARE(json::parse(file.readAll().toStdString())["group"]["ranks"].get<int>(), step ? 3 : 1);
+    }
+
     void partsOfAnArray() {
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");

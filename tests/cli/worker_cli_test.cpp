@@ -41,17 +41,16 @@ class WorkerCliTest : public QObject {
     QString source_;
     json expected_;
 
-    std::vector<std::string> words(const QString& target, const std::vector<std::string>& before = {}) const {
+    std::vector<std::string> words(const QString& target, const std::string& on,
+                                   const std::vector<std::string>& more = {},
+                                   const std::vector<std::string>& before = {}) const {
         std::vector<std::string> all = before;
-        for (const char* word : {"convert", "SRC", "DST", "--to", "dcp", "--mesh", "dp=2,tp=2", "--shard",
-                                 "*:dp=0,tp=1", "--json"})
-            all.emplace_back(word);
-        *std::find(all.begin(), all.end(), "SRC") = source_.toStdString();
-        *std::find(all.begin(), all.end(), "DST") = target.toStdString();
+        all.insert(all.end(), {"convert", source_.toStdString(), target.toStdString(), "--to", "dcp",
+                               "--mesh", "dp=2,tp=2", "--shard", "*:dp=0,tp=1", "--json", "--on", on});
+        all.insert(all.end(), more.begin(), more.end());
         return all;
     }
     static Measured run(const std::vector<std::string>& words, MeasuredOptions options = {}) {
-        if (options.program.empty()) options.program = SHARDSCOPE_WORKER_PROGRAM;
         return runMeasured(words, options);
     }
 
@@ -79,6 +78,7 @@ class WorkerCliTest : public QObject {
     void cleanup() {
         pretendGpus({});
         qunsetenv("MASTER_PORT");
+        qunsetenv("SHARDSCOPE_TORCH_LIBRARY");
     }
     void initTestCase() {
         source_ = sources_.filePath("source.safetensors");
@@ -101,8 +101,7 @@ class WorkerCliTest : public QObject {
         QFETCH(int, ranks);
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
-        const Measured done =
-            run(words(target, {"--ranks", std::to_string(ranks), "--mode", mode.toStdString()}));
+        const Measured done = run(words(target, QString("ranks:%1,%2").arg(ranks).arg(mode).toStdString()));
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
         const json report = done.json();
         QVERIFY2(report["verified"] == json(true), done.describe().c_str());
@@ -122,8 +121,7 @@ class WorkerCliTest : public QObject {
 
     void planSaysHow() {
         const QTemporaryDir directory;
-        std::vector<std::string> all =
-            words(directory.filePath("out"), {"--ranks", "3", "--mode", "broadcast"});
+        std::vector<std::string> all = words(directory.filePath("out"), "ranks:3,broadcast");
         *std::find(all.begin(), all.end(), "convert") = "plan";
         const Measured planned = run(all);
         QVERIFY2(planned.exitCode == 0, planned.describe().c_str());
@@ -137,19 +135,28 @@ class WorkerCliTest : public QObject {
                  text.describe().c_str());
     }
 
+    void byTorchrun_data() {
+        QTest::addColumn<QString>("on");
+        QTest::addColumn<bool>("torch");
+        QTest::newRow("its store") << "ranks,broadcast" << true;
+        QTest::newRow("without libtorch") << "ranks" << false;
+    }
     void byTorchrun() {
+        QFETCH(QString, on);
+        QFETCH(bool, torch);
         const std::string torchrun = SHARDSCOPE_TORCHRUN;
         if (!QFileInfo::exists(QString::fromStdString(torchrun)))
             QSKIP("no torchrun (packaging/peers installs torch)");
+        if (!torch) qputenv("SHARDSCOPE_TORCH_LIBRARY", "/no/such");
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
         MeasuredOptions options;
         options.program = torchrun;
         options.timeoutSeconds = 180;
         const Measured done =
-            run(words(target, {"--no-python", "--nproc-per-node", "3", "--rdzv-backend", "c10d",
-                               "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1",
-                               SHARDSCOPE_WORKER_PROGRAM, "--mode", "broadcast"}),
+            run(words(target, on.toStdString(), {},
+                      {"--no-python", "--nproc-per-node", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                       "127.0.0.1:0", "--local-addr", "127.0.0.1", SHARDSCOPE_PROGRAM}),
                 options);
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
         QVERIFY(digestsOf(target.toStdString()) == expected_);
@@ -164,9 +171,10 @@ class WorkerCliTest : public QObject {
         MeasuredOptions options;
         options.program = mpirun.toStdString();
         options.timeoutSeconds = 180;
-        const Measured done = run(words(target, {"--allow-run-as-root", "--oversubscribe", "-np", "3",
-                                                 SHARDSCOPE_WORKER_PROGRAM, "--mode", "exchange"}),
-                                  options);
+        const Measured done =
+            run(words(target, "ranks,exchange", {},
+                      {"--allow-run-as-root", "--oversubscribe", "-np", "3", SHARDSCOPE_PROGRAM}),
+                options);
         QVERIFY2(done.exitCode == 0, done.describe().c_str());
         QVERIFY(digestsOf(target.toStdString()) == expected_);
     }
@@ -200,9 +208,15 @@ class WorkerCliTest : public QObject {
         MeasuredOptions options;
         options.program = SHARDSCOPE_NODE_LOCAL_RANKS;
         options.timeoutSeconds = 120;
-        std::vector<std::string> words{place.toStdString(), "4", SHARDSCOPE_WORKER_PROGRAM};
+        std::vector<std::string> words{place.toStdString(),
+                                       "4",
+                                       SHARDSCOPE_PROGRAM,
+                                       "convert",
+                                       source,
+                                       target.toStdString(),
+                                       "--on",
+                                       "ranks"};
         if (own) words.push_back("--own-disks");
-        words.insert(words.end(), {"convert", source, target.toStdString()});
         if (own)
             words.insert(words.end(), {"--to", "dcp", "--mesh", "tp=4", "--shard", "*:tp=0", "--json"});
         else
@@ -257,7 +271,7 @@ class WorkerCliTest : public QObject {
         QFETCH(bool, own);
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");
-        std::vector<std::string> group{"--ranks", "3"};
+        std::vector<std::string> group;
         if (own) group.push_back("--own-disks");
         std::vector<pid_t> ranks;
         double when = 0;
@@ -270,8 +284,8 @@ class WorkerCliTest : public QObject {
             return false;
         };
         std::vector<std::string> first = group;
-        first.insert(first.end(), {"--mode", "broadcast", "--join-timeout", "5"});
-        const Measured done = run(words(target, first), options);
+        first.insert(first.end(), {"--join-timeout", "5"});
+        const Measured done = run(words(target, "ranks:3,broadcast", first), options);
         QVERIFY2(!done.timedOut, done.describe().c_str());
         if (done.exitCode == 0) {
             QVERIFY(digestsOf(target.toStdString()) == expected_);
@@ -286,7 +300,7 @@ class WorkerCliTest : public QObject {
                          done.describe().c_str());
             QVERIFY2(done.err.find("[c10d]") == std::string::npos, done.describe().c_str());
             // What was done is continued.
-            std::vector<std::string> again = words(target, group);
+            std::vector<std::string> again = words(target, "ranks:3", group);
             again.emplace_back("--resume");
             const Measured second = run(again);
             QVERIFY2(second.exitCode == 0, second.describe().c_str());
@@ -316,7 +330,7 @@ class WorkerCliTest : public QObject {
             kill(ranks[1], SIGKILL);
             return false;
         };
-        const Measured done = run(words(directory.filePath("out"), {"--ranks", "3"}), options);
+        const Measured done = run(words(directory.filePath("out"), "ranks:3"), options);
         QVERIFY2(done.wallSeconds < 15, done.describe().c_str());
         // How far it has come by then depends on how busy the machine is.
         if (done.exitCode == 0) {
@@ -336,7 +350,7 @@ class WorkerCliTest : public QObject {
     // All say so at once, instead of waiting for each other.
     void startedDifferently_data() {
         QTest::addColumn<QString>("option");
-        for (const char* option : {"--own-disks", "--mode=broadcast", "--backend=nccl"})
+        for (const char* option : {"--own-disks", "--on=ranks,broadcast", "--backend=nccl"})
             QTest::newRow(option) << option;
     }
     void startedDifferently() {
@@ -348,12 +362,14 @@ class WorkerCliTest : public QObject {
         MeasuredOptions options;
         options.program = mpirun.toStdString();
         std::vector<std::string> all{"--allow-run-as-root", "--oversubscribe", "-np", "1",
-                                     SHARDSCOPE_WORKER_PROGRAM};
+                                     SHARDSCOPE_PROGRAM};
         const std::vector<std::string> convert{"convert", source_.toStdString(),
                                                directory.filePath("out").toStdString(), "--to", "dcp"};
         all.insert(all.end(), convert.begin(), convert.end());
-        all.insert(all.end(), {":", "-np", "1", SHARDSCOPE_WORKER_PROGRAM, option.toStdString()});
+        all.insert(all.end(), {"--on", "ranks", ":", "-np", "1", SHARDSCOPE_PROGRAM});
         all.insert(all.end(), convert.begin(), convert.end());
+        all.push_back(option.toStdString());
+        if (!option.startsWith("--on")) all.insert(all.end(), {"--on", "ranks"});
         const Measured run = runMeasured(all, options);
         QVERIFY2(run.exitCode == 2 && run.wallSeconds < 30, run.describe().c_str());
         QVERIFY2(run.err.find("with '" + option.replace('=', ' ').toStdString() + "'") != std::string::npos,
@@ -367,7 +383,7 @@ class WorkerCliTest : public QObject {
         qputenv("SHARDSCOPE_WORLD_SIZE", "3");
         qputenv("SHARDSCOPE_MASTER_ADDR", "127.0.0.1");
         qputenv("SHARDSCOPE_MASTER_PORT", QByteArray::number(20000 + getpid() % 10000));
-        const Measured done = run(words(directory.filePath("out"), {"--join-timeout", "1"}));
+        const Measured done = run(words(directory.filePath("out"), "ranks", {"--join-timeout", "1"}));
         for (const char* name :
              {"SHARDSCOPE_RANK", "SHARDSCOPE_WORLD_SIZE", "SHARDSCOPE_MASTER_ADDR", "SHARDSCOPE_MASTER_PORT"})
             qunsetenv(name);
@@ -387,7 +403,7 @@ class WorkerCliTest : public QObject {
             kill(process, SIGKILL);
             return false;
         };
-        const Measured done = run(words(target, {"--ranks", "3", "--mode", "broadcast"}), options);
+        const Measured done = run(words(target, "ranks:3,broadcast"), options);
         QVERIFY(!done.timedOut);
         if (done.exitCode == 0) return;
         // It may have been through by then.
@@ -400,31 +416,37 @@ class WorkerCliTest : public QObject {
         QTest::addColumn<QStringList>("line");
         QTest::addColumn<int>("code");
         QTest::addColumn<QString>("says");
-        QTest::newRow("no conversion")
-            << QStringList{"--ranks", "2", "info", source_} << 2 << "everything else is for shardscope";
-        QTest::newRow("no source")
-            << QStringList{"--ranks", "2", "convert", "/no/such", sources_.filePath("x"), "--to", "dcp"} << 3
-            << "no rank has it";
-        QTest::newRow("destination is there")
-            << QStringList{"--ranks", "2", "convert", source_, source_, "--to", "safetensors"} << -1 << "";
-        QTest::newRow("unknown option")
-            << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--wrong"} << 2
-            << "--wrong";
-        QTest::newRow("no number of ranks")
-            << QStringList{"--ranks", "0", "convert", source_, sources_.filePath("x")} << 2 << "--ranks";
-        QTest::newRow("no such mode")
-            << QStringList{"--mode", "sideways", "convert", source_, sources_.filePath("x")} << 2
-            << "sideways";
-        QTest::newRow("workers of ranks")
-            << QStringList{"--ranks", "2", "convert", source_, sources_.filePath("x"), "--on", "local:2"} << 2
-            << "--on cannot be used with ranks";
-        QTest::newRow("path of another host")
-            << QStringList{"--ranks", "2", "convert", "ssh://a/b", sources_.filePath("x"), "--to", "dcp"} << 2
-            << "ranks take no ssh:// paths";
-        QTest::newRow("own disks between GPUs")
-            << QStringList{"--backend", "nccl", "--own-disks", "convert", source_, sources_.filePath("x"),
-                           "--to",      "dcp"}
-            << 2 << "goes over Gloo alone";
+        const auto row = [&](const char* name, const QStringList& line, int code, const QString& says) {
+            QTest::newRow(name) << line << code << says;
+        };
+        const QString x = sources_.filePath("x");
+        row("no conversion", {"info", source_, "--on", "ranks:2"}, 2, "--on");
+        row("no source", {"convert", "/no/such", x, "--to", "dcp", "--on", "ranks:2"}, 3, "no rank has it");
+        row("destination is there", {"convert", source_, source_, "--to", "safetensors", "--on", "ranks:2"},
+            -1, "");
+        row("unknown option", {"convert", source_, x, "--wrong", "--on", "ranks:2"}, 2, "--wrong");
+        row("no number of ranks", {"convert", source_, x, "--on", "ranks:0"}, 2, "ranks: wants a number");
+        row("no such mode", {"convert", source_, x, "--on", "ranks,sideways"}, 2, "sideways");
+        row("workers of ranks", {"convert", source_, x, "--on", "ranks:2+local:2"}, 2, "they work alone");
+        row("parts of ranks", {"convert", source_, x, "--on", "ranks:2", "--part", "0/2"}, 2, "--part");
+        row("path of another host", {"convert", "ssh://a/b", x, "--to", "dcp", "--on", "ranks:2"}, 2,
+            "ranks take no ssh:// paths");
+        row("own disks between GPUs",
+            {"convert", source_, x, "--to", "dcp", "--on", "ranks", "--backend", "nccl", "--own-disks"}, 2,
+            "goes over Gloo alone");
+        // What only ranks take is not left aside without them.
+        for (const char* option : {"--backend=nccl", "--compute=gpu", "--own-disks", "--master=a:1",
+                                   "--address=a", "--join-timeout=1", "--torch-library=/x"})
+            row(qPrintable(QString("%1 without ranks").arg(option)),
+                {"convert", source_, x, "--on", "local:2", option}, 2, QString(option).section('=', 0, 0));
+        row("kept by a job", {"jobs", "run", "--on", "ranks:2", "convert", source_, x, "--master", "a:1"}, 2,
+            "does not keep --master");
+        row("a job by a launcher", {"jobs", "run", "--on", "ranks", "convert", source_, x}, 2,
+            "starts its ranks itself");
+        row("no libtorch there",
+            {"convert", source_, x, "--to", "dcp", "--on", "ranks:2,broadcast", "--torch-library",
+             "/no/such"},
+            5, "--torch-library DIR");
     }
     void wrongWords() {
         QFETCH(QStringList, line);
@@ -440,7 +462,7 @@ class WorkerCliTest : public QObject {
     }
 
     void wrongOptionInJson() {
-        const Measured done = run(words(sources_.filePath("x"), {"--ranks", "x"}));
+        const Measured done = run(words(sources_.filePath("x"), "ranks:x"));
         QVERIFY2(done.exitCode == 2, done.describe().c_str());
         QVERIFY2(done.json()["code"] == json("usage"), done.describe().c_str());
     }
@@ -467,10 +489,10 @@ class WorkerCliTest : public QObject {
 #ifdef SHARDSCOPE_WITH_NCCL
         if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
         const QTemporaryDir directory;
-        const Measured done = run(words(directory.filePath("out"), {"--ranks", "2", "--backend", "nccl"}));
+        const Measured done = run(words(directory.filePath("out"), "ranks:2", {"--backend", "nccl"}));
         QVERIFY2(done.exitCode == 5, done.describe().c_str());
         QVERIFY2(done.out.find("has no GPU that can be used") != std::string::npos, done.describe().c_str());
-        const Measured none = run(words(directory.filePath("out"), {"--gpus"}));
+        const Measured none = run(words(directory.filePath("out"), "local-gpus"));
         QVERIFY2(none.exitCode == 5 && none.out.find("shows no GPU") != std::string::npos,
                  none.describe().c_str());
 #else
@@ -504,15 +526,13 @@ class WorkerCliTest : public QObject {
         pretendGpus("8 GPUs");
         json reports[2];
         for (const bool gpu : {true, false}) {
-            std::vector<std::string> line{"--ranks",
-                                          std::to_string(ranks),
-                                          "--mode",
-                                          mode.toStdString(),
-                                          "--compute",
-                                          gpu ? "gpu" : "cpu",
-                                          "convert",
+            std::vector<std::string> line{"convert",
                                           source.toStdString(),
                                           directory.filePath(gpu ? "gpu" : "cpu").toStdString(),
+                                          "--on",
+                                          QString("ranks:%1,%2").arg(ranks).arg(mode).toStdString(),
+                                          "--compute",
+                                          gpu ? "gpu" : "cpu",
                                           "--json"};
             for (const QString& word : more)
                 line.push_back(word.toStdString());
@@ -534,17 +554,17 @@ class WorkerCliTest : public QObject {
         const QTemporaryDir directory;
         const QString source = directory.filePath("floats.safetensors"), target = directory.filePath("out");
         QVERIFY(writeRandomSource(source.toStdString(), 8, 1021, 2064, 5, "F32"));
-        const std::vector<std::string> line{"--ranks",
-                                            "2",
-                                            "--compute",
-                                            "gpu",
-                                            "convert",
+        const std::vector<std::string> line{"convert",
                                             source.toStdString(),
                                             target.toStdString(),
                                             "--to",
                                             "dcp",
                                             "--dtype",
-                                            "*.weight=float16"};
+                                            "*.weight=float16",
+                                            "--on",
+                                            "ranks:2",
+                                            "--compute",
+                                            "gpu"};
         // What fails once is done again.
         pretendGpus("8 GPUs fail 150");
         const Measured done = run(line);
@@ -562,20 +582,20 @@ class WorkerCliTest : public QObject {
     void gpuOfAnother() {
         const QTemporaryDir directory;
         pretendGpus("one GPU");
-        const Measured shared = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        const Measured shared = run(words(directory.filePath("out"), "ranks:2", {"--compute", "gpu"}));
         QVERIFY2(shared.exitCode == 2, shared.describe().c_str());
         QVERIFY2(
             shared.err.find("have the same GPU (000102030405060708090a0b0c0d0e0f)") != std::string::npos ||
                 shared.out.find("have the same GPU") != std::string::npos,
             shared.describe().c_str());
         pretendGpus("none");
-        const Measured none = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        const Measured none = run(words(directory.filePath("out"), "ranks:2", {"--compute", "gpu"}));
         pretendGpus({});
         QVERIFY2(none.exitCode == 5, none.describe().c_str());
         QVERIFY2(none.out.find("no CUDA-capable device is detected") != std::string::npos,
                  none.describe().c_str());
         if (QFileInfo::exists("/dev/nvidia0")) QSKIP("this machine has a GPU");
-        const Measured bare = run(words(directory.filePath("out"), {"--ranks", "2", "--compute", "gpu"}));
+        const Measured bare = run(words(directory.filePath("out"), "ranks:2", {"--compute", "gpu"}));
         QVERIFY2(bare.exitCode == 5, bare.describe().c_str());
         QVERIFY2(bare.out.find(" cannot take part") != std::string::npos &&
                      bare.out.find("there is no driver for NVIDIA's GPUs here") != std::string::npos,
@@ -607,6 +627,35 @@ class WorkerCliTest : public QObject {
             << "SLURM_PROCID=5 SLURM_NTASKS=6 SLURM_LOCALID=1 SLURM_JOB_ID=77 SLURM_STEP_ID=2 "
                "SLURM_JOB_NODELIST=n[1-3]"
             << "srun 5/6 1 first-of-n[1-3]:20077 77.2";
+        QTest::newRow("a batch job's script")
+            << "SLURM_PROCID=0 SLURM_NTASKS=6 SLURM_LOCALID=0 SLURM_JOB_ID=77"
+            << "alone 0/1 0 : ";
+        QTest::newRow("a task of an array")
+            << "SLURM_ARRAY_TASK_ID=2 SLURM_ARRAY_TASK_MIN=0 SLURM_ARRAY_TASK_COUNT=4"
+            << "alone 0/1 0 : ";
+        QTest::newRow("MPICH or Intel MPI on one host")
+            << "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4"
+            << "mpiexec 1/4 1 127.0.0.1:29500 ";
+        QTest::newRow("MPICH or Intel MPI on several")
+            << "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 MASTER_ADDR=n1 MASTER_PORT=9"
+            << "mpiexec 5/8 1 n1:9 ";
+        QTest::newRow("srun with PMI")
+            << "PMI_RANK=5 PMI_SIZE=6 SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=6 SLURM_LOCALID=1 SLURM_JOB_ID=77 "
+               "SLURM_STEP_ID=2 SLURM_STEP_NODELIST=n[1-3]"
+            << "srun 5/6 1 first-of-n[1-3]:20077 77.2";
+        QTest::newRow("torchrun on each node of a step")
+            << "RANK=9 WORLD_SIZE=16 LOCAL_RANK=1 LOCAL_WORLD_SIZE=8 MASTER_ADDR=a MASTER_PORT=1 "
+               "SLURM_PROCID=1 "
+               "SLURM_STEP_NUM_TASKS=2"
+            << "torchrun 9/16 1 a:2 ";
+        QTest::newRow("mpiexec whose agents a step has started")
+            << "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=4 MASTER_ADDR=n1 SLURM_PROCID=1 "
+               "SLURM_STEP_NUM_TASKS=2 SLURM_JOB_ID=77"
+            << "mpiexec 5/8 1 n1:29500 ";
+        QTest::newRow("two that disagree")
+            << "RANK=0 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=4 MASTER_ADDR=a"
+            << "error: torchrun (RANK, WORLD_SIZE) says 0 of 2, srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS) "
+               "says 0 of 4";
         QTest::newRow("ours before all")
             << "SHARDSCOPE_RANK=1 SHARDSCOPE_WORLD_SIZE=2 SHARDSCOPE_MASTER_ADDR=h "
                "SHARDSCOPE_MASTER_PORT=9 RANK=0 WORLD_SIZE=1 MASTER_ADDR=z"

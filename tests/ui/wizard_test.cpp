@@ -530,12 +530,12 @@ class WizardTest : public QObject {
         QCOMPARE(wizard.spec().where, QStringLiteral("ranks:4,broadcast"));
         QVERIFY(wizard.spec().commandLine().startsWith(
             QStringLiteral("shardscope jobs run --on ranks:4,broadcast convert ")));
-        QCOMPARE(wizard.spec().arguments().mid(0, 5),
-                 (QStringList{"--ranks", "4", "--mode", "broadcast", "convert"}));
-        QVERIFY(!wizard.spec().arguments().contains(QStringLiteral("--on")));
+        QCOMPARE(wizard.spec().arguments().front(), QStringLiteral("convert"));
+        QCOMPARE(wizard.spec().arguments().mid(wizard.spec().arguments().indexOf(QStringLiteral("--on")), 2),
+                 (QStringList{"--on", "ranks:4,broadcast"}));
         waitUntilReady(wizard);
 
-        // The check says whether shardscope-worker is there; without a check the start says so.
+        // The check says whether libtorch is there.
         const QTemporaryDir programs;
         const auto put = [&](const char* name, const QByteArray& text) {
             QFile file(programs.filePath(QString::fromLatin1(name)));
@@ -543,7 +543,7 @@ class WizardTest : public QObject {
             file.close();
             file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
         };
-        put("shardscope", "#!/bin/sh\nexit 1\n");
+        put("shardscope", "#!/bin/sh\necho \"$@\" >'" + programs.filePath("said").toUtf8() + "'\nexit 1\n");
         store->setProgram(programs.filePath("shardscope"));
         auto* places = named<QTreeWidget>(wizard, "places");
         const auto found = [&] {
@@ -554,39 +554,50 @@ class WizardTest : public QObject {
         };
         QPushButton* start = named<QPushButton>(wizard, "start");
         QVERIFY(!start->isVisible());
-        wizard.showPage(plan);
-        QTest::mouseClick(start, Qt::LeftButton);
-        QVERIFY(wizard.findChild<Banner*>()->text().contains(QStringLiteral("shardscope-worker")));
-        QVERIFY(store->jobs().empty());
-        wizard.showPage(workers);
+        qputenv("SHARDSCOPE_TORCH_LIBRARY", programs.path().toUtf8());
         QTest::mouseClick(named<QPushButton>(wizard, "checkPlaces"), Qt::LeftButton);
-        QTRY_VERIFY2_WITH_TIMEOUT(found().contains("rank mode requires shardscope-worker"),
-                                  qPrintable(found()), kPatience);
-        QVERIFY2(found().contains("packaging/libtorch"), qPrintable(found()));
-        shoot(wizard, QStringLiteral("wizard-ranks-no-worker"));
+        QTRY_VERIFY2_WITH_TIMEOUT(found().contains("libtorch"), qPrintable(found()), kPatience);
+        QVERIFY2(found().contains("was found") || found().contains("packaging/libtorch"),
+                 qPrintable(found()));
+        shoot(wizard, QStringLiteral("wizard-ranks-no-libtorch"));
         // A failed check is in the way of the start.
         QVERIFY(status(wizard).startsWith(QStringLiteral("✕")));
-        QVERIFY2(status(wizard).contains(QStringLiteral("shardscope-worker")), qPrintable(status(wizard)));
+        QVERIFY2(status(wizard).contains(QStringLiteral("libtorch")), qPrintable(status(wizard)));
+        wizard.showPage(plan);
         QVERIFY(!start->isEnabled());
+        QVERIFY(store->jobs().empty());
+        wizard.showPage(workers);
 
-        // With it: the job is that program with these words.
-        put("shardscope-worker",
-            "#!/bin/sh\necho \"$@\" >'" + programs.filePath("said").toUtf8() + "'\nexit 1\n");
+        // With it: the job has these words. Where this was built without it, ranks that read for themselves
+        // do.
+        const QString library = QFileInfo(QStringLiteral(SHARDSCOPE_PROGRAM)).path() + "/torch";
+        const bool torch = QFileInfo::exists(library);
+        qputenv("SHARDSCOPE_TORCH_LIBRARY", library.toUtf8());
+        if (!torch) {
+            ConversionSpec others = wizard.spec();
+            others.where = QStringLiteral("ranks:4");
+            wizard.setSpec(others);
+            wizard.showPage(workers);
+        }
         where->setCurrentIndex(where->currentIndex());
         emit where->activated(where->currentIndex());
         QTest::mouseClick(named<QPushButton>(wizard, "checkPlaces"), Qt::LeftButton);
         QTRY_VERIFY2_WITH_TIMEOUT(found().contains("✓ this machine Ready."), qPrintable(found()), kPatience);
-        QVERIFY2(found().contains("✓ shardscope-worker, which does it, is"), qPrintable(found()));
+        QCOMPARE(found().contains("✓ libtorch, which hands on what is read, is in"), torch);
         shoot(wizard, QStringLiteral("wizard-ranks"));
         ConversionSpec gpus = wizard.spec();
         wizard.showPage(plan);
         QVERIFY(start->isEnabled());
         QTest::mouseClick(start, Qt::LeftButton);
         QTRY_VERIFY_WITH_TIMEOUT(store->jobs().size() == 1 && !store->jobs().front()->active(), kPatience);
-        QCOMPARE(store->jobs().front()->program, programs.filePath("shardscope-worker"));
+        QCOMPARE(store->jobs().front()->program, programs.filePath("shardscope"));
         QFile said(programs.filePath("said"));
         QVERIFY(said.open(QIODevice::ReadOnly));
-        QVERIFY(said.readAll().startsWith("--ranks 4 --mode broadcast convert "));
+        const QByteArray words = said.readAll();
+        QVERIFY(words.startsWith("convert "));
+        QVERIFY(words.contains(torch ? " --on ranks:4,broadcast " : " --on ranks:4 "));
+
+        qunsetenv("SHARDSCOPE_TORCH_LIBRARY");
 
         // One on each GPU.
         gpus.where = QStringLiteral("local-gpus,exchange");
@@ -598,13 +609,28 @@ class WizardTest : public QObject {
         QCOMPARE(where->currentText(), QStringLiteral("Ranks, one on each GPU here"));
         QVERIFY(wizard.spec().commandLine().startsWith(
             QStringLiteral("shardscope jobs run --on local-gpus,exchange convert ")));
-        QCOMPARE(wizard.spec().arguments().mid(0, 4),
-                 (QStringList{"--gpus", "--mode", "exchange", "convert"}));
+        QVERIFY(wizard.spec().arguments().contains(QStringLiteral("local-gpus,exchange")));
         gpus.where = QStringLiteral("ranks:0");
         wizard.setSpec(gpus);
         QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("ranks:4"), qPrintable(status(wizard)), kPatience);
 
-        RankNeeds needs{std::string("/usr/bin/shardscope-worker"), true, 0};
+        // What only ranks take goes with them.
+        gpus.where = QStringLiteral("ranks:4");
+        gpus.ownDisks = true;
+        gpus.compute = QStringLiteral("cpu");
+        wizard.setSpec(gpus);
+        QVERIFY(wizard.spec().arguments().contains(QStringLiteral("--own-disks")));
+        QVERIFY(!wizard.spec().partsCommandLine().contains(QStringLiteral("--own-disks")));
+        wizard.showPage(workers);
+        where->setCurrentIndex(where->findText(QStringLiteral("One process on this machine")));
+        emit where->activated(where->currentIndex());
+        QVERIFY(!wizard.spec().ownDisks && wizard.spec().compute == QStringLiteral("auto"));
+        gpus.where = QStringLiteral("ranks");
+        wizard.setSpec(gpus);
+        QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("starts its ranks itself"),
+                                  qPrintable(status(wizard)), kPatience);
+
+        RankNeeds needs{std::string("/x/torch/lib"), true, 0};
         PlaceFacts facts;
         facts.version = "1";
         facts.destination = PlaceFacts::Parent{true, false, uint64_t{1} << 30};

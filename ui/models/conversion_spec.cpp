@@ -62,6 +62,9 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.split, request.split);
     use(spec.verify, request.verify);
     use(spec.where, request.on);
+    use(spec.backend, request.backend);
+    use(spec.compute, request.compute);
+    use(spec.ownDisks, request.ownDisks);
     use(spec.threads, request.threads);
     use(spec.memory, request.memory);
     use(spec.io, request.io);
@@ -115,21 +118,17 @@ ConversionRequest ConversionSpec::toJob() const {
 }
 
 QStringList ConversionSpec::arguments() const {
-    return texts(jobWords(toJob()));
+    return texts(convertWords(toJob()));
 }
 
 Status checkWhere(const QString& where) {
     if (where.isEmpty()) return {};
-    SHARDSCOPE_TRY(parsePlaces(where.toStdString()));
+    SHARDSCOPE_TRY(placesOfJob(where.toStdString()));
     return {};
 }
 
 QString ConversionSpec::there(const QString& path) const {
     return host.isEmpty() ? path : "ssh://" + host + path;
-}
-
-bool wordsOfRanks(const QStringList& arguments) {
-    return !arguments.isEmpty() && arguments.front().startsWith('-');
 }
 
 QString ConversionSpec::commandLine() const {
@@ -147,6 +146,7 @@ QString ConversionSpec::partsCommandLine() const {
     // On its own hosts, which have all paths; a part that stopped continues by itself.
     words.where.clear();
     words.host.clear();
+    words.leaveRanks();
     words.resume = false;
     return shellLine(QStringList{QStringLiteral("shardscope")} + words.arguments() +
                      QStringList{QStringLiteral("--part"), QStringLiteral("auto"), QStringLiteral("--finish"),

@@ -43,6 +43,12 @@ struct ConversionSpec {
     // "ranks:4,broadcast", "local-gpus"; empty = one process, on this machine or, when it is said, on that
     // host ("me@node7:2222"), which has all paths.
     QString where, host;
+    // Of ranks, as ConversionRequest has it: a recipe may hold it.
+    QString backend = QStringLiteral("gloo"), compute = QStringLiteral("auto");
+    bool ownDisks = false;
+    void leaveRanks() {
+        backend = QStringLiteral("gloo"), compute = QStringLiteral("auto"), ownDisks = false;
+    }
     unsigned threads = 0;               // 0 = chosen for this machine
     uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
@@ -50,8 +56,7 @@ struct ConversionSpec {
 
     bool operator==(const ConversionSpec&) const = default;
 
-    // The words after `shardscope`: "convert", source, destination and what differs from the defaults. After
-    // `shardscope-worker` where ranks do it, with what it takes before them.
+    // The words after `shardscope`: "convert", source, destination and what differs from the defaults.
     QStringList arguments() const;
     ConversionRequest toJob() const;           // the same with paths as there()
     QString there(const QString& path) const;  // "ssh://node7/data/x" where a host does it, else as it is
@@ -73,9 +78,6 @@ struct ConversionSpec {
 
 // Whether ConversionSpec::where names places that there can be. Errors: usage.
 Status checkWhere(const QString& where);
-
-// Whether such arguments are for shardscope-worker: its options come before "convert".
-bool wordsOfRanks(const QStringList& arguments);
 
 // A byte count as the command line reads it back exactly: "512MiB", "5GB", "4097".
 QString exactSizeText(uint64_t bytes);

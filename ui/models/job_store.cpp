@@ -53,14 +53,6 @@ Result<QString> JobStore::program() const {
     return commandLineProgram();
 }
 
-// Ranks are started by a program of their own.
-Result<QString> JobStore::programFor(const QStringList& words) const {
-    SHARDSCOPE_ASSIGN(const QString program, this->program());
-    if (!wordsOfRanks(words)) return program;
-    SHARDSCOPE_ASSIGN(const std::string worker, workerBeside(program.toStdString()));
-    return QString::fromStdString(worker);
-}
-
 const Job* JobStore::find(const QString& id) const {
     const auto it = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& job) { return job->id == id; });
     return it == jobs_.end() ? nullptr : it->get();
@@ -188,7 +180,7 @@ void JobStore::launchEnded(const QString& id, const std::shared_ptr<const Job>& 
 
 Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title) {
     Job job;
-    SHARDSCOPE_ASSIGN(job.program, programFor(spec.arguments()));
+    SHARDSCOPE_ASSIGN(job.program, program());
     job.created = QDateTime::currentDateTimeUtc();
     job.id = QString::fromStdString(JobDirectory::newId());
     job.directory = directory_ + '/' + job.id;
@@ -228,7 +220,7 @@ Status JobStore::again(const QString& id, bool resume) {
     if (job == jobs_.end() || (*job)->active())
         return makeError(ErrorCode::notFound, tr("there is no such job, or it runs").toStdString());
     Job next = **job;
-    SHARDSCOPE_ASSIGN(next.program, programFor(next.arguments));
+    SHARDSCOPE_ASSIGN(next.program, program());
     ++next.attempts;
     launch(std::move(next), *job, resume);
     return {};

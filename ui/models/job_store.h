@@ -26,8 +26,6 @@ class JobStore : public QObject {
     // The program that runs jobs: the one set here, else commandLineProgram(). Errors: notFound.
     void setProgram(const QString& path) { program_ = path; }
     Result<QString> program() const;
-    // The one for these words: shardscope-worker beside it where ranks do the job. Errors: notFound.
-    Result<QString> programFor(const QStringList& words) const;
 
     // Newest first, as of the last look at the directory. GUI thread.
     const std::vector<std::shared_ptr<const Job>>& jobs() const { return jobs_; }

@@ -3,6 +3,7 @@
 #include <QDateTime>
 #include <algorithm>
 
+#include "cluster/places.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
@@ -114,11 +115,9 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             // Who works, then where that was started.
             const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
             QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
-            if (wordsOfRanks(job->arguments)) {
-                on = job->arguments.front() == QLatin1String("--ranks")
-                         ? tr("%1 ranks").arg(toQString(job->arguments.value(1).toStdString()))
-                         : tr("a rank on each GPU");
-            }
+            if (const auto places = parsePlaces(on.toStdString()); places.ok() && places->ranks)
+                on =
+                    places->ranks->gpus ? tr("a rank on each GPU") : tr("%1 ranks").arg(places->ranks->count);
             if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;
             const QString host = job->elsewhere ? job->host : tr("here");
             return on.isEmpty() ? host : tr("%1, from %2").arg(on, host);

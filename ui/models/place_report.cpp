@@ -166,18 +166,19 @@ PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Resul
                        const PlaceNeeds& needs) {
     PlaceReport report = placeReport(place, here, needs);
     std::vector<PlaceLine> lines;
-    if (ranks.worker.ok())
+    if (ranks.torch && ranks.torch->ok())
         lines.push_back(
-            {Kind::good, said("shardscope-worker, which does it, is '%1'.").arg(toQString(*ranks.worker))});
-    else
-        sayError({}, ranks.worker.error(), lines);
+            {Kind::good,
+             said("libtorch, which hands on what is read, is in '%1'.").arg(toQString(**ranks.torch))});
+    else if (ranks.torch)
+        sayError({}, ranks.torch->error(), lines);
     if (ranks.gpus && ranks.gpusHere == 0)
         lines.push_back({Kind::bad, said("This machine shows no GPU (/dev/nvidia0 and so on). Choose ranks, "
                                          "which need none.")});
     else if (ranks.gpus)
         lines.push_back({Kind::good, countedText(ranks.gpusHere, said("It has 1 GPU, so 1 rank does it all."),
                                                  said("It has %1 GPUs, so there are as many ranks."))});
-    if (ranks.gpus && ranks.gpusHere > 0 && ranks.worker.ok())
+    if (ranks.gpus && ranks.gpusHere > 0 && (!ranks.torch || ranks.torch->ok()))
         lines.push_back(
             {Kind::unknown, said("Whether NCCL and the driver work together shows when the job begins.")});
     report.lines.insert(report.lines.begin(), lines.begin(), lines.end());

@@ -33,10 +33,10 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
 PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, const PlaceNeeds& needs,
                         const StopToken& stop);
 
-// Distributed ranks (Gloo) on this machine, by shardscope-worker, or why there is none.
+// Distributed ranks on this machine.
 struct RankNeeds {
-    Result<std::string> worker = std::string();
-    bool gpus = false;  // a rank on each
+    std::optional<Result<std::string>> torch;  // where libtorch is, where they need it
+    bool gpus = false;                         // a rank on each
     unsigned gpusHere = 0;
 };
 PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Result<PlaceFacts>& here,

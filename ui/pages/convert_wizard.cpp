@@ -60,8 +60,8 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
 ConvertWizard::~ConvertWizard() = default;
 
 void ConvertWizard::buildSteps() {
-    pages_ = {new SourceStep(*state_), new TargetStep(*state_),       new PlacementStep(*state_),
-              new NamesStep(*state_),  new WhereStep(*state_, jobs_), new RunStep(*state_),
+    pages_ = {new SourceStep(*state_), new TargetStep(*state_), new PlacementStep(*state_),
+              new NamesStep(*state_),  new WhereStep(*state_),  new RunStep(*state_),
               new PlanStep(*state_)};
     for (WizardPage* page : pages_) {
         stack_->addWidget(page);

@@ -342,9 +342,7 @@ QLayout* JobsPanel::buildButtons() {
     });
     connect(copy_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob()))
-            copyText(shellLine(QStringList{wordsOfRanks(job->arguments) ? QStringLiteral("shardscope-worker")
-                                                                        : QStringLiteral("shardscope")} +
-                               job->arguments));
+            copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
     });
     return buttons;
 }

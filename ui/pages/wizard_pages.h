@@ -147,7 +147,7 @@ class NamesStep : public WizardPage {
 class WhereStep : public WizardPage {
     Q_OBJECT
   public:
-    WhereStep(WizardState& state, const JobStore& jobs);
+    explicit WhereStep(WizardState& state);
     ~WhereStep() override;
     bool attention() const override;
 
@@ -174,7 +174,6 @@ class WhereStep : public WizardPage {
     void forget();
     void sync();
 
-    const JobStore& jobs_;
     std::vector<Kind> kinds_;
     QComboBox* where_;
     QSpinBox* processes_;  // or ranks

@@ -10,10 +10,10 @@
 #include <QTreeWidget>
 #include <QVBoxLayout>
 
+#include "accelerator/accelerator.h"
 #include "cluster/coordinator.h"
 #include "cluster/places.h"
 #include "ui/bridge/hosts.h"
-#include "ui/models/job_store.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/exporting.h"
@@ -32,10 +32,9 @@ QString hereName() {
 
 }  // namespace
 
-WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
+WhereStep::WhereStep(WizardState& state)
     : WizardPage(state, tr("Where to run"),
-                 tr("Where it runs. Jobs are planned on this machine and survive closing the window.")),
-      jobs_(jobs) {
+                 tr("Where it runs. Jobs are planned on this machine and survive closing the window.")) {
     auto* form = new FormGrid;
     where_ = new QComboBox(this);
     where_->setObjectName(QStringLiteral("where"));
@@ -74,8 +73,8 @@ WhereStep::WhereStep(WizardState& state, const JobStore& jobs)
          processes_, false});
     add(tr("Distributed ranks (Gloo) on this machine"),
         {kRanks,
-         tr("Processes that serve each other their files (shardscope-worker). One of them can read each "
-            "byte once for all."),
+         tr("Processes that serve each other their files. One of them can read each byte once for all, which "
+            "goes through libtorch."),
          processes_, false, true});
     add(tr("Ranks, one on each GPU here"),
         {kGpus,
@@ -181,6 +180,7 @@ void WhereStep::take() {
     // Hosts that are only begun are kept as they are, so that the job cannot start with fewer.
     state_.edit([&](ConversionSpec& spec) {
         spec.where = where;
+        if (!kind.ranks) spec.leaveRanks();
         spec.host = kind.there ? hostOf(state_.session().path()) : QString();
     });
 }
@@ -296,11 +296,8 @@ void WhereStep::ask(const QString& name, const WorkerSpec& place) {
         ranks.emplace();
         ranks->gpus = spec.where.startsWith(kGpus);
         ranks->gpusHere = gpusHere();
-        const auto worker = jobs_.programFor(spec.arguments());
-        if (worker.ok())
-            ranks->worker = worker->toStdString();
-        else
-            ranks->worker = worker.error();
+        if (ranks->gpus || spec.where.endsWith(QLatin1String(",broadcast")))
+            ranks->torch = ranks->gpus ? accelerator().findNccl() : accelerator().findTorch();
     }
     tickets_.push_back(state_.session().tasks().run<PlaceReport>(
         Work::metadata, tr("Looking at %1").arg(name),

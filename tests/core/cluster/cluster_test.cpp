@@ -312,11 +312,13 @@ class ClusterTest : public QObject {
               "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurmx", "gpu:1", "+", "local:1++"})
             QCOMPARE(count(wrong), size_t{0});
         QVERIFY(!parsePlaces("ssh:a;b").ok());
-        QCOMPARE(parsePlaces("ranks:4,broadcast")->ranks->words(),
-                 (std::vector<std::string>{"--ranks", "4", "--mode", "broadcast"}));
-        QCOMPARE(parsePlaces("local-gpus")->ranks->words(), std::vector<std::string>{"--gpus"});
-        for (const char* wrong :
-             {"ranks:", "ranks:0", "ranks:2,sideways", "ranks:2+local:1", "local:1+ranks:2"})
+        const auto ranks = [](std::string_view text) { return *parsePlaces(text)->ranks; };
+        QCOMPARE(ranks("ranks:4,broadcast").count, 4U);
+        QVERIFY(ranks("ranks:4,broadcast").mode == SourceMode::broadcast && !ranks("ranks:4").gpus);
+        QVERIFY(ranks("local-gpus").gpus && ranks("local-gpus").mode == SourceMode::automatic);
+        QVERIFY(ranks("ranks,direct").count == 0 && ranks("ranks,direct").mode == SourceMode::direct);
+        for (const char* wrong : {"ranks:", "ranks:0", "ranks:2,sideways", "ranks,", "ranksx", "local-gpus:2",
+                                  "ranks:2+local:1", "local:1+ranks:2"})
             QVERIFY2(!parsePlaces(wrong).ok(), wrong);
     }
 

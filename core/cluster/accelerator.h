@@ -1,0 +1,42 @@
+// What a program can do beyond what all can, where it links core/accelerator and hands this in.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cluster/process_group.h"
+#include "cluster/rendezvous.h"
+#include "execute/tile_compute.h"
+
+namespace shardscope {
+
+struct GpuCompute {
+    std::unique_ptr<TileCompute> compute;
+    std::string uuid;
+};
+
+struct Accelerator {
+    template <class T, class... Args>
+    static Result<T> cannot(Args...) {
+        return makeError(ErrorCode::impossible, "this program can use neither libtorch nor GPUs")
+            .withHint("an installed shardscope can; without them ranks work over TCP, by the processor");
+    }
+    // As MakeGroup, over libtorch's Gloo (TCP), or NCCL between GPUs. Errors also: impossible (no libtorch).
+    Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(
+        const GroupSpec& spec, const std::function<void(uint16_t port)>& listening) = cannot;
+    // Errors: impossible (no driver, no such device, no compiler).
+    Result<GpuCompute> (*openGpu)(int device) = cannot;
+    // GPUs that NCCL can use here. Errors: impossible (the module or NCCL is missing).
+    Result<int> (*ncclDevices)() = cannot;
+    // Where torchrun keeps a store at the place of the ranks, rank 0 says there where it listens, and the
+    // others wait for that. Errors: remote.
+    Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
+                                             std::chrono::seconds patience) = cannot;
+    // Where libtorch, or its part for NCCL, is, without loading it. Errors: impossible.
+    Result<std::string> (*findTorch)() = cannot;
+    Result<std::string> (*findNccl)() = cannot;
+};
+
+}  // namespace shardscope
