@@ -38,7 +38,7 @@ shardscope_compressed("${made}/changelog.gz" "${made}/changelog")
 # ---- shardscope
 install(TARGETS shardscope COMPONENT shardscope)
 if(TARGET shardscope-static)
-    # Where core/cluster/launch.cpp looks for it, from bin.
+    # Where core/hosts/launch.cpp looks for it, from bin.
     install(TARGETS shardscope-static DESTINATION libexec/shardscope COMPONENT shardscope)
     install(FILES "${linux}/lintian-overrides" RENAME shardscope
             DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/lintian/overrides" COMPONENT shardscope)

@@ -1,4 +1,4 @@
-# shardscope-static: `shardscope` without any library of the system, which core/cluster copies to other hosts. It is linked from the
+# shardscope-static: `shardscope` without any library of the system, which core/hosts copies to other hosts. It is linked from the
 # same objects; only the server of the browser page is left out. Where a static library is missing, or under a sanitizer, there is
 # none, and hosts get a copy of `shardscope` itself. The Python module of a wheel is linked alike (app/python).
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cluster/accelerator.h"
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 
 namespace shardscope::cli {
 

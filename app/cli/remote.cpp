@@ -18,9 +18,9 @@
 #include "cli/ranks.h"
 #include "cli/text.h"
 #include "cluster/messages.h"
-#include "cluster/remote_run.h"
 #include "engine/recipe.h"
 #include "engine/whole_file.h"
+#include "hosts/remote_run.h"
 
 namespace shardscope::cli {
 namespace {
@@ -180,9 +180,9 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
             continue;
         }
         SHARDSCOPE_ASSIGN(const SshPath path, parseSshPath(std::string_view(word).substr(at)));
-        const std::string other = placeText(path.place);
+        const std::string other = hostText(path.host);
         several = several || (!place.empty() && other != place);
-        if (place.empty()) call.place = path.place;
+        if (place.empty()) call.host = path.host;
         place = other;
         ++paths;
         call.words.push_back(word.substr(0, at) + path.path);
@@ -226,13 +226,13 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     if (!reportFile.empty()) SHARDSCOPE_TRY(checkOutputFile(reportFile, "", replace));
     const bool toFile = name == "index" || !reportFile.empty();
 
-    CoordinatorOptions program;
+    AgentProgram program;
     program.version = SHARDSCOPE_VERSION;
     program.program = ownProgram();
     program.remoteProgram = context.remoteProgram;
     RunOrder order;
     order.words = call.words;
-    order.place = placeText(call.place);
+    order.place = hostText(call.host);
     order.color = context.colored();
     order.width = terminalWidth();
     order.progress = context.progressBar() || context.progress == ProgressMode::json;
@@ -268,7 +268,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
             return err.put(text);
         };
         const auto over = [&] { return context.stop.stopRequested(); };
-        return runThere([&] { return launchWorker(call.place, program, over); }, SHARDSCOPE_VERSION, order,
+        return runThere([&] { return launchAgent(call.host, program, over); }, SHARDSCOPE_VERSION, order,
                         sinks, context.stop);
     }();
     out.flush();

@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "cli/application.h"
-#include "cluster/channel.h"
-#include "cluster/launch.h"
+#include "hosts/channel.h"
+#include "hosts/launch.h"
 
 namespace shardscope::cli {
 
 // What a command line asks of another host.
 struct RemoteCall {
-    WorkerSpec place;
+    HostSpec host;
     std::vector<std::string> words;  // with paths as they are there
 };
 

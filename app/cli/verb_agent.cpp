@@ -12,7 +12,7 @@
 #include "cli/application.h"
 #include "cli/ranks.h"
 #include "cli/remote.h"
-#include "cluster/file_service.h"
+#include "hosts/file_service.h"
 #include "cluster/messages.h"
 #include "cluster/worker.h"
 #include "engine/run_conversion.h"

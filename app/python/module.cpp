@@ -30,7 +30,7 @@
 #include "cli/documents.h"
 #include "cli/validate_words.h"
 #include "cluster/places.h"
-#include "cluster/remote_file_system.h"
+#include "hosts/remote_file_system.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/ready.h"
@@ -468,11 +468,11 @@ Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Words> words, c
     std::shared_ptr<RemoteHost> host;
     if (isSshPath(path)) {
         SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
-        CoordinatorOptions own;
+        AgentProgram own;
         own.version = SHARDSCOPE_VERSION;
         own.program = program;
         own.remoteProgram = words->context.remoteProgram;
-        SHARDSCOPE_ASSIGN(host, remoteHost(there.place, own));
+        SHARDSCOPE_ASSIGN(host, remoteHost(there.host, own));
         SHARDSCOPE_TRY(host->connect());
         options.fileSystem = remoteFileSystem(host);
     }

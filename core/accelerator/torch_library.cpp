@@ -11,7 +11,7 @@
 #include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/torch_module.h"
 #include "base/own_program.h"
-#include "cluster/socket.h"
+#include "hosts/socket.h"
 
 #ifndef SHARDSCOPE_TORCH_VERSION
 #define SHARDSCOPE_TORCH_VERSION ""  // none was found when this was built

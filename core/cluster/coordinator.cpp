@@ -10,12 +10,12 @@
 
 #include "base/text.h"
 #include "cluster/broadcast.h"
-#include "cluster/launch.h"
 #include "cluster/messages.h"
 #include "cluster/peer_disks.h"
 #include "cluster/peer_files.h"
 #include "cluster/rendezvous.h"
 #include "cluster/slurm.h"
+#include "hosts/launch.h"
 
 namespace shardscope {
 namespace {
@@ -29,11 +29,6 @@ constexpr std::chrono::milliseconds kPollInterval{50};
 constexpr std::chrono::milliseconds kShortLook{5};  // while there is nothing to do, for it may come soon
 
 }  // namespace
-
-std::string_view phaseName(WorkerState::Phase phase) {
-    constexpr std::string_view names[] = {"starting", "working", "idle", "lost", "ended"};
-    return names[static_cast<size_t>(phase)];
-}
 
 // A thread for each worker, and what they share: the units of the run() that is under way, if there is one.
 class CoordinatorRun {
@@ -194,7 +189,7 @@ class CoordinatorRun {
             peers_[mine.index].host = joined.address;
             return std::move(joined.launched);
         }
-        if (!place.slurm) return launchWorker(place, scheduler_.options_, over);
+        if (!place.slurm) return launchAgent(place, scheduler_.options_, over);
         SHARDSCOPE_ASSIGN(const SlurmAllocation* const allocation, allocationOf(place));
         {
             MutexLock lock(scheduler_.mutex_);

@@ -17,6 +17,8 @@
 #include "base/mutex.h"
 #include "cluster/process_group.h"
 #include "execute/units.h"
+#include "hosts/launch.h"
+#include "hosts/worker_state.h"
 
 namespace shardscope {
 
@@ -26,9 +28,7 @@ class Peers;          // cluster/peers.h
 class PeerDisks;      // cluster/peer_disks.h
 class PeerTable;      // cluster/peer_files.h
 
-struct WorkerSpec {
-    std::string host{};                           // empty = this machine; with "user@" where that is wanted
-    uint16_t port = 0;                            // 0 = as ssh is configured
+struct WorkerSpec : HostSpec {
     std::shared_ptr<const SlurmRequest> slurm{};  // not null: a node of this allocation
     size_t task = 0;                              // which of its workers
     // Not negative: this rank, the worker of that number. Rank 0's is started here; the others come by
@@ -36,13 +36,10 @@ struct WorkerSpec {
     int rank = -1;
 };
 
-struct CoordinatorOptions {
+struct CoordinatorOptions : AgentProgram {
     std::vector<WorkerSpec> places;
-    std::string request;        // what the workers are to prepare, packed; passed on as it is
-    std::string directory;      // that relative paths of the request belong to
-    std::string version;        // of this program; workers must have the same
-    std::string program;        // to run as a worker here
-    std::string remoteProgram;  // the same on other hosts; empty = the static one is copied there
+    std::string request;    // what the workers are to prepare, packed; passed on as it is
+    std::string directory;  // that relative paths of the request belong to
     std::shared_ptr<RankListener> ranks{};
     std::chrono::seconds patience{120};  // for ranks to come
     // The workers serve each other what they have of the source and, unless that is empty, of the
@@ -56,19 +53,6 @@ struct CoordinatorOptions {
     MakeGroup group{};
     std::string backend{};
 };
-
-// What a worker is doing, for people.
-struct WorkerState {
-    enum class Phase : uint8_t { starting, working, idle, lost, ended };
-    std::string name;      // "local 1", "node7"
-    std::string slurmJob;  // whose node it works on; empty = none, or not known yet
-    Phase phase = Phase::starting;
-    uint64_t bytes = 0;  // written; once the output is verified: of it
-    size_t units = 0;    // done
-    Progress::Busy busy{};
-    std::string why;  // it was lost
-};
-std::string_view phaseName(WorkerState::Phase phase);
 
 class WorkerScheduler final : public UnitScheduler {
   public:

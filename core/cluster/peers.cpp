@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "cluster/messages.h"
-#include "cluster/remote_session.h"
+#include "hosts/remote_session.h"
 
 namespace shardscope {
 namespace {

@@ -13,9 +13,9 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/mutex.h"
-#include "cluster/file_service.h"
-#include "cluster/remote_file_system.h"
-#include "cluster/socket.h"
+#include "hosts/file_service.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/socket.h"
 
 namespace shardscope {
 

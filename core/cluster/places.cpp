@@ -7,8 +7,8 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
-#include "cluster/launch.h"
 #include "cluster/slurm.h"
+#include "hosts/launch.h"
 
 namespace shardscope {
 namespace {

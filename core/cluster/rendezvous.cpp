@@ -8,7 +8,7 @@
 
 #include "base/numbers.h"
 #include "cluster/messages.h"
-#include "cluster/process.h"
+#include "hosts/process.h"
 
 namespace shardscope {
 namespace {

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "cluster/launch.h"
 #include "cluster/launched_as.h"
-#include "cluster/socket.h"
+#include "hosts/launch.h"
+#include "hosts/socket.h"
 
 namespace shardscope {
 

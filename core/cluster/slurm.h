@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cluster/launch.h"
-#include "cluster/process.h"
+#include "hosts/launch.h"
+#include "hosts/process.h"
 
 namespace shardscope {
 

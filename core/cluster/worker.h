@@ -11,11 +11,11 @@
 
 #include "base/mutex.h"
 #include "base/progress.h"
-#include "cluster/channel.h"
 #include "cluster/peer_files.h"
 #include "cluster/peers.h"
 #include "cluster/process_group.h"
 #include "execute/units.h"
+#include "hosts/channel.h"
 
 namespace shardscope {
 

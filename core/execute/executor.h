@@ -193,7 +193,4 @@ class PlannedTensor {
 Result<std::unique_ptr<PlannedTensor>> openPlanned(const Reader& source, const TargetSpec& spec,
                                                    TensorId target, const Resources& resources);
 
-// The staging directory of a destination: "<parent>/.<name>.shardscope-partial".
-std::string stagingPath(const std::string& destination);
-
 }  // namespace shardscope

@@ -108,11 +108,6 @@ double steadySeconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string stagingPath(const std::string& destination) {
-    const auto [parent, name] = splitPath(destination);
-    return fmt::format("{}/.{}.shardscope-partial", parent == "/" ? "" : parent, name);
-}
-
 Staging::Staging(const ConvertJob& job, JournalHeader header)
     : job_(job),
       system_(*job.fileSystem),

@@ -150,6 +150,8 @@ Status checkRelativeName(std::string_view name);
 std::pair<std::string, std::string> splitPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
+// The staging directory of a destination, beside it: ".NAME.shardscope-partial".
+std::string stagingPath(const std::string& destination);
 // Where the former content of a path stands while it is replaced: ".NAME.shardscope-old" beside it.
 std::string asidePath(const std::string& path);
 

@@ -442,6 +442,11 @@ std::string joinPath(std::string_view directory, std::string_view name) {
     return fmt::format("{}{}{}", directory, directory.ends_with('/') ? "" : "/", name);
 }
 
+std::string stagingPath(const std::string& destination) {
+    const auto [parent, name] = splitPath(destination);
+    return joinPath(parent, fmt::format(".{}.shardscope-partial", name));
+}
+
 std::string asidePath(const std::string& path) {
     const auto [parent, name] = splitPath(path);
     return joinPath(parent, fmt::format(".{}.shardscope-old", name));

@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdio>
 
-#include "cluster/remote_file_system.h"
+#include "hosts/remote_file_system.h"
 #include "engine/engine.h"
 
 using namespace shardscope;
@@ -21,12 +21,12 @@ int failed(const Error& error) {
 
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
-    CoordinatorOptions program;
+    AgentProgram program;
     program.version = SHARDSCOPE_VERSION;
     program.program = argv[1];
     const auto there = parseSshPath(argv[2]);
     if (!there.ok()) return failed(there.error());
-    const auto host = remoteHost(there->place, program);
+    const auto host = remoteHost(there->host, program);
     if (!host.ok()) return failed(host.error());
     CheckpointOptions options;
     options.fileSystem = remoteFileSystem(*host);

@@ -6,10 +6,10 @@
 
 #include <sys/socket.h>
 
-#include "cluster/file_service.h"
+#include "hosts/file_service.h"
 #include "cluster/messages.h"
-#include "cluster/remote_file_system.h"
-#include "cluster/run_service.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/run_service.h"
 #include "fuzz_file.h"
 
 using namespace shardscope;

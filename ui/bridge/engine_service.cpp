@@ -54,7 +54,7 @@ class LocalEngine final : public EngineService {
 
     bool connectionLost(const std::string& path) const override { return hosts_.lost(path); }
 
-    Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
+    Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
                               const PlaceQuestion& question, const TaskContext& context) override;
 
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
@@ -173,7 +173,7 @@ class LocalEngine final : public EngineService {
     Hosts hosts_;
 };
 
-Result<PlaceFacts> LocalEngine::lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
+Result<PlaceFacts> LocalEngine::lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
                                        const PlaceQuestion& question, const TaskContext& context) {
     const auto begin = std::chrono::steady_clock::now();
     PlaceFacts facts;

@@ -49,7 +49,7 @@ class EngineService {
     // Whether there was a connection to this path's host, and is no longer. Does not block.
     virtual bool connectionLost(const std::string& path) const = 0;
     // Goes to the place: connects, and looks for source and destination. Errors: those of Hosts.
-    virtual Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
+    virtual Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
                                       const PlaceQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;

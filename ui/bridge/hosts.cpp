@@ -23,7 +23,7 @@ QString withoutSlashes(QString path) {
 
 QString wholePath(const QString& path) {
     if (const auto there = parseSshPath(path.toStdString()); there.ok())
-        return QString::fromStdString(placeText(there->place)) +
+        return QString::fromStdString(hostText(there->host)) +
                withoutSlashes(QString::fromStdString(there->path));
     const QFileInfo info(path);
     // The file system is asked about relative paths only: this is the GUI thread.
@@ -33,7 +33,7 @@ QString wholePath(const QString& path) {
 QString hostOf(const QString& path) {
     const auto there = parseSshPath(path.toStdString());
     if (!there.ok()) return {};
-    return QString::fromStdString(placeText(there->place)).mid(6);  // without "ssh://"
+    return QString::fromStdString(hostText(there->host)).mid(6);  // without "ssh://"
 }
 
 QString pathThere(const QString& path) {
@@ -45,8 +45,8 @@ QStringList sshWords(const QString& path) {
     const auto there = parseSshPath(path.toStdString());
     if (!there.ok()) return {};
     QStringList words{QStringLiteral("ssh")};
-    if (there->place.port) words << QStringLiteral("-p") << QString::number(there->place.port);
-    return words << QString::fromStdString(there->place.host);
+    if (there->host.port) words << QStringLiteral("-p") << QString::number(there->host.port);
+    return words << QString::fromStdString(there->host.host);
 }
 
 QString titleOf(const QString& path) {
@@ -72,11 +72,11 @@ std::string ownVersion() {
 
 Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const std::string& path) {
     SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
-    return hostFor(there.place);
+    return hostFor(there.host);
 }
 
-Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerSpec& place) {
-    const std::string name = placeText(place);
+Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const HostSpec& spec) {
+    const std::string name = hostText(spec);
     std::vector<std::shared_ptr<RemoteHost>> unused;  // their ends are waited for without the lock
     {
         MutexLock lock(mutex_);
@@ -87,14 +87,14 @@ Result<std::shared_ptr<RemoteHost>> Hosts::hostFor(const WorkerSpec& place) {
             return true;
         });
     }
-    CoordinatorOptions program;
+    AgentProgram program;
     program.version = ownVersion();
     QString file = program_;
     if (file.isEmpty()) {
         SHARDSCOPE_ASSIGN(file, commandLineProgram());
     }
     program.program = file.toStdString();
-    SHARDSCOPE_ASSIGN(auto host, remoteHost(place, program));
+    SHARDSCOPE_ASSIGN(auto host, remoteHost(spec, program));
     MutexLock lock(mutex_);
     return hosts_.emplace(name, std::move(host)).first->second;
 }
@@ -116,7 +116,7 @@ bool Hosts::lost(const std::string& path) const {
     const auto there = parseSshPath(path);
     if (!there.ok()) return false;
     MutexLock lock(mutex_);
-    const auto known = hosts_.find(placeText(there->place));
+    const auto known = hosts_.find(hostText(there->host));
     return known != hosts_.end() && known->second->traffic().received > 0 && !known->second->connected();
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 #include "base/stop.h"
-#include "cluster/remote_file_system.h"
+#include "hosts/remote_file_system.h"
 
 namespace shardscope::ui {
 
@@ -40,7 +40,7 @@ class Hosts {
 
     // The host of a path or of a place. Nothing is connected yet. Errors: usage, notFound (the program).
     Result<std::shared_ptr<RemoteHost>> hostFor(const std::string& path);
-    Result<std::shared_ptr<RemoteHost>> hostFor(const WorkerSpec& place);
+    Result<std::shared_ptr<RemoteHost>> hostFor(const HostSpec& spec);
     // Makes sure that a connection stands; `anew` makes one although there is one already. A request to stop
     // is obeyed at once. Errors: cancelled, remote with what ssh said.
     static Status connect(const std::shared_ptr<RemoteHost>& host, bool anew, const StopToken& stop);

@@ -169,7 +169,7 @@ class WhereStep : public WizardPage {
     void take();
     QLayout* buildCheck();
     void check();
-    void ask(const QString& name, const WorkerSpec& place);
+    void ask(const QString& name, const HostSpec& place);
     void show(const PlaceReport& report);
     void forget();
     void sync();

@@ -261,7 +261,7 @@ void WhereStep::check() {
     const auto places = parsePlaces(spec.where.toStdString());
     if (!spec.host.isEmpty()) {
         if (const auto there = parseSshPath(state_.session().path().toStdString()); there.ok())
-            ask(spec.host, there->place);
+            ask(spec.host, there->host);
     } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !places.ok() || places->ranks) {
         ask(spec.where.startsWith(kSlurm) ? QStringLiteral("Slurm") : hereName(), {});
     } else {
@@ -279,7 +279,7 @@ void WhereStep::check() {
     emit state_.outlookChanged();
 }
 
-void WhereStep::ask(const QString& name, const WorkerSpec& place) {
+void WhereStep::ask(const QString& name, const HostSpec& place) {
     auto* row = new QTreeWidgetItem(places_, {QStringLiteral("… ") + name, tr("Looking…")});
     row->setData(0, Qt::UserRole, name);
     const ConversionSpec& spec = state_.spec();

@@ -9,9 +9,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 #include "cluster/coordinator.h"
-#include "cluster/launch.h"
+#include "hosts/launch.h"
 #include "cluster/messages.h"
 #include "cluster/peers.h"
 #include "cluster/places.h"

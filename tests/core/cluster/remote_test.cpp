@@ -19,10 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cluster/file_service.h"
+#include "hosts/file_service.h"
 #include "cluster/messages.h"
-#include "cluster/remote_file_system.h"
-#include "cluster/remote_run.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/remote_run.h"
 #include "engine/engine.h"
 #include "engine/report.h"
 #include "formats/index/index.h"
@@ -244,10 +244,10 @@ class RemoteTest : public QObject {
             QCOMPARE(parsed.error().code, ErrorCode::usage);
             return;
         }
-        QCOMPARE(QString::fromStdString(parsed->place.host), host);
-        QCOMPARE(int{parsed->place.port}, port);
+        QCOMPARE(QString::fromStdString(parsed->host.host), host);
+        QCOMPARE(int{parsed->host.port}, port);
         QCOMPARE(QString::fromStdString(parsed->path), path);
-        QCOMPARE(QString::fromStdString(placeText(parsed->place) + parsed->path), text);
+        QCOMPARE(QString::fromStdString(hostText(parsed->host) + parsed->path), text);
     }
 
     void opensAsHere_data() {

@@ -46,7 +46,7 @@ class ScriptedEngine : public EngineService {
     bool connectionLost(const std::string& path) const override {
         return lost || real_->connectionLost(path);
     }
-    Result<PlaceFacts> lookAt(const WorkerSpec& place, const CheckpointPtr& checkpoint,
+    Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
                               const PlaceQuestion& question, const TaskContext& context) override {
         SHARDSCOPE_TRY(announce("lookAt", context));
         return real_->lookAt(place, checkpoint, question, context);

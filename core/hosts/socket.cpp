@@ -1,4 +1,4 @@
-#include "cluster/socket.h"
+#include "hosts/socket.h"
 
 #include <array>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "cluster/file_service.h"
+#include "hosts/file_service.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,9 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "cluster/messages.h"
-#include "cluster/remote_file_system.h"
-#include "execute/executor.h"
+#include "hosts/agent_messages.h"
+#include "hosts/remote_file_system.h"
 
 namespace shardscope {
 namespace {

@@ -1,4 +1,4 @@
-#include "cluster/run_service.h"
+#include "hosts/run_service.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "cluster/messages.h"
+#include "hosts/agent_messages.h"
 
 namespace shardscope {
 namespace {

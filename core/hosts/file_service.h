@@ -40,7 +40,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 #include "storage/file_system.h"
 
 namespace shardscope {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 
 namespace shardscope {
 

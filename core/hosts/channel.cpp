@@ -1,4 +1,4 @@
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 
 #include <algorithm>
 #include <array>

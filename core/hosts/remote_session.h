@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
-#include "cluster/launch.h"
+#include "hosts/launch.h"
 
 namespace shardscope {
 

@@ -1,4 +1,4 @@
-// How a worker is started: a child of this process, or of the user's ssh.
+// How an agent is started: a child of this process, or of the user's ssh.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "cluster/channel.h"
-#include "cluster/coordinator.h"
-#include "cluster/process.h"
+#include "hosts/channel.h"
+#include "hosts/process.h"
 
 namespace shardscope {
+
+struct HostSpec {
+    std::string host{};  // empty = this machine; with "user@" where that is wanted
+    uint16_t port = 0;   // 0 = as ssh is configured
+};
+
+// What is started as an agent.
+struct AgentProgram {
+    std::string version;        // of this program; workers must have the same
+    std::string program;        // to run here
+    std::string remoteProgram;  // the same on other hosts; empty = the static one is copied there
+};
 
 struct Launched {
     std::unique_ptr<Process> process;
@@ -21,21 +32,20 @@ struct Launched {
 
 // "ssh://[user@]host[:port]/absolute/path", as it is; nothing in it is decoded. Errors: usage.
 struct SshPath {
-    WorkerSpec place;
+    HostSpec host;
     std::string path;
 };
 bool isSshPath(std::string_view text);
 Result<SshPath> parseSshPath(std::string_view text);
-std::string placeText(const WorkerSpec& place);  // "ssh://user@host:port", without a path
+std::string hostText(const HostSpec& host);  // "ssh://user@host:port", without a path
 
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
 // Starts an agent here or through ssh. `over`, asked several times a second, gives up. Errors: notFound,
-// remote with what ssh or the host said, cancelled. Of `options` only version, program and remoteProgram
-// count.
-Result<Launched> launchWorker(const WorkerSpec& place, const CoordinatorOptions& options,
-                              const std::function<bool()>& over = {});
+// remote with what ssh or the host said, cancelled.
+Result<Launched> launchAgent(const HostSpec& host, const AgentProgram& agent,
+                             const std::function<bool()>& over = {});
 
 // The same with any program in between that passes the streams on. `who` begins an error's sentence;
 // `prepare` sees the process before the greeting.

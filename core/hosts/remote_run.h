@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "cluster/remote_file_system.h"
-#include "cluster/run_service.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/run_service.h"
 
 namespace shardscope {
 

@@ -1,4 +1,4 @@
-#include "cluster/remote_file_system.h"
+#include "hosts/remote_file_system.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "cluster/file_service.h"
-#include "cluster/messages.h"
-#include "cluster/remote_session.h"
+#include "hosts/agent_messages.h"
+#include "hosts/file_service.h"
+#include "hosts/remote_session.h"
 #include "storage/read_only.h"
 
 namespace shardscope {
@@ -24,7 +24,7 @@ constexpr uint64_t kMostSize = std::numeric_limits<int64_t>::max();  // of a fil
 constexpr uint64_t kMostPage = FileService::kPage + 4096;
 constexpr uint64_t kMostListing = uint64_t{256} << 20;  // bytes of all pages
 constexpr uint64_t kMostAhead = uint64_t{256} << 10;
-constexpr uint64_t kLeastRead = 512;
+constexpr uint64_t kLeastRequest = 512;
 constexpr size_t kBlocksUnderWay = 8;
 
 Error onlyRead(const std::string& name) {
@@ -204,7 +204,7 @@ class RemoteFile final : public ReadFile {
         // habit.
         const bool follows = wanted.offset == end && windowAt_ > 0;
         ahead_ = follows ? std::clamp<uint64_t>(ahead_ * 2, uint64_t{8} << 10, kMostAhead) : 0;
-        const uint64_t least = wanted.missing.size() < kLeastRead ? kLeastRead - wanted.missing.size() : 0;
+        const uint64_t least = wanted.missing.size() < kLeastRequest ? kLeastRequest - wanted.missing.size() : 0;
         wanted.ahead = std::min(std::max(ahead_, least), size_ - wanted.offset - wanted.missing.size());
         return wanted;
     }

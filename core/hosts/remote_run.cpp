@@ -1,4 +1,4 @@
-#include "cluster/remote_run.h"
+#include "hosts/remote_run.h"
 
 #include <deque>
 #include <utility>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/mutex.h"
-#include "cluster/messages.h"
+#include "hosts/agent_messages.h"
 
 namespace shardscope {
 namespace {

@@ -1,8 +1,8 @@
-#include "cluster/remote_session.h"
+#include "hosts/remote_session.h"
 
 #include <fmt/format.h>
 
-#include "cluster/messages.h"
+#include "hosts/agent_messages.h"
 
 namespace shardscope {
 namespace {

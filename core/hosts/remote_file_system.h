@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/mutex.h"
-#include "cluster/launch.h"
+#include "hosts/launch.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -67,7 +67,7 @@ class RemoteHost {
 };
 
 // Through ssh. Nothing is connected yet. Errors: usage (not a valid host).
-Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program);
+Result<std::shared_ptr<RemoteHost>> remoteHost(const HostSpec& host, const AgentProgram& agent);
 
 // Takes paths with and without the host's name: "/data/x" and "ssh://host/data/x" are the same.
 // `writes`: the other side allows it.

@@ -18,8 +18,8 @@
 #include "base/mutex.h"
 #include "base/progress.h"
 #include "base/stop.h"
-#include "cluster/channel.h"
-#include "cluster/coordinator.h"
+#include "hosts/channel.h"
+#include "hosts/worker_state.h"
 
 namespace shardscope {
 

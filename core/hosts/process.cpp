@@ -1,4 +1,4 @@
-#include "cluster/process.h"
+#include "hosts/process.h"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "cluster/channel.h"
+#include "hosts/channel.h"
 
 extern char** environ;
 

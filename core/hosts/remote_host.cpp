@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "cluster/remote_file_system.h"
-#include "cluster/remote_session.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/remote_session.h"
 
 namespace shardscope {
 namespace {
@@ -111,10 +111,10 @@ RemoteHost::Traffic RemoteHost::traffic() const {
     return all;
 }
 
-Result<std::shared_ptr<RemoteHost>> remoteHost(const WorkerSpec& place, const CoordinatorOptions& program) {
-    SHARDSCOPE_TRY(checkHost(place.host));
-    return std::make_shared<RemoteHost>(placeText(place), program.version,
-                                        [place, program] { return launchWorker(place, program); });
+Result<std::shared_ptr<RemoteHost>> remoteHost(const HostSpec& host, const AgentProgram& agent) {
+    SHARDSCOPE_TRY(checkHost(host.host));
+    return std::make_shared<RemoteHost>(hostText(host), agent.version,
+                                        [host, agent] { return launchAgent(host, agent); });
 }
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-#include "cluster/launch.h"
+#include "hosts/launch.h"
 
 #include <array>
 #include <cstdlib>
@@ -30,7 +30,7 @@ std::string shellQuoted(std::string_view word) {
     return text + "'";
 }
 
-std::vector<std::string> sshWords(const WorkerSpec& place, const std::string& command) {
+std::vector<std::string> sshWords(const HostSpec& spec, const std::string& command) {
     const char* other = std::getenv("SHARDSCOPE_SSH");
     std::vector<std::string> words{other && *other ? other : "ssh",
                                    "-T",
@@ -42,8 +42,8 @@ std::vector<std::string> sshWords(const WorkerSpec& place, const std::string& co
                                    "ServerAliveInterval=1",
                                    "-o",
                                    "ServerAliveCountMax=3"};
-    if (place.port) words.insert(words.end(), {"-p", std::to_string(place.port)});
-    words.insert(words.end(), {"--", place.host, command});
+    if (spec.port) words.insert(words.end(), {"-p", std::to_string(spec.port)});
+    words.insert(words.end(), {"--", spec.host, command});
     return words;
 }
 
@@ -100,7 +100,7 @@ std::string programForHosts(const std::string& program) {
 }
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const WorkerSpec& place, const std::string& directory, const OwnProgram& own,
+Status install(const HostSpec& spec, const std::string& directory, const OwnProgram& own,
                const std::function<bool()>& over) {
     const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", own.path);
@@ -110,7 +110,7 @@ Status install(const WorkerSpec& place, const std::string& directory, const OwnP
         "true; }} && "
         "mv -f \"$t\" \"$d/shardscope\" || {{ rm -f \"$t\"; exit 1; }}",
         directory, own.sha256);
-    auto process = Process::start(sshWords(place, command), file);
+    auto process = Process::start(sshWords(spec, command), file);
     ::close(file);
     if (!process.ok()) return std::move(process).error();
     const auto end = Channel::Clock::now() + kCopy;
@@ -120,22 +120,22 @@ Status install(const WorkerSpec& place, const std::string& directory, const OwnP
         return makeError(ErrorCode::cancelled, "cancelled");
     }
     if ((*process)->exitCode() != 0)
-        return endOf(place.host, makeError(ErrorCode::remote, "the program could not be copied there"),
+        return endOf(spec.host, makeError(ErrorCode::remote, "the program could not be copied there"),
                      **process);
     return {};
 }
 
-Result<Launched> launchRemote(const WorkerSpec& place, const CoordinatorOptions& options,
+Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
                               const std::function<bool()>& over) {
-    const std::string& host = place.host;
+    const std::string& host = spec.host;
     SHARDSCOPE_TRY(checkHost(host));
-    if (!options.remoteProgram.empty()) {
-        return launch(host, sshWords(place, "exec " + shellQuoted(options.remoteProgram) + " agent --stdio"),
+    if (!agent.remoteProgram.empty()) {
+        return launch(host, sshWords(spec, "exec " + shellQuoted(agent.remoteProgram) + " agent --stdio"),
                       kRemoteAnswer, over);
     }
-    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(options.program)));
+    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(agent.program)));
     const std::string directory =
-        fmt::format(".cache/shardscope/{}-{}", options.version, own.sha256.substr(0, 16));
+        fmt::format(".cache/shardscope/{}-{}", agent.version, own.sha256.substr(0, 16));
     // What a crash of the host has left short is copied again. That it is missing is said on standard output:
     // of what a host writes to the other stream, and it may write much, only the end is kept.
     const std::string command = fmt::format(
@@ -143,7 +143,7 @@ Result<Launched> launchRemote(const WorkerSpec& place, const CoordinatorOptions&
         "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\"; exit 127",
         directory, own.sha256, kMissing);
     std::string instead;
-    auto first = launch(host, sshWords(place, command), kRemoteAnswer, over, &instead);
+    auto first = launch(host, sshWords(spec, command), kRemoteAnswer, over, &instead);
     const size_t at = instead.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
     const std::string_view rest = std::string_view(instead).substr(at + kMissing.size());
@@ -153,9 +153,9 @@ Result<Launched> launchRemote(const WorkerSpec& place, const CoordinatorOptions&
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with --remote-program");
     }
-    SHARDSCOPE_TRY(install(place, directory, own, over));
+    SHARDSCOPE_TRY(install(spec, directory, own, over));
     instead.clear();
-    auto second = launch(host, sshWords(place, command), kRemoteAnswer, over, &instead);
+    auto second = launch(host, sshWords(spec, command), kRemoteAnswer, over, &instead);
     if (second.ok() || instead.find(kMissing) == std::string::npos) return second;
     return makeError(ErrorCode::remote,
                      fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
@@ -234,23 +234,23 @@ Result<SshPath> parseSshPath(std::string_view text) {
         host = host.substr(0, colon);
     }
     if (!port.empty()) {
-        found.place.port = parseNumber<decltype(found.place.port)>(port.substr(1)).value_or(0);
-        if (port.front() != ':' || found.place.port == 0) return wrong("has an invalid port");
+        found.host.port = parseNumber<decltype(found.host.port)>(port.substr(1)).value_or(0);
+        if (port.front() != ':' || found.host.port == 0) return wrong("has an invalid port");
     }
     if (host.empty() || host.front() == '-' || host.find('@') != std::string_view::npos)
         return wrong("names no host");
-    found.place.host = user + std::string(host);
-    if (!checkHost(found.place.host).ok() || user == "@") return wrong("names no host");
+    found.host.host = user + std::string(host);
+    if (!checkHost(found.host.host).ok() || user == "@") return wrong("names no host");
     return found;
 }
 
-std::string placeText(const WorkerSpec& place) {
-    const size_t at = place.host.rfind('@');
-    const std::string user = at == std::string::npos ? "" : place.host.substr(0, at + 1);
-    std::string host = place.host.substr(user.size());
+std::string hostText(const HostSpec& spec) {
+    const size_t at = spec.host.rfind('@');
+    const std::string user = at == std::string::npos ? "" : spec.host.substr(0, at + 1);
+    std::string host = spec.host.substr(user.size());
     if (host.find(':') != std::string::npos) host = "[" + host + "]";
     std::string text = std::string(kScheme) + user + host;
-    if (place.port) text += fmt::format(":{}", place.port);
+    if (spec.port) text += fmt::format(":{}", spec.port);
     return text;
 }
 
@@ -260,10 +260,10 @@ Result<Launched> launchProgram(const std::string& who, const std::vector<std::st
     return launch(who, words, patience, over, nullptr, prepare);
 }
 
-Result<Launched> launchWorker(const WorkerSpec& place, const CoordinatorOptions& options,
-                              const std::function<bool()>& over) {
-    if (!place.host.empty()) return launchRemote(place, options, over);
-    return launch("a worker on this machine", {options.program, "agent", "--stdio"}, kLocalAnswer, over);
+Result<Launched> launchAgent(const HostSpec& spec, const AgentProgram& agent,
+                             const std::function<bool()>& over) {
+    if (!spec.host.empty()) return launchRemote(spec, agent, over);
+    return launch("a worker on this machine", {agent.program, "agent", "--stdio"}, kLocalAnswer, over);
 }
 
 }  // namespace shardscope

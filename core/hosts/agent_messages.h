@@ -1,0 +1,70 @@
+// What an agent and the program that started it say to each other. Each message is one frame whose text is a
+// JSON object with "say".
+//
+// The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
+// for: "files" lets it read files (file_service.h), "run" has it run one verb (run_service.h), "start" or
+// "serve" makes it a worker (cluster/messages.h). From then on it says beat every second, and hears beat for
+// each of them if it is on another host; it ends when the stream does, or when it has heard nothing for
+// kOrphanTimeout.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "hosts/channel.h"
+#include "hosts/worker_state.h"
+
+namespace shardscope {
+
+constexpr int kProtocol = 8;
+constexpr std::chrono::milliseconds kBeat{1000};
+constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+
+// How long the other end, which sends heartbeats, has been silent. check() is to be asked about once a beat
+// or more often; of the time since it was last asked no more than a beat counts, so a machine or process that
+// stood still does not take its own stop for the other's. One thread at a time.
+class Silence {
+  public:
+    using Clock = Channel::Clock;
+    // `heard`: when something last came. Errors: remote, after kLease without anything.
+    Status check(Clock::time_point heard);
+
+  private:
+    Clock::time_point heard_{}, asked_{};
+    Clock::duration counted_{0};
+};
+// Until it has said hello: long enough for a host that starts the program from a slow disk.
+constexpr std::chrono::seconds kStart{60};
+// A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
+constexpr std::chrono::seconds kOrphanTimeout{60};
+constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
+
+// The object of a frame; errors: damaged.
+Result<nlohmann::json> parseMessage(const Frame& frame);
+Frame message(const nlohmann::json& json, std::string body = {});
+
+// A field of what somebody said; nothing when it is absent or of another kind. Texts come as oneLine().
+std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
+std::optional<Progress::Busy> busyFrom(const nlohmann::json& json);
+// What the workers of a run are doing, for who watches it from elsewhere. Errors: damaged.
+std::string workersText(const std::vector<WorkerState>& workers);
+Result<std::vector<WorkerState>> workersFrom(std::string_view text);
+// What was added since `before`; nothing of what has become less.
+Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before);
+std::string textOf(const nlohmann::json& json, const char* key, size_t most);
+
+// The agent's end: greets, says hello, and waits for what it is for. Errors: remote, damaged.
+Result<Frame> introduceAgent(Channel& channel, const std::string& version);
+// The other end: takes the hello and checks it. Errors: remote, with both versions.
+Status meetAgent(Channel& channel, const std::string& version);
+Status checkHello(const nlohmann::json& hello, const std::string& version, bool sameVersion);
+
+// Bytes for a body, compressed when that is worth it; `packed` says whether. And back: `size` is what they
+// must come to. Errors: damaged.
+std::string pack(std::string bytes, bool& packed);
+Result<std::string> unpack(std::string body, bool packed, uint64_t size);
+
+nlohmann::json errorJson(const Error& error);
+// What a worker says went wrong; never trusted to be short or printable.
+Error errorFrom(const nlohmann::json& json);
+
+}  // namespace shardscope
