@@ -1,4 +1,5 @@
 """The genuine checkpoints, and a program of their framework beside the module under test."""
+import fnmatch
 import hashlib
 import json
 import os
@@ -20,6 +21,17 @@ def cases(families=None):
         if "file" in expected:
             place = place / expected["file"]
         yield f"{family}/{path.parent.name}", str(place), expected
+
+
+def options_of(name):
+    """What has to be stated to open a case; tests/data/README.md has the fields of shown.json."""
+    family, case = name.split("/")
+    file = DATA / "genuine" / family / "shown.json"
+    stated = {}
+    for entry in json.loads(file.read_text(encoding="utf-8")) if file.exists() else []:
+        if "variant" in entry and fnmatch.fnmatchcase(case, entry["cases"]):
+            stated["variant"] = entry["variant"]
+    return stated
 
 
 def genuine(name, *more):
