@@ -128,24 +128,6 @@ class DeepspeedCliTest : public QObject {
         QVERIFY(!digestsOf(root).is_null());
     }
 
-    void convertsWithCasts_data() {
-        QTest::addColumn<QString>("name");
-        for (const char* name : {"z3_fp16_w3_subgroups", "tp2_z1_bf16", "moe_ep2_z2_bf16", "uni_z3_bf16_w2"})
-            QTest::newRow(name) << name;
-    }
-    void convertsWithCasts() {
-        QFETCH(QString, name);
-        const GenuineCase c = caseOf(name);
-        for (const char* format : {"safetensors", "dcp"}) {
-            const QString out = place_.filePath(name + format);
-            const Outcome convert = runShardscope({"convert", pathOf(c), out, "--to", format});
-            QVERIFY2(convert.exitCode == 0, convert.err.c_str());
-            const json digests = digestsOf(out);
-            for (const auto& [tensor, want] : c.expected["tensors"].items())
-                QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
-        }
-    }
-
     // ------------------------------------------------------------------ written
 
     void universalRoundTrips_data() {

@@ -395,23 +395,6 @@ class MegatronCliTest : public QObject {
         COMPARE_JSON(report.json()["verdict"], json("safe"));
     }
 
-    // Every layout arrives elsewhere as it was.
-    void conversionKeepsTheBits_data() {
-        QTest::addColumn<QString>("name");
-        for (const char* name : {"m0.16.1-moe-ep2", "m0.16.1-legacy-tp2pp2dp2", "m0.8.0-zarr-tp2pp2"})
-            QTest::newRow(name) << name;
-    }
-    void conversionKeepsTheBits() {
-        QFETCH(QString, name);
-        const QString out = place_.filePath("dcp-" + name);
-        const Outcome convert = runShardscope({"convert", stepOf(name), out, "--to", "dcp"});
-        QVERIFY2(convert.exitCode == 0, (convert.out + convert.err).c_str());
-        const json digests = digestsOf(out);
-        const json expected = megatronCase(name).expected;
-        for (const auto& [tensor, want] : expected["tensors"].items())
-            QVERIFY2(digests.value(tensor, "") == want["sha256"], tensor.c_str());
-    }
-
     // What Megatron-Core loads today; megatron_peer.py loads it.
     void everyLayoutIsWrittenForOtherRanks_data() {
         QTest::addColumn<QString>("name");

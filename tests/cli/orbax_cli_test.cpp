@@ -77,17 +77,6 @@ class OrbaxCliTest : public QObject {
         QVERIFY2(info.out.find("tmp-12") == std::string::npos, info.out.c_str());
     }
 
-    void convertsToSafetensors() {
-        const QString out = place_.filePath("converted");
-        const GenuineCase c = caseOf("o0.12.8-ocdbt-zarr3-mesh4x2");
-        const Outcome convert =
-            runShardscope({"convert", pathOf(c), out, "--to", "safetensors", "--verify", "full"});
-        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
-        const json digests = digestsOf(out);
-        for (const auto& [name, want] : c.expected["tensors"].items())
-            QVERIFY2(digests[name] == want["sha256"], name.c_str());
-    }
-
     // A rank that holds a replica shows it, and it is read once.
     void replicasAreReadOnce() {
         const Outcome report = validate(pathOf("o0.12.8-procs2"));

@@ -67,16 +67,6 @@ class TorchCheckpointingCliTest : public QObject {
         QVERIFY(names.contains("rng@0.seed") && names.contains("rng@1.seed"));
     }
 
-    void convertsToOneFileForEachTensor() {
-        const QString out = place_.filePath("converted");
-        const Outcome convert = runShardscope({"convert", pathOf("dp2tp2-torch"), out, "--to", "dcp"});
-        QVERIFY2(convert.exitCode == 0, convert.err.c_str());
-        const json digests = digestsOf(out);
-        const json expected = caseOf("dp2tp2-torch").expected;
-        for (const auto& [name, want] : expected["tensors"].items())
-            QVERIFY2(digests[name] == want["sha256"], name.c_str());
-    }
-
     void writesItems() {
         const QString out = place_.filePath("items"), again = place_.filePath("again");
         const GenuineCase c = caseOf("dp2tp2-torch");
