@@ -58,42 +58,6 @@ class DeepspeedCliTest : public QObject {
     }
 
   private slots:
-    void wholeCases_data() {
-        QTest::addColumn<QString>("name");
-        for (const GenuineCase& c : genuineCases("deepspeed")) {
-            if (!c.damaged()) QTest::newRow(c.name.c_str()) << QString::fromStdString(c.name);
-        }
-    }
-    void wholeCases() {
-        QFETCH(QString, name);
-        const GenuineCase c = caseOf(name);
-        const json digests = digestsOf(pathOf(c)), listed = tensorsOf(pathOf(c));
-        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
-            if (!isStored(c, tensor)) continue;
-            QVERIFY2(digests.contains(tensor), tensor.c_str());
-            QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
-            const json& found = listed[tensor];
-            COMPARE_JSON(found["dtype"], want["dtype"]);
-            COMPARE_JSON(found["shape"], want["shape"]);
-            // Each stretch is on the rank that holds it. Without ZeRO only one rank of the replicas writes;
-            // universal files are of no rank.
-            if (!want.contains("chunks") || c.expected["layout"]["zero_stage"] == 0 ||
-                c.expected["layout"].contains("universal_tag"))
-                continue;
-            std::set<json> wanted, ranks;
-            for (const json& chunk : want["chunks"])
-                if (chunk["flat_range"][0] < chunk["flat_range"][1]) wanted.insert(chunk["rank"]);
-            for (const json& chunk : found["chunks"])
-                ranks.insert(chunk["rank"]);
-            QVERIFY2(wanted == ranks, found.dump().c_str());
-        }
-        const Outcome report = validate(pathOf(c));
-        QVERIFY2(report.exitCode == 0, report.out.c_str());
-        QVERIFY2(findingOf(report.json(), "security.global").is_null(), report.out.c_str());
-        const bool roundRobin = name.contains("roundrobin");
-        COMPARE_JSON(report.json()["verdict"], json(roundRobin ? "care" : "safe"));
-    }
-
     void partitionsAreFlatRanges() {
         const json tensors = tensorsOf(pathOf(caseOf("z3_bf16_w2")));
         const json chunks = tensors["optimizer.state.head.fc1.weight.fp32"]["chunks"];
@@ -162,24 +126,6 @@ class DeepspeedCliTest : public QObject {
         const QString root = pathOf(caseOf("z3_bf16_w2"));
         QVERIFY(digestsOf(root) == digestsOf(root + "/global_step3"));
         QVERIFY(!digestsOf(root).is_null());
-    }
-
-    void convertsWithCasts_data() {
-        QTest::addColumn<QString>("name");
-        for (const char* name : {"z3_fp16_w3_subgroups", "tp2_z1_bf16", "moe_ep2_z2_bf16", "uni_z3_bf16_w2"})
-            QTest::newRow(name) << name;
-    }
-    void convertsWithCasts() {
-        QFETCH(QString, name);
-        const GenuineCase c = caseOf(name);
-        for (const char* format : {"safetensors", "dcp"}) {
-            const QString out = place_.filePath(name + format);
-            const Outcome convert = runShardscope({"convert", pathOf(c), out, "--to", format});
-            QVERIFY2(convert.exitCode == 0, convert.err.c_str());
-            const json digests = digestsOf(out);
-            for (const auto& [tensor, want] : c.expected["tensors"].items())
-                QVERIFY2(digests[tensor] == want["sha256"], tensor.c_str());
-        }
     }
 
     // ------------------------------------------------------------------ written
@@ -331,38 +277,6 @@ class DeepspeedCliTest : public QObject {
 
     // ------------------------------------------------------------------ damage
 
-    void findings_data() {
-        QTest::addColumn<QString>("name");
-        QTest::addColumn<QString>("rule");
-        QTest::addColumn<QString>("what");
-        QTest::addColumn<QString>("severity");
-        const auto row = [](const char* name, const char* rule, const char* what,
-                            const char* severity = "error") {
-            QTest::addRow("%s %s", name, what) << name << rule << what << severity;
-        };
-        row("bad_missing_rank", "file.missing", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-        row("bad_missing_model_states", "file.missing", "mp_rank_00_model_states.pt");
-        row("bad_mixed_step", "meta.inconsistent", "bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
-        row("bad_swapped", "meta.inconsistent", "were exchanged");
-        row("bad_param_shapes", "meta.inconsistent", "net.0.bias");
-        row("bad_fused_parts", "layout.fused", "misfit.weight");
-        row("bad_fused_parts", "layout.fused", "wide.weight");
-        row("bad_truncated", "coverage.gap", "optimizer.state.net.0.weight.fp32");
-        row("bad_leftover_world", "file.stale", "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt", "warning");
-        row("bad_nan_master", "value.nan", "optimizer.state.net.2.weight.fp32");
-    }
-    void findings() {
-        QFETCH(QString, name);
-        QFETCH(QString, rule);
-        QFETCH(QString, what);
-        QFETCH(QString, severity);
-        const Outcome report = validate(pathOf(caseOf(name)));
-        QCOMPARE(report.exitCode, severity == "error" ? 1 : 0);
-        const json finding = findingOf(report.json(), rule.toStdString(), what.toStdString());
-        QVERIFY2(!finding.is_null(), report.out.c_str());
-        COMPARE_JSON(finding["severity"], json(severity.toStdString()));
-    }
-
     // Parts of a fused parameter that each rank cuts by itself are put together; what does not fit is not.
     void fusedPartsAreJoinedOrRefused() {
         const GenuineCase c = caseOf("bad_fused_parts");
@@ -376,13 +290,6 @@ class DeepspeedCliTest : public QObject {
         QVERIFY2(refused.err.find("cannot be put together") != std::string::npos, refused.err.c_str());
     }
 
-    // Files of an earlier save by more ranks are not read.
-    void leftoversDoNotChangeValues() {
-        const GenuineCase c = caseOf("bad_leftover_world");
-        const json digests = digestsOf(pathOf(c));
-        for (const auto& [name, want] : c.expected["tensors"].items())
-            QVERIFY2(digests[name] == want["sha256"], name.c_str());
-    }
     void latestThatNamesNothing() {
         const QString path = pathOf(caseOf("bad_latest"));
         const Outcome root = runShardscope({"ls", path});

@@ -3,16 +3,11 @@ import json
 import subprocess
 
 import pytest
-from conftest import cases, sha256
+from conftest import cases, options_of, sha256
 
 import shardscope
 
 CASES = list(cases())
-
-
-# Fused projections of PaddleNLP are put in order only where that is asked for (docs/formats/paddlenlp.md).
-def options_of(name):
-    return {"variant": "fused-qkv=auto"} if name.startswith("paddle_hybrid") and "fused" in name else {}
 
 
 @pytest.mark.parametrize("name, path, expected", CASES, ids=[c[0] for c in CASES])
@@ -24,7 +19,7 @@ def test_values(name, path, expected, program):
     listed = subprocess.run([program, "digest", path, *words, "--algorithm", "sha256", "--json"], capture_output=True, text=True)
     document = json.loads(listed.stdout) if listed.stdout else {}
     try:
-        checkpoint = shardscope.open(path, **options_of(name))
+        checkpoint = shardscope.open(path, **options)
     except shardscope.Error as error:
         assert document.get("schema") == "shardscope.error/1", error
         assert error.code == document["code"]

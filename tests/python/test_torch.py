@@ -17,10 +17,8 @@ import shardscope.torch  # noqa: E402
 from shardscope import _reads  # noqa: E402
 
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
-FAMILIES = ("dcp", "deepspeed", "megatron", "safetensors", "torch_save", "torch_checkpointing", "colossalai", "olmo",
-            "torch_ranks")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-WHOLE = [c for c in cases(FAMILIES) if "findings" not in c[2]]
+WHOLE = [c for c in cases() if "findings" not in c[2]]
 
 
 def same(a, b):

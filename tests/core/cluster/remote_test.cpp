@@ -251,22 +251,13 @@ class RemoteTest : public QObject {
     }
 
     void opensAsHere_data() {
-        QTest::addColumn<QString>("family");
-        QTest::addColumn<QString>("name");
-        for (const char* family :
-             {"colossalai", "dcp", "olmo", "paddle_dist", "paddle_hybrid", "safetensors", "torch_save"}) {
-            for (const auto& c : test::genuineCases(family))
-                QTest::addRow("%s %s", family, c.name.c_str()) << family << QString::fromStdString(c.name);
-        }
+        QTest::addColumn<QString>("openPath");
+        for (const auto& c : test::allGenuineCases())
+            QTest::newRow(c.id().c_str()) << QString::fromStdString(c.openPath());
     }
     void opensAsHere() {
-        QFETCH(QString, family);
-        QFETCH(QString, name);
-        const auto cases = test::genuineCases(family.toStdString());
-        const auto found = std::find_if(cases.begin(), cases.end(),
-                                        [&](const auto& c) { return c.name == name.toStdString(); });
-        QVERIFY(found != cases.end());
-        const std::string path = std::filesystem::canonical(found->openPath());
+        QFETCH(QString, openPath);
+        const std::string path = std::filesystem::canonical(openPath.toStdString());
         Agents agents(serveFiles);
         const auto host = agents.host();
         const std::string here = everythingOf(path, {});

@@ -171,15 +171,10 @@ void WorkersTest::equalsOneProcess_data() {
     QTest::addColumn<QString>("target");
     QTest::addColumn<int>("ranks");
     int n = 0;
-    for (const char* family :
-         {"dcp", "safetensors", "torch_save", "paddle_dist", "paddle_hybrid", "colossalai", "olmo"}) {
-        if (!QDir(QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/") + family).exists()) continue;
-        for (const GenuineCase& one : genuineCases(family)) {
-            if (one.damaged()) continue;
-            const char* target = ++n % 3 == 0 ? "torch" : n % 3 == 1 ? "safetensors" : "dcp";
-            QTest::newRow((one.family + "/" + one.name).c_str())
-                << QString::fromStdString(one.openPath()) << target << 2 + n % 3;
-        }
+    for (const GenuineCase& one : genuineSamples()) {
+        if (one.damaged()) continue;
+        const char* target = ++n % 3 == 0 ? "torch" : n % 3 == 1 ? "safetensors" : "dcp";
+        QTest::newRow(one.id().c_str()) << QString::fromStdString(one.openPath()) << target << 2 + n % 3;
     }
 }
 
@@ -197,7 +192,9 @@ void WorkersTest::equalsOneProcess() {
     const auto open = openCheckpoint(path.toStdString());
     QVERIFY2(open.ok(), open.ok() ? "" : describe(open.error()).c_str());
     auto prepared = prepareConversion(*open, alone.filePath("out").toStdString(), settings);
-    const bool runs = prepared.ok() && checkRunnable(*prepared).ok();
+    const Status runnable = prepared.ok() ? checkRunnable(*prepared) : Status(prepared.error());
+    const bool runs = runnable.ok();
+    const ErrorCode refusal = runs ? ErrorCode::internal : runnable.error().code;
     if (runs) {
         const auto report = runPrepared(*prepared, settings, nullptr);
         QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
@@ -224,7 +221,7 @@ void WorkersTest::equalsOneProcess() {
                                                 {.mode = mode, .groups = &groups});
         QVERIFY2(outcome.end.ok() == runs,
                  (std::string(sourceModeName(mode)) + ": " + said(outcome)).c_str());
-        if (!runs) QVERIFY(outcome.end.error().code != ErrorCode::internal);
+        if (!runs) QCOMPARE(outcome.end.error().code, refusal);
         if (runs && outcome.report.bytesRead > 0)
             QCOMPARE(groups.steps > 0, outcome.group->mode == SourceMode::broadcast);
         const auto expected = filesBelow(alone.path());
@@ -326,7 +323,8 @@ void WorkersTest::missingFileIsTold() {
         spread(path, 2, [](int r, size_t f) { return f != 2 && f % 2 == static_cast<size_t>(r); });
     outcome = convertTogether(partly, directory.filePath("out").toStdString(), settingsFor("safetensors"),
                               {.mode = SourceMode::exchange});
-    QVERIFY2(!outcome.end.ok() && outcome.end.error().code != ErrorCode::internal, said(outcome).c_str());
+    QVERIFY2(!outcome.end.ok() && outcome.end.error().code == ErrorCode::notFound, said(outcome).c_str());
+    QVERIFY2(said(outcome).find("the file is missing") != std::string::npos, said(outcome).c_str());
     QVERIFY(filesBelow(directory.path()).empty());
 }
 

@@ -8,7 +8,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 #include "large_metadata.h"
 #include "pickles.h"
-#include "support/genuine.h"
+#include "support/read_checks.h"
 #include "support/text_file.h"
 
 using namespace shardscope;
@@ -276,6 +276,28 @@ class PaddleMetadataTest : public QObject {
             QVERIFY(reader.ok());
             QVERIFY(hasNote((*reader)->catalog().notes(), "meta.inconsistent", "left out"));
         }
+    }
+
+    // Several saves in one directory: each by its id.
+    void savesAreChosenById() {
+        size_t chosen = 0;
+        for (const GenuineCase& c : genuineCases("paddle_dist")) {
+            for (const nlohmann::json& save : c.expected.value("saves", nlohmann::json::array())) {
+                const int id = save["kw"].value("unique_id", save["save"].get<int>());
+                const std::string metadata = c.path + "/" + std::to_string(id) + ".metadata";
+                const bool overwritten = id == 0 && c.name.find("same_id") != std::string::npos;
+                if (overwritten || !std::filesystem::exists(metadata)) continue;
+                CheckpointOptions options;
+                options.open.variant = "id=" + std::to_string(id);
+                const auto checkpoint = openCheckpoint(c.path, options);
+                QVERIFY2(checkpoint.ok(), checkpoint.ok() ? "" : describe(checkpoint.error()).c_str());
+                const auto bytes = digests(*checkpoint->reader);
+                for (const auto& [name, want] : save["tensors"].items())
+                    QVERIFY2(bytes.at(name) == want["sha256"], name.c_str());
+                ++chosen;
+            }
+        }
+        QVERIFY(chosen >= 4);
     }
 
     // Whoever wrote the pickle, and in which protocol: the rows are the same. Nearly always also where

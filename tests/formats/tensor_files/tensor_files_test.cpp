@@ -1,5 +1,4 @@
-// Tensors stored in files: every way in which a chunk can be a part of one, entries that have to be unpacked,
-// and ids that do not exist, asked of every format.
+// Tensors stored in files: every way in which a chunk can be a part of one, entries that have to be unpacked.
 #include "formats/tensor_files.h"
 
 #include <QtTest>
@@ -281,56 +280,6 @@ class TensorFilesTest : public QObject {
         QVERIFY(!broken.ok());
         place.put("b.safetensors", counting({2}));
         QCOMPARE(files.add("b.safetensors").error().message, broken.error().message);
-    }
-
-    void idsThatDoNotExist_data() {
-        QTest::addColumn<QString>("path");
-        for (const char* family :
-             {"dcp", "torch_save", "safetensors", "paddle_dist", "paddle_hybrid", "colossalai", "olmo"}) {
-            std::set<std::string> formats;
-            for (const GenuineCase& one : genuineCases(family)) {
-                const auto checkpoint = openCheckpoint(one.openPath());
-                if (!checkpoint.ok()) continue;
-                const Catalog& catalog = checkpoint->reader->catalog();
-                // One case for each kind of reader.
-                if (!formats.insert(catalog.format() + " " + catalog.variant()).second) continue;
-                QTest::newRow((std::string(family) + "/" + one.name).c_str())
-                    << QString::fromStdString(one.openPath());
-            }
-            if (formats.empty()) qFatal("no case of %s can be opened", family);
-        }
-    }
-    void idsThatDoNotExist() {
-        QFETCH(QString, path);
-        const auto checkpoint = openCheckpoint(path.toStdString());
-        QVERIFY(checkpoint.ok());
-        refuse(*checkpoint->reader);
-        // Its index, too.
-        const auto bytes = encodeIndex(*checkpoint->reader, {"host", "/path", 0});
-        QVERIFY(bytes.ok());
-        StoredAt place;
-        place.put("a.ssidx", *bytes);
-        place.source.entry = "a.ssidx";
-        const auto index = indexFormat().open(place.source, {});
-        QVERIFY(index.ok());
-        refuse(**index);
-    }
-
-  private:
-    static void refuse(const Reader& reader) {
-        const Catalog& catalog = reader.catalog();
-        for (const uint32_t past : {uint32_t{0}, uint32_t{1}, uint32_t{1000}, kNone}) {
-            const auto id = [&](size_t count) {
-                return past == kNone ? kNone : static_cast<uint32_t>(count) + past;
-            };
-            QCOMPARE(reader.openFile(id(catalog.files().size())).error().code, ErrorCode::internal);
-            QCOMPARE(reader.locate(id(catalog.chunkCount())).error().code, ErrorCode::internal);
-            QCOMPARE(reader.objectValue(id(catalog.objects().size())).error().code, ErrorCode::internal);
-        }
-        for (FileId file = 0; file < catalog.files().size(); ++file) {
-            const auto opened = reader.openFile(file);
-            if (catalog.files()[file].state == FileInfo::State::missing) QVERIFY(!opened.ok());
-        }
     }
 };
 

@@ -1,5 +1,4 @@
-// Every genuine torch.save file: names, dtypes, shapes, bytes, objects, tensors that are not dense; then
-// damaged ones.
+// Files of torch.save: aliases, roles, paths, byte orders and globals; then damaged ones.
 #include <QtTest>
 #include <set>
 
@@ -44,12 +43,6 @@ Result<std::unique_ptr<Reader>> openBytes(const std::string& content) {
     return torchSaveFormat().open(memorySource(fs, content), {});
 }
 
-std::string sha256(std::span<const std::byte> bytes) {
-    const auto digest = makeSha256();
-    digest->update(bytes);
-    return digest->hex();
-}
-
 // data.pkl in a zip archive as torch lays it out.
 std::string archiveOf(const std::string& pickle, const std::vector<std::string>& storages = {}) {
     ZipLayout zip("archive");
@@ -84,89 +77,7 @@ bool hasNote(const Catalog& catalog, const std::string& rule, Severity severity,
 class TorchSaveReadTest : public QObject {
     Q_OBJECT
 
-  private:
-    void checkTensor(const Reader& reader, const std::string& name, const json& truth) {
-        const Catalog& catalog = reader.catalog();
-        const TensorId t = catalog.find(name);
-        QVERIFY2(t != kNone, name.c_str());
-        QCOMPARE(std::string(dtypeName(catalog.dtype(t))), truth["dtype"].get<std::string>());
-        const DimSpan shape = catalog.shape(t);
-        QCOMPARE(Dims(shape.begin(), shape.end()), truth["shape"].get<Dims>());
-        QCOMPARE(catalog.endChunk(t) - catalog.firstChunk(t), 1U);
-        const auto bytes = readChunk(reader, t, catalog.firstChunk(t));
-        QVERIFY2(bytes.ok(), bytes.ok() ? "" : describe(bytes.error()).c_str());
-        QCOMPARE(sha256(*bytes), truth["sha256"].get<std::string>());
-    }
-
   private slots:
-    void genuine_data() {
-        QTest::addColumn<int>("index");
-        const auto cases = genuineCases("torch_save");
-        for (size_t i = 0; i < cases.size(); ++i)
-            QTest::newRow(cases[i].name.c_str()) << static_cast<int>(i);
-    }
-    void genuine() {
-        QFETCH(int, index);
-        static const auto cases = genuineCases("torch_save");
-        const GenuineCase& c = cases[static_cast<size_t>(index)];
-        const Source source = sourceOf(c.openPath());
-        QCOMPARE(static_cast<int>(torchSaveFormat().probe(source).match),
-                 static_cast<int>(Probe::Match::certain));
-        const auto opened = torchSaveFormat().open(source, {});
-        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
-        const Reader& reader = **opened;
-        const Catalog& catalog = reader.catalog();
-
-        size_t expected = 0;
-        std::map<std::string, std::set<std::string>> byStorage;
-        for (const auto& [name, truth] : c.expected["tensors"].items()) {
-            checkTensor(reader, name, truth);
-            ++expected;
-        }
-        if (c.expected.contains("special")) {
-            std::set<std::string> specials;
-            for (const SpecialTensor& s : catalog.specials())
-                specials.insert(s.name);
-            for (const auto& [name, truth] : c.expected["special"].items()) {
-                QVERIFY2(specials.contains(name), name.c_str());
-                for (const SpecialTensor& s : catalog.specials()) {
-                    if (s.name != name) continue;
-                    QCOMPARE(s.kind, truth["kind"].get<std::string>());
-                    if (truth.contains("dtype")) QCOMPARE(s.dtype, truth["dtype"].get<std::string>());
-                    if (truth.contains("shape")) QCOMPARE(s.shape, truth["shape"].get<Dims>());
-                    const json detail = s.detail.empty() ? json::object() : json::parse(s.detail);
-                    for (const char* key :
-                         {"coalesced", "scale", "zero_point", "axis", "qscheme", "layout", "placements"}) {
-                        if (truth.contains(key)) QCOMPARE(detail.value(key, json()), truth[key]);
-                    }
-                }
-                for (const auto& [part, partTruth] : truth["parts"].items()) {
-                    checkTensor(reader, name + "#" + part, partTruth);
-                    ++expected;
-                }
-            }
-            QCOMPARE(catalog.specials().size(), c.expected["special"].size());
-        }
-        QCOMPARE(catalog.tensorCount(), expected);
-
-        QCOMPARE(catalog.objects().size(), c.expected["objects"].size());
-        for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
-            const std::string& name = catalog.objects()[o].name;
-            QVERIFY2(c.expected["objects"].contains(name), name.c_str());
-            const json& truth = c.expected["objects"][name];
-            const json found = json::parse(valueToJson(reader.objectValue(o).value()));
-            const bool exact = !(truth.is_object() && truth.contains("repr"));
-            if (exact) {
-                QCOMPARE(QByteArray::fromStdString(found.dump()), QByteArray::fromStdString(truth.dump()));
-            } else {
-                QVERIFY2(found.is_object() && found.contains("repr"), found.dump().c_str());
-                if (name.empty()) QCOMPARE(found, truth);
-            }
-        }
-        for (const Note& note : catalog.notes())
-            QVERIFY2(note.severity != Severity::error, note.message.c_str());
-    }
-
     void aliases() {
         const auto opened = torchSaveFormat().open(
             sourceOf(SHARDSCOPE_TEST_DATA "/genuine/torch_save/t2.15.0-tied/ckpt/model.pt"), {});
@@ -238,8 +149,11 @@ class TorchSaveReadTest : public QObject {
         }
     }
 
-    // Any flipped byte: an error or a catalog, and then bytes or an error.
+    // Any flipped bit: an error or a catalog, and then bytes or an error, which is one of damage, of a kind
+    // that is not read, of a number too large or of a name that is not safe.
     void flippedBytes() {
+        const std::set<ErrorCode> legal{ErrorCode::damaged, ErrorCode::unsupported, ErrorCode::limit,
+                                        ErrorCode::unsafe};
         for (const char* name : {"t2.15.0-sparse/ckpt/model.pt", "t2.15.0-legacy/ckpt/legacy.pth",
                                  "t2.15.0-dtensor/ckpt/model.pt"}) {
             const std::string whole =
@@ -248,11 +162,17 @@ class TorchSaveReadTest : public QObject {
                 std::string changed = whole;
                 changed[at] = static_cast<char>(changed[at] ^ (1 << (at % 8)));
                 const auto opened = openBytes(changed);
-                if (!opened.ok()) continue;
+                if (!opened.ok()) {
+                    QVERIFY2(legal.contains(opened.error().code), describe(opened.error()).c_str());
+                    continue;
+                }
                 const Catalog& catalog = (*opened)->catalog();
                 for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
                     if (catalog.bytes(t) > 1 << 20) continue;
-                    (void)readChunk(**opened, t, catalog.firstChunk(t)).ok();
+                    const auto bytes = readChunk(**opened, t, catalog.firstChunk(t));
+                    QVERIFY2(
+                        bytes.ok() ? bytes->size() == catalog.bytes(t) : legal.contains(bytes.error().code),
+                        bytes.ok() ? name : describe(bytes.error()).c_str());
                 }
             }
         }
