@@ -101,7 +101,7 @@ Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool severa
                          "a conversion runs where its files are: source and destination must be on one host")
             .withHint(fmt::format("copy one side to where the other is; with a path that the hosts share: "
                                   "shardscope jobs run --on ssh:{} {} SRC DST",
-                                  call.place.host, verb.get_name()));
+                                  call.host.host, verb.get_name()));
     const std::string on = valueOf(verb, "--on");
     if (on.find("ssh:") != std::string::npos || on.find("slurm") != std::string::npos)
         return makeError(ErrorCode::impossible,
@@ -193,7 +193,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
     const std::string name = verb ? verb->get_name() : "";
     if (std::find(kVerbs.begin(), kVerbs.end(), name) == kVerbs.end()) {
         return makeError(ErrorCode::usage, fmt::format("'{}' does not take ssh:// paths", name))
-            .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.place.host, name));
+            .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.host.host, name));
     }
     if (context.conversion) {
         SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(context.conversion->request, context.conversion->ranks));
