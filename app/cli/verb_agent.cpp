@@ -12,10 +12,10 @@
 #include "cli/application.h"
 #include "cli/ranks.h"
 #include "cli/remote.h"
-#include "hosts/file_service.h"
 #include "cluster/messages.h"
 #include "cluster/worker.h"
 #include "engine/run_conversion.h"
+#include "hosts/file_service.h"
 
 namespace shardscope::cli {
 namespace {

@@ -30,12 +30,12 @@
 #include "cli/documents.h"
 #include "cli/validate_words.h"
 #include "cluster/places.h"
-#include "hosts/remote_file_system.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/ready.h"
 #include "engine/report.h"
 #include "execute/region_reading.h"
+#include "hosts/remote_file_system.h"
 #include "plan/request_text.h"
 
 namespace nb = nanobind;

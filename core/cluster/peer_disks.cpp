@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "execute/executor.h"
+#include "execute/units.h"
 
 namespace shardscope {
 namespace {

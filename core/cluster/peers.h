@@ -13,6 +13,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/mutex.h"
+#include "base/stop.h"
 #include "hosts/file_service.h"
 #include "hosts/remote_file_system.h"
 #include "hosts/socket.h"

@@ -73,7 +73,7 @@ Result<Places> parsePlaces(std::string_view text) {
             for (std::string_view hosts = part.substr(4); !hosts.empty();) {
                 const size_t comma = std::min(hosts.find(','), hosts.size());
                 SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
-                places.push_back({std::string(hosts.substr(0, comma)), 0});
+                places.push_back({{std::string(hosts.substr(0, comma)), 0}});
                 hosts.remove_prefix(std::min(hosts.size(), comma + 1));
             }
         } else if (part == "slurm" || part.starts_with("slurm:")) {

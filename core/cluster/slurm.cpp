@@ -264,7 +264,7 @@ Status SlurmAllocation::findNodes(const std::string& list) {
     return {};
 }
 
-Result<Launched> SlurmAllocation::launch(size_t worker, const CoordinatorOptions& options,
+Result<Launched> SlurmAllocation::launch(size_t worker, const AgentProgram& agent,
                                          const std::function<bool()>& over) const {
     // Unbuffered, or what has no line end stays on the node. The steps share what the allocation holds.
     std::vector<std::string> words{"srun",         "--jobid=" + job_, "--job-name=shardscope",
@@ -272,8 +272,8 @@ Result<Launched> SlurmAllocation::launch(size_t worker, const CoordinatorOptions
                                    "--overlap",    "--mem=0",         "--mpi=none",
                                    "--unbuffered", "--no-kill",       "--chdir=/"};
     words.push_back(request_.scratch.empty() ? "--export=ALL" : "--export=ALL,TMPDIR=" + request_.scratch);
-    words.insert(words.end(), {options.remoteProgram.empty() ? options.program : options.remoteProgram,
-                               "agent", "--stdio"});
+    words.insert(words.end(),
+                 {agent.remoteProgram.empty() ? agent.program : agent.remoteProgram, "agent", "--stdio"});
     // Killed outright, srun would leave a worker that hangs where it is.
     return launchProgram(
         nodeOf(worker), words, kAnswer, [](Process& srun) { srun.endWith(SIGTERM, kGrace); }, over);

@@ -43,7 +43,7 @@ class SlurmAllocation {
     const std::string& job() const { return job_; }
     const std::string& nodeOf(size_t worker) const { return nodes_[worker / request_.tasksPerNode]; }
     // Starts the program on the node of this worker of the request.
-    Result<Launched> launch(size_t worker, const CoordinatorOptions& options,
+    Result<Launched> launch(size_t worker, const AgentProgram& agent,
                             const std::function<bool()>& over) const;
     // Why there are no workers any more, as a clause: the job's state, and what salloc said at its end. Empty
     // when the job still runs.

@@ -204,7 +204,8 @@ class RemoteFile final : public ReadFile {
         // habit.
         const bool follows = wanted.offset == end && windowAt_ > 0;
         ahead_ = follows ? std::clamp<uint64_t>(ahead_ * 2, uint64_t{8} << 10, kMostAhead) : 0;
-        const uint64_t least = wanted.missing.size() < kLeastRequest ? kLeastRequest - wanted.missing.size() : 0;
+        const uint64_t least =
+            wanted.missing.size() < kLeastRequest ? kLeastRequest - wanted.missing.size() : 0;
         wanted.ahead = std::min(std::max(ahead_, least), size_ - wanted.offset - wanted.missing.size());
         return wanted;
     }

@@ -5,8 +5,8 @@
 #include <array>
 #include <cstdio>
 
-#include "hosts/remote_file_system.h"
 #include "engine/engine.h"
+#include "hosts/remote_file_system.h"
 
 using namespace shardscope;
 

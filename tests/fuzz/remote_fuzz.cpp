@@ -6,11 +6,11 @@
 
 #include <sys/socket.h>
 
-#include "hosts/file_service.h"
 #include "cluster/messages.h"
+#include "fuzz_file.h"
+#include "hosts/file_service.h"
 #include "hosts/remote_file_system.h"
 #include "hosts/run_service.h"
-#include "fuzz_file.h"
 
 using namespace shardscope;
 using namespace std::chrono_literals;

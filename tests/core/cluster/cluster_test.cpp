@@ -9,13 +9,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hosts/channel.h"
 #include "cluster/coordinator.h"
-#include "hosts/launch.h"
 #include "cluster/messages.h"
 #include "cluster/peers.h"
 #include "cluster/places.h"
 #include "cluster/slurm.h"
+#include "hosts/channel.h"
+#include "hosts/launch.h"
 
 using namespace shardscope;
 using namespace std::chrono_literals;

@@ -19,13 +19,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hosts/file_service.h"
 #include "cluster/messages.h"
-#include "hosts/remote_file_system.h"
-#include "hosts/remote_run.h"
 #include "engine/engine.h"
 #include "engine/report.h"
 #include "formats/index/index.h"
+#include "hosts/file_service.h"
+#include "hosts/remote_file_system.h"
+#include "hosts/remote_run.h"
 #include "support/genuine.h"
 
 using namespace shardscope;
