@@ -115,10 +115,15 @@ class Expectation {
         append(notes_, modelSizeNotes(modelSizeOf(config), stated, checkpoint_.catalog()));
     }
 
-    Status addContents(const Source& source, const Contract& contract) {
-        std::set<std::string, std::less<>> known;
+    std::set<std::string, std::less<>> ownFiles() const {
+        std::set<std::string, std::less<>> own;
         for (const FileInfo& file : checkpoint_.catalog().files())
-            if (file.referenced || file.metadata) known.insert(below() + file.path);
+            if (file.referenced || file.metadata) own.insert(below() + file.path);
+        return own;
+    }
+
+    Status addContents(const Source& source, const Contract& contract) {
+        auto known = ownFiles();
         for (const Note& note : checkpoint_.allNotes())
             if (!note.file.empty() && note.severity > Severity::info) known.insert(below() + note.file);
         const auto open = [&](const std::string& path) -> Status {
@@ -154,6 +159,7 @@ class Expectation {
         const HistoryQuestion question{checkpoint_,
                                        root_,
                                        {directory_, step_},
+                                       ownFiles(),
                                        contract,
                                        level_,
                                        resources_,

@@ -110,7 +110,12 @@ class RunHistory {
         append(mixedSaveNotes(ask_.step.contents, contents, ask_.contract));
         explainMissing();
         if (ask_.level == ValidateLevel::metadata) return {};
-        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(ask_.step, ask_.contract, earlier_, ask_.resources.stop));
+        // Data that nothing refers to any more, such as what Orbax's processes leave, may be as it likes.
+        StepOnDisk step = ask_.step;
+        std::erase_if(step.contents.files, [&](const StepFile& file) {
+            return ask_.contract.damaged(file.path) == Need::nothing && !ask_.own.contains(file.path);
+        });
+        SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(step, ask_.contract, earlier_, ask_.resources.stop));
         append(std::move(torn));
         return {};
     }

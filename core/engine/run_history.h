@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "engine/engine.h"
@@ -13,6 +15,7 @@ struct HistoryQuestion {
     const Checkpoint& checkpoint;
     std::string place;  // its step, absolute: a directory, or a file where the steps are files
     StepOnDisk step;    // empty contents for a file
+    std::set<std::string, std::less<>> own;  // files of the step that the reader knows
     const Contract& contract;
     ValidateLevel level = ValidateLevel::files;
     const Resources& resources;
@@ -21,8 +24,8 @@ struct HistoryQuestion {
 };
 
 // Files, tensors and shapes that the last whole steps have and this one lacks; a save that was mixed with
-// another. Nothing outside of a run. Opens an earlier step
-// only where its files differ from those of this one. Errors: cancelled, limit.
+// another. Nothing outside of a run. Opens an earlier step only where its files differ from those of this one.
+// Errors: cancelled, limit.
 Result<std::vector<Note>> runHistoryNotes(const HistoryQuestion& question);
 
 }  // namespace shardscope
