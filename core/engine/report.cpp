@@ -54,7 +54,7 @@ std::optional<Value> oneOfThree(std::string_view name, std::string_view (*nameOf
 const char* verdictSentence(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:
-            return "Safe to resume";
+            return "Whole";
         case Verdict::care:
             return "Resume with care";
         case Verdict::unsafe:

@@ -22,7 +22,7 @@ struct Suppression {
 Verdict verdictWithout(const ValidationReport& report, const std::vector<Suppression>& suppressions);
 const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppression>& suppressions);
 
-const char* verdictSentence(Verdict verdict);  // "Safe to resume"
+const char* verdictSentence(Verdict verdict);  // "Whole"
 
 // What a validation comes to, the same in window, page and command line.
 struct Judgement {

@@ -117,7 +117,7 @@ def layouts(work):
             if got != {k: v for k, v in wanted.items() if k in got} or len(got) != len(flat(mine)):
                 raise AssertionError(f"ocdbt {ocdbt}, zarr3 {zarr3}: {[k for k in wanted if got.get(k) != wanted[k]]}")
             if shardscope("validate", path, "--level", "values")["verdict"] != "safe":
-                raise AssertionError("what Orbax wrote is not safe to resume from")
+                raise AssertionError("what Orbax wrote is not whole")
             axes = {a["name"]: a["size"] for a in shardscope("info", path)["mesh"]["axes"]}
             if axes != {"fsdp": 4, "tp": 2}:
                 raise AssertionError(f"the mesh is {axes}")

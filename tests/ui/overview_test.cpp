@@ -236,7 +236,11 @@ void OverviewTest::linesLeadToWhatTheyAreAbout() {
     QVERIFY(weights);
     QSignalSpy findings(page.get(), &OverviewPage::findingRequested);
     // By keys: the file first, then what was found.
+    settle();
+    page->activateWindow();
+    QVERIFY(QTest::qWaitForWindowActive(page.get()));
     weights->setFocus(Qt::TabFocusReason);
+    QTRY_VERIFY(weights->hasFocus());
     QTest::keyClick(weights, Qt::Key_Tab);
     QTest::keyClick(weights, Qt::Key_Return);
     QCOMPARE(session->selection().current().page, Page::files);

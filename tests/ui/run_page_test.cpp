@@ -136,7 +136,7 @@ class RunPageTest : public QObject, protected WindowFixture {
         QCOMPARE(steps.advice(),
                  QString("✓ Resume from step-9750, the newest whole step. 1 newer step is not checked."));
         QVERIFY(shownText(page()).contains(steps.advice()));
-        QCOMPARE(cell(1, 7), QString("✓ safe to resume · newest whole step"));
+        QCOMPARE(cell(1, 7), QString("✓ whole · newest whole step"));
         QCOMPARE(cell(0, 7), QString("being saved"));
         QCOMPARE(cell(18, 5), QString("63, before 64"));
         QCOMPARE(cell(18, 2), QString("9 h 30 min"));
@@ -168,7 +168,7 @@ class RunPageTest : public QObject, protected WindowFixture {
         timeline.setFocus();
         QTest::keyClick(&timeline, Qt::Key_Left);
         QCOMPARE(page().table().currentIndex().row(), 1);
-        QVERIFY(timeline.accessibleDescription().contains("step-9750: ✓ safe to resume"));
+        QVERIFY(timeline.accessibleDescription().contains("step-9750: ✓ whole"));
         QTest::keyClick(&timeline, Qt::Key_Home);
         QCOMPARE(page().table().currentIndex().row(), 39);
         QTest::keyClick(&timeline, Qt::Key_Right);

@@ -125,7 +125,7 @@ class StatesTest : public QObject, protected WindowFixture {
             return page.table().model()->index(row, column).data().toString();
         };
         QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✕ do not resume"), kPatience);
-        QTRY_COMPARE_WITH_TIMEOUT(cell(1, 7), QString("✓ safe to resume · newest whole step"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(1, 7), QString("✓ whole · newest whole step"), kPatience);
         QCOMPARE(cell(0, 0), QString("step-2"));
         QTRY_VERIFY(shownText(page).contains("file.missing"));
         QVERIFY2(shownText(page).contains("1 is not whole"), qPrintable(shownText(page)));
@@ -135,7 +135,7 @@ class StatesTest : public QObject, protected WindowFixture {
         for (const QString& file : QDir(sampleCheckpoint()).entryList(QDir::Files | QDir::Hidden))
             QVERIFY(QFile::copy(sampleCheckpoint() + '/' + file, dir.filePath("fresh/") + file));
         QVERIFY(QDir().rename(dir.filePath("fresh"), dir.filePath("step-3")));
-        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✓ safe to resume · newest whole step"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✓ whole · newest whole step"), kPatience);
         QCOMPARE(page.table().currentIndex().row(), 1);
         // One click opens a step, in a window of its own.
         page.table().setCurrentIndex(page.table().model()->index(0, 0));

@@ -22,7 +22,7 @@ class RunSteps : public QObject {
     State state(size_t row) const;
     QString path(size_t row) const;
     QString savedText(size_t row) const;
-    // "not checked", "being saved", "✓ safe to resume", "✕ does not open"
+    // "not checked", "being saved", "✓ whole", "✕ does not open"
     QString stateText(size_t row) const;
     // What was found, a line each; empty where nothing was.
     QString details(size_t row) const;

@@ -33,8 +33,8 @@ QString levelText(ValidateLevel level);                  // "Files and headers"
 
 // Glyphs of verdicts and messages, the same everywhere and not in any emoji font: ✓ good, ▲ care, ✕ bad, •
 // information.
-QString verdictText(Verdict verdict);      // "✓ safe to resume"
-QString verdictHeadline(Verdict verdict);  // "✓ Safe to resume"
+QString verdictText(Verdict verdict);      // "✓ whole"
+QString verdictHeadline(Verdict verdict);  // "✓ Whole"
 // What a resume card answers: its words as a sentence, and how it is marked and colored.
 struct CardAnswer {
     Verdict tone = Verdict::safe;
