@@ -24,8 +24,8 @@ struct HistoryQuestion {
 };
 
 // Files, tensors and shapes that the last whole steps have and this one lacks; a save that was mixed with
-// another. Nothing outside of a run. Opens an earlier step only where its files differ from those of this one.
-// Errors: cancelled, limit.
+// another. Nothing outside of a run. Opens an earlier step only where its files differ from those of this
+// one. Errors: cancelled, limit.
 Result<std::vector<Note>> runHistoryNotes(const HistoryQuestion& question);
 
 }  // namespace shardscope

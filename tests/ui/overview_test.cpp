@@ -202,6 +202,7 @@ void OverviewTest::saysWhetherToResume() {
     const bool whole = session->dataElsewhere().isEmpty();
     session->validate(whole ? ValidateLevel::files : ValidateLevel::metadata);
     QTRY_VERIFY(panel->isVisible());
+    settle();  // labels of a layout are shown by the event loop
     QCOMPARE(page->findChild<VerdictStrip*>()->headline(), words);
     QProcess process;
     process.start(SHARDSCOPE_PROGRAM, {"ready", path, "--level", whole ? "files" : "metadata"});
@@ -308,6 +309,7 @@ void OverviewTest::hostileNamesInTheCard() {
     auto page = pageOf<OverviewPage>(*session, {700, 640});
     session->validate(ValidateLevel::metadata);
     QTRY_VERIFY(session->card());
+    settle();
     const QLabel* weights = readyLabel(*page, *session, "weights");
     QVERIFY2(shownOf(*weights).contains("file.missing: '<img src=x>&amp;"), qPrintable(shownOf(*weights)));
     QVERIFY(!weights->text().contains("<img") && !weights->text().contains(QChar(0x202e)));
