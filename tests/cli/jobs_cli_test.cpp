@@ -184,6 +184,8 @@ class JobsCliTest : public QObject {
         const QString target = directory.filePath("out");
         std::vector<pid_t> workers;
         MeasuredOptions options;
+        // One that was stopped before it said hello is waited for for a minute.
+        options.timeoutSeconds = 180;
         options.watch = [&](pid_t child, double) {
             workers = childrenOf(child);
             if (workers.size() < 3) return true;
