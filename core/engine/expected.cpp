@@ -170,6 +170,7 @@ class Expectation {
         append(notes_, std::move(notes));
         return {};
     }
+
     const Checkpoint& checkpoint_;
     const ValidateLevel level_;
     const Resources& resources_;

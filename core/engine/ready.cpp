@@ -159,7 +159,7 @@ class Card {
         }
     }
 
-    // "290 of 291 tensors": those of a role that no error names. Empty where there is none of the role.
+    // "290 of 291 tensors": how many of a role no error names. Empty when the checkpoint has none of it.
     std::string countOf(bool optimizer) const {
         std::set<std::string_view> hurt;
         size_t lacking = 0, all = 0;

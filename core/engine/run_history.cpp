@@ -1,6 +1,7 @@
 #include "engine/run_history.h"
 
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
 
@@ -110,7 +111,7 @@ class RunHistory {
         append(mixedSaveNotes(ask_.step.contents, contents, ask_.contract));
         explainMissing();
         if (ask_.level == ValidateLevel::metadata) return {};
-        // Data that nothing refers to any more, such as what Orbax's processes leave, may be as it likes.
+        // Data that nothing refers to any more, such as what Orbax's processes leave, is not judged.
         StepOnDisk step = ask_.step;
         std::erase_if(step.contents.files, [&](const StepFile& file) {
             return ask_.contract.damaged(file.path) == Need::nothing && !ask_.own.contains(file.path);
@@ -127,8 +128,9 @@ class RunHistory {
             if (missing.rule != rule::fileMissing || missing.severity != Severity::warning ||
                 ask_.contract.absent(missing.file) != Need::nothing)
                 continue;
-            for (const RunStep& step : run_.directory.steps) {
-                if (step.file || !hasFile(step.name, missing.file)) continue;
+            for (const RunStep& step : std::views::reverse(run_.directory.steps)) {  // the first save first
+                const std::string file = joinPath(step.name, missing.file);
+                if (step.file || !run_.source.directory->stat(file).ok()) continue;
                 Note note = missing;
                 note.severity = Severity::info;
                 note.message = fmt::format("it is written with the first save of a run: '{}' has it",
@@ -137,11 +139,6 @@ class RunHistory {
                 break;
             }
         }
-    }
-    bool hasFile(const std::string& step, const std::string& file) const {
-        const auto source =
-            sourceFor(joinPath(run_.source.display, step), IoMode::automatic, ask_.checkpoint.fileSystem);
-        return source.ok() && source->hasFile(file);
     }
 
     // What one earlier step alone has may have been taken away on purpose.

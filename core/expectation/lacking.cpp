@@ -268,8 +268,9 @@ bool hasAll(const std::map<std::string, std::string>& files, const std::map<std:
     return std::ranges::all_of(of, [&](const auto& file) { return files.contains(file.first); });
 }
 
-// Files of ranks that `step` lacks while another kind of file has those of the same ranks in both steps. A
-// run that goes on with fewer ranks lacks them of all kinds.
+// Files of single ranks: those that `step` lacks while another kind of file is there for the same ranks in
+// both steps, and a missing random state of one rank. A run that resumed on fewer ranks lacks files of all
+// kinds.
 std::vector<LackingFile> lackingOfRanks(const StepContents& step, const StepContents& earlier,
                                         const Contract& contract) {
     std::vector<LackingFile> lacking;

@@ -20,7 +20,7 @@ struct JoinedPart {
     std::optional<Role> role;
 };
 // One reader of all entries of `first` and, after them, of the others in their order. Errors: limit; internal
-// where `first` is no CatalogReader.
+// when `first` is not a CatalogReader.
 Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader> first, std::vector<JoinedPart> others);
 
 // A reader of one Catalog. Callers may pass any id; the hooks below only see ids that exist. Thread-safe as

@@ -611,7 +611,7 @@ class JobsCliTest : public QObject {
         QCOMPARE(runMeasured({"jobs", "attach", id}).exitCode, 0);
         QVERIFY(digestsOf(target) == expected_);
 
-        // When ranks had a program of their own. Its words are none of this one's; the request is.
+        // A job of an older version, whose program is gone: its arguments are refused, its request resumes.
         const std::string program = kept["program"],
                           worker = program.substr(0, program.rfind('/')) + "/shardscope-worker";
         QFile::remove(exit.fileName());

@@ -198,7 +198,7 @@ void OverviewTest::saysWhetherToResume() {
     auto page = pageOf<OverviewPage>(*session);
     auto* panel = page->findChild<ReadyPanel*>();
     QVERIFY(!panel->isVisible());
-    // Of an index there is no more.
+    // An index can be checked at level metadata only.
     const bool whole = session->dataElsewhere().isEmpty();
     session->validate(whole ? ValidateLevel::files : ValidateLevel::metadata);
     QTRY_VERIFY(panel->isVisible());

@@ -47,7 +47,7 @@ class Validation : public QObject {
     // Once for each checkpoint, unless one was started already: at level files where that is little work, at
     // level metadata elsewhere.
     void startByItself();
-    // What was found, and what is looked for now, does not hold: somebody writes there.
+    // Drops the report and stops a running validation: the files are being written.
     void forget();
     // Reading every value can be stopped with cancel() and continued, also after the program was ended; what
     // was seen until then is in report().
