@@ -109,6 +109,7 @@ class RankRun {
         SHARDSCOPE_ASSIGN(const Meeting meeting, meetingFrom(command_.ranks.master));
         place_.host = meeting.host;
         place_.port = meeting.port;
+        place_.ports = 1;
         place_.storeThere = false;
         return {};
     }

@@ -15,6 +15,8 @@ namespace {
 
 // Where nobody says: torch's own default, and for Slurm one that differs from job to job.
 constexpr uint16_t kPort = 29500;
+// Nobody has kept them free for the ranks.
+constexpr uint16_t kPortsAfterStore = 8;
 constexpr uint32_t kMostJoined = 65536;
 
 Result<uint64_t> number(const char* name, const std::string& text, uint64_t most) {
@@ -27,7 +29,8 @@ Result<uint64_t> number(const char* name, const std::string& text, uint64_t most
 
 void RankInfo::leaveStore() {
     storeThere = false;
-    port = port == 65535 ? kPort : static_cast<uint16_t>(port + 1);
+    port = port > 65535 - kPortsAfterStore ? kPort : static_cast<uint16_t>(port + 1);
+    ports = kPortsAfterStore;
 }
 
 Result<RankInfo> rankPlace(const Variables& variable,
@@ -120,6 +123,8 @@ RankListener::RankListener(std::unique_ptr<Listener> listener, const RankInfo& p
 Result<std::unique_ptr<RankListener>> RankListener::open(const RankInfo& place, const std::string& host,
                                                          uint16_t port, std::string words) {
     auto listener = Listener::open(host, port);
+    for (uint16_t i = 1; i < place.ports && !listener.ok(); ++i)
+        listener = Listener::open(host, static_cast<uint16_t>(port + i));
     if (!listener.ok())
         return std::move(listener).error().withHint(
             "another job may have the port: give this one its own by MASTER_PORT or --master");
@@ -216,9 +221,16 @@ Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::
                                               const std::string& words, const std::string& address,
                                               Channel::Clock::time_point deadline,
                                               const std::function<bool()>& over) {
-    // What is found may be another job's rank 0 that is about to end, so it is tried again.
-    for (;;) {
-        SHARDSCOPE_ASSIGN(auto channel, connectTo(host, port, deadline, over));
+    // What is found may be another job's rank 0 that is about to end, or something else at a port that rank 0
+    // could not take, so it is tried again.
+    for (uint16_t i = 0;; i = static_cast<uint16_t>((i + 1) % place.ports)) {
+        const auto patience =
+            place.ports == 1 ? deadline : std::min(deadline, Channel::Clock::now() + std::chrono::seconds(1));
+        auto connected = connectTo(host, static_cast<uint16_t>(port + i), patience, over);
+        if (!connected.ok() && (patience == deadline || connected.error().code == ErrorCode::cancelled))
+            return std::move(connected).error();
+        if (!connected.ok()) continue;
+        const std::unique_ptr<Channel>& channel = *connected;
         Status greeted = channel->greet(std::min(deadline, Channel::Clock::now() + kIntroduction), over);
         if (greeted.ok())
             greeted = channel->send(message({{"say", "join"},
@@ -233,7 +245,7 @@ Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::
         if (answer.ok() && *answer) {
             SHARDSCOPE_ASSIGN(const Json said, parseMessage(**answer));
             if (said["say"] == "refused") return errorFrom(said.value("error", Json()));
-            if (said["say"] == "joined") return channel;
+            if (said["say"] == "joined") return connected;
         }
         if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
         if (Channel::Clock::now() >= deadline)

@@ -24,9 +24,10 @@ struct RankInfo {
     std::string host;         // of rank 0; empty = this machine
     uint16_t port = 0;        // of rank 0
     bool storeThere = false;  // torchrun keeps a store at that port, in which rank 0 says where it listens
+    uint16_t ports = 1;       // how many from `port` on rank 0 may listen at: the first that is free
     std::string group;        // what tells these ranks from others at the same port
     std::string launcher;     // "torchrun", "srun", ...; "alone"
-    // Where that store cannot be used, ranks meet at the next port.
+    // Where that store cannot be used, ranks meet at one of the next ports.
     void leaveStore();
 };
 
@@ -41,7 +42,8 @@ Result<RankInfo> rankPlace();
 // On rank 0.
 class RankListener {
   public:
-    // `words` are the options that all ranks must have been started with.
+    // `port` is the first of RankInfo::ports. `words` are the options that all ranks must have been started
+    // with.
     static Result<std::unique_ptr<RankListener>> open(const RankInfo& place, const std::string& host,
                                                       uint16_t port, std::string words);
     ~RankListener();

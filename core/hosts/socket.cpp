@@ -106,9 +106,10 @@ Result<std::unique_ptr<Listener>> Listener::open(const std::string& host, uint16
         failed = errno;
         if (fd >= 0) ::close(fd);
     }
-    return makeError(ErrorCode::remote,
-                     fmt::format("cannot listen at {} port {}: {}", host.empty() ? "any address" : host, port,
-                                 systemError(failed, "", "").message));
+    const std::string where = host.empty() ? "any address" : host;
+    Error error = systemError(failed, fmt::format("listen at {} port {}", where, port), "");
+    error.code = ErrorCode::remote;
+    return error;
 }
 
 Result<std::optional<Listener::Accepted>> Listener::accept(Channel::Clock::time_point deadline) {
@@ -148,8 +149,9 @@ Result<std::unique_ptr<Channel>> connectTo(const std::string& host, uint16_t por
         if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
         if (Channel::Clock::now() >= deadline) {
             if (!found.ok()) return std::move(found).error();
-            return makeError(ErrorCode::remote, fmt::format("no connection to {} port {}: {}", host, port,
-                                                            systemError(failed, "", "").message));
+            Error error = systemError(failed, fmt::format("connect to {} port {}", host, port), "");
+            error.code = ErrorCode::remote;
+            return error;
         }
         std::this_thread::sleep_for(kAttemptInterval);
     }

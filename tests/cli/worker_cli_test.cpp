@@ -162,6 +162,32 @@ class WorkerCliTest : public QObject {
         QVERIFY(digestsOf(target.toStdString()) == expected_);
     }
 
+    void ranksMeetBesideATakenPort() {
+        using namespace shardscope;
+        const auto soon = [] { return Channel::Clock::now() + std::chrono::seconds(60); };
+        auto taken = Listener::open("127.0.0.1", 0);
+        QVERIFY(taken.ok());
+        const uint16_t port = (*taken)->port();
+        std::thread other([&] {
+            while ((*taken)->accept(soon()).ok()) {
+            }
+        });
+        RankInfo place{.rank = 1, .size = 2, .port = port, .ports = 8};
+        auto listener = RankListener::open(place, "127.0.0.1", port, "");
+        std::thread follower([&] {
+            const auto channel = joinRankZero(place, "127.0.0.1", port, "", "", soon(), {});
+            if (channel.ok()) (void)(*channel)->greet(soon());
+        });
+        bool met = false;
+        if (listener.ok()) {
+            met = (*listener)->port() > port && (*listener)->take(1, soon(), {}).ok();
+        }
+        (*taken)->close();
+        follower.join();
+        other.join();
+        QVERIFY(met);
+    }
+
     void byMpirun() {
         const QString mpirun = QStandardPaths::findExecutable("mpirun");
         if (mpirun.isEmpty()) QSKIP("no mpirun (package openmpi-bin)");
