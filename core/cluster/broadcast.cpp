@@ -81,19 +81,19 @@ Status gather(ProcessGroup& group, const Status& mine) {
 // ------------------------------------------------------------------ rank 0
 
 struct BroadcastSender::Round {
-    UnitWorker& worker;
-    size_t unit = 0;
+    PartWorker& worker;
+    size_t order = 0;
     std::mutex mutex{};
     std::vector<Bytes> outgoing{};  // by rank
     uint64_t waiting = 0;           // bytes of them
     Bytes send{};
     struct Held {
-        size_t unit;
-        UnitResult result;
+        size_t order;
+        PartDone result;
     };
     std::vector<Held> held{};  // not yet on disk everywhere
     uint64_t heldBytes = 0;
-    const std::function<Status(size_t, UnitResult)>& done;
+    const std::function<Status(size_t, const PartDone&)>& done;
 };
 
 BroadcastSender::BroadcastSender(ProcessGroup& group, WriterOf writerOf, const ConvertOptions& options,
@@ -104,7 +104,7 @@ BroadcastSender::~BroadcastSender() = default;
 
 Status BroadcastSender::write(FileId file, uint64_t offset, std::span<const std::byte> bytes) {
     Round& round = *round_;
-    const int rank = writerOf_(round.unit, file);
+    const int rank = writerOf_(round.order, file);
     onWrite_(rank, bytes.size());
     if (rank == 0) return round.worker.write(file, offset, bytes);
     std::lock_guard lock(round.mutex);
@@ -140,37 +140,38 @@ Status BroadcastSender::bringToDisk(Round& round) {
     }
     SHARDSCOPE_TRY(say(group_, Step::sync));
     SHARDSCOPE_TRY(gather(group_, round.worker.sync()));
-    for (Round::Held& each : std::exchange(round.held, {}))
-        SHARDSCOPE_TRY(round.done(each.unit, std::move(each.result)));
+    SHARDSCOPE_TRY(round.worker.keep());
+    for (const Round::Held& each : std::exchange(round.held, {}))
+        SHARDSCOPE_TRY(round.done(each.order, each.result));
     round.heldBytes = 0;
     cadence_.restart();
     return {};
 }
 
-Status BroadcastSender::run(UnitWorker& worker, const std::vector<Unit>& units,
-                            const std::function<Status(size_t, UnitResult)>& done, Progress* progress,
+Status BroadcastSender::run(PartWorker& worker, const std::vector<PartOrder>& orders,
+                            const std::function<Status(size_t, const PartDone&)>& done, Progress* progress,
                             const StopToken& stop) {
     round_.reset(new Round{.worker = worker, .done = done});
     round_->outgoing.resize(static_cast<size_t>(group_.size()));
     Status status;
-    for (size_t u = 0; status.ok() && u < units.size(); ++u) {
+    for (size_t i = 0; status.ok() && i < orders.size(); ++i) {
         status = stop.poll();
         if (!status.ok()) break;
-        round_->unit = u;
+        round_->order = i;
         const uint64_t before = group_.bytesSent();
-        auto result = worker.run(units[u]);
+        auto result = worker.run(PartWork::convert, orders[i]);
         if (!result.ok()) {
             status = std::move(result).error();
             break;
         }
         result->bytesMoved = group_.bytesSent() - before;
-        if (progress) progress->add(units[u].bytes);
-        round_->held.push_back({u, std::move(result).value()});
-        round_->heldBytes += units[u].bytes;
-        cadence_.add(units[u].bytes);
+        if (progress) progress->add(orders[i].bytes);
+        round_->held.push_back({i, *result});
+        round_->heldBytes += orders[i].bytes;
+        cadence_.add(orders[i].bytes);
         if (cadence_.due()) status = bringToDisk(*round_);
     }
-    // What was done is kept, also when another unit failed.
+    // What was done is kept, also when another part failed.
     if (Status last = bringToDisk(*round_); status.ok()) status = std::move(last);
     // What is shown but was not booked is done again.
     if (progress) progress->add(uint64_t{0} - round_->heldBytes);
@@ -181,7 +182,7 @@ Status BroadcastSender::run(UnitWorker& worker, const std::vector<Unit>& units,
 
 // ------------------------------------------------------------------ the others
 
-Status receiveBroadcast(ProcessGroup& group, UnitWorker& worker) {
+Status receiveBroadcast(ProcessGroup& group, PartWorker& worker) {
     Status written;
     Bytes received, nothing;
     const auto rank = static_cast<size_t>(group.rank());

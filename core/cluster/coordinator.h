@@ -1,10 +1,10 @@
-// Many processes do the units of one conversion: on this machine, on others through the user's own ssh, on
+// Many processes do the parts of one conversion: on this machine, on others through the user's own ssh, on
 // nodes that Slurm lends, or as ranks that another program has started (rendezvous.h). What is not on a file
 // system that all share they read from, and write to, the one that has it (peers.h).
 //
-// Each worker holds some units as a lease that its heartbeats renew. A worker that is silent for three of
-// them, or whose connection ends, is cut off; its units go to others. A unit that failed three times ends the
-// job, and so does the loss of all workers; the journal keeps what was done.
+// A worker that is silent for three heartbeats, or whose connection ends, is cut off; its parts go to others,
+// but for what its journal shows. A part that failed three times ends the job, and so does the loss of all
+// workers; the journals keep what was done.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@
 
 #include "base/mutex.h"
 #include "cluster/process_group.h"
-#include "execute/units.h"
+#include "execute/part_worker.h"
 #include "hosts/launch.h"
 #include "hosts/worker_state.h"
 
@@ -54,7 +54,7 @@ struct CoordinatorOptions : AgentProgram {
     std::string backend{};
 };
 
-class WorkerScheduler final : public UnitScheduler {
+class WorkerScheduler final : public PartScheduler {
   public:
     explicit WorkerScheduler(CoordinatorOptions options);
     ~WorkerScheduler() override;
@@ -65,21 +65,19 @@ class WorkerScheduler final : public UnitScheduler {
     // What the workers are to know of the files. `table` may be null: all open the source by themselves; so
     // may `disks`: they share the destination's file system.
     void share(std::shared_ptr<const PeerTable> table, std::shared_ptr<const PeerDisks> disks);
-    // For UnitScheduler::homeOf().
-    using Homes = std::function<int(UnitWork work, TensorId target, int64_t begin, int64_t end)>;
+    // For PartScheduler::homes().
+    using Homes = std::function<TileHomes()>;
     void setHomes(Homes homes) { homes_ = std::move(homes); }
     // With CoordinatorOptions::group: makes the one that reads in this process, and says who writes.
-    using Reading = std::function<Result<std::unique_ptr<UnitWorker>>(const JobIdentity&, UnitOptions)>;
-    using WriterOf = std::function<int(size_t unit, FileId file)>;
+    using Reading = std::function<Result<std::unique_ptr<PartWorker>>(const SharedJob&, PartWorkerOptions)>;
+    using WriterOf = std::function<int(size_t order, FileId file)>;
     void setReading(Reading reading, WriterOf writerOf, const ConvertOptions& options);
     uint64_t bytesMoved() const { return bytesMoved_; }  // between processes, to convert
 
     size_t workerCount() const override { return options_.places.size(); }
-    int homeOf(UnitWork work, TensorId target, int64_t begin, int64_t end) const override {
-        return homes_ ? homes_(work, target, begin, end) : -1;
-    }
-    Status run(const JobIdentity& identity, const std::vector<Unit>& units,
-               const std::function<Status(size_t unit, UnitResult result)>& done, Progress* progress,
+    TileHomes homes() const override { return homes_ ? homes_() : TileHomes(); }
+    Status run(const SharedJob& shared, PartWork work, const std::vector<PartOrder>& orders,
+               const std::function<Status(size_t order, const PartDone& result)>& done, Progress* progress,
                const StopToken& stop) override;
     void end() override;
     std::vector<WorkerState> workers() const;  // thread-safe

@@ -1,5 +1,7 @@
 #include "cluster/messages.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 
 namespace shardscope {
@@ -23,52 +25,39 @@ std::optional<Digest128> digestOf(const Json& json, const char* key) {
 
 }  // namespace
 
-Json identityJson(const JobIdentity& identity) {
-    return {{"plan", identity.plan.hex()},
-            {"source", identity.source.hex()},
-            {"tile", identity.tileBytes},
-            {"largest_tile", identity.largestTileBytes},
-            {"token", identity.token}};
+Json sharedJobJson(const SharedJob& shared) {
+    return {{"plan", shared.plan.hex()}, {"source", shared.source.hex()},
+            {"parts", shared.parts},     {"version", shared.version},
+            {"id", shared.id},           {"run", shared.run}};
 }
 
-Result<JobIdentity> identityFrom(const Json& json) {
+Result<SharedJob> sharedJobFrom(const Json& json) {
     const auto plan = digestOf(json, "plan"), source = digestOf(json, "source");
-    const auto tile = numberOf(json, "tile"), largest = numberOf(json, "largest_tile");
-    const std::string token = textOf(json, "token", 256);
-    if (!plan || !source || !tile || !largest || token.empty()) return damaged("a job without identity");
-    return JobIdentity{*plan, *source, *tile, *largest, token};
+    const auto parts = numberOf(json, "parts");
+    const std::string id = textOf(json, "id", 256), run = textOf(json, "run", 40);
+    if (!plan || !source || !parts || *parts == 0 || *parts > kMostParts || id.empty())
+        return damaged("a job without identity");
+    if (!std::ranges::all_of(run, [](unsigned char c) { return std::isalnum(c) || c == '-'; }))
+        return damaged("malformed name of a run");
+    return SharedJob{*plan, *source, static_cast<uint32_t>(*parts), textOf(json, "version", 100), id, run};
 }
 
-Json unitJson(size_t id, const Unit& unit) {
-    Json spans = Json::array();
-    for (const TileSpan& span : unit.spans)
-        spans.push_back({span.tensor, span.first, span.count});
-    return {{"say", "unit"},
-            {"id", id},
-            {"work", unitWorkName(unit.work)},
-            {"bytes", unit.bytes},
-            {"spans", std::move(spans)}};
+Json partTaskJson(const PartTask& task) {
+    return {{"say", "part"},
+            {"id", task.id},
+            {"work", partWorkName(task.work)},
+            {"part", task.order.part},
+            {"again", task.order.again}};
 }
 
-Result<std::pair<uint64_t, Unit>> unitFrom(const Json& json) {
-    const auto id = numberOf(json, "id"), bytes = numberOf(json, "bytes");
-    const auto spans = json.find("spans");
-    if (!id || !bytes || spans == json.end() || !spans->is_array()) return damaged("a unit without spans");
-    Unit unit;
-    unit.bytes = *bytes;
-    const auto work = unitWorkFrom(textOf(json, "work", 40));
-    if (!work) return damaged("malformed unit of work");
-    unit.work = *work;
-    for (const Json& span : *spans) {
-        if (!span.is_array() || span.size() != 3) return damaged("malformed span of a unit");
-        for (const Json& number : span) {
-            if (!number.is_number_unsigned() || number.get<uint64_t>() > (uint64_t{1} << 53))
-                return damaged("malformed span of a unit");
-        }
-        if (span[0].get<uint64_t>() >= kNone) return damaged("malformed span of a unit");
-        unit.spans.push_back({span[0].get<TensorId>(), span[1].get<int64_t>(), span[2].get<int64_t>()});
-    }
-    return std::pair(*id, std::move(unit));
+Result<PartTask> partTaskFrom(const Json& json) {
+    const auto id = numberOf(json, "id"), part = numberOf(json, "part");
+    const auto work = partWorkFrom(textOf(json, "work", 40));
+    if (!id || !part || *part >= kMostParts || !work) return damaged("malformed part of the work");
+    PartTask task{*id, *work};
+    task.order.part = static_cast<uint32_t>(*part);
+    task.order.again = json.value("again", Json()) == true;
+    return task;
 }
 
 }  // namespace shardscope

@@ -6,37 +6,41 @@
 //   the first one is: the worker listens at that address and lets those who know the token read the one and,
 //   unless it is empty, write the other. Only where files are not on file systems that all share
 // - worker: serving {port}
-// - coordinator: start {neighbors, silence, identity, device, gpu, peers, self, places, request} and a body:
+// - coordinator: start {neighbors, silence, job, worker, device, gpu, peers, places, request} and a body:
 //   the directory where the job was given, a zero byte, the request as JSON (core/engine/request.h; paths need
 //   not be UTF-8), `request` bytes long, and where the source is on several disks PeerTable::packed(); after
-//   so many seconds in which it hears nothing (0 = none) the worker ends. `peers` is Peers::json(), `self`
-//   the worker's number, `places` where files of the destination are (PeerDisks::places(); empty = one file
+//   so many seconds in which it hears nothing (0 = none) the worker ends. `job` is a SharedJob, `worker` this worker's number
+//   in it, `peers` is Peers::json(), `places` where files of the destination are (PeerDisks::places(); empty = one file
 //   system); `device` the GPU that is its own, and `gpu` whether that makes tiles
 // - worker: ready {gpu}: plan and source are the coordinator's; the UUID of its GPU
 // - coordinator: group {host, port, rank, size, backend}: the worker joins that process group and writes what
 //   rank 0 sends it; ungroup {}: it leaves it at once
 // - worker: grouped {}: it has left it
-// - coordinator: unit {id, work, bytes, spans: [[tensor, first, count], ...]}: several may be under way; work
-//   is "convert" or, once all of that is done, "verify" or "reread"
+// - coordinator: part {id, work, part, again}: several may be under way; work is "convert" or, once all of that
+//   is done, "verify" or "reread"; `again` where an earlier attempt may have done some of it
 // - worker: beat {bytes, busy}: every second: done so far of that work, and what threads spent their time on
 // - coordinator: beat {}: for each of these, to another host
-// - worker: done {id, read, moved, busy} and a body: on disk, if it is to be there; the body is
-//   UnitResult::tiles
-// - worker: failed {id, error}: without an id when it is not one unit's fault
+// - worker: done {id, read, moved, busy}: on disk, and in the worker's journal
+// - worker: failed {id, error}: without an id when it is not one part's fault
 // - coordinator: end {}: the worker ends; so it does when the stream ends
 // clang-format on
 #pragma once
 
-#include <utility>
-
-#include "execute/units.h"
+#include "execute/part_worker.h"
 #include "hosts/agent_messages.h"
 
 namespace shardscope {
 
-nlohmann::json identityJson(const JobIdentity& identity);
-Result<JobIdentity> identityFrom(const nlohmann::json& json);
-nlohmann::json unitJson(size_t id, const Unit& unit);
-Result<std::pair<uint64_t, Unit>> unitFrom(const nlohmann::json& json);
+nlohmann::json sharedJobJson(const SharedJob& shared);
+Result<SharedJob> sharedJobFrom(const nlohmann::json& json);
+
+// One thing that a worker is to do.
+struct PartTask {
+    uint64_t id = 0;
+    PartWork work = PartWork::convert;
+    PartOrder order{};
+};
+nlohmann::json partTaskJson(const PartTask& task);
+Result<PartTask> partTaskFrom(const nlohmann::json& json);
 
 }  // namespace shardscope

@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/token.h"
 #include "execute/executor.h"
-#include "execute/units.h"
 
 namespace shardscope {
 namespace {

@@ -47,31 +47,33 @@ void addElements(const Catalog& catalog, TensorId tensor, int64_t begin, int64_t
 
 }  // namespace
 
-WorkerScheduler::Homes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
-                               std::shared_ptr<const PeerDisks> disks) {
-    return [&job, table = std::move(table), disks = std::move(disks), workers,
-            owners = fileOwners(job, workers)](UnitWork work, TensorId target, int64_t begin, int64_t end) {
+TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
+                  std::vector<int> places) {
+    const auto homeOf = [&job, table = std::move(table), places = std::move(places), workers,
+                         owners = fileOwners(job, workers)](PartWork work, TensorId target, int64_t begin,
+                                                            int64_t end) {
         std::vector<int64_t> elements(static_cast<size_t>(workers), 0);
         const TensorSource& from = job.spec->sources[target];
         const Catalog& have = job.source->catalog();
-        if (table && work != UnitWork::verify && !from.view && from.source < have.tensorCount())
+        if (table && work != PartWork::verify && !from.view && from.source < have.tensorCount())
             addElements(
                 have, from.source, begin, end,
                 [&](ChunkId, const ChunkInfo& info) {
                     return info.file == kNone ? -1 : table->ownerOf(have.files()[info.file].path);
                 },
                 elements);
-        if (disks && work != UnitWork::reread)
+        if (!places.empty() && work != PartWork::reread)
             addElements(
                 job.spec->target, target, begin, end,
                 [&](ChunkId c, const ChunkInfo&) {
-                    return disks->places()[static_cast<size_t>(owners[job.layout->chunkFile[c]])];
+                    return places[static_cast<size_t>(owners[job.layout->chunkFile[c]])];
                 },
                 elements);
         const auto most = std::ranges::max_element(elements);
         if (*most == 0 || std::ranges::count(elements, *most) > 1) return -1;
         return static_cast<int>(most - elements.begin());
     };
+    return {workers, homeOf};
 }
 
 }  // namespace shardscope

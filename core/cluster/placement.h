@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cluster/coordinator.h"
 #include "cluster/peer_disks.h"
 #include "cluster/peer_files.h"
+#include "execute/part_worker.h"
 
 namespace shardscope {
 
@@ -18,9 +18,10 @@ std::vector<int> fileOwners(const ConvertJob& job, int workers);
 // The same by name within the destination, for PeerDisks.
 std::map<std::string, int> ownersByName(const ConvertJob& job, int workers);
 
-// For WorkerScheduler::setHomes(). `table` and `disks` may be null, as in share(); all of it outlives what is
-// returned.
-WorkerScheduler::Homes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
-                               std::shared_ptr<const PeerDisks> disks);
+// Which worker has most of a tile at hand. `table` says who has which file of the source (null = all),
+// `places` where files of the destination are (PeerDisks::places(); empty = on one file system). `job`
+// outlives it.
+TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
+                  std::vector<int> places);
 
 }  // namespace shardscope

@@ -302,4 +302,39 @@ SlurmAllocation::~SlurmAllocation() {
     if (salloc_->exitCode() != 0 && !job_.empty()) (void)outputOf({"scancel", "--quiet", job_}, kAsked);
 }
 
+// ------------------------------------------------------------------ those of one run
+
+Result<const SlurmAllocation*> SlurmAllocations::of(const std::shared_ptr<const SlurmRequest>& request,
+                                                    const std::function<bool()>& over,
+                                                    const SlurmAllocation::Waiting& waiting) {
+    Lent* lent = nullptr;
+    {
+        MutexLock lock(mutex_);
+        auto& entry = lent_[request.get()];
+        if (!entry) entry = std::make_unique<Lent>();
+        lent = entry.get();
+    }
+    MutexLock asking(lent->mutex);
+    if (!lent->allocation) lent->allocation.emplace(SlurmAllocation::obtain(*request, over, waiting));
+    if (!lent->allocation->ok()) return lent->allocation->error();
+    return lent->allocation->value().get();
+}
+
+std::string SlurmAllocations::endings() {
+    MutexLock lock(mutex_);
+    std::string words;
+    for (const auto& [request, lent] : lent_) {
+        MutexLock asked(lent->mutex);
+        if (!lent->allocation || !lent->allocation->ok()) continue;
+        if (const std::string ending = lent->allocation->value()->ending(); !ending.empty())
+            words += "; " + ending;
+    }
+    return words;
+}
+
+void SlurmAllocations::giveBack() {
+    MutexLock lock(mutex_);
+    lent_.clear();
+}
+
 }  // namespace shardscope

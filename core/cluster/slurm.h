@@ -4,11 +4,14 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "hosts/launch.h"
 #include "hosts/process.h"
 
@@ -59,6 +62,27 @@ class SlurmAllocation {
     std::vector<std::string> nodes_;
     std::unique_ptr<Process> salloc_;  // holds the allocation; null when it is another's
     int hold_ = -1;                    // salloc ends with this pipe
+};
+
+// Of the workers of one run: the first worker of a request asks for its allocation, the others wait.
+// Thread-safe.
+class SlurmAllocations {
+  public:
+    // Errors: those of SlurmAllocation::obtain().
+    Result<const SlurmAllocation*> of(const std::shared_ptr<const SlurmRequest>& request,
+                                      const std::function<bool()>& over,
+                                      const SlurmAllocation::Waiting& waiting);
+    // What Slurm did to them says more than that the workers are gone: clauses, each with "; " before it.
+    std::string endings();
+    void giveBack();
+
+  private:
+    struct Lent {
+        Mutex mutex;
+        std::optional<Result<std::unique_ptr<SlurmAllocation>>> allocation SHARDSCOPE_GUARDED_BY(mutex);
+    };
+    Mutex mutex_;
+    std::map<const SlurmRequest*, std::unique_ptr<Lent>> lent_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // "RUNNING", "PENDING (Resources)", "CANCELLED": of squeue, or of sacct where the job is forgotten there;

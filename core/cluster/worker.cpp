@@ -1,10 +1,13 @@
 #include "cluster/worker.h"
 
 #include <algorithm>
-#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "cluster/broadcast.h"
 #include "cluster/messages.h"
+#include "cluster/placement.h"
 
 namespace shardscope {
 namespace {
@@ -87,13 +90,13 @@ Status WorkerSession::takeStart(const Frame& frame, const Json& said) {
     silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
     neighbors_ =
         static_cast<unsigned>(std::clamp<uint64_t>(numberOf(said, "neighbors").value_or(1), 1, 1024));
-    SHARDSCOPE_ASSIGN(identity_, identityFrom(said.value("identity", Json())));
+    SHARDSCOPE_ASSIGN(shared_, sharedJobFrom(said.value("job", Json())));
+    number_ = numberOf(said, "worker").value_or(UINT64_MAX);
+    if (number_ > 65536) return damaged("the coordinator gives no job");
     device_ = static_cast<int>(std::min<uint64_t>(numberOf(said, "device").value_or(0), 1024));
     if (said.value("gpu", Json()) == true) gpu_ = device_;
     if (!said.contains("peers")) return {};
-    const auto self = numberOf(said, "self");
-    if (!self || *self > 65536) return damaged("malformed list of peers");
-    SHARDSCOPE_ASSIGN(peers_, Peers::from(said["peers"], static_cast<int>(*self), version_, own()));
+    SHARDSCOPE_ASSIGN(peers_, Peers::from(said["peers"], static_cast<int>(number_), version_, own()));
     if (!table.empty()) {
         SHARDSCOPE_ASSIGN(PeerTable read, PeerTable::from(table));
         table_ = std::make_shared<const PeerTable>(std::move(read));
@@ -128,8 +131,8 @@ void WorkerSession::beats() {
 
 Result<WorkerSession::Order> WorkerSession::orderFrom(const Json& said) const {
     Order order;
-    if (said["say"] == "unit") {
-        SHARDSCOPE_ASSIGN(std::tie(order.id, order.unit), unitFrom(said));
+    if (said["say"] == "part") {
+        SHARDSCOPE_ASSIGN(order.task, partTaskFrom(said));
         return order;
     }
     if (said["say"] != "group") return damaged("an order that is unknown here");
@@ -149,7 +152,7 @@ void WorkerSession::listen() {
         if (group_) group_->abort();
         changed_.notify_all();
     };
-    UnitWork before = UnitWork::convert;
+    PartWork before = PartWork::convert;
     for (;;) {
         auto frame = channel_->receive(Clock::now() + (silence_.count() ? silence_ : kOrphanTimeout));
         if (!frame.ok()) return end();
@@ -167,7 +170,7 @@ void WorkerSession::listen() {
         auto order = orderFrom(*said);
         if (!order.ok()) return end();
         // Nothing is left of the other work by then.
-        if (const UnitWork work = order->unit.work; work != std::exchange(before, work))
+        if (const PartWork work = order->task.work; work != std::exchange(before, work))
             progress_.begin(Progress::Phase::verify, 0);
         MutexLock lock(mutex_);
         if (order->group) ungrouped_ = false;
@@ -183,17 +186,19 @@ void WorkerSession::refuse(const Error& error) {
 Status WorkerSession::serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities) {
     resources.progress = &progress_;
     resources.stop = stop_;
-    auto worker = UnitWorker::join(job, identity_, resources, {.compute = abilities.compute});
+    PartWorkerOptions options{.name = fmt::format("w{}", number_), .compute = abilities.compute};
+    if (peers_) options.homes = homesOf(job, peers_->size(), table_, places_);
+    auto worker = PartWorker::join(job, shared_, resources, std::move(options));
     if (!worker.ok()) {
         refuse(worker.error());
         return std::move(worker).error();
     }
     SHARDSCOPE_TRY(channel_->send(message({{"say", "ready"}, {"gpu", abilities.gpu}})));
-    return runUnits(**worker, job.options, abilities.group);
+    return runParts(**worker, job.options, abilities.group);
 }
 
 // What goes wrong in a group is for rank 0 to say; this worker stays.
-Status WorkerSession::joinGroup(UnitWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
+Status WorkerSession::joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
     if (make) {
         auto group = make(spec, {});
         bool stays = group.ok();
@@ -209,23 +214,21 @@ Status WorkerSession::joinGroup(UnitWorker& worker, const GroupSpec& spec, const
     return channel_->send(message({{"say", "grouped"}}));
 }
 
-Status WorkerSession::runUnits(UnitWorker& worker, const ConvertOptions& options, const MakeGroup& group) {
+Status WorkerSession::runParts(PartWorker& worker, const ConvertOptions& options, const MakeGroup& group) {
     struct Done {
         uint64_t id;
-        UnitResult result;
+        PartDone result;
     };
     std::vector<Done> finished;  // not yet on disk
     CommitCadence cadence(options);
     const auto report = [&]() -> Status {
-        SHARDSCOPE_TRY(worker.sync());
-        for (Done& done : finished)
+        SHARDSCOPE_TRY(worker.keep());
+        for (const Done& done : std::exchange(finished, {}))
             SHARDSCOPE_TRY(channel_->send(message({{"say", "done"},
                                                    {"id", done.id},
                                                    {"read", done.result.bytesRead},
                                                    {"moved", done.result.bytesMoved},
-                                                   {"busy", progress_.busy()}},
-                                                  std::move(done.result.tiles))));
-        finished.clear();
+                                                   {"busy", progress_.busy()}})));
         cadence.restart();
         return {};
     };
@@ -249,18 +252,18 @@ Status WorkerSession::runUnits(UnitWorker& worker, const ConvertOptions& options
             SHARDSCOPE_TRY(joinGroup(worker, *order->group, group));
             continue;
         }
-        const Unit& unit = order->unit;
-        const uint64_t moved = peers_ ? peers_->bytesMoved() : 0;
-        auto result = worker.run(unit);
+        const PartTask& task = order->task;
+        const uint64_t moved = peers_ ? peers_->bytesMoved() : 0, before = progress_.bytesDone();
+        auto result = worker.run(task.work, task.order);
         if (!result.ok()) {
             if (result.error().code == ErrorCode::cancelled) return {};
             SHARDSCOPE_TRY(channel_->send(
-                message({{"say", "failed"}, {"id", order->id}, {"error", errorJson(result.error())}})));
+                message({{"say", "failed"}, {"id", task.id}, {"error", errorJson(result.error())}})));
             continue;
         }
-        if (peers_ && unit.work == UnitWork::convert) result->bytesMoved = peers_->bytesMoved() - moved;
-        cadence.add(unit.bytes);
-        finished.push_back({order->id, std::move(result).value()});
+        if (peers_ && task.work == PartWork::convert) result->bytesMoved = peers_->bytesMoved() - moved;
+        cadence.add(progress_.bytesDone() - before);
+        finished.push_back({task.id, *result});
         if (cadence.due()) SHARDSCOPE_TRY(report());
     }
 }

@@ -1,4 +1,4 @@
-// The worker's end: takes a job, and does units of it until the coordinator ends it or is gone.
+// The worker's end: takes a job, and does parts of it until the coordinator ends it or is gone.
 #pragma once
 
 #include <atomic>
@@ -11,10 +11,11 @@
 
 #include "base/mutex.h"
 #include "base/progress.h"
+#include "cluster/messages.h"
 #include "cluster/peer_files.h"
 #include "cluster/peers.h"
 #include "cluster/process_group.h"
-#include "execute/units.h"
+#include "execute/part_worker.h"
 #include "hosts/channel.h"
 
 namespace shardscope {
@@ -50,16 +51,15 @@ class WorkerSession {
     StopToken stop() const { return stop_; }           // raised when the coordinator ends the job or is gone
 
     // Joins the conversion that was requested and does what it is told. Returns when the coordinator
-    // ends it. Errors: remote, cancelled, and those of UnitWorker::join(), which the coordinator is told too.
+    // ends it. Errors: remote, cancelled, and those of PartWorker::join(), which the coordinator is told too.
     Status serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities = {});
     // Tells the coordinator why there is no conversion to serve.
     void refuse(const Error& error);
 
   private:
-    // What is to be done next: a unit, or to join a group.
+    // What is to be done next: a part, or to join a group.
     struct Order {
-        uint64_t id = 0;
-        Unit unit{};
+        PartTask task{};
         std::optional<GroupSpec> group{};
     };
 
@@ -69,8 +69,8 @@ class WorkerSession {
     Result<Order> orderFrom(const nlohmann::json& said) const;
     void beats();
     void listen();
-    Status runUnits(UnitWorker& worker, const ConvertOptions& options, const MakeGroup& group);
-    Status joinGroup(UnitWorker& worker, const GroupSpec& spec, const MakeGroup& make);
+    Status runParts(PartWorker& worker, const ConvertOptions& options, const MakeGroup& group);
+    Status joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make);
 
     std::unique_ptr<Channel> channel_;
     const std::string version_;
@@ -84,7 +84,8 @@ class WorkerSession {
     std::unique_ptr<PeerServer> server_;
     unsigned neighbors_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none
-    JobIdentity identity_;
+    SharedJob shared_;
+    uint64_t number_ = 0;  // among the workers
     StopSource stop_;
     Progress progress_;
     std::atomic<bool> ending_{false};

@@ -164,12 +164,12 @@ Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 // the work, null = this process alone; `files` is where the destination is written, null = this machine's own
 // file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
-                         UnitScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
+                         PartScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
 // executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop = {},
-                                  UnitScheduler* scheduler = nullptr);
+                                  PartScheduler* scheduler = nullptr);
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

@@ -10,7 +10,7 @@
 #include "engine/filled.h"
 #include "engine/objects_file.h"
 #include "engine/run_directory.h"
-#include "execute/units.h"
+#include "execute/part_worker.h"
 
 namespace shardscope {
 namespace {
@@ -83,7 +83,7 @@ std::vector<GroupReport::DiskShare> diskShares(const PeerDisks& disks, const Pee
 }  // namespace
 
 ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& request,
-                         UnitScheduler* scheduler, std::shared_ptr<FileSystem> files) {
+                         PartScheduler* scheduler, std::shared_ptr<FileSystem> files) {
     ConvertJob job;
     job.source = p.source.reader.get();
     job.spec = p.spec.get();
@@ -105,6 +105,7 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.fileSystem = files ? std::move(files) : systemFileSystem(request.io);
     job.destination = p.destination;
     job.singleFile = p.singleFile;
+    job.version = SHARDSCOPE_VERSION;
     job.options = request;
     job.scheduler = scheduler;
     if (!request.objectsFile.empty())
@@ -126,7 +127,7 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop, UnitScheduler* scheduler) {
+                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
     return runJob(p, request, conversionJob(p, request, scheduler), *own);
 }
@@ -286,20 +287,22 @@ Result<ConvertReport> Conversion::runTogether(const Coordinator& coordinator, co
     reading.progress = &unseen;
     if (peers_) {
         scheduler_->share(table_, disks);
-        scheduler_->setHomes(homesOf(job, peers_->size(), table_, disks));
+        scheduler_->setHomes([&job, disks, this] {
+            return homesOf(job, peers_->size(), table_, disks ? disks->places() : std::vector<int>());
+        });
         if (readsForAll(coordinator) && coordinator.openCompute) {
             SHARDSCOPE_ASSIGN(compute, coordinator.openCompute());
         }
         if (readsForAll(coordinator))
             scheduler_->setReading(
-                [&](const JobIdentity& identity, UnitOptions options) {
+                [&](const SharedJob& shared, PartWorkerOptions options) {
                     options.compute = compute.get();
-                    return UnitWorker::join(job, identity, reading, std::move(options));
+                    return PartWorker::join(job, shared, reading, std::move(options));
                 },
                 [disks, workers = static_cast<size_t>(peers_->size()),
-                 owners = fileOwners(job, peers_->size())](size_t unit, FileId file) {
+                 owners = fileOwners(job, peers_->size())](size_t order, FileId file) {
                     return disks ? disks->places()[static_cast<size_t>(owners[file])]
-                                 : static_cast<int>(unit % workers);
+                                 : static_cast<int>(order % workers);
                 },
                 request_);
     }

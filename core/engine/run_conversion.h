@@ -26,7 +26,7 @@ struct Coordinator {
     // Makes tiles in this process where it reads for all; null = the processor.
     std::function<Result<std::shared_ptr<TileCompute>>()> openCompute{};
 };
-// This process does units for the one at the session's other end.
+// This process does parts for the one at the session's other end.
 struct Worker {
     WorkerSession* session;
     WorkerAbilities abilities{};

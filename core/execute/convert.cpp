@@ -10,16 +10,14 @@
 #include "execute/executor.h"
 #include "execute/identity.h"
 #include "execute/part_shares.h"
+#include "execute/part_worker.h"
 #include "execute/parts.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
-#include "execute/units.h"
 #include "execute/verify.h"
 
 namespace shardscope {
 namespace {
-
-constexpr uint64_t kSharedTileBytes = uint64_t{16} << 20;
 
 // ------------------------------------------------------------------ order of work
 
@@ -159,183 +157,95 @@ Status writeAll(ConvertState& state, SourceContext& context, const std::vector<T
 
 // ------------------------------------------------------------------ with others
 
-// Some units for each worker, so that all end at about the same time; none so large that losing it hurts.
-constexpr uint64_t kUnitsEach = 8;
-constexpr uint64_t kMostUnitBytes = uint64_t{128} << 20;
-constexpr size_t kUnitSpans = 256;  // many small tensors in one unit, but not so many that losing it hurts
-
-// Puts tiles together to units, in the order in which they come.
-class UnitCutter {
+// What this process gives out to workers.
+class PartsGivenOut {
   public:
-    UnitCutter(UnitWork work, const ConvertState& state, uint64_t totalBytes)
-        : work_(work),
-          unitBytes_(
-              std::clamp(totalBytes / (kUnitsEach * std::max<size_t>(1, state.job.scheduler->workerCount())),
-                         state.tiles.preferred, std::max(state.tiles.preferred, kMostUnitBytes))) {}
+    PartsGivenOut(ConvertState& state, SourceContext& context, PartScheduler& scheduler, SharedJob shared)
+        : state_(state), context_(context), scheduler_(scheduler), shared_(std::move(shared)) {}
 
-    void add(TensorId t, int64_t tile, uint64_t bytes, int home) {
-        Unit& unit = open_[home];
-        if (unit.bytes > 0 && unit.bytes + bytes > unitBytes_) close(unit, home);
-        if (!unit.spans.empty() && unit.spans.back().tensor == t &&
-            unit.spans.back().first + unit.spans.back().count == tile) {
-            ++unit.spans.back().count;
-        } else {
-            if (unit.spans.size() >= kUnitSpans) close(unit, home);
-            unit.spans.push_back({t, tile, 1});
-        }
-        unit.bytes += bytes;
+    // Has the tiles done that no journal has. What is left for this process is everything that is not tensor
+    // data.
+    Status convert() {
+        const PartShares shares(conversionItems(state_.job), shared_.parts, homes(PartWork::convert));
+        const auto done = [&] {
+            PartShares::Done found;
+            for (const auto& [t, tiles] : state_.reusable)
+                for (const JournalTile& tile : tiles)
+                    found.tiles.emplace(t, tile.tile);
+            return found;
+        };
+        const std::vector<PartOrder> orders = shares.orders(done());
+        countReused(orders);
+        SHARDSCOPE_TRY(giveOut(PartWork::convert, orders));
+        state_.reusable.clear();
+        SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, state_.staging->readParts());
+        for (JournalTile& tile : tiles)
+            state_.reusable[tile.tensor].push_back(std::move(tile));
+        const size_t open = shares.orders(done()).size();
+        if (open == 0) return {};
+        return makeError(ErrorCode::remote,
+                         fmt::format("{} parts are done, but their journals do not show it here", open))
+            .inFile(stagingPath(state_.job.destination))
+            .withHint("all hosts must see each other's files at once: mount the file system without caches");
     }
 
-    std::vector<Unit> finish() {
-        for (auto& [home, unit] : open_)
-            close(unit, home);
-        return std::move(units_);
+    // Has the output read back, and the source read once more, by all.
+    Status verify(const StagedOutput& output) {
+        PartReading reading = verifyReading(output, *state_.staging);
+        return read(PartWork::verify, reading);
+    }
+    Status reread() {
+        PartReading reading = rereading(state_, *state_.staging);
+        SHARDSCOPE_TRY(read(PartWork::reread, reading));
+        SHARDSCOPE_ASSIGN(const auto found, FinishedReading::open(reading, shared_.version));
+        std::map<std::pair<TensorId, int64_t>, const JournalTile*> known;
+        for (const auto& [t, tiles] : state_.reusable)
+            for (const JournalTile& tile : tiles)
+                known.emplace(std::pair(t, tile.tile), &tile);
+        TensorId changed = kNone;
+        SHARDSCOPE_TRY(found->forEach([&](uint32_t item, int64_t tile, std::string_view data) {
+            const auto before = known.find({item, tile});
+            if (before == known.end()) return false;
+            if (before->second->cells != cellsFrom(data)) changed = item;
+            return true;
+        }));
+        return changed == kNone ? Status() : readsDifferently(state_.target(), changed);
     }
 
   private:
-    void close(Unit& unit, int home) {
-        unit.work = work_;
-        unit.home = home;
-        if (!unit.spans.empty()) units_.push_back(std::exchange(unit, {}));
+    ShareHomes homes(PartWork work) const { return homesFor(scheduler_.homes(), work); }
+
+    void countReused(const std::vector<PartOrder>& orders) {
+        uint64_t total = 0, open = 0;
+        for (const TensorId t : workOrder(state_.job))
+            total += state_.target().bytes(t);
+        for (const PartOrder& order : orders)
+            open += order.bytes;
+        state_.bytesReused = total - open;
+        state_.bytesWritten = open;
+        state_.reuseCounted = true;
+        if (state_.resources.progress) state_.resources.progress->add(total - open);
     }
 
-    const UnitWork work_;
-    const uint64_t unitBytes_;
-    std::map<int, Unit> open_;  // by home
-    std::vector<Unit> units_;
+    Status read(PartWork work, PartReading& reading) {
+        reading.homes = homes(work);
+        return giveOut(work, PartShares(reading.items, shared_.parts, reading.homes).orders({}));
+    }
+
+    Status giveOut(PartWork work, const std::vector<PartOrder>& orders) {
+        if (orders.empty()) return {};
+        const auto done = [&](size_t, const PartDone& result) -> Status {
+            if (work != PartWork::verify) context_.bytesRead += result.bytesRead;
+            return {};
+        };
+        return scheduler_.run(shared_, work, orders, done, state_.resources.progress, state_.resources.stop);
+    }
+
+    ConvertState& state_;
+    SourceContext& context_;
+    PartScheduler& scheduler_;
+    const SharedJob shared_;
 };
-
-Result<TileGrid> gridOf(const ConvertState& state, SourceContext& context, TensorId t) {
-    if (state.tiles.preferred == state.tiles.largest) return sharedGrid(state.job, t, state.tiles.preferred);
-    // A job that one process began alone has tiles that only the data files tell.
-    WorkerMemory kept(*context.resources.memory);
-    SHARDSCOPE_ASSIGN(const auto reader, TileSource().open(state, context, t, kept));
-    return tileGrid(*reader, state.target().dtype(t), state.tiles);
-}
-
-// What is still to be done, or all of it where it is done again, in pieces for others.
-Result<std::vector<Unit>> cutUnits(const ConvertState& state, SourceContext& context,
-                                   const std::vector<TensorId>& tensors, UnitWork work) {
-    uint64_t total = 0;
-    for (TensorId t : tensors)
-        total += state.target().bytes(t);
-    UnitCutter cutter(work, state, total);
-    for (TensorId t : tensors) {
-        SHARDSCOPE_TRY(state.resources.stop.poll());
-        SHARDSCOPE_ASSIGN(const TileGrid grid, gridOf(state, context, t));
-        std::set<int64_t> done;
-        if (const auto found = state.reusable.find(t);
-            work == UnitWork::convert && found != state.reusable.end()) {
-            for (const JournalTile& tile : found->second)
-                done.insert(tile.tile);
-        }
-        for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
-            if (!done.contains(tile))
-                cutter.add(t, tile,
-                           bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)),
-                           state.job.scheduler->homeOf(work, t, grid.begin(tile), grid.end(tile)));
-        }
-    }
-    return cutter.finish();
-}
-
-// The tiles of a result, which must be exactly those of the unit.
-Result<std::vector<JournalTile>> tilesOf(const Unit& unit, const UnitResult& result) {
-    SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, decodeTiles(result.tiles));
-    std::set<std::pair<TensorId, int64_t>> target;
-    for (const TileSpan& span : unit.spans) {
-        for (int64_t i = 0; i < span.count; ++i)
-            target.emplace(span.tensor, span.first + i);
-    }
-    for (const JournalTile& tile : tiles) {
-        if (target.erase({tile.tensor, tile.tile}) != 1)
-            return damaged("a result holds a tile that was not asked for");
-    }
-    if (!target.empty()) return damaged(fmt::format("a result lacks {} of its tiles", target.size()));
-    return tiles;
-}
-
-// Has the tiles done by others. They are then as those of an interrupted job: what is left for this process
-// is everything that is not tensor data.
-Status gather(ConvertState& state, SourceContext& context, const JobIdentity& identity,
-              const std::vector<TensorId>& tensors) {
-    Progress* progress = state.resources.progress;
-    for (const auto& [t, tiles] : state.reusable) {
-        SHARDSCOPE_ASSIGN(const TileGrid grid, gridOf(state, context, t));
-        for (const JournalTile& tile : tiles) {
-            if (tile.tile < 0 || tile.tile >= grid.tiles()) continue;
-            const uint64_t bytes =
-                bytesOfElements(state.target().dtype(t), grid.end(tile.tile) - grid.begin(tile.tile));
-            state.bytesReused += bytes;
-            if (progress) progress->add(bytes);
-        }
-    }
-    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors, UnitWork::convert));
-    const auto done = [&](size_t u, UnitResult result) -> Status {
-        SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, tilesOf(units[u], result));
-        context.bytesRead += result.bytesRead;
-        state.bytesWritten += units[u].bytes;
-        for (JournalTile& tile : tiles) {
-            SHARDSCOPE_TRY(state.staging->finished(tile, units[u].bytes / tiles.size()));
-            state.reusable[tile.tensor].push_back(std::move(tile));
-        }
-        return {};
-    };
-    state.reuseCounted = true;
-    if (units.empty()) return {};
-    return state.job.scheduler->run(identity, units, done, progress, state.resources.stop);
-}
-
-// Has the output read back by those who wrote it.
-Status verifyTogether(ConvertState& state, const JobIdentity& identity, const StagedOutput& output) {
-    uint64_t total = 0;
-    for (const TensorId t : output.tensors())
-        total += state.target().bytes(t);
-    UnitCutter cutter(UnitWork::verify, state, total);
-    for (const TensorId t : output.tensors()) {
-        const TileGrid grid = output.grid(t, identity.tileBytes);
-        for (int64_t tile = 0; tile < grid.tiles(); ++tile)
-            cutter.add(t, tile, bytesOfElements(state.target().dtype(t), grid.end(tile) - grid.begin(tile)),
-                       state.job.scheduler->homeOf(UnitWork::verify, t, grid.begin(tile), grid.end(tile)));
-    }
-    const std::vector<Unit> units = cutter.finish();
-    VerifiedTiles verified(output, identity.tileBytes);
-    const auto done = [&](size_t u, UnitResult result) -> Status {
-        SHARDSCOPE_ASSIGN(std::vector<JournalTile> tiles, tilesOf(units[u], result));
-        for (JournalTile& tile : tiles)
-            SHARDSCOPE_TRY(verified.add(std::move(tile)));
-        return {};
-    };
-    if (!units.empty())
-        SHARDSCOPE_TRY(
-            state.job.scheduler->run(identity, units, done, state.resources.progress, state.resources.stop));
-    return verified.compare(state);
-}
-
-// Has the source read once more, and compares with what was taken on the way.
-Status rereadTogether(ConvertState& state, SourceContext& context, const JobIdentity& identity,
-                      const std::vector<TensorId>& tensors) {
-    SHARDSCOPE_ASSIGN(const std::vector<Unit> units, cutUnits(state, context, tensors, UnitWork::reread));
-    std::map<std::pair<TensorId, int64_t>, const JournalTile*> known;
-    for (const auto& [t, tiles] : state.reusable) {
-        for (const JournalTile& tile : tiles)
-            known.emplace(std::pair(t, tile.tile), &tile);
-    }
-    TensorId changed = kNone;
-    const auto done = [&](size_t u, UnitResult result) -> Status {
-        SHARDSCOPE_ASSIGN(const std::vector<JournalTile> tiles, tilesOf(units[u], result));
-        context.bytesRead += result.bytesRead;
-        for (const JournalTile& tile : tiles) {
-            const auto before = known.find({tile.tensor, tile.tile});
-            if (before == known.end() || before->second->cells != tile.cells) changed = tile.tensor;
-        }
-        return {};
-    };
-    if (!units.empty())
-        SHARDSCOPE_TRY(
-            state.job.scheduler->run(identity, units, done, state.resources.progress, state.resources.stop));
-    return changed == kNone ? Status() : readsDifferently(state.target(), changed);
-}
 
 // Takes what the parts of a sealed conversion have read back.
 Status takeReadBack(const ConvertState& state, const StagedOutput& output) {
@@ -367,7 +277,7 @@ bool storesChecksums(const Reader& source, const TargetSpec& spec) {
 namespace {
 
 // Errors: damaged, with what is wrong with the output; those of reading.
-Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, ConvertReport& report) {
+Status verify(ConvertState& state, PartsGivenOut* together, ConvertReport& report) {
     const ConvertJob& job = state.job;
     SHARDSCOPE_ASSIGN(const auto output, StagedOutput::open(job, state.staging->dataPath()));
     if (job.options.verify == Verify::none) return {};
@@ -377,9 +287,8 @@ Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, C
             bytes += state.target().bytes(t);
         progress->begin(Progress::Phase::verify, bytes);
     }
-    if (identity) {
-        SHARDSCOPE_TRY(verifyTogether(state, *identity, *output));
-    } else if (state.staging->isSealed()) {
+    if (together) SHARDSCOPE_TRY(together->verify(*output));
+    if (state.staging->isSealed()) {
         SHARDSCOPE_TRY(takeReadBack(state, *output));
     } else {
         SHARDSCOPE_TRY(output->verify(state));
@@ -390,7 +299,7 @@ Status verify(ConvertState& state, const std::optional<JobIdentity>& identity, C
 
 // `seal`: only until nothing is left but verification and publication.
 Status runStages(ConvertState& state, SourceContext& context, const std::vector<SourceFile>& files, bool seal,
-                 ConvertReport& report) {
+                 PartScheduler* scheduler, ConvertReport& report) {
     const ConvertJob& job = state.job;
     Progress* progress = state.resources.progress;
     const std::vector<TensorId> tensors = workOrder(job);
@@ -399,18 +308,14 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         total += state.target().bytes(t);
     if (progress) progress->begin(Progress::Phase::write, total);
     const double begin = steadySeconds();
-    std::optional<JobIdentity> identity;  // with others
-    if (job.scheduler) {
-        identity.emplace();
-        identity->plan = planFingerprint(job);
-        identity->source = sharedFingerprint(files);
-        identity->tileBytes = state.tiles.preferred;
-        identity->largestTileBytes = state.tiles.largest;
-        SHARDSCOPE_ASSIGN(identity->token, state.staging->share());
-        SHARDSCOPE_TRY(gather(state, context, *identity, tensors));
+    std::optional<PartsGivenOut> together;
+    if (scheduler) {
+        SHARDSCOPE_ASSIGN(SharedJob shared, state.staging->share(scheduler->workerCount()));
+        together.emplace(state, context, *scheduler, std::move(shared));
+        SHARDSCOPE_TRY(together->convert());
     }
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
-    if (state.bytesReused > 0 && !identity && context.checks)
+    if (state.bytesReused > 0 && !together && context.checks)
         SHARDSCOPE_TRY(context.checks->complete(state.resources.stop));
     {
         const BusyTime busy(progress, Progress::Work::write);
@@ -419,13 +324,13 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     SHARDSCOPE_TRY(checkUnchanged(files));
     report.seconds = steadySeconds() - begin;
 
-    if (seal) return state.staging->seal();
+    if (seal || together) SHARDSCOPE_TRY(state.staging->seal());
+    if (seal) return {};
     const double verifyBegin = steadySeconds();
-    if (job.reopen) SHARDSCOPE_TRY(verify(state, identity, report));
+    if (job.reopen) SHARDSCOPE_TRY(verify(state, together ? &*together : nullptr, report));
     if (job.options.verify == Verify::full) {
         if (progress) progress->begin(Progress::Phase::verify, total);
-        SHARDSCOPE_TRY(identity ? rereadTogether(state, context, *identity, tensors)
-                                : verifySource(state, context, tensors));
+        SHARDSCOPE_TRY(together ? together->reread() : verifySource(state, context, tensors));
     }
     report.verifySeconds = steadySeconds() - verifyBegin;
 
@@ -434,7 +339,7 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
     if (job.beforePublication) SHARDSCOPE_TRY(job.beforePublication());
     // The disks of others may be where it is published.
     SHARDSCOPE_TRY(state.staging->publish());
-    if (job.scheduler) job.scheduler->end();
+    if (scheduler) scheduler->end();
     return {};
 }
 
@@ -445,10 +350,10 @@ ChecksumReport checksumsOf(const ConvertJob& job, const SourceContext& context, 
     return report;
 }
 
-// With a staging directory, to the end. `gathered`: others have done tiles.
+// With a staging directory, to the end. `gathered`: others have done tiles, or do them for the scheduler.
 Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
                                 const std::vector<SourceFile>& files, Staging& staging, bool gathered,
-                                bool seal = false) {
+                                bool seal = false, PartScheduler* scheduler = nullptr) {
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
     TileSource own;
     GatheredSource others;
@@ -464,10 +369,10 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
     const auto shared = sourceContext(job, resources);
     SourceContext& context = *shared;
     ConvertReport report;
-    if (Status status = runStages(state, context, files, seal, report); !status.ok()) {
-        // Nobody writes any more: where units failed the others have ended.
+    if (Status status = runStages(state, context, files, seal, scheduler, report); !status.ok()) {
+        // Nobody writes any more: where parts failed the others have ended.
         Error error = staging.giveUp(std::move(status).error());
-        if (job.scheduler) job.scheduler->end();
+        if (scheduler) scheduler->end();
         return error;
     }
     if (seal) return report;
@@ -485,17 +390,51 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
 
 }  // namespace
 
+namespace {
+
+// Where no part has begun yet, so many are given out; else as many as the first one said.
+Result<uint32_t> partsOf(const ConvertJob& job, size_t workers) {
+    const auto begun = job.options.resume ? Staging::partCount(job) : noParts("");
+    if (begun.ok() || begun.error().code != ErrorCode::notFound) return begun;
+    uint64_t bytes = 0;
+    for (const TensorId t : workOrder(job))
+        bytes += job.spec->target.bytes(t);
+    return partsFor(bytes, workers);
+}
+
+Result<ConvertReport> runTogether(const ConvertJob& job, const Resources& resources,
+                                  const std::vector<SourceFile>& files, PartScheduler& scheduler) {
+    SHARDSCOPE_ASSIGN(const uint32_t count, partsOf(job, scheduler.workerCount()));
+    const uint64_t tileBytes = PartShares(conversionItems(job), count).tileBytes();
+    SHARDSCOPE_ASSIGN(const auto staging, Staging::openTogether(job, conversionHeader(job, files, tileBytes),
+                                                                {0, count, job.version}));
+    return runStaged(job, resources, files, *staging, true, false, &scheduler);
+}
+
+}  // namespace
+
 Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& given) {
     SHARDSCOPE_TRY(checkJob(job));
     const BoundedResources resources(given);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
+    // What one process alone has begun it goes on with alone; its tiles are none that others know.
+    bool alone = !job.scheduler;
+    if (job.options.resume) {
+        SHARDSCOPE_ASSIGN(const bool begunAlone, Staging::isOfOneProcess(job));
+        alone = begunAlone || (alone && !Staging::partCount(job).ok());
+    }
+    if (!alone) {
+        OwnParts own(job, resources);
+        return runTogether(job, resources, files, job.scheduler ? *job.scheduler : own);
+    }
     JournalHeader header;
     header.plan = planFingerprint(job);
     header.source = sourceFingerprint(files);
-    // With others the tiles must not depend on what only a look at the data files tells.
-    header.tiles = job.scheduler ? TileSizes{kSharedTileBytes, kSharedTileBytes} : tileSizes(resources);
+    header.tiles = tileSizes(resources);
     SHARDSCOPE_ASSIGN(const auto staging, Staging::open(job, header));
-    return runStaged(job, resources, files, *staging, job.scheduler != nullptr);
+    auto report = runStaged(job, resources, files, *staging, false);
+    if (job.scheduler) job.scheduler->end();
+    return report;
 }
 
 namespace {

@@ -125,7 +125,7 @@ struct Average {
     DType accumulate = DType::float32;  // or float64, in which tensors of float64 are summed in any case
 };
 
-class UnitScheduler;  // units.h
+class PartScheduler;  // part_worker.h
 
 struct ConvertJob {
     const Reader* source = nullptr;
@@ -135,11 +135,12 @@ struct ConvertJob {
     std::shared_ptr<FileSystem> fileSystem;
     std::string destination;  // directory, or file when singleFile
     bool singleFile = false;
+    std::string version{};  // of this program; all processes of a job must have the same
     // Reopens the staged output through the ordinary reader, for verification.
     std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
     ConvertOptions options;
     const Average* average = nullptr;    // not null: `source` and `spec` are those of its last input
-    UnitScheduler* scheduler = nullptr;  // who else does its tiles; null = this process alone
+    PartScheduler* scheduler = nullptr;  // who else does its parts; null = this process alone
     // Called once all is verified, just before the destination appears; may be empty. After an error nothing
     // is published.
     std::function<Status()> beforePublication{};

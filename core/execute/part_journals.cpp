@@ -1,11 +1,17 @@
 #include "execute/part_journals.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/token.h"
 
 namespace shardscope {
 namespace {
@@ -14,28 +20,41 @@ constexpr const char* kMarkerName = "parts";
 constexpr std::string_view kJournalPrefix = "part-", kJournalSuffix = ".journal";
 constexpr uint64_t kMostMarkerBytes = 4096;
 
+std::string journalName(std::string_view what) {
+    return fmt::format("{}{}{}", kJournalPrefix, what, kJournalSuffix);
+}
 std::string partJournal(uint32_t part) {
-    return fmt::format("{}{}{}", kJournalPrefix, part, kJournalSuffix);
+    return journalName(fmt::to_string(part));
+}
+std::string ownJournal(const PartSpec& part) {
+    return part.journal.empty() ? partJournal(part.index) : journalName(part.journal);
 }
 
-// What all parts of a job agree on.
-struct Marker {
-    uint32_t count = 0;
-    std::string plan, source;  // digests
-    std::string version;
-};
+// This machine, and what it names the file system of a directory.
+std::string hostAndDevice(const Directory& directory) {
+    std::array<char, 256> name{};
+    std::string text = gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+    struct stat info {};
+    if (stat(directory.path().c_str(), &info) == 0)
+        text += fmt::format(" (device {}:{})", major(info.st_dev), minor(info.st_dev));
+    return text;
+}
 
-std::string markerText(const Marker& marker) {
+std::string markerText(const PartJournals::Marker& marker) {
     return nlohmann::json{{"schema", "shardscope.parts/1"},
                           {"parts", marker.count},
                           {"plan", marker.plan},
                           {"source", marker.source},
-                          {"version", marker.version}}
+                          {"version", marker.version},
+                          {"id", marker.id},
+                          {"host", marker.host}}
         .dump();
 }
 
-// nullopt where there is none, or one that was not written to its end. Errors: io.
-Result<std::optional<Marker>> readMarker(const Directory& directory) {
+}  // namespace
+
+// None, too, where it was not written to its end.
+Result<std::optional<PartJournals::Marker>> PartJournals::marker(const Directory& directory) {
     const auto file = directory.openFile(kMarkerName);
     if (!file.ok()) {
         if (file.error().code == ErrorCode::notFound) return std::optional<Marker>();
@@ -53,14 +72,8 @@ Result<std::optional<Marker>> readMarker(const Directory& directory) {
     if (count == json.end() || !count->is_number_unsigned() || count->get<uint64_t>() == 0 ||
         count->get<uint64_t>() > kMostParts)
         return std::optional<Marker>();
-    return std::optional<Marker>({count->get<uint32_t>(), field("plan"), field("source"), field("version")});
-}
-
-}  // namespace
-
-Result<std::optional<uint32_t>> PartJournals::count(const Directory& directory) {
-    SHARDSCOPE_ASSIGN(const auto marker, readMarker(directory));
-    return marker ? std::optional(marker->count) : std::nullopt;
+    return std::optional<Marker>({count->get<uint32_t>(), field("plan"), field("source"), field("version"),
+                                  field("id"), field("host")});
 }
 
 bool PartJournals::isOwnName(std::string_view name) {
@@ -69,7 +82,7 @@ bool PartJournals::isOwnName(std::string_view name) {
 }
 
 Result<bool> PartJournals::check() const {
-    SHARDSCOPE_ASSIGN(const auto marker, readMarker(*directory_));
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
     if (!marker) return false;
     const auto differs = [&](const std::string& what) {
         return makeError(ErrorCode::changed, what)
@@ -112,8 +125,8 @@ Status PartJournals::begin(const StopToken& stop, const std::function<Status()>&
 }
 
 Status PartJournals::writeMarker() const {
-    const std::string text =
-        markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version});
+    const std::string text = markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version,
+                                         newToken(), hostAndDevice(*directory_)});
     SHARDSCOPE_ASSIGN(const auto marker, directory_->createFile(kMarkerName, true));
     SHARDSCOPE_TRY(marker->allocate(text.size()));
     SHARDSCOPE_TRY(marker->writeAt(0, std::as_bytes(std::span(text))));
@@ -129,7 +142,7 @@ Result<std::shared_ptr<WriteFile>> PartJournals::tryLock() const {
 }
 
 Result<std::unique_ptr<JournalWriter>> PartJournals::startOwn(const TakeRecord& take, bool& continued) const {
-    const std::string name = partJournal(part_.index);
+    const std::string name = ownJournal(part_);
     SHARDSCOPE_ASSIGN(auto file, directory_->createFile(name, true));
     SHARDSCOPE_ASSIGN(const bool locked, file->tryLock());
     if (!locked)
@@ -145,24 +158,84 @@ Result<std::unique_ptr<JournalWriter>> PartJournals::startOwn(const TakeRecord& 
     return JournalWriter::start(std::move(file), header_, end ? end->validBytes : 0);
 }
 
+// Whether it holds anything.
+Result<bool> PartJournals::readJournalOf(const std::string& name, const TakeRecord& take) const {
+    const auto file = directory_->openFile(name);
+    if (!file.ok()) {
+        if (file.error().code == ErrorCode::notFound) return false;
+        return file.error();
+    }
+    SHARDSCOPE_ASSIGN(
+        const auto end,
+        readRecords(
+            **file, [&](const JournalHeader& found) { return isSameJob(found, header_); }, take));
+    if (end && !isSameJob(end->header, header_))
+        return makeError(ErrorCode::changed, "a journal is of another job")
+            .inFile(joinPath(directory_->path(), name));
+    return end.has_value();
+}
+
+// The journals of parts are looked for by name: a listing may be one that this host has kept for a while.
 Result<std::set<uint32_t>> PartJournals::readAll(const TakeRecord& take) const {
     std::set<uint32_t> begun;
     for (uint32_t p = 0; p < part_.count; ++p) {
-        const auto file = directory_->openFile(partJournal(p));
-        if (!file.ok()) {
-            if (file.error().code == ErrorCode::notFound) continue;
-            return file.error();
-        }
-        SHARDSCOPE_ASSIGN(
-            const auto end,
-            readRecords(
-                **file, [&](const JournalHeader& found) { return isSameJob(found, header_); }, take));
-        if (end && !isSameJob(end->header, header_))
-            return makeError(ErrorCode::changed, fmt::format("part {} is of another job", p))
-                .inFile(joinPath(directory_->path(), partJournal(p)));
-        if (end) begun.insert(p);
+        SHARDSCOPE_ASSIGN(const bool found, readJournalOf(partJournal(p), take));
+        if (found) begun.insert(begun.end(), p);
     }
+    SHARDSCOPE_ASSIGN(const bool given, readWorkers(take));
+    for (uint32_t p = 0; given && p < part_.count; ++p)
+        begun.insert(p);
     return begun;
+}
+
+Result<bool> PartJournals::readWorkers(const TakeRecord& take) const {
+    bool any = false;
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> names, workerJournals());
+    for (const std::string& name : names) {
+        SHARDSCOPE_ASSIGN(const bool found, readJournalOf(name, take));
+        any = any || found;
+    }
+    return any;
+}
+
+Result<bool> PartJournals::holdWork() const {
+    SHARDSCOPE_ASSIGN(const auto entries, directory_->list());
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> given, workerJournals());
+    for (const DirectoryEntry& entry : entries) {
+        if (entry.name.starts_with(kJournalPrefix) && isOwnName(entry.name) &&
+            std::ranges::find(given, entry.name) == given.end())
+            return true;
+    }
+    bool any = false;
+    SHARDSCOPE_TRY(readWorkers([&](std::string_view) { return any = true; }));
+    return any;
+}
+
+Result<std::vector<std::string>> PartJournals::workerJournals() const {
+    const std::string begin = journalName("r").substr(0, kJournalPrefix.size() + 1);
+    SHARDSCOPE_ASSIGN(const auto entries, directory_->list());
+    std::vector<std::string> names;
+    for (const DirectoryEntry& entry : entries) {
+        if (entry.name.starts_with(begin) && isOwnName(entry.name)) names.push_back(entry.name);
+    }
+    return names;
+}
+
+Result<std::string> PartJournals::freshRun() const {
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> names, workerJournals());
+    for (uint32_t run = 1;; ++run) {
+        const std::string begin = fmt::format("r{}-", run);
+        const bool taken = std::ranges::any_of(names, [&](const std::string& name) {
+            return std::string_view(name).substr(kJournalPrefix.size()).starts_with(begin);
+        });
+        if (!taken) return begin;
+    }
+}
+
+Status PartJournals::makeJournals(const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+        SHARDSCOPE_TRY(directory_->createFile(journalName(name), true));
+    return directory_->sync();
 }
 
 Status PartJournals::removeMarker() const {
@@ -173,6 +246,9 @@ Status PartJournals::removeJournals() const {
     for (uint32_t p = 0; p < part_.count; ++p) {
         if (directory_->stat(partJournal(p)).ok()) SHARDSCOPE_TRY(directory_->removeFile(partJournal(p)));
     }
+    SHARDSCOPE_ASSIGN(const std::vector<std::string> names, workerJournals());
+    for (const std::string& name : names)
+        SHARDSCOPE_TRY(directory_->removeFile(name));
     return {};
 }
 

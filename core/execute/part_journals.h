@@ -4,6 +4,7 @@
 //   lock             held while the first part sets up, and by the process that finishes
 //   parts            what all parts must agree on; written last by the set-up
 //   part-3.journal   see journal.h; locked by the process that does the part
+//   part-r1-w0.journal   the same of a worker to which a coordinator gives parts
 #pragma once
 
 #include <functional>
@@ -26,8 +27,15 @@ class PartJournals {
     PartJournals(std::shared_ptr<Directory> directory, const JournalHeader& header, const PartSpec& part)
         : directory_(std::move(directory)), header_(header), part_(part) {}
 
-    // The number of parts of the job that has begun here, if one has. Errors: io.
-    static Result<std::optional<uint32_t>> count(const Directory& directory);
+    // What stands in the marker of the job that has begun here, if one has. Errors: io.
+    struct Marker {
+        uint32_t count = 0;        // of parts
+        std::string plan, source;  // digests
+        std::string version;
+        std::string id;    // random
+        std::string host;  // of the process that has set up, and the file system as that names it
+    };
+    static Result<std::optional<Marker>> marker(const Directory& directory);
     // Whether `name` is that of a file of this kind of directory.
     static bool isOwnName(std::string_view name);
 
@@ -44,14 +52,26 @@ class PartJournals {
     // Locks the journal of this part, hands out the records in it, and continues after them. `continued`:
     // there were some. Errors: exists (another process does this part), io.
     Result<std::unique_ptr<JournalWriter>> startOwn(const TakeRecord& take, bool& continued) const;
-    // Hands out the records of all parts; says which have begun. Errors: changed, io.
+    // Hands out the records of all parts; says which have begun: all, where a coordinator gives them out.
+    // Errors: changed, io.
     Result<std::set<uint32_t>> readAll(const TakeRecord& take) const;
+    // Whether any part has done something, or a process that no coordinator has started does one. Errors: io,
+    // changed.
+    Result<bool> holdWork() const;
+    // Of the workers alone; says whether there are any. Errors: changed, io.
+    Result<bool> readWorkers(const TakeRecord& take) const;
+    // A name with which no journal begins yet, for those of a coordinator's workers. Errors: io.
+    Result<std::string> freshRun() const;
+    // Empty journals for workers, so that their names are there for everyone before the work. Errors: io.
+    Status makeJournals(const std::vector<std::string>& names) const;
 
+    Status writeMarker() const;
     Status removeMarker() const;
     Status removeJournals() const;
 
   private:
-    Status writeMarker() const;
+    Result<bool> readJournalOf(const std::string& name, const TakeRecord& take) const;
+    Result<std::vector<std::string>> workerJournals() const;
 
     std::shared_ptr<Directory> directory_;
     const JournalHeader header_;

@@ -78,6 +78,11 @@ Result<std::shared_ptr<Directory>> recordsDirectory(FileSystem& system, const st
     return directory;
 }
 
+FileSystem& systemOf(const PartReading& reading) {
+    static const std::shared_ptr<FileSystem> own = systemFileSystem();
+    return reading.fileSystem ? *reading.fileSystem : *own;
+}
+
 TakeRecord findingsTo(std::function<bool(uint32_t, int64_t, std::string_view)> take) {
     return [take = std::move(take)](std::string_view record) {
         const auto finding = decodeFinding(record);
@@ -98,8 +103,9 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     SHARDSCOPE_TRY(checkPart(part));
     const double begin = steadySeconds();
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
-    const PartShares shares(reading.items, part.count);
-    const auto system = systemFileSystem();
+    const PartShares shares(reading.items, part.count, reading.homes);
+    // A coordinator counts what its workers do, and knows what is left.
+    const bool given = !part.journal.empty();
     PartReport report;
     report.part = part;
     PartShares::Done done;
@@ -107,7 +113,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     std::shared_ptr<Directory> directory;
     std::optional<PartJournals> begun;
     const auto start = [&]() -> Result<std::unique_ptr<JournalWriter>> {
-        SHARDSCOPE_ASSIGN(directory, recordsDirectory(*system, reading.records));
+        SHARDSCOPE_ASSIGN(directory, recordsDirectory(systemOf(reading), reading.records));
         begun.emplace(directory, readingHeader(reading, files, shares.tileBytes()), part);
         SHARDSCOPE_TRY(begun->begin(
             resources.stop, [&] { return begun->removeJournals(); }, [] { return Status(); }));
@@ -122,7 +128,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     if (continued) done.begun.insert(part.index);
     FoundJournal journal(std::move(writer).value());
     const std::vector<TileSpan> spans = shares.openSpans(part.index, done, report);
-    if (Progress* progress = resources.progress) {
+    if (Progress* progress = given ? nullptr : resources.progress) {
         progress->begin(Progress::Phase::read, report.bytes);
         progress->add(report.bytesReused);
     }
@@ -135,18 +141,20 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     if (const Status kept = journal.flush(); status.ok()) status = kept;
     if (!status.ok()) {
         Error error = std::move(status).error();
+        if (given) return error;
         if (!error.hint.empty()) error.hint += "; ";
         error.hint += "the part continues where it stopped when it runs again";
         return error;
     }
     SHARDSCOPE_TRY(directory->sync());
     report.bytesRead = *read;
+    report.seconds = steadySeconds() - begin;
+    if (given) return report;
     PartShares::Done all;
     SHARDSCOPE_ASSIGN(all.begun, journals.readAll(tilesTo(all)));
     report.open = shares.openParts(all);
     // Once all are done another one may finish, and take the journals away while they are read.
     if (!report.open.empty() && !journals.isThere()) report.open.clear();
-    report.seconds = steadySeconds() - begin;
     return report;
 }
 
@@ -166,16 +174,16 @@ Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading
     State& s = *finished->state_;
     s.path = reading.records;
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
-    auto directory = systemFileSystem()->openDirectory(s.path);
+    auto directory = systemOf(reading).openDirectory(s.path);
     if (!directory.ok())
         return directory.error().code == ErrorCode::notFound ? noParts(s.path) : directory.error();
     s.directory = std::move(directory).value();
-    SHARDSCOPE_ASSIGN(const auto count, PartJournals::count(*s.directory));
-    if (!count) return noParts(s.path);
-    const PartShares shares(reading.items, *count);
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*s.directory));
+    if (!marker) return noParts(s.path);
+    const PartShares shares(reading.items, marker->count);
     finished->tileBytes_ = shares.tileBytes();
     s.journals.emplace(s.directory, readingHeader(reading, files, shares.tileBytes()),
-                       PartSpec{0, *count, version});
+                       PartSpec{0, marker->count, version});
     SHARDSCOPE_ASSIGN(const bool begun, s.journals->check());
     if (!begun) return noParts(s.path);
     SHARDSCOPE_ASSIGN(s.lock, s.journals->tryLock());
@@ -188,7 +196,7 @@ Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading
     const std::vector<uint32_t> open = shares.openParts(all);
     if (open.empty()) return finished;
     // Another process may have finished meanwhile.
-    return s.journals->isThere() ? partsAreOpen(open, *count, s.path) : noParts(s.path);
+    return s.journals->isThere() ? partsAreOpen(open, marker->count, s.path) : noParts(s.path);
 }
 
 Status FinishedReading::forEach(

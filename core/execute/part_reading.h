@@ -16,7 +16,6 @@
 
 #include "execute/executor.h"
 #include "execute/parts.h"
-#include "execute/units.h"
 
 namespace shardscope {
 
@@ -28,6 +27,21 @@ struct ShareItem {
     bool whole = false;  // one tile, since what is found in it cannot be put together
 };
 
+// Tiles [first, first + count) of one item.
+struct TileSpan {
+    uint32_t tensor = kNone;
+    int64_t first = 0;
+    int64_t count = 0;
+};
+
+// Which worker has most of a tile at hand: elements [begin, end) of an item. Shares are dealt out by it, so
+// it must be the same function in all processes of a job.
+struct ShareHomes {
+    int workers = 0;  // 0 = all have everything
+    // Below `workers`; -1 = all have as much.
+    std::function<int(uint32_t item, int64_t begin, int64_t end)> of{};
+};
+
 // Stores what was found in a tile; `data` is the reading's own. Thread-safe.
 using KeepFound = std::function<Status(uint32_t item, int64_t tile, std::string data)>;
 
@@ -37,6 +51,8 @@ struct PartReading {
     std::string words;             // everything that decides what is found
     std::vector<FileId> files;     // that are read
     std::vector<ShareItem> items;  // by id; the same for all parts
+    ShareHomes homes{};
+    std::shared_ptr<FileSystem> fileSystem{};  // of the records; null = this machine's own
     // Reads tiles of `tileBytes`, and keeps what is found in each; says how many bytes were read.
     std::function<Result<uint64_t>(std::span<const TileSpan> spans, uint64_t tileBytes,
                                    const Resources& resources, const KeepFound& keep)>

@@ -1,6 +1,7 @@
 #include "execute/part_shares.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -21,27 +22,92 @@ TileGrid gridOfItem(const ShareItem& item, uint64_t tileBytes) {
 
 }  // namespace
 
-PartShares::PartShares(std::vector<ShareItem> items, uint32_t count)
+PartShares::PartShares(std::vector<ShareItem> items, uint32_t count, const ShareHomes& homes)
     : items_(std::move(items)), count_(count) {
     for (const ShareItem& item : items_)
         total_ += bytesOfElements(item.to, item.elements);
     const uint64_t wanted = total_ / (kTilesOfShare * count) / kDigestCellBytes * kDigestCellBytes;
     tileBytes_ = std::clamp(wanted, kDigestCellBytes, kLargestTile);
+    groups_ = {{total_, 0, count_}};
+    if (homes.workers > 0) dealByHome(homes);
+}
+
+void PartShares::dealByHome(const ShareHomes& homes) {
+    std::vector<Group> groups(static_cast<size_t>(homes.workers) + 1);
+    std::vector<int32_t> groupOf;
+    for (const ShareItem& item : items_) {
+        const TileGrid grid = gridOfItem(item, tileBytes_);
+        for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
+            const int home = homes.of(item.id, grid.begin(tile), grid.end(tile));
+            groupOf.push_back(home < 0 || home >= homes.workers ? 0 : home + 1);
+            groups[static_cast<size_t>(groupOf.back())].bytes +=
+                bytesOfElements(item.to, grid.end(tile) - grid.begin(tile));
+        }
+    }
+    const auto used = static_cast<uint32_t>(
+        std::ranges::count_if(groups, [](const Group& group) { return group.bytes > 0; }));
+    if (used > count_) return;
+    uint32_t given = 0;
+    for (Group& group : groups) {
+        if (group.bytes == 0) continue;
+        const double share = static_cast<double>(group.bytes) / static_cast<double>(total_);
+        group.parts = 1 + static_cast<uint32_t>(share * (count_ - used));
+        given += group.parts;
+    }
+    // By rounding some parts are left, or one too many is given.
+    Group& largest = *std::ranges::max_element(groups, {}, &Group::parts);
+    largest.parts = largest.parts + count_ - given;
+    uint32_t next = 0;
+    for (Group& group : groups)
+        group.firstPart = std::exchange(next, next + group.parts);
+    groups_ = std::move(groups);
+    groupOf_ = std::move(groupOf);
 }
 
 void PartShares::forEach(const Visit& visit) const {
-    uint64_t before = 0;
+    std::vector<uint64_t> before(groups_.size(), 0);
+    size_t index = 0;
     for (const ShareItem& item : items_) {
         const TileGrid grid = gridOfItem(item, tileBytes_);
         for (int64_t tile = 0; tile < grid.tiles(); ++tile) {
             const uint64_t bytes = bytesOfElements(item.to, grid.end(tile) - grid.begin(tile));
+            const size_t g = groupOf_.empty() ? 0 : static_cast<size_t>(groupOf_[index++]);
+            const Group& group = groups_[g];
             // By the middle of the tile; in floating point, since the product can overflow.
-            const double at = (static_cast<double>(before) + static_cast<double>(bytes) / 2) /
-                              static_cast<double>(std::max<uint64_t>(1, total_));
-            visit(std::min(count_ - 1, static_cast<uint32_t>(at * count_)), item.id, tile, bytes);
-            before += bytes;
+            const double at = (static_cast<double>(before[g]) + static_cast<double>(bytes) / 2) /
+                              static_cast<double>(std::max<uint64_t>(1, group.bytes));
+            visit(group.firstPart + std::min(group.parts - 1, static_cast<uint32_t>(at * group.parts)),
+                  item.id, tile, bytes);
+            before[g] += bytes;
         }
     }
+}
+
+std::vector<PartOrder> PartShares::orders(const Done& done) const {
+    std::vector<PartOrder> all(count_);
+    std::vector<bool> open(count_, false);
+    forEach([&](uint32_t part, uint32_t item, int64_t tile, uint64_t bytes) {
+        if (done.tiles.contains({item, tile})) return;
+        open[part] = true;
+        all[part].bytes += bytes;
+    });
+    std::vector<PartOrder> orders;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+        const uint32_t first = groups_[g].firstPart;
+        for (uint32_t part = first; part < first + groups_[g].parts; ++part) {
+            if (!open[part]) continue;
+            orders.push_back({part, all[part].bytes, groupOf_.empty() ? -1 : static_cast<int>(g) - 1,
+                              !done.tiles.empty()});
+        }
+    }
+    return orders;
+}
+
+ShareHomes homesFor(const TileHomes& homes, PartWork work) {
+    if (homes.workers == 0) return {};
+    return {homes.workers, [of = homes.of, work](uint32_t item, int64_t begin, int64_t end) {
+                return of(work, item, begin, end);
+            }};
 }
 
 std::vector<uint32_t> PartShares::openParts(const Done& done) const {
@@ -70,7 +136,7 @@ std::vector<TileSpan> PartShares::openSpans(uint32_t part, const Done& done, Par
             spans.push_back({item, tile, 1});
         }
     });
-    report.wasDone = spans.empty() && done.begun.contains(part);
+    report.wasDone = spans.empty() && (done.begun.contains(part) || report.tiles > 0);
     return spans;
 }
 

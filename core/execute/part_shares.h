@@ -1,5 +1,6 @@
-// How work is dealt out to parts: in order, in ranges of equal bytes, from nothing but the work itself.
-// Private to this room.
+// How work is dealt out to parts: in order, in ranges of equal bytes, from nothing but the work itself and
+// who has which data at hand. The tiles do not depend on the latter: what is done of a job counts however it
+// was dealt out. Private to this room.
 #pragma once
 
 #include <functional>
@@ -10,6 +11,7 @@
 #include "execute/executor.h"
 #include "execute/journal.h"
 #include "execute/part_reading.h"
+#include "execute/part_worker.h"
 
 namespace shardscope {
 
@@ -24,7 +26,7 @@ JournalHeader conversionHeader(const ConvertJob& job, const std::vector<SourceFi
 
 class PartShares {
   public:
-    PartShares(std::vector<ShareItem> items, uint32_t count);
+    PartShares(std::vector<ShareItem> items, uint32_t count, const ShareHomes& homes = {});
 
     using Visit = std::function<void(uint32_t part, uint32_t item, int64_t tile, uint64_t bytes)>;
     // Each tile once, in order, with the part that does it.
@@ -38,15 +40,27 @@ class PartShares {
     };
     // The parts that are not among these, or of which a tile is not, in order.
     std::vector<uint32_t> openParts(const Done& done) const;
+    // What is left to be given out: of each part with an open tile.
+    std::vector<PartOrder> orders(const Done& done) const;
     // What is left of a part's share, in order; sums it up in `report`.
     std::vector<TileSpan> openSpans(uint32_t part, const Done& done, PartReport& report) const;
 
   private:
-    const std::vector<ShareItem> items_;
-    const uint32_t count_;
+    // Tiles that one worker has at hand, or that all have, in parts that follow each other.
+    struct Group {
+        uint64_t bytes = 0;
+        uint32_t firstPart = 0, parts = 0;
+    };
+    void dealByHome(const ShareHomes& homes);
+
+    std::vector<ShareItem> items_;
+    uint32_t count_;
     uint64_t total_ = 0;
     uint64_t tileBytes_ = 0;
+    std::vector<Group> groups_;     // what is nobody's; then by worker
+    std::vector<int32_t> groupOf_;  // by tile, in order; empty = the first
 };
+ShareHomes homesFor(const TileHomes& homes, PartWork work);
 
 PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint32_t> begun);
 

@@ -6,6 +6,7 @@
 //   .<name>.shardscope-partial/lock          held while the first part sets up, and by the last step
 //                              /parts        what all parts must agree on; written last by the set-up
 //                              /part-3.journal   see journal.h; locked by the process that does the part
+//                              /part-r1-w0.journal   of a worker that a coordinator gave parts to
 //                              /sealed       nothing but tensor data was missing, and that is written
 //                              /verify/      what parts read back once it is sealed; see part_reading.h
 //                              /data/        the destination as it will be
@@ -27,6 +28,8 @@ struct PartSpec {
     uint32_t index = 0;   // below `count`
     uint32_t count = 1;   // at most kMostParts
     std::string version;  // of this program; all parts must have the same
+    // Name of the journal of a worker that a coordinator gives parts to (part_worker.h); empty = the part's.
+    std::string journal{};
 };
 constexpr uint32_t kMostParts = 100'000;
 

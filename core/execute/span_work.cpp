@@ -30,7 +30,7 @@ Status runSpans(const Resources& resources, std::span<const TileSpan> spans, con
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
         SHARDSCOPE_ASSIGN(std::unique_ptr<TensorTask> tensor, prepare(spans[i], kept));
         if (spans[i].first > tensor->tileCount() - spans[i].count)
-            return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+            return makeError(ErrorCode::usage, "the part names tiles that do not exist");
         return std::unique_ptr<TensorTask>(std::make_unique<SpanWork>(std::move(tensor), spans[i]));
     };
     return runTiles(run);

@@ -5,8 +5,8 @@
 #include <memory>
 #include <span>
 
+#include "execute/part_reading.h"
 #include "execute/tile_work.h"
-#include "execute/units.h"
 
 namespace shardscope {
 

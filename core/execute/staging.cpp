@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "execute/part_shares.h"
-#include "execute/units.h"
 
 namespace shardscope {
 namespace {
@@ -18,6 +17,7 @@ constexpr const char* kJournalName = "journal";
 constexpr const char* kDataName = "data";
 constexpr const char* kSealName = "sealed";
 constexpr const char* kVerifyName = "verify";
+constexpr const char* kRereadName = "reread";
 
 constexpr const char* kJobAttribute = "job";  // of a published destination: jobText()
 
@@ -86,6 +86,14 @@ std::set<std::string> foldersOf(const std::set<std::string>& files) {
     return folders;
 }
 
+TakeRecord tilesTo(std::vector<JournalTile>& tiles) {
+    return [&tiles](std::string_view record) {
+        auto tile = decodeTile(record);
+        if (tile) tiles.push_back(std::move(*tile));
+        return tile.has_value();
+    };
+}
+
 // Errors after which a later attempt with the same plan can succeed with what is there.
 bool worthKeeping(ErrorCode code) {
     switch (code) {
@@ -126,9 +134,23 @@ Result<std::unique_ptr<Staging>> Staging::open(const ConvertJob& job, const Jour
     return staging;
 }
 
-Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std::string& token) {
-    std::unique_ptr<Staging> staging(new Staging(job, {}));
-    staging->joined_ = true;
+Result<std::unique_ptr<Staging>> Staging::openTogether(const ConvertJob& job, const JournalHeader& header,
+                                                       const PartSpec& any) {
+    std::unique_ptr<Staging> staging(new Staging(job, header));
+    staging->role_ = Role::coordinate;
+    staging->part_ = any;
+    if (Status status = staging->beginTogether(); !status.ok()) {
+        if (staging->owned_) return staging->giveUp(std::move(status).error());
+        return std::move(status).error();
+    }
+    return staging;
+}
+
+Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const JournalHeader& header,
+                                               const PartSpec& worker, const std::string& id) {
+    std::unique_ptr<Staging> staging(new Staging(job, header));
+    staging->role_ = Role::work;
+    staging->part_ = worker;
     const auto elsewhere = [&](Error error) {
         error.message = "the coordinator's staging directory is not seen from here: " + error.message;
         error.code = ErrorCode::remote;
@@ -136,14 +158,10 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
             "the destination must be on a file system that all workers share, or on the ranks' own disks: "
             "--own-disks");
     };
-    auto directory = staging->system_.openDirectory(staging->path_);
-    if (!directory.ok()) return elsewhere(std::move(directory).error());
-    staging->directory_ = std::move(directory).value();
-    auto file = staging->directory_->openFile(kTokenName);
-    if (!file.ok()) return elsewhere(std::move(file).error());
-    std::string found(std::min<uint64_t>((*file)->size(), 256), '\0');
-    SHARDSCOPE_TRY((*file)->readAt(0, std::as_writable_bytes(std::span(found))));
-    if (found != token)
+    if (Status opened = staging->openDirectory(); !opened.ok()) return elsewhere(std::move(opened).error());
+    auto marker = PartJournals::marker(*staging->directory_);
+    if (!marker.ok()) return elsewhere(std::move(marker).error());
+    if (!*marker || (*marker)->id != id)
         return elsewhere(makeError(ErrorCode::changed, "it belongs to another job").inFile(staging->path_));
     SHARDSCOPE_ASSIGN(staging->data_, staging->system_.openDirectory(staging->path_ + "/" + kDataName));
     for (FileId f = 0; f < job.layout->files.size(); ++f) {
@@ -152,22 +170,22 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
             return elsewhere(
                 makeError(ErrorCode::changed, "a file of it has another size").inFile(entry.name));
     }
+    SHARDSCOPE_TRY(staging->startPartJournal());
     return staging;
 }
 
-Result<std::string> Staging::share() {
-    const std::string token = newToken();
-    SHARDSCOPE_ASSIGN(const auto file, directory_->createFile(kTokenName, true));
-    SHARDSCOPE_TRY(file->writeAt(0, std::as_bytes(std::span(token))));
-    SHARDSCOPE_TRY(file->sync());
-    SHARDSCOPE_TRY(data_->sync());
-    SHARDSCOPE_TRY(directory_->sync());
-    return token;
-}
-
-std::vector<JournalTile> Staging::takeFinished() {
-    std::lock_guard lock(mutex_);
-    return std::exchange(pending_, {});
+Result<SharedJob> Staging::share(size_t workers) const {
+    SharedJob shared{header_.plan, header_.source, part_.count, part_.version, {}, {}};
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
+    if (!marker)
+        return makeError(ErrorCode::io, "the staging directory was changed by another process").inFile(path_);
+    shared.id = marker->id;
+    SHARDSCOPE_ASSIGN(shared.run, parts_->freshRun());
+    std::vector<std::string> names{shared.run + "own"};
+    for (size_t worker = 0; worker < workers; ++worker)
+        names.push_back(fmt::format("{}w{}", shared.run, worker));
+    SHARDSCOPE_TRY(parts_->makeJournals(names));
+    return shared;
 }
 
 Status Staging::syncData() {
@@ -190,7 +208,7 @@ Status Staging::checkDestination() {
     replaces_ = there.ok();
     removeLeftOver();
     if (replaces_ && !job_.options.overwrite) {
-        const bool ours = inParts_ && isMarked(job_, header_);
+        const bool ours = inParts() && isMarked(job_, header_);
         return makeError(ErrorCode::exists,
                          ours && !standsWhole(job_)
                              ? "the destination that this job has published is not whole any more"
@@ -262,12 +280,13 @@ Status Staging::begin() {
         owned_ = owned_ && locked.error().code != ErrorCode::exists;
         return locked;
     }
-    SHARDSCOPE_ASSIGN(const auto parts, PartJournals::count(*directory_));
+    SHARDSCOPE_ASSIGN(const auto parts, PartJournals::marker(*directory_));
     if (parts) {
         owned_ = false;
-        return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
-            .inFile(path_)
-            .withHint("--finish completes it; or remove the directory");
+        parts_.emplace(directory_, header_, PartSpec{0, parts->count, parts->version});
+        if (isWorthResuming()) return hasWork();
+        SHARDSCOPE_TRY(startOver());
+        made = {};
     }
     SHARDSCOPE_TRY(restoreFormer());
     if (!made.ok()) SHARDSCOPE_TRY(takeOver());
@@ -309,24 +328,8 @@ Status Staging::takeOver() {
             useful = true;  // another plan's files, worth a question
         }
     }
-    if (!useful) {
-        lock_.reset();
-        directory_.reset();
-        SHARDSCOPE_TRY(system_.removeTree(path_));
-        SHARDSCOPE_TRY(system_.makeDirectory(path_));
-        owned_ = true;
-        SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-        if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
-            owned_ = false;
-            return locked;
-        }
-        return {};
-    }
-    if (!job_.options.resume) {
-        return makeError(ErrorCode::exists, "an interrupted job has left its work here")
-            .inFile(path_)
-            .withHint("use --resume to continue it; or remove the directory");
-    }
+    if (!useful) return startOver();
+    if (!job_.options.resume) return hasWork();
     if (!(content->header.source == header_.source)) {
         return makeError(ErrorCode::changed, "the source has changed since the job was interrupted")
             .inFile(path_)
@@ -347,13 +350,34 @@ Status Staging::takeOver() {
     return {};
 }
 
+// What is there is of no use.
+Status Staging::startOver() {
+    lock_.reset();
+    directory_.reset();
+    SHARDSCOPE_TRY(system_.removeTree(path_));
+    SHARDSCOPE_TRY(system_.makeDirectory(path_));
+    owned_ = true;
+    SHARDSCOPE_TRY(openDirectory());
+    if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
+        owned_ = false;
+        return locked;
+    }
+    return {};
+}
+
+Error Staging::hasWork() const {
+    return makeError(ErrorCode::exists, "an interrupted job has left its work here")
+        .inFile(path_)
+        .withHint("use --resume to continue it; or remove the directory");
+}
+
 // ------------------------------------------------------------------ in parts
 
 Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const JournalHeader& header,
                                                    const PartSpec& part, const StopToken& stop) {
     std::unique_ptr<Staging> staging(new Staging(job, header));
     staging->part_ = part;
-    staging->inParts_ = staging->isPart_ = true;
+    staging->role_ = Role::part;
     SHARDSCOPE_TRY(staging->beginPart(stop));
     return staging;
 }
@@ -365,21 +389,33 @@ bool Staging::isPublished(const ConvertJob& job, const JournalHeader& header) {
 Result<uint32_t> Staging::partCount(const ConvertJob& job) {
     const std::string path = stagingPath(job.destination);
     auto directory = job.fileSystem->openDirectory(path);
-    std::optional<uint32_t> count;
+    std::optional<PartJournals::Marker> marker;
     if (directory.ok()) {
-        SHARDSCOPE_ASSIGN(count, PartJournals::count(**directory));
+        SHARDSCOPE_ASSIGN(marker, PartJournals::marker(**directory));
     } else if (directory.error().code != ErrorCode::notFound) {
         return std::move(directory).error();
     }
-    if (!count) return noParts(path);
-    return *count;
+    if (!marker) return noParts(path);
+    return marker->count;
+}
+
+Result<bool> Staging::isOfOneProcess(const ConvertJob& job) {
+    const auto directory = job.fileSystem->openDirectory(stagingPath(job.destination));
+    const auto file = directory.ok() ? (*directory)->openFile(kJournalName)
+                                     : Result<std::shared_ptr<const ReadFile>>(directory.error());
+    if (!file.ok()) {
+        if (file.error().code == ErrorCode::notFound) return false;
+        return file.error();
+    }
+    SHARDSCOPE_ASSIGN(const auto content, readJournal(**file));
+    return content && !content->tiles.empty();
 }
 
 Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, const JournalHeader& header,
                                                      const PartSpec& any) {
     std::unique_ptr<Staging> staging(new Staging(job, header));
     staging->part_ = any;
-    staging->inParts_ = true;
+    staging->role_ = Role::finish;
     SHARDSCOPE_TRY(staging->checkDestination());
     SHARDSCOPE_TRY(staging->openDirectory());
     SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
@@ -412,14 +448,62 @@ Status Staging::beginPart(const StopToken& stop) {
             return directory_->stat(kJournalName).ok() ? Status(isBusy(kAnotherJob)) : Status();
         }));
     SHARDSCOPE_TRY(openPartFiles());
-    const auto take = [&](std::string_view record) {
-        auto tile = decodeTile(record);
-        if (tile) reusable_.push_back(std::move(*tile));
-        return tile.has_value();
-    };
-    SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(take, resumable_));
+    SHARDSCOPE_TRY(startPartJournal());
+    // Of this part, too, if a coordinator has had it done.
+    SHARDSCOPE_TRY(parts_->readWorkers(tilesTo(reusable_)));
+    return {};
+}
+
+Status Staging::startPartJournal() {
+    SHARDSCOPE_ASSIGN(journal_, parts_->startOwn(tilesTo(reusable_), resumable_));
     if (resumable_) begunParts_.insert(part_.index);
     return {};
+}
+
+Status Staging::beginTogether() {
+    SHARDSCOPE_TRY(checkDestination());
+    Status made = makeStagingDirectory();
+    if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    owned_ = made.ok();
+    SHARDSCOPE_TRY(openDirectory());
+    if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
+        owned_ = owned_ && locked.error().code != ErrorCode::exists;
+        return locked;
+    }
+    SHARDSCOPE_TRY(restoreFormer());
+    if (!made.ok()) SHARDSCOPE_TRY(takeOverParts());
+    if (resumable_) return {};
+    SHARDSCOPE_TRY(setUpParts());
+    return parts_->writeMarker();
+}
+
+// What stands there: parts with work, one process's work, or nothing of use.
+Status Staging::takeOverParts() {
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
+    if (!marker) {
+        SHARDSCOPE_TRY(takeOver());
+        return resumable_ ? hasWork() : Status();
+    }
+    if (!isWorthResuming()) return startOver();
+    if (!job_.options.resume) return hasWork();
+    SHARDSCOPE_TRY(parts_->check());
+    SHARDSCOPE_TRY(openPartFiles());
+    SHARDSCOPE_TRY(removeSeal());
+    SHARDSCOPE_ASSIGN(reusable_, readParts());
+    owned_ = resumable_ = true;
+    return {};
+}
+
+// Without its files no journal claims anything. Another plan's work is worth a question.
+bool Staging::isWorthResuming() const {
+    const auto data = system_.openDirectory(path_ + "/" + kDataName);
+    if (!data.ok()) return false;
+    const std::set<FileId> all = allFiles();
+    if (parts_->check().ok() &&
+        !std::ranges::all_of(all, [&](FileId f) { return (*data)->stat(fileName(f)).ok(); }))
+        return false;
+    const auto work = parts_->holdWork();
+    return !work.ok() || *work;
 }
 
 Status Staging::openDirectory() {
@@ -468,8 +552,8 @@ Status Staging::checkStaged() const {
                                                  ? "a file of the staged output is missing"
                                                  : "a file of the staged output has another size")
             .inFile(joinPath(data, fileName(f)))
-            .withHint(inParts_ ? "remove the staging directory and run all parts again"
-                               : "remove the staging directory and start again");
+            .withHint(inParts() ? "remove the staging directory and run all parts again"
+                                : "remove the staging directory and start again");
     }
     return {};
 }
@@ -483,11 +567,7 @@ std::set<FileId> Staging::allFiles() const {
 
 Result<std::vector<JournalTile>> Staging::readParts() {
     std::vector<JournalTile> tiles;
-    SHARDSCOPE_ASSIGN(begunParts_, parts_->readAll([&](std::string_view record) {
-        auto tile = decodeTile(record);
-        if (tile) tiles.push_back(std::move(*tile));
-        return tile.has_value();
-    }));
+    SHARDSCOPE_ASSIGN(begunParts_, parts_->readAll(tilesTo(tiles)));
     return tiles;
 }
 
@@ -513,7 +593,7 @@ Status Staging::makeFiles() {
             .withHint("free some space or choose another destination");
     }
     for (FileId f : missing) {
-        SHARDSCOPE_ASSIGN(const auto file, data_->createFile(fileName(f), inParts_));
+        SHARDSCOPE_ASSIGN(const auto file, data_->createFile(fileName(f), inParts()));
         SHARDSCOPE_TRY(file->allocate(files[f].size));
     }
     return {};
@@ -557,7 +637,7 @@ Status Staging::finished(JournalTile tile, uint64_t bytes) {
     std::unique_lock lock(mutex_);
     pending_.push_back(std::move(tile));
     pendingBytes_ += bytes;
-    if (flushing_ || joined_) return {};
+    if (flushing_) return {};
     if (pendingBytes_ < job_.options.journalBytes &&
         steadySeconds() - lastFlush_ < job_.options.journalSeconds)
         return {};
@@ -577,7 +657,7 @@ Status Staging::flush(std::unique_lock<std::mutex>& lock) {
     if (writeBatch) {
         // The names and sizes of the files and the name of the journal must be on disk before the first claim
         // about them. Those of parts are since their set-up.
-        status = syncFiles(resumable_ || isPart_ ? files : allFiles());
+        status = syncFiles(resumable_ || doesParts() ? files : allFiles());
         if (status.ok() && !resumable_) {
             status = data_->sync();
             if (status.ok()) status = directory_->sync();
@@ -609,7 +689,7 @@ Status Staging::syncAll() {
         std::unique_lock lock(mutex_);
         // The last claim of the last part lets another process publish, which takes these directories away.
         // Their names are on disk already: flush() sees to that before the first claim.
-        if (isPart_) return pending_.empty() ? Status() : flush(lock);
+        if (doesParts()) return pending_.empty() ? Status() : flush(lock);
         SHARDSCOPE_TRY(flush(lock));
     }
     SHARDSCOPE_TRY(data_->sync());
@@ -623,16 +703,22 @@ Status Staging::seal() {
 }
 
 bool Staging::isSealed() const {
-    return inParts_ && directory_->stat(kSealName).ok();
+    return inParts() && directory_->stat(kSealName).ok();
 }
 
 std::string Staging::verifyPath() const {
     return path_ + "/" + kVerifyName;
 }
 
+std::string Staging::rereadPath() const {
+    return path_ + "/" + kRereadName;
+}
+
 Status Staging::removeSeal() {
     if (directory_->stat(kSealName).ok()) SHARDSCOPE_TRY(directory_->removeFile(kSealName));
-    return isThere(system_, verifyPath()) ? system_.removeTree(verifyPath()) : Status();
+    for (const std::string& records : {verifyPath(), rereadPath()})
+        if (isThere(system_, records)) SHARDSCOPE_TRY(system_.removeTree(records));
+    return {};
 }
 
 std::string Staging::dataPath() const {
@@ -648,7 +734,7 @@ Status Staging::publish() {
     }
     SHARDSCOPE_TRY(checkStaged());
     // Where it cannot be kept, a part that runs again finds just that the destination exists.
-    if (inParts_) (void)system_.setAttribute(dataPath(), kJobAttribute, jobText(header_));
+    if (inParts()) (void)system_.setAttribute(dataPath(), kJobAttribute, jobText(header_));
     SHARDSCOPE_TRY(replaces_ ? replace() : system_.rename(dataPath(), job_.destination));
     owned_ = false;
     if (const Status synced = system_.syncDirectory(parent_); !synced.ok()) {
@@ -673,8 +759,8 @@ Status Staging::replace() {
         journal_.reset();
         resumable_ = false;
     }
-    SHARDSCOPE_TRY(inParts_ ? parts_->removeMarker() : directory_->removeFile(kJournalName));
-    if (inParts_) {
+    SHARDSCOPE_TRY(inParts() ? parts_->removeMarker() : directory_->removeFile(kJournalName));
+    if (inParts()) {
         SHARDSCOPE_TRY(parts_->removeJournals());
         SHARDSCOPE_TRY(removeSeal());
     }
@@ -685,17 +771,18 @@ Status Staging::replace() {
 }
 
 Error Staging::giveUp(Error error) {
-    if (!owned_ && !inParts_) return error;
+    if (role_ == Role::work || (role_ == Role::all && !owned_)) return error;
     {
         std::unique_lock lock(mutex_);
         if (journal_ && !lost_ && worthKeeping(error.code) && !pending_.empty()) (void)flush(lock);
     }
-    if (isPart_ || (inParts_ && worthKeeping(error.code))) {
+    if (role_ == Role::part || (role_ == Role::finish && worthKeeping(error.code))) {
         if (!error.hint.empty()) error.hint += "; ";
-        error.hint += isPart_ ? "the part continues where it stopped when it runs again"
-                              : "--finish can be tried again";
+        error.hint += role_ == Role::part ? "the part continues where it stopped when it runs again"
+                                          : "--finish can be tried again";
         return error;
     }
+    if (role_ == Role::coordinate) resumable_ = isWorthResuming();
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
         if (!error.hint.empty()) error.hint += "; ";
         error.hint += fmt::format("--resume continues where it stopped; the work so far is in {}", path_);

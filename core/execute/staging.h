@@ -3,7 +3,6 @@
 //
 //   .<name>.shardscope-partial/lock      held by the job that works here
 //                              /journal  see journal.h
-//                              /token    by which other processes that take part know it
 //                              /data/    the destination as it will be (or, for one file, the file in it)
 //   .<name>.shardscope-old       the former destination while it is replaced, where that takes two steps
 // and, for a conversion in parts, what parts.h says.
@@ -21,6 +20,7 @@
 #include "execute/executor.h"
 #include "execute/journal.h"
 #include "execute/part_journals.h"
+#include "execute/part_worker.h"
 #include "execute/parts.h"
 
 namespace shardscope {
@@ -28,15 +28,18 @@ namespace shardscope {
 class Staging {
   public:
     static constexpr const char* kLockName = PartJournals::kLockName;
-    static constexpr const char* kTokenName = "token";
 
     // Checks the destination, makes or takes over the staging directory, and reserves the space. Errors:
     // exists, noSpace, permission, changed (the source or the plan is not that of the interrupted job), io.
     static Result<std::unique_ptr<Staging>> open(const ConvertJob& job, const JournalHeader& header);
 
-    // Takes part in another process's job, whose token must stand here: nothing is reserved, journalled or
-    // published. Errors: notFound, changed, io.
-    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const std::string& token);
+    // As open(), for parts that this process gives out to others (part_worker.h): `any` says how many.
+    static Result<std::unique_ptr<Staging>> openTogether(const ConvertJob& job, const JournalHeader& header,
+                                                         const PartSpec& any);
+    // Does parts of another process's job, whose id must stand here, and books them in a journal of its own.
+    // Errors: remote (another staging directory, or none, is seen here), io.
+    static Result<std::unique_ptr<Staging>> join(const ConvertJob& job, const JournalHeader& header,
+                                                 const PartSpec& worker, const std::string& id);
     // Does one part of a conversion: makes the staging directory unless another part has, with `header` as
     // what all agree on. Waits while another part sets up. Errors: exists, changed, noSpace, permission, io.
     static Result<std::unique_ptr<Staging>> openPart(const ConvertJob& job, const JournalHeader& header,
@@ -45,6 +48,8 @@ class Staging {
     static bool isPublished(const ConvertJob& job, const JournalHeader& header);
     // How many parts the conversion to this destination has. Errors: notFound (none has begun), io.
     static Result<uint32_t> partCount(const ConvertJob& job);
+    // Whether one process alone has done some of it, and was interrupted. Errors: io.
+    static Result<bool> isOfOneProcess(const ConvertJob& job);
     // Takes over what all parts have done (takeReusable()), to publish it. Errors: as openPart.
     static Result<std::unique_ptr<Staging>> openFinish(const ConvertJob& job, const JournalHeader& header,
                                                        const PartSpec& any);
@@ -56,14 +61,15 @@ class Staging {
     Status seal();
     bool isSealed() const;
     std::string verifyPath() const;  // where what they read is recorded
+    std::string rereadPath() const;  // and what is read once more of the source
+    const std::shared_ptr<FileSystem>& fileSystem() const { return job_.fileSystem; }
     const PartSpec& part() const { return part_; }
     // Whether the staging directory is still there, and that of a conversion in parts.
     bool isInParts() const { return parts_->isThere(); }
 
-    // Puts a token here by which others find the same directory. Errors: io.
-    Result<std::string> share();
-    // Of a joined job: the tiles that were finished since the last call.
-    std::vector<JournalTile> takeFinished();
+    // What workers must know of this directory, which they find by it; has journals for so many of them and
+    // for this process. Errors: io.
+    Result<SharedJob> share(size_t workers) const;
     // Brings to disk what was written to the files so far.
     Status syncData();
 
@@ -97,6 +103,12 @@ class Staging {
     Error isBusy(const char* whoElse) const;
     Status takeOver();
     Status beginPart(const StopToken& stop);
+    Status beginTogether();
+    Status takeOverParts();
+    bool isWorthResuming() const;
+    Status startOver();
+    Error hasWork() const;
+    Status startPartJournal();
     Status setUpParts();
     Status openPartFiles();
     Status openDirectory();
@@ -119,10 +131,12 @@ class Staging {
     std::string parent_, name_;
     bool replaces_ = false;  // a destination is there already
     bool owned_ = false;     // the staging directory is ours to remove
-    bool joined_ = false;    // it is another process's
-    PartSpec part_;          // of a conversion in parts
-    bool inParts_ = false;   // this process does a part, or finishes all of them
-    bool isPart_ = false;    // the former
+    // What this process does of the job:
+    enum class Role : uint8_t { all, part, finish, coordinate, work };
+    Role role_ = Role::all;
+    bool inParts() const { return role_ != Role::all; }
+    bool doesParts() const { return role_ == Role::part || role_ == Role::work; }
+    PartSpec part_;  // of a conversion in parts
     std::shared_ptr<Directory> directory_, data_;
     std::optional<PartJournals> parts_;  // of a conversion in parts
     std::set<uint32_t> begunParts_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "execute/part_shares.h"
 #include "execute/scan.h"
 #include "execute/span_work.h"
 
@@ -182,15 +183,17 @@ PartReading verifyReading(const StagedOutput& output, const Staging& staging) {
     reading.reader = &output.reader();
     reading.records = staging.verifyPath();
     reading.words = "verify";
+    reading.fileSystem = staging.fileSystem();
     for (const TensorId t : output.tensors()) {
         const TensorId id = output.idOf(t);
         reading.items.push_back({t, written.elements(id), written.dtype(id), written.dtype(id)});
     }
     for (FileId f = 0; f < written.files().size(); ++f)
         reading.files.push_back(f);
-    reading.read = [&output](std::span<const TileSpan> spans, uint64_t tileBytes, const Resources& resources,
-                             const KeepFound& keep) -> Result<uint64_t> {
-        SourceContext context(output.reader(), resources, FillGaps::refuse, systemFileSystem());
+    reading.read = [&output, system = reading.fileSystem](std::span<const TileSpan> spans, uint64_t tileBytes,
+                                                          const Resources& resources,
+                                                          const KeepFound& keep) -> Result<uint64_t> {
+        SourceContext context(output.reader(), resources, FillGaps::refuse, system);
         SHARDSCOPE_TRY(runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
             const auto take = [&keep](const JournalTile& tile) {
                 return keep(tile.tensor, tile.tile, cellBytes(tile.cells));
@@ -198,6 +201,49 @@ PartReading verifyReading(const StagedOutput& output, const Staging& staging) {
             return output.tilesOf(span.tensor, tileBytes, context, kept, take);
         }));
         return context.bytesRead.load();
+    };
+    return reading;
+}
+
+namespace {
+
+// Keeps what was found in a tile; writes nothing.
+class KeepingSink final : public TileSink {
+  public:
+    explicit KeepingSink(const KeepFound& keep) : keep_(keep) {}
+    bool writes() const override { return false; }
+    Status write(FileId, uint64_t, std::span<const std::byte>) override { return {}; }
+    Status finished(JournalTile tile, uint64_t) override {
+        return keep_(tile.tensor, tile.tile, cellBytes(tile.cells));
+    }
+
+  private:
+    const KeepFound& keep_;
+};
+
+}  // namespace
+
+PartReading rereading(const ConvertState& state, const Staging& staging) {
+    PartReading reading;
+    reading.reader = state.job.source;
+    reading.records = staging.rereadPath();
+    reading.words = "reread";
+    reading.fileSystem = staging.fileSystem();
+    reading.items = conversionItems(state.job);
+    reading.read = [&state](std::span<const TileSpan> spans, uint64_t tileBytes, const Resources& resources,
+                            const KeepFound& keep) -> Result<uint64_t> {
+        KeepingSink sink(keep);
+        ConvertState again{.job = state.job,
+                           .resources = resources,
+                           .tiles = {tileBytes, tileBytes},
+                           .source = state.source,
+                           .compute = state.compute,
+                           .sink = &sink};
+        const auto context = sourceContext(state.job, resources);
+        SHARDSCOPE_TRY(runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
+            return DestinationWork::prepare(again, *context, span.tensor, kept);
+        }));
+        return context->bytesRead.load();
     };
     return reading;
 }

@@ -52,6 +52,8 @@ class StagedOutput {
 
 // Its reading back in parts, as what was found in each tile. `output` outlives it.
 PartReading verifyReading(const StagedOutput& output, const Staging& staging);
+// The same of the source once more. `state` outlives it.
+PartReading rereading(const ConvertState& state, const Staging& staging);
 
 // What others found when they read tiles of it.
 class VerifiedTiles {

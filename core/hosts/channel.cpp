@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,6 +106,7 @@ Channel::Channel(int in, int out) : in_(in), out_(out) {
         wakeRead_ = wake[0];
         wakeWrite_ = wake[1];
     }
+    interrupt_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 }
 
 Channel::~Channel() {
@@ -112,6 +114,7 @@ Channel::~Channel() {
     if (out_ != in_) ::close(out_);
     if (wakeRead_ >= 0) ::close(wakeRead_);
     if (wakeWrite_ >= 0) ::close(wakeWrite_);
+    if (interrupt_ >= 0) ::close(interrupt_);
 }
 
 void Channel::close() {
@@ -119,6 +122,11 @@ void Channel::close() {
     const char byte = 0;
     // A full pipe wakes as well.
     [[maybe_unused]] const ssize_t sent = ::write(wakeWrite_, &byte, 1);
+}
+
+void Channel::interrupt() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t sent = ::write(interrupt_, &one, sizeof one);
 }
 
 Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& over) {
@@ -173,12 +181,15 @@ Status Channel::fill(Clock::time_point deadline, bool& more) {
         }
         if (got == 0 || (errno != EAGAIN && errno != EINTR)) return gone();
         if (waited) return {};
-        std::array<pollfd, 2> waits{{{in_, POLLIN, 0}, {wakeRead_, POLLIN, 0}}};
+        std::array<pollfd, 3> waits{{{in_, POLLIN, 0}, {wakeRead_, POLLIN, 0}, {interrupt_, POLLIN, 0}}};
         const int ready = poll(waits.data(), waits.size(), millisecondsUntil(deadline));
         if (ready < 0 && errno != EINTR && errno != EAGAIN)
             return systemError(errno, "wait for the other end", "");
         if (ready <= 0) return {};
         if (waits[1].revents) return gone();
+        uint64_t count = 0;
+        if (waits[2].revents && ::read(interrupt_, &count, sizeof count) > 0) interrupted_ = true;
+        if (interrupted_ && !waits[0].revents) return {};
     }
 }
 
@@ -324,7 +335,8 @@ Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline, const 
         if (coming_ && filled_ == into_.size()) return std::exchange(coming_, std::nullopt);
         bool more = false;
         SHARDSCOPE_TRY(fill(deadline, more));
-        if (!more && Clock::now() >= deadline) return std::optional<Frame>();
+        if (!more && (std::exchange(interrupted_, false) || Clock::now() >= deadline))
+            return std::optional<Frame>();
     }
 }
 

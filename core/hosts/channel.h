@@ -96,6 +96,8 @@ class Channel {
 
     // Wakes the threads that wait here, with the error that the other end is gone. Thread-safe.
     void close();
+    // Ends the receive() that waits, or else the next one, as at its deadline. Thread-safe.
+    void interrupt();
 
     static constexpr std::chrono::seconds kPatience{30};
 
@@ -111,6 +113,8 @@ class Channel {
     bool socket_ = false;
     std::atomic<bool> closed_{false};
     int wakeRead_ = -1, wakeWrite_ = -1;
+    int interrupt_ = -1;
+    bool interrupted_ = false;  // of the thread that receives
     std::mutex sending_;
     std::string have_;             // received and not yet taken
     std::optional<Frame> coming_;  // whose body is to fill `into_`, and does up to `filled_`

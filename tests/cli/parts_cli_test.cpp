@@ -301,7 +301,7 @@ class PartsCliTest : public QObject {
         QTest::newRow("options") << QStringList{"--part", part(1), "--dtype", "*=bfloat16"};
         QTest::newRow("number of parts") << QStringList{"--part", part(1, 5)};
         QTest::newRow("without parts") << QStringList{};
-        QTest::newRow("without parts, to be resumed") << QStringList{"--resume"};
+        QTest::newRow("by workers") << QStringList{"--on", "local:2"};
         QTest::newRow("finish with other options") << QStringList{"--finish", "--dtype", "*=bfloat16"};
     }
     void anotherConversionIsRefused() {
@@ -311,6 +311,55 @@ class PartsCliTest : public QObject {
         const Outcome refused = run(more);
         QVERIFY2(refused.exitCode != 0, refused.out.c_str());
         QVERIFY2(bytesBelow(staging()) == before, "it wrote something");
+    }
+
+    // How a conversion was begun does not matter to who continues it.
+    void whoeverContinues_data() {
+        QTest::addColumn<QStringList>("more");
+        QTest::addColumn<bool>("sealed");
+        const QStringList workers{"--on", "local:2"}, ranks{"--on", "ranks:2"};
+        QTest::newRow("one process") << QStringList{} << false;
+        QTest::newRow("workers") << workers << false;
+        QTest::newRow("ranks") << ranks << false;
+        QTest::newRow("one process, once sealed") << QStringList{} << true;
+        QTest::newRow("workers, once sealed") << workers << true;
+    }
+    void whoeverContinues() {
+        QFETCH(QStringList, more);
+        QFETCH(bool, sealed);
+        if (sealed) {
+            sealAll();
+        } else {
+            for (const int index : {2, 0})
+                QCOMPARE(run({"--part", part(index)}).exitCode, 0);
+        }
+        QCOMPARE(run(more).exitCode, 4);
+        const Outcome done = run(more + QStringList{"--resume"});
+        QVERIFY2(done.exitCode == 0, done.out.c_str());
+        const auto reused = done.json()["bytes_reused"].get<uint64_t>();
+        QVERIFY2(sealed ? done.json()["bytes_read"].get<uint64_t>() == 0 : reused > 10'000'000,
+                 done.out.c_str());
+        QVERIFY(bytesBelow(target()) == whole());
+        QVERIFY(!QFile::exists(staging()));
+    }
+
+    // What workers have done by a coordinator's word is done for parts, too.
+    void partsContinueWorkers() {
+        for (const int index : {2, 0}) {
+            QCOMPARE(run({"--part", part(index)}).exitCode, 0);
+            const QString journal = staging() + QStringLiteral("/part-%1.journal").arg(index);
+            QVERIFY(QFile::rename(journal, staging() + QStringLiteral("/part-r1-w%1.journal").arg(index)));
+        }
+        const Outcome open = run({"--finish"});
+        QVERIFY2(open.json()["message"].get<std::string>().find("2 of 4 parts are not done: 1, 3") !=
+                     std::string::npos,
+                 open.out.c_str());
+        const Outcome again = run({"--part", part(0)});
+        QCOMPARE(again.exitCode, 0);
+        QVERIFY2(again.json()["was_done"].get<bool>() && again.json()["bytes_read"] == 0, again.out.c_str());
+        for (const int index : {1, 3})
+            QCOMPARE(run({"--part", part(index), "--finish", "auto"}).exitCode, 0);
+        QVERIFY(bytesBelow(target()) == whole());
     }
 
     void aChangedSourceIsRefused() {

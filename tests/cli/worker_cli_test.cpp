@@ -256,9 +256,11 @@ class WorkerCliTest : public QObject {
                    read = report["bytes_read"].get<double>();
         const auto moved = report["group"]["bytes_moved"].get<double>();
         QVERIFY2(read < needed * 1.02, done.describe().c_str());
-        // A tile is as large as a tensor here, so each rank lacks three quarters of its tiles; and as much of
-        // them is another's to write.
-        QVERIFY2(moved > needed * (own ? 1.3 : 0.7) && moved < needed * (own ? 1.6 : 0.8),
+        // Of rows a rank has whole tiles, and does these; of columns it lacks three quarters of each tile,
+        // which it does where it is to write it. A slow rank's parts may be done by others.
+        qInfo("moved %.3f", moved / needed);
+        QVERIFY2(dimension == 0 ? moved < needed * 0.8
+                                : moved > needed * 0.7 && moved < needed * (own ? 1.6 : 0.8),
                  done.describe().c_str());
         if (!own) {
             QVERIFY(digestsOf(target.toStdString()) == expected_);

@@ -100,7 +100,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 8, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 9, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(
@@ -122,30 +122,29 @@ while True:
     time.sleep(0.02)
     say({'say': 'beat', 'bytes': 5, 'busy': [done * 100 + 10, done * 10, done]})
     done += 1
-    say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': [done * 100, done * 10, done]}, b'result of %d' % u['id'])
+    say({'say': 'done', 'id': u['id'], 'read': 100 + u['id'], 'busy': [done * 100, done * 10, done]})
 )";
 
 // In a row of runs of one scheduler, the last.
 struct Outcome {
     Status status;
-    std::map<size_t, std::string> results;
+    std::map<size_t, uint64_t> results;  // what was read, by part
     std::vector<WorkerState> workers;
     double seconds = 0;
     uint64_t shown = 0;
     Progress::Busy busy{};
 };
 
-Outcome runWithWorkers(const std::vector<QString>& programs, size_t units,
-                       const std::function<Status(size_t, UnitResult&)>& accept = {},
-                       const std::vector<UnitWork>& runs = {UnitWork::convert}) {
+Outcome runWithWorkers(const std::vector<QString>& programs, uint32_t parts,
+                       const std::vector<PartWork>& runs = {PartWork::convert}) {
     // Every place starts the same program, which finds its part by taking the first that is left.
-    QTemporaryDir parts;
-    QFile chooser(parts.filePath("chooser"));
+    QTemporaryDir places;
+    QFile chooser(places.filePath("chooser"));
     if (!chooser.open(QIODevice::WriteOnly)) return {};
     chooser.write("#!/bin/sh\n");
     for (size_t i = 0; i < programs.size(); ++i) {
-        chooser.write("if mkdir " + parts.filePath(QString::number(i)).toUtf8() + " 2>/dev/null; then exec " +
-                      programs[i].toUtf8() + "; fi\n");
+        chooser.write("if mkdir " + places.filePath(QString::number(i)).toUtf8() +
+                      " 2>/dev/null; then exec " + programs[i].toUtf8() + "; fi\n");
     }
     chooser.close();
     chooser.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
@@ -157,23 +156,19 @@ Outcome runWithWorkers(const std::vector<QString>& programs, size_t units,
     options.request = "a request";
     options.program = chooser.fileName().toStdString();
     WorkerScheduler scheduler(options);
-    JobIdentity identity{{}, {}, kDigestCellBytes, kDigestCellBytes, "token"};
+    const SharedJob shared{{}, {}, parts, "v", "id", "r1-"};
     Progress progress;
     Outcome outcome;
     const auto begin = Channel::Clock::now();
-    for (const UnitWork kind : runs) {
-        std::vector<Unit> work(units);
-        for (Unit& unit : work) {
-            unit.work = kind;
-            unit.spans = {{0, 0, 1}};
-            unit.bytes = 10;
-        }
-        progress.begin(Progress::Phase::write, 10 * units);
+    for (const PartWork kind : runs) {
+        std::vector<PartOrder> orders(parts);
+        for (uint32_t part = 0; part < parts; ++part)
+            orders[part] = {part, 10};
+        progress.begin(Progress::Phase::write, uint64_t{10} * parts);
         outcome.results.clear();
-        outcome.status = scheduler.run(identity, work,
-                                       [&](size_t unit, UnitResult result) -> Status {
-                                           if (accept) SHARDSCOPE_TRY(accept(unit, result));
-                                           if (!outcome.results.emplace(unit, result.tiles).second)
+        outcome.status = scheduler.run(shared, kind, orders,
+                                       [&](size_t order, const PartDone& result) -> Status {
+                                           if (!outcome.results.emplace(order, result.bytesRead).second)
                                                return damaged("twice");
                                            return {};
                                        },
@@ -188,12 +183,12 @@ Outcome runWithWorkers(const std::vector<QString>& programs, size_t units,
     return outcome;
 }
 
-void checkComplete(const Outcome& outcome, size_t units) {
+void checkComplete(const Outcome& outcome, size_t parts) {
     QVERIFY2(outcome.status.ok(), outcome.status.ok() ? "" : describe(outcome.status.error()).c_str());
-    QCOMPARE(outcome.results.size(), units);
-    for (const auto& [unit, text] : outcome.results)
-        QCOMPARE(text, "result of " + std::to_string(unit));
-    QCOMPARE(outcome.shown, uint64_t{10} * units);
+    QCOMPARE(outcome.results.size(), parts);
+    for (const auto& [part, read] : outcome.results)
+        QCOMPARE(read, 100 + part);
+    QCOMPARE(outcome.shown, uint64_t{10} * parts);
 }
 
 }  // namespace
@@ -352,7 +347,7 @@ class ClusterTest : public QObject {
                 std::string::npos);
     }
 
-    void unitsAreShared() {
+    void partsAreShared() {
         const Outcome outcome = runWithWorkers({good_, good_, good_}, 40);
         checkComplete(outcome, 40);
         size_t units = 0;
@@ -363,19 +358,20 @@ class ClusterTest : public QObject {
 
     // The same workers do what comes after; one that is lost on the way is so for good.
     void oneRunFollowsAnother() {
-        const QString verifies = writeWorker(
-            directory_, "verifies",
-            "say({'say': 'ready'})\nkinds = []\nwhile True:\n"
-            "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.02)\n"
-            "    if not kinds or kinds[-1] != u['work']: kinds.append(u['work'])\n"
-            "    say({'say': 'done', 'id': u['id'], 'read': 7}, ('%s: result of %d' % (' '.join(kinds), "
-            "u['id'])).encode())\n");
-        const std::vector<UnitWork> both{UnitWork::convert, UnitWork::verify};
-        Outcome outcome = runWithWorkers({verifies, verifies}, 10, {}, both);
+        const QString verifies =
+            writeWorker(directory_, "verifies",
+                        "say({'say': 'ready'})\nkinds = []\nwhile True:\n"
+                        "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.02)\n"
+                        "    if not kinds or kinds[-1] != u['work']: kinds.append(u['work'])\n"
+                        "    say({'say': 'done', 'id': u['id'], 'read': 100 + u['id'] if kinds == "
+                        "['convert', 'verify'] else "
+                        "0})\n");
+        const std::vector<PartWork> both{PartWork::convert, PartWork::verify};
+        Outcome outcome = runWithWorkers({verifies, verifies}, 10, both);
         QVERIFY2(outcome.status.ok(), outcome.status.ok() ? "" : describe(outcome.status.error()).c_str());
         QCOMPARE(outcome.results.size(), size_t{10});
-        for (const auto& [unit, text] : outcome.results)
-            QCOMPARE(text, "convert verify: result of " + std::to_string(unit));
+        for (const auto& [part, read] : outcome.results)
+            QCOMPARE(read, 100 + part);
         QCOMPARE(outcome.shown, uint64_t{100});
         size_t done = 0;
         for (const WorkerState& worker : outcome.workers) {
@@ -388,10 +384,10 @@ class ClusterTest : public QObject {
             directory_, "dies between",
             "say({'say': 'ready'})\nwhile True:\n    u = hear()\n    if u['say'] == 'end': break\n"
             "    if u['work'] == 'verify': os._exit(9)\n"
-            "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
-        outcome = runWithWorkers({good_, "'" + dies + "'"}, 20, {}, both);
+            "    say({'say': 'done', 'id': u['id'], 'read': 100 + u['id']})\n");
+        outcome = runWithWorkers({good_, "'" + dies + "'"}, 20, both);
         checkComplete(outcome, 20);
-        outcome = runWithWorkers({"'" + dies + "'", "'" + dies + "'"}, 20, {}, both);
+        outcome = runWithWorkers({"'" + dies + "'", "'" + dies + "'"}, 20, both);
         QVERIFY(!outcome.status.ok());
         QCOMPARE(outcome.status.error().code, ErrorCode::remote);
     }
@@ -412,14 +408,13 @@ class ClusterTest : public QObject {
             "say({'say': 'ready'})\nsaid = iter([5, [1], [1, 2, 'x'], [-1, 0, 0], [7, 0, 0], [6, 0, 3]] + "
             "[[7, 0, 3]] * 99)\nwhile True:\n"
             "    u = hear()\n    if u['say'] == 'end': break\n"
-            "    say({'say': 'done', 'id': u['id'], 'read': 7, 'busy': next(said)}, b'result of %d' % "
-            "u['id'])\n");
+            "    say({'say': 'done', 'id': u['id'], 'read': 100 + u['id'], 'busy': next(said)})\n");
         const Outcome strange = runWithWorkers({odd}, 8);
         checkComplete(strange, 8);
         QCOMPARE(strange.busy, (Progress::Busy{7, 0, 3}));
     }
 
-    void aWorkerThatDiesLosesItsUnits() {
+    void aWorkerThatDiesLosesItsParts() {
         const QString dies =
             writeWorker(directory_, "dies",
                         "say({'say': 'ready'})\nhear()\nprint('aargh', file=sys.stderr)\nos._exit(9)\n");
@@ -441,7 +436,7 @@ class ClusterTest : public QObject {
             writeWorker(directory_, "slow",
                         "say({'say': 'ready'})\nwhile True:\n"
                         "    u = hear()\n    if u['say'] == 'end': break\n    time.sleep(0.05)\n"
-                        "    say({'say': 'done', 'id': u['id'], 'read': 7}, b'result of %d' % u['id'])\n");
+                        "    say({'say': 'done', 'id': u['id'], 'read': 100 + u['id']})\n");
         const Outcome outcome = runWithWorkers({slow, silent}, 12);
         checkComplete(outcome, 12);
         QVERIFY2(outcome.seconds < 25, std::to_string(outcome.seconds).c_str());
@@ -452,38 +447,33 @@ class ClusterTest : public QObject {
         QTest::newRow("no JSON") << QByteArray(
             "out.write(struct.pack('<II', 3, 0) + b'abc'); out.flush(); time.sleep(600)");
         QTest::newRow("huge") << QByteArray("out.write(b'\\xff' * 64); out.flush(); time.sleep(600)");
-        QTest::newRow("another unit")
+        QTest::newRow("another part")
             << QByteArray("u = hear(); say({'say': 'done', 'id': 999, 'read': 0}); time.sleep(600)");
         QTest::newRow("twice") << QByteArray(
-            "u = hear(); [say({'say': 'done', 'id': u['id'], 'read': 0}, b'result of %d' % u['id']) for i in "
+            "u = hear(); [say({'say': 'done', 'id': u['id'], 'read': 100 + u['id']}) for i in "
             "range(2)]; time.sleep(600)");
         QTest::newRow("negative") << QByteArray(
             "u = hear(); say({'say': 'done', 'id': -1, 'read': 0}); time.sleep(600)");
         QTest::newRow("text") << QByteArray(
             "u = hear(); say({'say': 'done', 'id': 'x', 'read': 0}); time.sleep(600)");
         QTest::newRow("nonsense") << QByteArray("u = hear(); say({'say': 'ready'}); time.sleep(600)");
-        QTest::newRow("wrong result") << QByteArray(
-            "u = hear(); say({'say': 'done', 'id': u['id'], 'read': 0}, b'wrong'); time.sleep(600)");
     }
     void whatCannotBeRightIsNotTaken() {
         QFETCH(QByteArray, body);
         const QString bad = writeWorker(directory_, QString("bad") + QTest::currentDataTag(),
                                         "say({'say': 'ready'})\n" + body + "\n");
         const QString quoted = "'" + bad + "'";
-        const Outcome outcome = runWithWorkers({good_, quoted}, 12, [](size_t, UnitResult& result) -> Status {
-            if (result.tiles == "wrong") return damaged("it is wrong");
-            return {};
-        });
+        const Outcome outcome = runWithWorkers({good_, quoted}, 12);
         checkComplete(outcome, 12);
         QVERIFY(outcome.seconds < 25);
     }
 
-    void aPoisonedUnitEndsTheJob() {
+    void aPoisonedPartEndsTheJob() {
         const QByteArray body =
             "say({'say': 'ready'})\nwhile True:\n    u = hear()\n    if u['say'] == 'end': break\n"
             "    if u['id'] == 3: say({'say': 'failed', 'id': 3, 'error': {'code': 'damaged', 'message': "
             "'bad\\u001b[2J bytes', 'file': 'x'}})\n"
-            "    else: say({'say': 'done', 'id': u['id'], 'read': 0}, b'result of %d' % u['id'])\n";
+            "    else: say({'say': 'done', 'id': u['id'], 'read': 100 + u['id']})\n";
         const QString poisoned = writeWorker(directory_, "poisoned", body);
         const Outcome outcome = runWithWorkers({poisoned, poisoned}, 12);
         QVERIFY(!outcome.status.ok());
@@ -521,7 +511,7 @@ class ClusterTest : public QObject {
         QTest::newRow("another version")
             << QByteArray(
                    "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
-                   "'newer', 'protocol': 8}); time.sleep(600)")
+                   "'newer', 'protocol': 9}); time.sleep(600)")
             << false << "is version newer and this one v, which cannot share";
     }
     void whoCannotTakePartIsNamed() {

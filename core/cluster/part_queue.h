@@ -1,0 +1,49 @@
+// Which parts of one round of work are left, and who does them next. Not thread-safe.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "execute/part_worker.h"
+
+namespace shardscope {
+
+class PartQueue {
+  public:
+    PartQueue() = default;
+    // `orders` outlives it; those that are `finished` already are not given out.
+    PartQueue(const std::vector<PartOrder>& orders, std::vector<bool> finished, size_t workers);
+
+    size_t left() const { return left_; }
+    // The next one for a worker: one that failed, where it may have that; one that it has most of at hand;
+    // one that all have; the last one of the worker that has most left. `underWay`: how many it has already.
+    std::optional<size_t> take(size_t worker, size_t underWay, const std::set<size_t>& alive);
+    // As a worker is told it.
+    PartOrder order(size_t index) const;
+    // One that failed before goes alone, so that it takes no other with it.
+    bool isSuspect(size_t index) const { return attempts_[index].count > 0; }
+    // It was not done. False once it has failed too often.
+    bool requeue(size_t index, size_t worker, const std::set<size_t>& alive);
+    size_t attempts(size_t index) const { return attempts_[index].count; }
+    bool isFinished(size_t index) const { return finished_[index]; }
+    void finish(size_t index);
+
+  private:
+    struct Attempts {
+        size_t count = 0;
+        std::set<size_t> workers;
+    };
+    bool mayHave(size_t worker, size_t index, size_t underWay, const std::set<size_t>& alive) const;
+
+    const std::vector<PartOrder>* orders_ = nullptr;
+    std::vector<bool> finished_;
+    std::vector<Attempts> attempts_;
+    std::vector<std::deque<size_t>> waiting_;  // what all have; then by the worker that has most of it
+    std::deque<size_t> failed_;
+    size_t left_ = 0;
+};
+
+}  // namespace shardscope
