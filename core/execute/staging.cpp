@@ -170,7 +170,6 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const Jour
             return elsewhere(
                 makeError(ErrorCode::changed, "a file of it has another size").inFile(entry.name));
     }
-    SHARDSCOPE_TRY(staging->startPartJournal());
     return staging;
 }
 
@@ -663,6 +662,8 @@ Status Staging::flush(std::unique_lock<std::mutex>& lock) {
             if (status.ok()) status = directory_->sync();
             if (status.ok()) status = system_.syncDirectory(parent_);
         }
+        // A worker that cannot write here is to fail at its first part, which others can do.
+        if (status.ok() && !batch.empty() && !journal_) status = startPartJournal();
         if (status.ok() && !batch.empty()) status = journal_->append(encodeTiles(batch));
     }
     lock.lock();
