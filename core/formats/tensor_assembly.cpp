@@ -162,7 +162,8 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     PieceRow row;
     row.tensor = static_cast<uint32_t>(index);
     row.rank = piece.rank;
-    if (!piece.lengths.empty()) {
+    const bool whole = piece.lengths == shape && std::ranges::count(piece.offsets, 0) == std::ssize(shape);
+    if (!piece.lengths.empty() && !whole) {
         row.box = boxes_.size();
         boxes_.insert(boxes_.end(), piece.offsets.begin(), piece.offsets.end());
         boxes_.insert(boxes_.end(), piece.lengths.begin(), piece.lengths.end());
@@ -170,6 +171,25 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     if (piece.flat) row.flat = *piece.flat;
     rows_.push_back(row);
     parts_.add(std::move(piece.part));
+}
+
+void TensorAssembly::addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
+                              std::vector<CutBox> boxes, std::optional<int64_t> start) {
+    const auto [file, tensor] = std::pair(shard.part.file, shard.part.tensor);
+    for (CutBox& box : boxes) {
+        Piece piece = shard;
+        if (start) {
+            piece.part = box.in(file, tensor, *start);
+        } else if (boxes.size() > 1) {
+            piece.part = StoredPart::box(file, tensor, std::move(box.from), box.lengths);
+        }
+        piece.part.storedAs = shard.part.storedAs;
+        piece.part.bits = shard.part.bits;
+        piece.offsets = std::move(box.offsets);
+        piece.lengths = std::move(box.lengths);
+        piece.flat = box.flat;
+        addPiece(path, dtype, shape, role, std::move(piece));
+    }
 }
 
 void TensorAssembly::addAlias(const Path& path, const Path& of) {

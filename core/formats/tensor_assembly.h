@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/catalog_opener.h"
+#include "formats/rank_cut.h"
 #include "formats/roles.h"
 #include "formats/tensor_files.h"
 
@@ -47,6 +48,10 @@ class TensorAssembly : private CatalogOpener {
     // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
     // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
+    // Boxes of a rank's shard; `shard` is the stored tensor that has it, in the shape of the shard, or with
+    // the shard's elements from element `start` on.
+    void addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
+                  std::vector<CutBox> boxes, std::optional<int64_t> start = std::nullopt);
     // Another name of a tensor that is there, once all its pieces are; nothing where it is not.
     void addAlias(const Path& path, const Path& of);
     // A tensor that counts even where no piece of it is found.

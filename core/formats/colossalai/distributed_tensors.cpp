@@ -6,6 +6,7 @@
 #include "base/rule.h"
 #include "formats/colossalai/distributed.h"
 #include "formats/colossalai/names.h"
+#include "formats/rank_cut.h"
 
 namespace shardscope::colossalai {
 
@@ -175,20 +176,20 @@ bool DistributedOpener::addFused(CatalogBuilder::Chunk chunk, const PieceEntry& 
         shape[d] % entry.lengths[d] != 0 || entry.offsets[d] % entry.lengths[d] != 0) {
         return false;
     }
-    const int64_t width = entry.lengths[d] / 3;
-    const int64_t index = entry.offsets[d] / entry.lengths[d];
-    for (int64_t third = 0; third < 3; ++third) {
+    const std::vector<int64_t> thirds(3, shape[d] / 3);
+    for (const CutPart& third :
+         RankCut::share(static_cast<int>(d), thirds, entry.offsets[d], entry.lengths[d]).parts) {
         Dims offsets = entry.offsets, lengths = entry.lengths;
-        offsets[d] = third * (shape[d] / 3) + index * width;
-        lengths[d] = width;
+        offsets[d] = third.offset;
+        lengths[d] = third.length;
         chunk.offsets = offsets;
         chunk.lengths = lengths;
         if (!builder_.addChunk(chunk).ok()) return false;
-        StoredPart third_ = part;
-        third_.offsets.assign(lengths.size(), 0);
-        third_.offsets[d] = third * width;
-        third_.lengths = lengths;
-        parts_.add(std::move(third_));
+        StoredPart stored = part;
+        stored.offsets.assign(lengths.size(), 0);
+        stored.offsets[d] = third.from;
+        stored.lengths = lengths;
+        parts_.add(std::move(stored));
     }
     return true;
 }

@@ -336,16 +336,10 @@ void Opener::noteRefused(const Parameter& parameter) {
 // What a tensor-parallel rank holds of a tensor, stored as a whole.
 void Opener::addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
                       const StoredWeight& stored) {
-    const auto& runs = parameter.placement.shards[stored.tp];
-    for (const Run& run : runs) {
-        TensorAssembly::Piece piece;
-        piece.rank = stored.rank;
-        piece.part = runs.size() == 1 ? StoredPart::whole(stored.file, stored.tensor)
-                                      : StoredPart::range(stored.file, stored.tensor, run.first, run.count);
-        piece.offsets = run.offsets;
-        piece.lengths = run.lengths;
-        assembly_.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
-    }
+    const Placement& placement = parameter.placement;
+    assembly_.addBoxes(path, dtype, placement.whole, role,
+                       {stored.rank, StoredPart::whole(stored.file, stored.tensor), {}, {}, {}},
+                       placement.shards[stored.tp].boxes(placement.whole));
 }
 
 void Opener::addWeights() {
