@@ -1,6 +1,7 @@
 // The gathered layouts: whole tensors in numbered files with an index, or in one file; optimizer states under
 // the integer ids of their parameters.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -9,11 +10,11 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "encoding/safetensors_index.h"
+#include "encoding/strict_json.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/opener.h"
 #include "formats/colossalai/readers.h"
-#include "formats/open_files.h"
+#include "formats/indexed_files.h"
 
 namespace shardscope::colossalai {
 
@@ -95,10 +96,10 @@ class GatheredOpener : private Opener {
         if (!entry.ok()) {
             if (entry.error().code != ErrorCode::notFound) return entry.error();
             info.state = FileInfo::State::missing;
-            note(rule::fileMissing, Severity::error,
-                 fmt::format("the file is missing{}{}{}", holds.empty() ? "" : "; it holds '",
-                             printable(holds, kNameInMessage), holds.empty() ? "" : "' and perhaps more"),
-                 name);
+            // Of what an index names more is said.
+            if (!holds.empty())
+                note(rule::fileMissing, Severity::error,
+                     fmt::format("the file is missing; it holds '{}'", holds), name);
             builder_.addFile(std::move(info));
             byName_.emplace(name, kNone);
             return kNone;
@@ -112,33 +113,19 @@ class GatheredOpener : private Opener {
 
     Status readIndex(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
-        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
-        auto parsed = safetensors::parseIndex(json);
-        if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
-        FileInfo info;
-        info.path = name;
-        info.size = file->size();
-        info.metadata = true;
-        builder_.addFile(std::move(info));
-        const safetensors::Index& index = *parsed;
-        std::map<uint32_t, std::string_view> first;
-        for (size_t i = 0; i < index.names.size(); ++i)
-            first.try_emplace(index.fileOf[i], index.names[i]);
-        const bool optimizer = indexKind(name) == IndexKind::optimizer;
+        SHARDSCOPE_ASSIGN(const IndexedFiles index, IndexedFiles::read(source_, options_, name));
+        builder_.addFile(index.info());
         std::vector<uint32_t> files;
-        for (uint32_t f = 0; f < index.files.size(); ++f) {
-            SHARDSCOPE_ASSIGN(const uint32_t added, addFile(index.files[f], first[f]));
+        for (const std::string& file : index.files) {
+            SHARDSCOPE_ASSIGN(const uint32_t added, addFile(file));
             files.push_back(added);
         }
-        if (optimizer) {
-            for (uint32_t added : files) {
-                if (added != kNone) SHARDSCOPE_TRY(addStates(added, true));
-            }
-            checkStates(index, name);
-            return addGroups(index, name);
+        if (indexKind(name) != IndexKind::optimizer) return addModel(index, files);
+        for (uint32_t added : files) {
+            if (added != kNone) SHARDSCOPE_TRY(addStates(added, true));
         }
-        return addModel(index, files, name);
+        checkStates(index);
+        return addGroups(index);
     }
 
     Status addTensor(const TensorInfo& info, uint32_t file, uint32_t t) {
@@ -150,21 +137,19 @@ class GatheredOpener : private Opener {
         return {};
     }
 
-    Status addModel(const safetensors::Index& index, const std::vector<uint32_t>& files,
-                    std::string_view indexName) {
+    Status addModel(const IndexedFiles& index, const std::vector<uint32_t>& files) {
         std::map<std::pair<uint32_t, uint32_t>, TensorId> placed;
+        using Found = IndexedFiles::Found;
+        const auto find = [&](size_t i) {
+            const uint32_t file = files[index.fileOf[i]];
+            if (file == kNone) return Found::fileMissing;
+            return (*files_)[file].find(index.names[i]) == kNone ? Found::nowhere : Found::inFile;
+        };
+        index.noteLacking(find, [&](Note note) { builder_.addNote(std::move(note)); });
         for (size_t i = 0; i < index.names.size(); ++i) {
             const uint32_t file = files[index.fileOf[i]];
-            if (file == kNone) continue;
-            const uint32_t t = (*files_)[file].find(index.names[i]);
-            if (t == kNone) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("'{}' says that it is in '{}', which does not hold it", indexName,
-                                 (*files_)[file].name),
-                     (*files_)[file].name, index.names[i]);
-                continue;
-            }
-            SHARDSCOPE_TRY(addModelTensor(file, t, placed));
+            const uint32_t t = file == kNone ? kNone : (*files_)[file].find(index.names[i]);
+            if (t != kNone) SHARDSCOPE_TRY(addModelTensor(file, t, placed));
         }
         std::set<uint32_t> once(files.begin(), files.end());
         once.erase(kNone);
@@ -177,8 +162,7 @@ class GatheredOpener : private Opener {
                     noteCopy(files[index.fileOf[at]], file, t);
                     continue;
                 }
-                note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
-                     contents.name, contents.tensors[t].name);
+                builder_.addNote(index.unnamed(contents.name, contents.tensors[t].name));
                 SHARDSCOPE_TRY(addModelTensor(file, t, placed));
             }
             addObjects(contents, {});
@@ -358,19 +342,22 @@ class GatheredOpener : private Opener {
         }
     }
 
-    void checkStates(const safetensors::Index& index, std::string_view indexName) {
-        for (size_t i = 0; i < index.names.size(); ++i) {
+    void checkStates(const IndexedFiles& index) {
+        using Found = IndexedFiles::Found;
+        const auto find = [&](size_t i) {
             const std::string id(index.names[i]);
-            if (ids_.contains(id) || byName_.at(index.files[index.fileOf[i]]) == kNone || id == kGroups)
-                continue;
-            note(rule::metaInconsistent, Severity::warning,
-                 fmt::format("'{}' lists the state of parameter {}, which '{}' does not hold", indexName,
-                             printable(id, kNameInMessage), index.files[index.fileOf[i]]),
-                 index.files[index.fileOf[i]]);
-        }
+            if (byName_.at(index.fileWith(i)) == kNone) return Found::fileMissing;
+            return ids_.contains(id) || id == kGroups ? Found::inFile : Found::nowhere;
+        };
+        // Its names are numbers of parameters, of which some may have no state.
+        index.noteLacking(find, [&](Note note) {
+            if (note.rule != rule::fileMissing) note.severity = Severity::warning;
+            note.tensor = fmt::format("state.{}", note.tensor);
+            builder_.addNote(std::move(note));
+        });
     }
 
-    Status addGroups(const safetensors::Index& index, std::string_view indexName) {
+    Status addGroups(const IndexedFiles& index) {
         std::string groups;
         for (const auto& [key, value] : index.texts) {
             if (key == kGroups) groups = value;
@@ -381,7 +368,7 @@ class GatheredOpener : private Opener {
                              fmt::format("the index places the parameter groups in '{}', which is "
                                          "not a plain file name",
                                          printable(groups, kNameInMessage)))
-                .inFile(indexName)
+                .inFile(index.name)
                 .byRule(rule::securityPath);
         }
         SHARDSCOPE_ASSIGN(const uint32_t file, addFile(groups, kGroups));

@@ -11,8 +11,8 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "encoding/safetensors_index.h"
 #include "formats/catalog_opener.h"
+#include "formats/indexed_files.h"
 #include "formats/open_files.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
@@ -120,16 +120,16 @@ class UnifiedOpener : private CatalogOpener {
                         "save again with ckpt_quant_stage O0, or convert the weights from a copy without "
                         "this index");
             }
-            FileInfo info;
-            info.path = entry.name;
-            info.size = entry.size;
-            info.metadata = true;
-            builder_.addFile(std::move(info));
+            IndexedFiles index;
+            index.name = entry.name;
+            index.size = entry.size;
             // Without a map the files are those of ranks (ignore_merge_optimizer).
-            if (!said->map) continue;
-            auto index = safetensors::parseIndex(json);
-            if (!index.ok()) return std::move(index).error().inFile(path);
-            indexes_.push_back({*kind, entry.name, std::move(index).value()});
+            if (said->map) {
+                SHARDSCOPE_ASSIGN(index, IndexedFiles::read(source_, options_, entry.name));
+            }
+            builder_.addFile(index.info());
+            index.lacks = lacksOf(*kind);
+            if (said->map) indexes_.push_back({*kind, std::move(index)});
         }
         return {};
     }
@@ -143,7 +143,7 @@ class UnifiedOpener : private CatalogOpener {
             if (entry.kind == DirectoryEntry::Kind::file && name) target.emplace(entry.name, name->kind);
         }
         for (const auto& index : indexes_) {
-            for (const std::string& file : index.index.files)
+            for (const std::string& file : index.files.files)
                 target.emplace(file, index.kind);
         }
         addCounted(target);
@@ -250,20 +250,14 @@ class UnifiedOpener : private CatalogOpener {
     }
 
     void checkIndexes() {
-        constexpr size_t kListed = 100;
-        for (const auto& index : indexes_) {
-            size_t noted = 0;
-            for (size_t n = 0; n < index.index.names.size() && noted < kListed; ++n) {
-                const std::string name(index.index.names[n]);
-                if (stored_[static_cast<size_t>(index.kind)].contains(name)) continue;
-                const std::string& file = index.index.files[index.index.fileOf[n]];
-                // What a missing file held is said of the file.
-                if (!source_.hasFile(file)) continue;
-                ++noted;
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("'{}' says that it is in '{}', which does not hold it", index.name, file),
-                     index.name, name, lacksOf(index.kind));
-            }
+        using Found = IndexedFiles::Found;
+        for (const auto& [kind, index] : indexes_) {
+            const auto& held = stored_[static_cast<size_t>(kind)];
+            const auto find = [&](size_t i) {
+                if (held.contains(index.names[i])) return Found::inFile;
+                return source_.hasFile(index.fileWith(i)) ? Found::nowhere : Found::fileMissing;
+            };
+            index.noteLacking(find, [&](Note note) { builder_.addNote(std::move(note)); });
         }
     }
 
@@ -457,8 +451,7 @@ class UnifiedOpener : private CatalogOpener {
 
     struct IndexFile {
         Kind kind;
-        std::string name;
-        safetensors::Index index;
+        IndexedFiles files;
     };
 
     const Source& source_;
