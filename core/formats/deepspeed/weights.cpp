@@ -246,14 +246,10 @@ void Opener::gatherExperts() {
         names.emplace_back(file.name, 0);
         files.push_back(&file);
     }
-    auto unread = names;
-    std::erase_if(unread, [&](const auto& name) { return looked_.contains(name.first); });
-    const auto indices = assembly_.addFiles(unread);
+    const auto indices = assembly_.addFiles(names);
     if (!indices.ok()) return;
-    for (size_t i = 0; i < unread.size(); ++i)
-        looked_.emplace(unread[i].first, (*indices)[i]);
     for (size_t i = 0; i < files.size(); ++i) {
-        const uint32_t index = looked_.at(names[i].first);
+        const uint32_t index = (*indices)[i];
         if (index == kNone) continue;
         const TensorFile& file = contents(index);
         for (uint32_t t = 0; t < file.tensors.size(); ++t) {
