@@ -320,7 +320,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     if (!input.pathFor && format != source.format)
         input.pathFor = [&](const Path& path, bool optimizer) { return format->pathFor(path, optimizer); };
     // Where the framework's ranks say it, and the user does not, that is where the chunks go.
-    const Format::Placing placing = format->placing();
+    const Format::Placing placing = format->placing;
     const bool places = placing && !like && target.shard.empty() && target.stage.empty();
     const auto resolve = [&]() -> Result<TargetSpec> {
         SHARDSCOPE_ASSIGN(TargetSpec resolved, resolveTarget(input, target));

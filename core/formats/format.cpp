@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 namespace shardscope {
 
 bool Source::hasFile(std::string_view name) const {
@@ -30,20 +28,8 @@ bool Format::takes(std::string_view option) const {
     return std::ranges::find(options(), option, &FormatOption::name) != options().end();
 }
 
-std::optional<Path> Format::pathFor(const Path&, bool) const {
-    return std::nullopt;
-}
-
-std::vector<TargetCopy> Format::copies(const Catalog&, const WriteOptions&) const {
-    return {};
-}
-
-std::vector<LeftOut> Format::cannotHold(const Catalog&, const WriteOptions&) const {
-    return {};
-}
-
-Result<std::unique_ptr<TargetLayout>> Format::layout(const Catalog&, const WriteOptions&) const {
-    return unsupported(fmt::format("{} is read but not written", info().title));
+Format::Laid Format::notWritten(const Catalog&, const WriteOptions&) {
+    return unsupported("this format is read but not written");
 }
 
 }  // namespace shardscope

@@ -207,46 +207,49 @@ struct FormatInfo {
     std::string fileVariant;  // the variant that makes one file, for a destination with the usual suffix
 };
 
+// What a format is, and its functions; those that it leaves out have an answer of their own.
 class Format {
   public:
-    virtual ~Format() = default;
+    using Opened = Result<std::unique_ptr<Reader>>;
+    using Laid = Result<std::unique_ptr<TargetLayout>>;
+    using NewPath = std::function<std::optional<Path>(const Path& path, bool optimizer)>;
+    using ReadValue = std::function<Result<Value>(ObjectId)>;
+    using Placing = Result<Catalog> (*)(const Catalog& target, const std::optional<Mesh>& asked,
+                                        const Catalog& source);
 
-    const FormatInfo& info() const { return info_; }
-    const std::vector<FormatOption>& options() const { return info().options; }
-    bool takes(std::string_view option) const;
+    FormatInfo about;
     // Looks at names and first bytes only.
-    virtual Probe probe(const Source& source) const = 0;
-    virtual Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const = 0;
-
+    Probe (*probe)(const Source& source) = nullptr;
+    Opened (*open)(const Source& source, const OpenOptions& options) = nullptr;
     // Where this format nests an entry in another way than the source: the path that its readers give it;
     // else nothing. `optimizer`: part of an optimizer's state dict.
-    virtual std::optional<Path> pathFor(const Path& path, bool optimizer) const;
+    std::optional<Path> (*pathFor)(const Path& path, bool optimizer) = [](const Path&, bool) {
+        return std::optional<Path>();
+    };
     // As pathFor, where that depends on other entries of the source; nothing where pathFor says it all.
     // `read` gives the value of an object; it is not kept.
-    using NewPath = std::function<std::optional<Path>(const Path& path, bool optimizer)>;
-    virtual NewPath pathsFor(const Catalog& /*source*/,
-                             const std::function<Result<Value>(ObjectId)>& /*read*/,
-                             const WriteOptions& /*options*/) const {
-        return {};
-    }
+    NewPath (*pathsFor)(const Catalog& source, const ReadValue& read, const WriteOptions& options) =
+        [](const Catalog&, const ReadValue&, const WriteOptions&) { return NewPath(); };
     // `target` with other chunks: those that the framework's ranks would have saved, where it has a rule of
     // its own for them; else null. Taken where the user gives no rules. `asked`: the mesh that the user
     // wants, else that of `source` where it means the same ranks. Errors: usage for axes that the framework
     // does not have.
-    using Placing = Result<Catalog> (*)(const Catalog& target, const std::optional<Mesh>& asked,
-                                        const Catalog& source);
-    virtual Placing placing() const { return nullptr; }
+    Placing placing = nullptr;
     // Tensors that this format wants besides those of `target`: copies of them, each value exactly.
-    virtual std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options) const;
-    // Which tensors (by name) and objects of `wanted` this format cannot hold, and why.
-    virtual std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) const;
-    // Pure: opens nothing. `wanted` outlives the layout; objects carry their values; its chunks cover each
+    std::vector<TargetCopy> (*copies)(const Catalog& target, const WriteOptions& options) =
+        [](const Catalog&, const WriteOptions&) { return std::vector<TargetCopy>(); };
+    // Which tensors (by name) and objects of `target` this format cannot hold, and why.
+    std::vector<LeftOut> (*cannotHold)(const Catalog& target, const WriteOptions& options) =
+        [](const Catalog&, const WriteOptions&) { return std::vector<LeftOut>(); };
+    // Pure: opens nothing. `target` outlives the layout; objects carry their values; its chunks cover each
     // tensor exactly.
-    virtual Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
-                                                         const WriteOptions& options) const;
+    Laid (*layout)(const Catalog& target, const WriteOptions& options) = notWritten;
 
-  protected:
-    FormatInfo info_;
+    const FormatInfo& info() const { return about; }
+    const std::vector<FormatOption>& options() const { return about.options; }
+    bool takes(std::string_view option) const;
+
+    static Laid notWritten(const Catalog& target, const WriteOptions& options);
 };
 
 }  // namespace shardscope

@@ -18,59 +18,74 @@ constexpr uint64_t kShortText = 64 << 10;
 }  // namespace
 
 TensorAssembly::TensorAssembly(const Source& source, const OpenOptions& options, std::string format,
-                               std::string variant, std::string writer)
+                               std::string variant, std::string writer, TensorFiles::Writer kind)
     : CatalogOpener(std::move(format), std::move(variant), std::move(writer)),
       source_(source),
       options_(options),
-      files_(std::make_unique<TensorFiles>(source, options)) {}
+      files_(std::make_unique<TensorFiles>(source, options, kind)) {}
 
-Result<uint32_t> TensorAssembly::addFile(const std::string& name, uint32_t rank) {
+FileId TensorAssembly::addOther(FileInfo info) {
+    Known& known = known_[info.path];
+    known.id = builder_.addFile(std::move(info));
+    return known.id;
+}
+
+TensorAssembly::Known TensorAssembly::known(const std::string& name) const {
+    const auto it = known_.find(name);
+    return it == known_.end() ? Known{} : it->second;
+}
+
+Result<uint32_t> TensorAssembly::addFile(const std::string& name, uint32_t rank, Note::Lacks lacks) {
     const std::pair<std::string, uint32_t> file(name, rank);
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> added, addFiles({&file, 1}));
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> added, addFiles({&file, 1}, lacks));
     return added[0];
 }
 
+// Its place in the catalog; kNone where nothing is to be read.
+Result<FileId> TensorAssembly::addListed(const std::string& name, uint32_t rank, Note::Lacks lacks) {
+    if (known_.contains(name)) return FileId{kNone};
+    const auto entry = source_.directory->stat(name);
+    if (!entry.ok()) {
+        if (entry.error().code != ErrorCode::notFound) return entry.error();
+        addMissing(name, rank, Severity::error, "the file of this rank is missing", lacks);
+        return FileId{kNone};
+    }
+    FileInfo info;
+    info.path = name;
+    info.rank = rank;
+    info.size = entry->size;
+    return addOther(std::move(info));
+}
+
 Result<std::vector<uint32_t>> TensorAssembly::addFiles(
-    std::span<const std::pair<std::string, uint32_t>> files) {
+    std::span<const std::pair<std::string, uint32_t>> files, Note::Lacks lacks) {
     std::vector<FileId> ids(files.size(), kNone);
     for (size_t f = 0; f < files.size(); ++f) {
-        const auto& [name, rank] = files[f];
-        const auto entry = source_.directory->stat(name);
-        if (!entry.ok()) {
-            if (entry.error().code != ErrorCode::notFound) return entry.error();
-            addMissing(name, rank, Severity::error, "the file of this rank is missing");
-            continue;
-        }
-        FileInfo info;
-        info.path = name;
-        info.rank = rank;
-        info.size = entry->size;
-        named_.insert(name);
-        ids[f] = builder_.addFile(std::move(info));
+        SHARDSCOPE_ASSIGN(ids[f], addListed(files[f].first, files[f].second, lacks));
     }
-    std::vector<uint32_t> indices(files.size(), kNone);
-    std::vector<std::optional<Error>> errors(files.size());
+    std::vector<Result<uint32_t>> added(files.size(), kNone);
     const auto read = [&](size_t f) -> Status {
-        if (ids[f] == kNone) return {};
-        auto added = files_->add(files[f].first, ids[f]);
-        if (added.ok()) {
-            indices[f] = *added;
-        } else {
-            errors[f] = std::move(added).error();
-        }
+        if (ids[f] != kNone) added[f] = files_->add(files[f].first, ids[f]);
         return {};
     };
     SHARDSCOPE_TRY(sharedPool().parallelFor(files.size(), options_.stop, read));
     for (size_t f = 0; f < files.size(); ++f) {
-        if (!errors[f]) continue;
+        const auto& [name, rank] = files[f];
+        if (added[f].ok()) {
+            if (ids[f] != kNone) known_[name].index = *added[f];
+            continue;
+        }
         // One damaged file of many ranks does not keep the others from being shown.
-        Error& error = *errors[f];
-        if (files[f].second == kNone || error.code == ErrorCode::cancelled || error.code == ErrorCode::limit)
-            return std::move(error);
-        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
-             error.message, files[f].first);
+        Error error = std::move(added[f]).error();
+        if (rank == kNone || error.code == ErrorCode::cancelled || error.code == ErrorCode::limit)
+            return error;
+        if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
+        note(error.location.rule, Severity::error, error.message, name, {}, lacks, error.location.offset);
         files_->markBroken(ids[f], std::move(error));
     }
+    std::vector<uint32_t> indices;
+    for (const auto& [name, rank] : files)
+        indices.push_back(known(name).index);
     return indices;
 }
 
@@ -81,7 +96,7 @@ void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity
     info.rank = rank;
     info.state = FileInfo::State::missing;
     info.referenced = severity == Severity::error;
-    builder_.addFile(std::move(info));
+    addOther(std::move(info));
     note(rule::fileMissing, severity, std::move(message), name, {}, lacks);
 }
 
@@ -90,8 +105,7 @@ void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {
     info.path = entry.name;
     info.size = entry.size;
     info.rank = rank;
-    builder_.addFile(std::move(info));
-    named_.insert(entry.name);
+    addOther(std::move(info));
 }
 
 std::string TensorAssembly::addText(const std::string& name) {
@@ -101,28 +115,42 @@ std::string TensorAssembly::addText(const std::string& name) {
     info.path = name;
     info.size = entry->size;
     info.metadata = true;
-    builder_.addFile(std::move(info));
-    named_.insert(name);
+    addOther(std::move(info));
     return smallFile(*source_.directory, name, kShortText);
 }
 
-size_t TensorAssembly::tensorAt(const Path& path, DType dtype, const Dims& shape, Role role) {
-    const auto [it, fresh] = byPath_.try_emplace(encodePath(path), tensors_.size());
+size_t TensorAssembly::tensorAt(const Path& path, std::optional<DType> dtype, const Dims& shape, Role role) {
+    const std::string encoded = encodePath(path);
+    const bool fresh = paths_.insert(encoded);
     if (fresh) {
-        Tensor tensor;
-        tensor.info.path = path;
-        tensor.info.name = pathName(path);
-        tensor.info.dtype = dtype;
-        tensor.info.shape = shape;
-        tensor.info.role = role;
-        tensors_.push_back(std::move(tensor));
+        Tensor& tensor = tensors_.emplace_back();
+        tensor.shape = shape;
+        tensor.role = role;
     }
-    return it->second;
+    const size_t index = fresh ? tensors_.size() - 1 : paths_.find(encoded);
+    Tensor& tensor = tensors_[index];
+    if (dtype && !std::exchange(tensor.known, true)) tensor.dtype = *dtype;
+    return index;
+}
+
+TensorInfo TensorAssembly::infoOf(size_t tensor) const {
+    const Tensor& from = tensors_[tensor];
+    Path path = decodePath(paths_[tensor]);
+    std::string name = pathName(path);
+    return {std::move(name), std::move(path), from.dtype, from.shape, from.role, from.aliasOf};
+}
+
+// The first tensor that has what is stored there; kNone = none yet.
+uint32_t& TensorAssembly::firstOf(const StoredPart& part) {
+    if (stored_.size() <= part.file) stored_.resize(part.file + 1);
+    auto& ofFile = stored_[part.file];
+    if (ofFile.empty()) ofFile.assign((*files_)[part.file].tensors.size(), kNone);
+    return ofFile[part.tensor];
 }
 
 void TensorAssembly::setRoles(const RoleFinder& roles) {
-    for (Tensor& tensor : tensors_)
-        tensor.info.role = roles.role(tensor.info.name);
+    for (size_t t = 0; t < tensors_.size(); ++t)
+        tensors_[t].role = roles.role(infoOf(t).name);
 }
 
 void TensorAssembly::addTensor(const Path& path, DType dtype, const Dims& shape, Role role) {
@@ -132,37 +160,65 @@ void TensorAssembly::addTensor(const Path& path, DType dtype, const Dims& shape,
 void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece) {
     const size_t index = tensorAt(path, dtype, shape, role);
     Tensor& tensor = tensors_[index];
-    if (tensor.pieces == 0) {
-        const bool whole = piece.part.elements < 0 && piece.part.lengths.empty();
-        const uint32_t sameAs = (*files_)[piece.part.file].tensors[piece.part.tensor].sameAs;
-        if (const auto first = stored_.find(uint64_t{piece.part.file} << 32 | sameAs);
-            whole && sameAs != kNone && first != stored_.end() && first->second < index)
-            tensor.info.aliasOf = static_cast<TensorId>(first->second);
+    const TensorFile& file = (*files_)[piece.part.file];
+    const uint32_t sameAs = file.tensors[piece.part.tensor].sameAs;
+    if (tensor.pieces == 0 && sameAs != kNone && piece.part.elements < 0 && piece.part.lengths.empty()) {
+        const uint32_t first = firstOf(StoredPart::whole(piece.part.file, sameAs));
+        if (first != kNone && first < index) tensor.aliasOf = first;
     }
-    if (tensor.info.dtype != dtype || tensor.info.shape != shape) {
-        note(rule::metaInconsistent, Severity::error,
-             fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(tensor.info.dtype),
-                         formatDims(tensor.info.shape), dtypeName(dtype), formatDims(shape)),
-             (*files_)[piece.part.file].name, tensor.info.name);
-        return;
-    }
-    if (!piece.lengths.empty() &&
-        (piece.lengths.size() != shape.size() || piece.offsets.size() != shape.size())) {
-        note(rule::metaInconsistent, Severity::error,
-             fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()),
-             (*files_)[piece.part.file].name, tensor.info.name);
+    if (!fits(index, dtype, shape, piece, file.name)) {
+        if (!piece.stated || shape.size() != tensor.shape.size()) return;
+        piece.part = StoredPart::whole(kNone, file.id);
+        addRow(index, std::move(piece));
         return;
     }
     // Nothing of it here: the tensor is known now, its elements are elsewhere.
     const bool empty =
         piece.part.elements == 0 || (!piece.lengths.empty() && elementCount(piece.lengths) == 0);
     if (empty && elementCount(shape) != 0) return;
-    stored_.try_emplace(uint64_t{piece.part.file} << 32 | piece.part.tensor, index);
-    ++tensor.pieces;
+    uint32_t& first = firstOf(piece.part);
+    if (first == kNone) first = static_cast<uint32_t>(index);
+    addRow(index, std::move(piece));
+}
+
+void TensorAssembly::addLost(const Path& path, const Dims& shape, Role role, FileId file, Piece piece) {
+    const size_t index = tensorAt(path, std::nullopt, shape, role);
+    if (!fits(index, std::nullopt, shape, piece, builder_.file(file).path)) return;
+    // Of no file; where it should be is known.
+    piece.part = StoredPart::whole(kNone, file);
+    addRow(index, std::move(piece));
+}
+
+bool TensorAssembly::fits(size_t index, std::optional<DType> dtype, const Dims& shape, const Piece& piece,
+                          const std::string& file) {
+    const Tensor& info = tensors_[index];
+    const auto text = [](DType type, const Dims& dims) {
+        return fmt::format("{} {}", dtypeName(type), formatDims(dims));
+    };
+    if (dtype.value_or(info.dtype) != info.dtype || info.shape != shape) {
+        note(rule::metaInconsistent, Severity::error,
+             fmt::format("ranks disagree about it: {} and {}", text(info.dtype, info.shape),
+                         text(dtype.value_or(info.dtype), shape)),
+             file, infoOf(index).name);
+        return false;
+    }
+    if (piece.lengths.empty() ||
+        (piece.lengths.size() == shape.size() && piece.offsets.size() == shape.size()))
+        return true;
+    note(rule::metaInconsistent, Severity::error,
+         fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()), file,
+         infoOf(index).name);
+    return false;
+}
+
+void TensorAssembly::addRow(size_t index, Piece piece) {
+    const Dims& shape = tensors_[index].shape;
+    ++tensors_[index].pieces;
     PieceRow row;
     row.tensor = static_cast<uint32_t>(index);
     row.rank = piece.rank;
-    if (!piece.lengths.empty()) {
+    const bool whole = piece.lengths == shape && std::ranges::count(piece.offsets, 0) == std::ssize(shape);
+    if (!piece.lengths.empty() && !whole) {
         row.box = boxes_.size();
         boxes_.insert(boxes_.end(), piece.offsets.begin(), piece.offsets.end());
         boxes_.insert(boxes_.end(), piece.lengths.begin(), piece.lengths.end());
@@ -172,17 +228,31 @@ void TensorAssembly::addPiece(const Path& path, DType dtype, const Dims& shape, 
     parts_.add(std::move(piece.part));
 }
 
+void TensorAssembly::addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
+                              std::vector<CutBox> boxes, std::optional<int64_t> start) {
+    const auto [file, tensor] = std::pair(shard.part.file, shard.part.tensor);
+    for (CutBox& box : boxes) {
+        Piece piece = shard;
+        if (start) {
+            piece.part = box.in(file, tensor, *start);
+        } else if (boxes.size() > 1) {
+            piece.part = StoredPart::box(file, tensor, std::move(box.from), box.lengths);
+        }
+        piece.part.storedAs = shard.part.storedAs;
+        piece.part.bits = shard.part.bits;
+        piece.offsets = std::move(box.offsets);
+        piece.lengths = std::move(box.lengths);
+        piece.flat = box.flat;
+        addPiece(path, dtype, shape, role, std::move(piece));
+    }
+}
+
 void TensorAssembly::addAlias(const Path& path, const Path& of) {
-    const auto first = byPath_.find(encodePath(of));
-    if (first == byPath_.end()) return;
-    const size_t id = first->second;
-    if (!byPath_.try_emplace(encodePath(path), tensors_.size()).second) return;
-    Tensor alias = tensors_[id];
-    alias.info.path = path;
-    alias.info.name = pathName(path);
-    if (alias.info.aliasOf == kNone) alias.info.aliasOf = static_cast<TensorId>(id);
+    const size_t id = paths_.find(encodePath(of));
+    if (id == SIZE_MAX || !paths_.insert(encodePath(path))) return;
+    Tensor& alias = tensors_.emplace_back(Tensor(tensors_[id]));
+    if (alias.aliasOf == kNone) alias.aliasOf = static_cast<TensorId>(id);
     if (alias.piecesOf == kNone) alias.piecesOf = static_cast<uint32_t>(id);
-    tensors_.push_back(std::move(alias));
 }
 
 void TensorAssembly::addWhole(uint32_t file, uint32_t t, Path path, Role role, uint32_t rank) {
@@ -217,12 +287,12 @@ void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank
 
 DimSpan TensorAssembly::boxOf(size_t row) const {
     if (rows_[row].box == kWhole) return {};
-    return DimSpan(boxes_).subspan(rows_[row].box, 2 * tensors_[rows_[row].tensor].info.shape.size());
+    return DimSpan(boxes_).subspan(rows_[row].box, 2 * tensors_[rows_[row].tensor].shape.size());
 }
 
 DimSpan TensorAssembly::boxAt(size_t row, size_t half) const {
     if (rows_[row].box == kWhole) return {};
-    const size_t rank = tensors_[rows_[row].tensor].info.shape.size();
+    const size_t rank = tensors_[rows_[row].tensor].shape.size();
     return DimSpan(boxes_).subspan(rows_[row].box + half * rank, rank);
 }
 
@@ -264,9 +334,11 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks, Vectors vectors) {
     size_t budget = 4096, notes = 0;  // of comparisons that read
     const Grouped grouped = group();
     for (size_t t = 0; t < tensors_.size() && notes < kMostNotes; ++t) {
-        const Role role = tensors_[t].info.role;
+        const Role role = tensors_[t].role;
         // Each rank may have statistics of its own.
-        if (tensors_[t].piecesOf != kNone || role == Role::buffer || role == Role::other) continue;
+        if (tensors_[t].piecesOf != kNone || role == Role::buffer || role == Role::other ||
+            grouped.of(t).size() < 2)
+            continue;
         const auto before = [&](uint32_t a, uint32_t b) {
             const auto key = [&](uint32_t row) {
                 return std::tuple(rows_[row].flat.start, rows_[row].flat.stop);
@@ -284,10 +356,10 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks, Vectors vectors) {
                 const StoredPart one = parts_[rows[first]], two = parts_[rows[i]];
                 const bool optimizer = role == Role::optimizer;
                 // Norms that every rank holds may drift apart; matrices that differ are not one tensor.
-                if (vectors == Vectors::mayDrift && tensors_[t].info.shape.size() < 2) {
+                if (vectors == Vectors::mayDrift && tensors_[t].shape.size() < 2) {
                     note(rule::replicaDiffers, Severity::warning,
                          fmt::format("'{}' holds other values for the same place", (*files_)[one.file].name),
-                         (*files_)[two.file].name, tensors_[t].info.name, Note::Lacks::nothing);
+                         (*files_)[two.file].name, infoOf(t).name, Note::Lacks::nothing);
                     break;
                 }
                 note(rule::metaDuplicate, Severity::error,
@@ -295,7 +367,7 @@ void TensorAssembly::noteDifferentCopies(Note::Lacks lacks, Vectors vectors) {
                          "'{}' holds other values for the same place: what the ranks have under this name "
                          "is not one tensor (experts of several groups, stages, or files of two saves)",
                          (*files_)[one.file].name),
-                     (*files_)[two.file].name, tensors_[t].info.name,
+                     (*files_)[two.file].name, infoOf(t).name,
                      optimizer && lacks == Note::Lacks::anything ? Note::Lacks::optimizerState : lacks);
                 ++notes;
                 break;
@@ -321,7 +393,7 @@ bool TensorAssembly::complete() const {
             if (boxes.emplace(Dims(o.begin(), o.end()), Dims(l.begin(), l.end())).second)
                 held += elementCount(l);
         }
-        return held >= elementCount(tensors_[t].info.shape);
+        return held >= elementCount(tensors_[t].shape);
     };
     for (size_t t = 0; t < tensors_.size(); ++t) {
         if (tensors_[t].piecesOf == kNone && !isComplete(t)) return false;
@@ -329,32 +401,68 @@ bool TensorAssembly::complete() const {
     return true;
 }
 
-Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
-                                                       FindNotes findNotes) {
-    const Grouped grouped = group();
-    StoredParts parts;  // in the order of the chunks
-    parts.reserve(rows_.size());
-    for (size_t t = 0; t < tensors_.size(); ++t) {
-        // Tensors are added in this order, so places in tensors_ are their ids.
-        const Tensor& tensor = tensors_[t];
-        auto added = builder_.addTensor(tensor.info);
-        if (!added.ok()) return std::move(added).error().inFile(source_.display);
-        const Dims zeros(tensor.info.shape.size(), 0);
-        for (const uint32_t row : grouped.of(tensor.piecesOf == kNone ? t : tensor.piecesOf)) {
-            StoredPart part = parts_[row];
+// What nothing tells the dtype of is listed by its name only.
+void TensorAssembly::addUnknown(const TensorInfo& info, std::span<const uint32_t> rows) {
+    builder_.addSpecial({info.name, info.path, "unreadable", "", info.shape, ""});
+    note(rule::metaInconsistent, Severity::error,
+         "none of the files that hold it can be read, and nothing else says what dtype it has",
+         builder_.file(parts_[rows.front()].tensor).path, info.name);
+}
+
+Status TensorAssembly::addChunks(const TensorInfo& info, std::span<const uint32_t> rows, StoredParts& parts) {
+    const Dims zeros(info.shape.size(), 0);
+    for (const uint32_t row : rows) {
+        StoredPart part = parts_[row];
+        CatalogBuilder::Chunk chunk{rows_[row].rank, part.tensor, 0, 0, zeros, info.shape, std::nullopt};
+        if (part.file == kNone) {
+            part = {};
+        } else {
             const TensorFile& file = (*files_)[part.file];
             const StoredTensor& stored = file.tensors[part.tensor];
-            CatalogBuilder::Chunk chunk{rows_[row].rank, file.id,           stored.offset, stored.bytes,
-                                        zeros,           tensor.info.shape, std::nullopt};
-            if (rows_[row].flat != kNoRange) chunk.flat = rows_[row].flat;
-            if (rows_[row].box != kWhole) {
-                chunk.offsets = offsets(row);
-                chunk.lengths = lengths(row);
-            }
-            SHARDSCOPE_TRY(builder_.addChunk(chunk));
-            parts.add(std::move(part));
+            chunk.file = file.id;
+            chunk.offset = stored.offset;
+            chunk.length = stored.bytes;
         }
+        if (rows_[row].flat != kNoRange) chunk.flat = rows_[row].flat;
+        if (rows_[row].box != kWhole) {
+            chunk.offsets = offsets(row);
+            chunk.lengths = lengths(row);
+        }
+        SHARDSCOPE_TRY(builder_.addChunk(chunk));
+        parts.add(std::move(part));
     }
+    return {};
+}
+
+// Tensors and chunks of the catalog; the parts in the order of the chunks.
+Result<StoredParts> TensorAssembly::addTensors() {
+    const Grouped grouped = group();
+    StoredParts parts;
+    parts.reserve(rows_.size());
+    std::vector<TensorId> ids;  // of tensors_
+    for (size_t t = 0; t < tensors_.size(); ++t) {
+        const Tensor& tensor = tensors_[t];
+        const auto rows = grouped.of(tensor.piecesOf == kNone ? t : tensor.piecesOf);
+        TensorInfo info = infoOf(t);
+        ids.push_back(tensor.known ? static_cast<TensorId>(builder_.tensorCount()) : kNone);
+        if (!tensor.known) {
+            addUnknown(info, rows);
+            continue;
+        }
+        if (info.aliasOf != kNone) info.aliasOf = ids[info.aliasOf];
+        auto added = builder_.addTensor(info);
+        if (!added.ok()) return std::move(added).error().inFile(source_.display);
+        SHARDSCOPE_TRY(addChunks(info, rows, parts));
+    }
+    return parts;
+}
+
+Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::optional<Mesh> mesh,
+                                                       FindNotes findNotes) {
+    for (uint32_t f = 0; f < files_->size(); ++f)
+        files_->forgetNames(f);
+    stored_ = {};
+    SHARDSCOPE_ASSIGN(StoredParts parts, addTensors());
     // In the order of the catalog: they were read side by side.
     std::vector<const TensorFile*> files;
     for (uint32_t f = 0; f < files_->size(); ++f)
@@ -369,7 +477,7 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
         }
     }
     for (const DirectoryEntry& entry : source_.entries) {
-        if (!source_.entry.empty() || entry.kind != DirectoryEntry::Kind::file || named_.contains(entry.name))
+        if (!source_.entry.empty() || entry.kind != DirectoryEntry::Kind::file || known_.contains(entry.name))
             continue;
         addUnreferenced(entry);
     }
@@ -379,7 +487,7 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
         mesh->axes = {{"fsdp", world}};
         mesh->evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
     }
-    if (mesh) builder_.setMesh(std::move(*mesh));
+    if (mesh && !mesh->axes.empty()) builder_.setMesh(std::move(*mesh));
     return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts),
                           std::move(findNotes));
 }

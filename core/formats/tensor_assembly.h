@@ -8,10 +8,11 @@
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "encoding/strict_json.h"
 #include "formats/catalog_opener.h"
+#include "formats/rank_cut.h"
 #include "formats/roles.h"
 #include "formats/tensor_files.h"
 
@@ -20,16 +21,27 @@ namespace shardscope {
 class TensorAssembly : private CatalogOpener {
   public:
     TensorAssembly(const Source& source, const OpenOptions& options, std::string format, std::string variant,
-                   std::string writer);
+                   std::string writer, TensorFiles::Writer kind = TensorFiles::Writer::torch);
 
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
     using CatalogOpener::note;
 
-    // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted.
-    Result<uint32_t> addFile(const std::string& name, uint32_t rank);
-    // Several (name, rank), read side by side.
-    Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files);
+    // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted, with what a
+    // conversion lacks. Errors: those of reading where the file is of no rank.
+    Result<uint32_t> addFile(const std::string& name, uint32_t rank,
+                             Note::Lacks lacks = Note::Lacks::nothing);
+    // Several (name, rank), read side by side. One that is known already is not read again.
+    Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files,
+                                           Note::Lacks lacks = Note::Lacks::nothing);
+    // A file that is not read for tensors, in any state.
+    FileId addOther(FileInfo info);
+    // Of a file that was added; kNone else.
+    struct Known {
+        FileId id = kNone;
+        uint32_t index = kNone;  // kNone = it is not there, damaged, or holds no tensors
+    };
+    Known known(const std::string& name) const;
     // A file that should be there. Below an error the tensors do not depend on it.
     void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message,
                     Note::Lacks lacks = Note::Lacks::nothing);
@@ -43,10 +55,18 @@ class TensorAssembly : private CatalogOpener {
         StoredPart part;
         Dims offsets, lengths;  // both empty = the whole tensor
         std::optional<FlatRange> flat;
+        bool stated = false;  // metadata says that it is there: its place is taken, whatever the file holds
     };
     // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
     // so. Pieces that disagree about shape or dtype are noted and dropped.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
+    // A piece of which only this is known, and the file that should have it (`piece.part` is of no file): the
+    // dtype is that of the other pieces.
+    void addLost(const Path& path, const Dims& shape, Role role, FileId file, Piece piece);
+    // Boxes of a rank's shard; `shard` is the stored tensor that has it, in the shape of the shard, or with
+    // the shard's elements from element `start` on.
+    void addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
+                  std::vector<CutBox> boxes, std::optional<int64_t> start = std::nullopt);
     // Another name of a tensor that is there, once all its pieces are; nothing where it is not.
     void addAlias(const Path& path, const Path& of);
     // A tensor that counts even where no piece of it is found.
@@ -68,14 +88,19 @@ class TensorAssembly : private CatalogOpener {
     void noteDifferentCopies(Note::Lacks lacks, Vectors vectors);
     // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
     bool complete() const;
-    // `world`: ranks in all. `mesh`: as the files state it; without one the ranks are one axis, "fsdp".
+    // `world`: ranks in all. `mesh`: as the files state it, without axes where they have none; nullopt: the
+    // ranks are one axis, "fsdp".
     // `findNotes`: what Reader::fileNotes() answers; it may keep a pointer to files().
     Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt,
                                            FindNotes findNotes = {});
 
   private:
     struct Tensor {
-        TensorInfo info;
+        Dims shape;
+        DType dtype = DType::float32;
+        bool known = false;  // of the dtype
+        Role role = Role::parameter;
+        TensorId aliasOf = kNone;
         uint32_t pieces = 0;
         uint32_t piecesOf = kNone;  // another tensor, whose pieces are those of this one
     };
@@ -104,7 +129,16 @@ class TensorAssembly : private CatalogOpener {
     bool differ(size_t row, size_t other, size_t& budget) const;
 
     // Index of the tensor of this path, which is made when it is new.
-    size_t tensorAt(const Path& path, DType dtype, const Dims& shape, Role role);
+    size_t tensorAt(const Path& path, std::optional<DType> dtype, const Dims& shape, Role role);
+    bool fits(size_t index, std::optional<DType> dtype, const Dims& shape, const Piece& piece,
+              const std::string& file);
+    void addRow(size_t index, Piece piece);
+    Result<FileId> addListed(const std::string& name, uint32_t rank, Note::Lacks lacks);
+    TensorInfo infoOf(size_t tensor) const;
+    uint32_t& firstOf(const StoredPart& part);
+    void addUnknown(const TensorInfo& info, std::span<const uint32_t> rows);
+    Status addChunks(const TensorInfo& info, std::span<const uint32_t> rows, StoredParts& parts);
+    Result<StoredParts> addTensors();
 
     const Source& source_;
     const OpenOptions& options_;
@@ -112,10 +146,10 @@ class TensorAssembly : private CatalogOpener {
     std::vector<Tensor> tensors_;
     std::vector<PieceRow> rows_;
     std::vector<int64_t> boxes_;
-    StoredParts parts_;                               // one for each row
-    std::unordered_map<std::string, size_t> byPath_;  // encoded
-    std::unordered_map<uint64_t, size_t> stored_;     // file and tensor -> tensors_
-    std::set<std::string> named_;
+    StoredParts parts_;                          // one for each row
+    safetensors::NameSet paths_;                 // of tensors_, encoded
+    std::vector<std::vector<uint32_t>> stored_;  // by file and tensor: the first of tensors_ that has it
+    std::map<std::string, Known> known_;
 };
 
 }  // namespace shardscope

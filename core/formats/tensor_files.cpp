@@ -235,6 +235,8 @@ Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
                               {},
                               header.fileSize});
     }
+    file.tensors.reserve(header.tensors.size());
+    file.places.reserve(header.tensors.size());
     for (size_t t = 0; t < header.tensors.size(); ++t) {
         const safetensors::HeaderTensor& from = header.tensors[t];
         StoredTensor tensor;
@@ -275,6 +277,8 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     file.specials = std::move(found.specials);
     file.placements = std::move(found.placements);
     std::unordered_map<std::string, uint32_t> same;
+    file.tensors.reserve(found.tensors.size());
+    file.places.reserve(found.tensors.size());
     for (torch_save::FoundTensor& from : found.tensors) {
         auto place = torch_save::findStorage(opened, from.tensor.storage);
         if (!place.ok()) return std::move(place).error().ofTensor(from.name).inFile(path);

@@ -12,85 +12,74 @@ namespace {
 
 using namespace colossalai;
 
-class ColossalaiFormat final : public Format {
-  public:
-    ColossalaiFormat() {
-        info_.name = "colossalai";
-        info_.title = "ColossalAI";
-        info_.suffixes = {"bin", "safetensors"};
-        info_.reads = true;
-        info_.writes = true;
-        info_.variants = {"distributed", "distributed-bin", "gathered", "gathered-bin"};
-        info_.wholeVariants = {"gathered", "gathered-bin"};
-        info_.generations = {
-            "distributed (pull request 6181), .bin and .safetensors, sharded or one file per rank",
-            "gathered: numbered files with an index, model and optimizer",
-            "gathered: one optimizer file, also of the asynchronous writer"};
-        info_.shards = true;
-        info_.objects = true;
-        info_.nesting = true;
-    }
+Probe probeFile(const Source& source) {
+    if (metaFileId(source.entry)) return {Probe::Match::certain, "is the metadata of one rank"};
+    if (indexKind(source.entry) == IndexKind::optimizer)
+        return {Probe::Match::certain, "is the index of an optimizer"};
+    if (indexKind(source.entry) == IndexKind::model && source.entry.starts_with("pytorch_model"))
+        return {Probe::Match::certain, "is an index of .bin files"};
+    if (source.entry.starts_with("optimizer.") && isWholeOptimizer(source.entry))
+        return {Probe::Match::certain, "is named as an optimizer of the asynchronous writer"};
+    return {};
+}
 
-    Probe probe(const Source& source) const override {
-        if (!source.entry.empty()) return probeFile(source);
-        const Probe* found = nullptr;
-        static const Probe kIndex{Probe::Match::certain, "has an index and files numbered without a total"};
-        static const Probe kOptimizer{Probe::Match::certain, "has an index of an optimizer"};
-        static const Probe kMaybe{Probe::Match::possible, "has pytorch_model.bin.index.json"};
-        static const Probe kWhole{Probe::Match::certain, "has an optimizer in one file"};
-        bool numbered = false, modelIndex = false, maybe = false;
+Probe probe(const Source& source) {
+    if (!source.entry.empty()) return probeFile(source);
+    const Probe* found = nullptr;
+    const Probe kIndex{Probe::Match::certain, "has an index and files numbered without a total"};
+    const Probe kOptimizer{Probe::Match::certain, "has an index of an optimizer"};
+    const Probe kMaybe{Probe::Match::possible, "has pytorch_model.bin.index.json"};
+    const Probe kWhole{Probe::Match::certain, "has an optimizer in one file"};
+    bool numbered = false, modelIndex = false, maybe = false;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        if (metaFileId(entry.name)) return {Probe::Match::certain, "has " + entry.name};
+        numbered = numbered || isNumberedShard(entry.name);
+        const IndexKind kind = indexKind(entry.name);
+        modelIndex = modelIndex || kind == IndexKind::model;
+        maybe = maybe || entry.name == "pytorch_model.bin.index.json";
+        if (kind == IndexKind::optimizer) found = &kOptimizer;
+        if (!found && kind == IndexKind::none && isWholeOptimizer(entry.name)) found = &kWhole;
+    }
+    if (!found && modelIndex && numbered) found = &kIndex;
+    if (!found && maybe) found = &kMaybe;
+    return found ? *found : Probe{};
+}
+
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (source.entry.empty()) {
         for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file) continue;
-            if (metaFileId(entry.name)) return {Probe::Match::certain, "has " + entry.name};
-            numbered = numbered || isNumberedShard(entry.name);
-            const IndexKind kind = indexKind(entry.name);
-            modelIndex = modelIndex || kind == IndexKind::model;
-            maybe = maybe || entry.name == "pytorch_model.bin.index.json";
-            if (kind == IndexKind::optimizer) found = &kOptimizer;
-            if (!found && kind == IndexKind::none && isWholeOptimizer(entry.name)) found = &kWhole;
+            if (entry.kind == DirectoryEntry::Kind::file && metaFileId(entry.name))
+                return openDistributed(source, options);
         }
-        if (!found && modelIndex && numbered) found = &kIndex;
-        if (!found && maybe) found = &kMaybe;
-        return found ? *found : Probe{};
+    } else if (metaFileId(source.entry)) {
+        return openDistributed(source, options);
     }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (source.entry.empty()) {
-            for (const DirectoryEntry& entry : source.entries) {
-                if (entry.kind == DirectoryEntry::Kind::file && metaFileId(entry.name))
-                    return openDistributed(source, options);
-            }
-        } else if (metaFileId(source.entry)) {
-            return openDistributed(source, options);
-        }
-        return openGathered(source, options);
-    }
-
-    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions& options) const override {
-        return colossalai::cannotHold(wanted, options);
-    }
-    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
-                                                 const WriteOptions& options) const override {
-        return layOut(wanted, options);
-    }
-
-  private:
-    static Probe probeFile(const Source& source) {
-        if (metaFileId(source.entry)) return {Probe::Match::certain, "is the metadata of one rank"};
-        if (indexKind(source.entry) == IndexKind::optimizer)
-            return {Probe::Match::certain, "is the index of an optimizer"};
-        if (indexKind(source.entry) == IndexKind::model && source.entry.starts_with("pytorch_model"))
-            return {Probe::Match::certain, "is an index of .bin files"};
-        if (source.entry.starts_with("optimizer.") && isWholeOptimizer(source.entry))
-            return {Probe::Match::certain, "is named as an optimizer of the asynchronous writer"};
-        return {};
-    }
-};
+    return openGathered(source, options);
+}
 
 }  // namespace
 
 const Format& colossalaiFormat() {
-    static const ColossalaiFormat format;
+    static const Format format{
+        .about = {.name = "colossalai",
+                  .title = "ColossalAI",
+                  .suffixes = {"bin", "safetensors"},
+                  .reads = true,
+                  .writes = true,
+                  .generations =
+                      {"distributed (pull request 6181), .bin and .safetensors, sharded or one file per rank",
+                       "gathered: numbered files with an index, model and optimizer",
+                       "gathered: one optimizer file, also of the asynchronous writer"},
+                  .variants = {"distributed", "distributed-bin", "gathered", "gathered-bin"},
+                  .wholeVariants = {"gathered", "gathered-bin"},
+                  .shards = true,
+                  .objects = true,
+                  .nesting = true},
+        .probe = probe,
+        .open = open,
+        .cannotHold = colossalai::cannotHold,
+        .layout = colossalai::layOut};
     return format;
 }
 

@@ -27,14 +27,12 @@ Result<std::unique_ptr<Reader>> DistributedOpener::open() {
     noteForeign();
     SHARDSCOPE_TRY(openWeights());
     noteMissingRanks();
-    SHARDSCOPE_TRY(addTensors());
-    SHARDSCOPE_TRY(addUnlisted());
+    addTensors();
+    addUnlisted();
     addObjects();
-    noteUnreferenced();
-    noteFiles();
-    finishMesh();
-    builder_.setVariant(variant_);
-    return finish();
+    addOtherFiles();
+    ranks_.clear();  // what they say is in the assembly now
+    return assembly_.finish(world_, mesh());
 }
 
 Status DistributedOpener::readVariant() {
@@ -89,7 +87,7 @@ Status DistributedOpener::readMetadata() {
     metaSizes_ = std::move(sizes);
     for (size_t r = 1; r < ranks_.size(); ++r) {
         if (ranks_[r].id == ranks_[r - 1].id) {
-            note(
+            assembly_.note(
                 rule::metaDuplicate, Severity::warning,
                 fmt::format("rank {} is described twice, here and in '{}'", ranks_[r].id, ranks_[r - 1].name),
                 ranks_[r].name);
@@ -105,7 +103,7 @@ void DistributedOpener::addMetadataFiles() {
         info.size = metaSizes_[r];
         info.metadata = true;
         info.rank = ranks_[r].id;
-        builder_.addFile(std::move(info));
+        assembly_.addOther(std::move(info));
     }
     std::map<uint64_t, size_t> writers;  // the identity that the loader matches by
     for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -117,11 +115,12 @@ void DistributedOpener::addMetadataFiles() {
         for (uint64_t rank : here) {
             const auto [it, fresh] = writers.try_emplace(rank, r);
             if (fresh || ranks_[it->second].id == ranks_[r].id) continue;
-            note(rule::metaInconsistent, Severity::warning,
-                 fmt::format(
-                     "gives its writer as rank {}, as '{}' does; ColossalAI's loader keeps one of them", rank,
-                     ranks_[it->second].name),
-                 ranks_[r].name);
+            assembly_.note(
+                rule::metaInconsistent, Severity::warning,
+                fmt::format(
+                    "gives its writer as rank {}, as '{}' does; ColossalAI's loader keeps one of them", rank,
+                    ranks_[it->second].name),
+                ranks_[r].name);
         }
     }
 }
@@ -147,17 +146,19 @@ void DistributedOpener::noteForeign() {
         }
     }
     if (files.empty()) return;
-    note(rule::fileStale, Severity::error,
-         fmt::format("files of another save are here: {}; {}{}", listed(files, kListed), check_.why,
-                     check_.setAside ? ". They are left aside; the others are whole without them" : ""));
+    assembly_.note(
+        rule::fileStale, Severity::error,
+        fmt::format("files of another save are here: {}; {}{}", listed(files, kListed), check_.why,
+                    check_.setAside ? ". They are left aside; the others are whole without them" : ""));
     if (!check_.setAside) return;
     for (const std::string& file : files)
         asideFiles_.insert(file);
-    note(rule::coverageOverlap, Severity::error,
-         fmt::format("ColossalAI's loader reads the files of both saves and lays their pieces over each "
-                     "other in {} "
-                     "tensors; remove those of the other save",
-                     shared.size()));
+    assembly_.note(
+        rule::coverageOverlap, Severity::error,
+        fmt::format("ColossalAI's loader reads the files of both saves and lays their pieces over each "
+                    "other in {} "
+                    "tensors; remove those of the other save",
+                    shared.size()));
 }
 
 std::string DistributedOpener::lastPart(std::string_view path) {
@@ -167,75 +168,67 @@ std::string DistributedOpener::lastPart(std::string_view path) {
 
 Status DistributedOpener::openWeights() {
     refs_.resize(ranks_.size());
+    std::vector<std::pair<std::string, uint32_t>> names;
     for (size_t r = 0; r < ranks_.size(); ++r) {
         if (aside(r)) continue;
         for (const std::string& written : ranks_[r].metadata.files) {
-            SHARDSCOPE_ASSIGN(const FileRef ref, openWeight(written, ranks_[r]));
-            refs_[r].push_back(ref);
+            names.emplace_back(placeOf(written, ranks_[r]), ranks_[r].id);
         }
     }
-    variant_ = sawTorch_ && !sawSafetensors_ ? "distributed-bin" : "distributed";
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
+    auto name = names.begin();
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+        for (size_t f = 0; f < (aside(r) ? 0 : ranks_[r].metadata.files.size()); ++f)
+            refs_[r].push_back(assembly_.known((name++)->first));
+    }
+    const auto holds = [&](TensorFile::Kind kind) {
+        return std::ranges::any_of(indices,
+                                   [&](uint32_t f) { return f != kNone && contents(f).kind == kind; });
+    };
+    const bool torch = holds(TensorFile::Kind::torch) && !holds(TensorFile::Kind::safetensors);
+    assembly_.builder().setVariant(torch ? "distributed-bin" : "distributed");
     return {};
 }
 
-Result<FileRef> DistributedOpener::openWeight(const std::string& written, const RankFile& rank) {
+std::string DistributedOpener::placeOf(const std::string& written, const RankFile& rank) {
     const std::string name = lastPart(written);
-    const bool path = name != written;
-    const bool plain = checkRelativeName(name).ok();
-    const auto entry =
-        plain ? source_.directory->stat(name) : Result<DirectoryEntry>(unsupported("no file name"));
-    const bool climbs = written.find("..") != std::string::npos;
-    FileInfo info;
-    info.rank = rank.id;
-    if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) {
-        // A file of this layout that is not here is missing; anything else is not a file of a checkpoint.
-        const bool missing = plain && !climbs && (!path || weightFileId(name)) && !entry.ok() &&
-                             entry.error().code == ErrorCode::notFound;
-        info.path = missing ? name : written;
-        if (const auto it = byPath_.find(info.path); it != byPath_.end()) return it->second;
-        info.state = missing ? FileInfo::State::missing : FileInfo::State::wrongKind;
-        if (!missing) {
-            note(rule::securityPath, Severity::error,
-                 fmt::format("'{}' names '{}', which is not a file of this checkpoint; it is not opened",
-                             rank.name, printable(written, kNameInMessage)),
-                 info.path);
-        }
-        const std::string key = info.path;
-        const FileRef ref{builder_.addFile(std::move(info)), kNone};
-        byPath_.emplace(key, ref);
-        return ref;
-    }
-    if (const auto it = byPath_.find(name); it != byPath_.end()) return it->second;
+    const bool path = name != written, climbs = written.find("..") != std::string::npos;
+    if (!checkRelativeName(name).ok()) return refuse(written, rank);
+    const auto entry = source_.directory->stat(name);
+    // A file of this layout that is not here is missing; anything else is not a file of a checkpoint.
+    const bool missing =
+        !climbs && (!path || weightFileId(name)) && !entry.ok() && entry.error().code == ErrorCode::notFound;
+    if (missing) return name;
+    if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) return refuse(written, rank);
+    if (!placed_.insert(name).second) return name;
     if (climbs) {
-        note(rule::securityPath, Severity::warning,
-             fmt::format("'{}' names '{}'; the file '{}' beside it was taken", rank.name,
-                         printable(written, kNameInMessage), name),
-             name);
-    } else if (path && !notedPaths_) {
-        notedPaths_ = true;
-        note(rule::metaInconsistent, Severity::info,
-             fmt::format("the metadata names its files by the path that they were saved to, such as "
-                         "'{}'; the files "
-                         "here were taken. ColossalAI's own loader does not find them",
-                         printable(written, kNameInMessage)),
-             rank.name);
+        assembly_.note(rule::securityPath, Severity::warning,
+                       fmt::format("'{}' names '{}'; the file '{}' beside it was taken", rank.name,
+                                   printable(written, kNameInMessage), name),
+                       name);
+    } else if (path && !std::exchange(notedPaths_, true)) {
+        assembly_.note(
+            rule::metaInconsistent, Severity::info,
+            fmt::format("the metadata names its files by the path that they were saved to, such as '{}'; the "
+                        "files here were taken. ColossalAI's own loader does not find them",
+                        printable(written, kNameInMessage)),
+            rank.name);
     }
-    info.path = name;
-    info.size = entry->size;
-    FileRef ref{builder_.addFile(std::move(info)), kNone};
-    auto added = files_->add(name, ref.id);
-    if (added.ok()) {
-        ref.contents = *added;
-        ((*files_)[*added].kind == TensorFile::Kind::torch ? sawTorch_ : sawSafetensors_) = true;
-    } else {
-        Error error = std::move(added).error();
-        if (error.code == ErrorCode::cancelled) return error;
-        if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
-        note(error.location.rule, Severity::error, error.message, name);
-        files_->markBroken(ref.id, std::move(error));
-    }
-    byPath_.emplace(name, ref);
-    return ref;
+    return name;
+}
+
+std::string DistributedOpener::refuse(const std::string& written, const RankFile& rank) {
+    if (assembly_.known(written).id != kNone) return written;
+    assembly_.note(rule::securityPath, Severity::error,
+                   fmt::format("'{}' names '{}', which is not a file of this checkpoint; it is not opened",
+                               rank.name, printable(written, kNameInMessage)),
+                   written);
+    FileInfo info;
+    info.path = written;
+    info.rank = rank.id;
+    info.state = FileInfo::State::wrongKind;
+    assembly_.addOther(std::move(info));
+    return written;
 }
 
 void DistributedOpener::noteMissingRanks() {
@@ -249,8 +242,9 @@ void DistributedOpener::noteMissingRanks() {
     // Nothing is missing behind the last one where all tensors are whole.
     if (check_.whole) world_ = last + 1;
     if (world_ - present.size() > 100'000) {
-        note(rule::rankMissing, Severity::error,
-             fmt::format("the highest rank is {}, but only {} ranks are here", last, present.size()));
+        assembly_.note(
+            rule::rankMissing, Severity::error,
+            fmt::format("the highest rank is {}, but only {} ranks are here", last, present.size()));
         world_ = last + 1;
         return;
     }
@@ -266,42 +260,39 @@ void DistributedOpener::noteMissingRanks() {
                 weights += fmt::format("{}'{}'", weights.empty() ? " and its weights, such as " : ", ", name);
             if (!weights.empty()) break;
         }
-        note(rule::fileMissing, Severity::error,
-             fmt::format("rank {} of {} (tp={}) is missing: '{}'{}", id, world_, check_.tp, meta, weights),
-             meta);
+        assembly_.note(
+            rule::fileMissing, Severity::error,
+            fmt::format("rank {} of {} (tp={}) is missing: '{}'{}", id, world_, check_.tp, meta, weights),
+            meta);
         FileInfo info;
         info.path = meta;
         info.metadata = true;
         info.state = FileInfo::State::missing;
-        builder_.addFile(std::move(info));
+        assembly_.addOther(std::move(info));
     }
 }
 
-void DistributedOpener::noteUnreferenced() {
+void DistributedOpener::addOtherFiles() {
     for (const DirectoryEntry& entry : source_.entries) {
-        if (entry.kind != DirectoryEntry::Kind::file || metaFileId(entry.name) ||
-            byPath_.contains(entry.name))
-            continue;
+        if (entry.kind != DirectoryEntry::Kind::file || assembly_.known(entry.name).id != kNone) continue;
         FileInfo info;
         info.path = entry.name;
         info.size = entry.size;
-        const auto id = weightFileId(entry.name);
-        if (id) info.rank = *id;
+        info.rank = weightFileId(entry.name).value_or(kNone);
         // What was set aside is noted already.
         info.referenced = asideFiles_.contains(entry.name);
-        builder_.addFile(std::move(info));
+        assembly_.addOther(std::move(info));
     }
 }
 
-void DistributedOpener::finishMesh() {
-    builder_.setRankCount(world_);
-    if (world_ % check_.tp != 0) return;
+Mesh DistributedOpener::mesh() const {
+    if (world_ % check_.tp != 0) return {};
     Mesh mesh;
     mesh.axes = {{"pp", world_ / check_.tp}, {"tp", check_.tp}};
     mesh.evidence = {
         fmt::format("tp={}: the pieces of cut tensors are 1/{} of them", check_.tp, check_.tp),
         fmt::format("pp={}: {} ranks in all, numbered tp * stage + tp rank", world_ / check_.tp, world_)};
-    builder_.setMesh(std::move(mesh));
+    return mesh;
 }
 
 Result<std::unique_ptr<Reader>> openDistributed(const Source& source, const OpenOptions& options) {

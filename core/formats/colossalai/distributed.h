@@ -2,30 +2,24 @@
 // Private to this format.
 #pragma once
 
-#include <map>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "formats/colossalai/opener.h"
 #include "formats/colossalai/rank_metadata.h"
 #include "formats/colossalai/stale.h"
+#include "formats/tensor_assembly.h"
 #include "model/name_pattern.h"
 
 namespace shardscope::colossalai {
 
-// Where the `file` of an entry is. Only the last part of a path counts, and only inside the directory: with
-// shard=False the path of the machine that saved stands there.
-struct FileRef {
-    FileId id = kNone;
-    uint32_t contents = kNone;  // in TensorFiles; kNone = missing, refused or broken
-};
-
-class DistributedOpener : private Opener {
+class DistributedOpener {
   public:
     DistributedOpener(const Source& source, const OpenOptions& options)
-        : Opener(source, options, "", "ColossalAI with distributed checkpoint IO") {}
+        : source_(source),
+          options_(options),
+          assembly_(source, options, "colossalai", "", "ColossalAI with distributed checkpoint IO") {}
 
     Result<std::unique_ptr<Reader>> open();
 
@@ -42,41 +36,44 @@ class DistributedOpener : private Opener {
     void noteForeign();
     static std::string lastPart(std::string_view path);
     Status openWeights();
-    Result<FileRef> openWeight(const std::string& written, const RankFile& rank);
+    // Where the `file` of an entry is. Only the last part of a path counts, and only inside the directory:
+    // with shard=False the path of the machine that saved stands there.
+    std::string placeOf(const std::string& written, const RankFile& rank);
+    std::string refuse(const std::string& written, const RankFile& rank);
     void noteMissingRanks();
-    void noteUnreferenced();
-    void finishMesh();
+    void addOtherFiles();
+    Mesh mesh() const;
     bool aside(size_t rank) const { return check_.setAside && check_.foreign[rank]; }
 
     // --- tensors (distributed_tensors.cpp)
-    Status addTensors();
-    Status addTensor(size_t n, const std::vector<Piece>& pieces);
+    void addTensors();
     int fusedDimOf(std::string_view name, const std::vector<Piece>& pieces);
-    Status addPiece(const TensorInfo& info, const Piece& piece, int fusedDim);
-    void cutPadding(const TensorInfo& info, const PieceEntry& entry, const StoredTensor& stored,
-                    Dims& lengths, StoredPart& part);
-    bool addFused(CatalogBuilder::Chunk chunk, const PieceEntry& entry, size_t d, const StoredPart& part,
-                  const Dims& shape);
-    Status addUnlisted();
+    void addPiece(std::string_view name, const Piece& piece, int fusedDim);
+    uint32_t tensorOf(std::string_view name, const Piece& piece);
+    StoredPart partOf(std::string_view name, const Piece& piece, uint32_t tensor, Dims& lengths);
+    void addUnlisted();
+    void addUnlisted(const RankFile& rank, uint32_t file);
     void addObjects();
+    const TensorFile& contents(uint32_t file) { return assembly_.files()[file]; }
     const PieceEntry& entryOf(const Piece& piece) const {
         return ranks_[piece.rank].metadata.entries[piece.entry];
     }
-    const FileRef& refOf(const Piece& piece) const { return refs_[piece.rank][entryOf(piece).file]; }
+    TensorAssembly::Known fileOf(const Piece& piece) const { return refs_[piece.rank][entryOf(piece).file]; }
 
+    const Source& source_;
+    const OpenOptions& options_;
+    TensorAssembly assembly_;
     std::vector<RankFile> ranks_;
     std::vector<uint64_t> metaSizes_;
     SaveCheck check_;
     std::set<std::string> asideFiles_;
-    std::vector<std::vector<FileRef>> refs_;  // by rank file and RankMetadata::files
-    std::map<std::string, FileRef> byPath_;
+    std::vector<std::vector<TensorAssembly::Known>> refs_;  // by rank file and RankMetadata::files
     safetensors::NameSet names_;
-    std::vector<TensorId> tensorOf_;
     bool fusedGiven_ = false;
     std::vector<NamePattern> fusedPatterns_;
-    bool notedPaths_ = false, sawTorch_ = false, sawSafetensors_ = false;
+    std::set<std::string> placed_;
+    bool notedPaths_ = false;
     uint32_t world_ = 1;
-    std::string variant_;
 };
 
 }  // namespace shardscope::colossalai

@@ -1,7 +1,7 @@
 // The gathered layouts: whole tensors in numbered files with an index, or in one file; optimizer states under
 // the integer ids of their parameters.
 #include <algorithm>
-#include <map>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -9,11 +9,11 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "encoding/safetensors_index.h"
+#include "encoding/strict_json.h"
 #include "formats/colossalai/names.h"
-#include "formats/colossalai/opener.h"
 #include "formats/colossalai/readers.h"
-#include "formats/open_files.h"
+#include "formats/indexed_files.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::colossalai {
 
@@ -22,10 +22,12 @@ namespace {
 constexpr std::string_view kGroups = "param_groups";
 constexpr std::string_view kUnfinished = "tmp_index_files";
 
-class GatheredOpener : private Opener {
+class GatheredOpener {
   public:
     GatheredOpener(const Source& source, const OpenOptions& options)
-        : Opener(source, options, "gathered", "ColossalAI") {}
+        : source_(source),
+          options_(options),
+          assembly_(source, options, "colossalai", "gathered", "ColossalAI") {}
 
     Result<std::unique_ptr<Reader>> open() {
         std::vector<std::string> indexes, wholes;
@@ -34,10 +36,11 @@ class GatheredOpener : private Opener {
         } else {
             for (const DirectoryEntry& entry : source_.entries) {
                 if (entry.kind == DirectoryEntry::Kind::directory && entry.name == kUnfinished) {
-                    note(rule::fileLock, Severity::warning,
-                         "the indexes of single stages are still here: the save was interrupted before they "
-                         "were merged",
-                         entry.name);
+                    assembly_.note(
+                        rule::fileLock, Severity::warning,
+                        "the indexes of single stages are still here: the save was interrupted before they "
+                        "were merged",
+                        entry.name);
                 }
                 if (entry.kind != DirectoryEntry::Kind::file) continue;
                 if (indexKind(entry.name) != IndexKind::none) indexes.push_back(entry.name);
@@ -54,15 +57,13 @@ class GatheredOpener : private Opener {
             SHARDSCOPE_TRY(readIndex(index));
         if (!hasModel_ && source_.entry.empty()) SHARDSCOPE_TRY(addWholeModel());
         for (const std::string& whole : wholes) {
-            SHARDSCOPE_ASSIGN(const uint32_t file, addFile(whole));
+            SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(whole, kNone));
             if (file != kNone) SHARDSCOPE_TRY(addStates(file, false));
         }
-        if (files_->size() == 0 && indexes.empty())
+        if (assembly_.files().size() == 0 && indexes.empty())
             return unsupported("holds no index of ColossalAI's").inFile(source_.display);
-        noteFiles();
-        noteUnreferenced();
-        builder_.setRankCount(1);
-        return finish();
+        assembly_.noteDifferentCopies(Note::Lacks::nothing, TensorAssembly::Vectors::mustAgree);
+        return assembly_.finish(1);
     }
 
   private:
@@ -86,150 +87,100 @@ class GatheredOpener : private Opener {
         return {};
     }
 
-    // kNone when it is missing or cannot be read, which is noted.
-    Result<uint32_t> addFile(const std::string& name, std::string_view holds = {}) {
-        if (const auto it = byName_.find(name); it != byName_.end()) return it->second;
+    // kNone when it is missing, which is noted where `holds` says what is lost with it.
+    Result<uint32_t> addListed(const std::string& name, std::string_view holds = {}) {
         const auto entry = source_.directory->stat(name);
+        const bool missing = !entry.ok() && entry.error().code == ErrorCode::notFound;
+        if (!missing || assembly_.known(name).id != kNone) return assembly_.addFile(name, kNone);
         FileInfo info;
         info.path = name;
-        if (!entry.ok()) {
-            if (entry.error().code != ErrorCode::notFound) return entry.error();
-            info.state = FileInfo::State::missing;
-            note(rule::fileMissing, Severity::error,
-                 fmt::format("the file is missing{}{}{}", holds.empty() ? "" : "; it holds '",
-                             printable(holds, kNameInMessage), holds.empty() ? "" : "' and perhaps more"),
-                 name);
-            builder_.addFile(std::move(info));
-            byName_.emplace(name, kNone);
-            return kNone;
-        }
-        info.size = entry->size;
-        const FileId id = builder_.addFile(std::move(info));
-        SHARDSCOPE_ASSIGN(const uint32_t file, files_->add(name, id));
-        byName_.emplace(name, file);
-        return file;
+        info.state = FileInfo::State::missing;
+        assembly_.addOther(std::move(info));
+        if (!holds.empty())
+            assembly_.note(rule::fileMissing, Severity::error,
+                           fmt::format("the file is missing; it holds '{}'", holds), name);
+        return kNone;
     }
 
     Status readIndex(const std::string& name) {
         SHARDSCOPE_TRY(options_.stop.poll());
-        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
-        auto parsed = safetensors::parseIndex(json);
-        if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
-        FileInfo info;
-        info.path = name;
-        info.size = file->size();
-        info.metadata = true;
-        builder_.addFile(std::move(info));
-        const safetensors::Index& index = *parsed;
-        std::map<uint32_t, std::string_view> first;
-        for (size_t i = 0; i < index.names.size(); ++i)
-            first.try_emplace(index.fileOf[i], index.names[i]);
-        const bool optimizer = indexKind(name) == IndexKind::optimizer;
+        SHARDSCOPE_ASSIGN(const IndexedFiles index, IndexedFiles::read(source_, options_, name));
+        assembly_.addOther(index.info());
         std::vector<uint32_t> files;
-        for (uint32_t f = 0; f < index.files.size(); ++f) {
-            SHARDSCOPE_ASSIGN(const uint32_t added, addFile(index.files[f], first[f]));
+        for (const std::string& file : index.files) {
+            SHARDSCOPE_ASSIGN(const uint32_t added, addListed(file));
             files.push_back(added);
         }
-        if (optimizer) {
-            for (uint32_t added : files) {
-                if (added != kNone) SHARDSCOPE_TRY(addStates(added, true));
-            }
-            checkStates(index, name);
-            return addGroups(index, name);
+        if (indexKind(name) != IndexKind::optimizer) {
+            addModel(index, files);
+            return {};
         }
-        return addModel(index, files, name);
+        for (uint32_t added : files) {
+            if (added != kNone) SHARDSCOPE_TRY(addStates(added, true));
+        }
+        checkStates(index);
+        return addGroups(index);
     }
 
-    Status addTensor(const TensorInfo& info, uint32_t file, uint32_t t) {
-        const StoredTensor& stored = (*files_)[file].tensors[t];
-        auto added = builder_.addTensor(info);
-        if (!added.ok()) return std::move(added).error().inFile((*files_)[file].name);
-        SHARDSCOPE_TRY(builder_.addWhole(0, (*files_)[file].id, stored.offset, stored.bytes));
-        parts_.add(StoredPart::whole(file, t));
-        return {};
-    }
-
-    Status addModel(const safetensors::Index& index, const std::vector<uint32_t>& files,
-                    std::string_view indexName) {
-        std::map<std::pair<uint32_t, uint32_t>, TensorId> placed;
+    void addModel(const IndexedFiles& index, const std::vector<uint32_t>& files) {
+        using Found = IndexedFiles::Found;
+        std::vector<uint32_t> tensors;  // of the index: in their files
         for (size_t i = 0; i < index.names.size(); ++i) {
             const uint32_t file = files[index.fileOf[i]];
-            if (file == kNone) continue;
-            const uint32_t t = (*files_)[file].find(index.names[i]);
-            if (t == kNone) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("'{}' says that it is in '{}', which does not hold it", indexName,
-                                 (*files_)[file].name),
-                     (*files_)[file].name, index.names[i]);
-                continue;
-            }
-            SHARDSCOPE_TRY(addModelTensor(file, t, placed));
+            tensors.push_back(file == kNone ? kNone : contents(file).find(index.names[i]));
+            if (tensors[i] != kNone) addModelTensor(file, tensors[i]);
         }
+        const auto find = [&](size_t i) {
+            if (files[index.fileOf[i]] == kNone) return Found::fileMissing;
+            return tensors[i] == kNone ? Found::nowhere : Found::inFile;
+        };
+        index.noteLacking(find, [&](Note note) { assembly_.builder().addNote(std::move(note)); });
         std::set<uint32_t> once(files.begin(), files.end());
         once.erase(kNone);
         for (uint32_t file : once) {
-            const TensorFile& contents = (*files_)[file];
-            for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
-                if (placed.contains({file, t}) || contents.tensors[t].special != kNone) continue;
+            for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
+                const StoredTensor& stored = contents(file).tensors[t];
+                if (stored.special != kNone) continue;
                 // Ranks other than the first may have written copies: the last entry of the index counts.
-                if (const size_t at = index.names.find(contents.tensors[t].name); at != SIZE_MAX) {
+                if (const size_t at = index.names.find(stored.name); at != SIZE_MAX) {
                     noteCopy(files[index.fileOf[at]], file, t);
                     continue;
                 }
-                note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
-                     contents.name, contents.tensors[t].name);
-                SHARDSCOPE_TRY(addModelTensor(file, t, placed));
+                assembly_.builder().addNote(index.unnamed(contents(file).name, stored.name));
+                addModelTensor(file, t);
             }
-            addObjects(contents, {});
+            assembly_.addObjects(file, {}, 0);
         }
-        return {};
     }
 
     // A tensor that the index takes from another file: loaders that read all files take the last one.
     void noteCopy(uint32_t indexed, uint32_t file, uint32_t t) {
         if (indexed == kNone || indexed == file) return;
-        const TensorFile& contents = (*files_)[file];
-        const uint32_t other = (*files_)[indexed].find(contents.tensors[t].name);
-        if (other == kNone || files_->equal(indexed, other, file, t) != false) return;
-        note(rule::metaDuplicate, Severity::error,
-             fmt::format("the index takes it from '{}'; the copy here is another one",
-                         (*files_)[indexed].name),
-             contents.name, contents.tensors[t].name);
+        const std::string& name = contents(file).tensors[t].name;
+        const uint32_t other = contents(indexed).find(name);
+        if (other == kNone || assembly_.files().equal(indexed, other, file, t) != false) return;
+        assembly_.note(
+            rule::metaDuplicate, Severity::error,
+            fmt::format("the index takes it from '{}'; the copy here is another one", contents(indexed).name),
+            contents(file).name, name);
     }
 
     // A model in one file, beside its optimizer.
     Status addWholeModel() {
         for (const char* name : {"pytorch_model.bin", "model.safetensors"}) {
             if (!source_.hasFile(name)) continue;
-            SHARDSCOPE_ASSIGN(const uint32_t file, addFile(name));
-            if (file == kNone) return {};
-            std::map<std::pair<uint32_t, uint32_t>, TensorId> placed;
-            for (uint32_t t = 0; t < (*files_)[file].tensors.size(); ++t) {
-                if ((*files_)[file].tensors[t].special == kNone)
-                    SHARDSCOPE_TRY(addModelTensor(file, t, placed));
+            SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(name, kNone));
+            for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
+                if (contents(file).tensors[t].special == kNone) addModelTensor(file, t);
             }
-            addObjects((*files_)[file], {});
+            assembly_.addObjects(file, {}, 0);
             return {};
         }
         return {};
     }
 
-    Status addModelTensor(uint32_t file, uint32_t t,
-                          std::map<std::pair<uint32_t, uint32_t>, TensorId>& placed) {
-        const StoredTensor& stored = (*files_)[file].tensors[t];
-        TensorInfo info;
-        info.name = stored.name;
-        info.path = stored.path;
-        info.dtype = stored.dtype;
-        info.shape = stored.shape;
-        info.role = Role::parameter;
-        if (stored.sameAs != kNone) {
-            const auto it = placed.find({file, stored.sameAs});
-            if (it != placed.end()) info.aliasOf = it->second;
-        }
-        placed.emplace(std::pair{file, t}, static_cast<TensorId>(builder_.tensorCount()));
-        return addTensor(info, file, t);
+    void addModelTensor(uint32_t file, uint32_t t) {
+        assembly_.addWhole(file, t, contents(file).tensors[t].path, Role::parameter, 0);
     }
 
     // ------------------------------------------------------------------ optimizer
@@ -247,31 +198,27 @@ class GatheredOpener : private Opener {
 
     // `sharded`: a torch.save file holds {id: state}, else {"state": {id: state}, "param_groups": [...]}.
     Status addStates(uint32_t file, bool sharded) {
-        const TensorFile& contents = (*files_)[file];
-        const std::set<std::string> pickled = pickledKeys(contents);
-        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
-            const StoredTensor& stored = contents.tensors[t];
+        const bool torch = contents(file).kind == TensorFile::Kind::torch;
+        const std::set<std::string> pickled = pickledKeys(contents(file));
+        for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
+            const StoredTensor& stored = contents(file).tensors[t];
             if (stored.special != kNone) continue;
-            TensorInfo info;
-            info.path = stored.path;
-            if (contents.kind == TensorFile::Kind::torch && sharded) {
-                info.path.insert(info.path.begin(), keyPart("state"));
-            } else if (contents.kind != TensorFile::Kind::torch) {
-                (void)splitState(stored.name, info.path);
-            }
-            info.name = pathName(info.path);
-            info.dtype = stored.dtype;
-            info.shape = stored.shape;
-            info.role = Role::optimizer;
-            if (contents.kind != TensorFile::Kind::torch && stored.dtype == DType::uint8 &&
-                stored.shape.size() == 1) {
-                SHARDSCOPE_ASSIGN(const bool object, addPickled(file, t, info, pickled));
+            Path path = stored.path;
+            if (torch && sharded) path.insert(path.begin(), keyPart("state"));
+            if (!torch) (void)splitState(stored.name, path);
+            const bool bytes = stored.dtype == DType::uint8 && stored.shape.size() == 1;
+            if (!torch && bytes) {
+                SHARDSCOPE_ASSIGN(const bool object, addPickled(file, t, path, pickled));
                 if (object) continue;
             }
-            if (info.path.size() > 1) ids_.insert(info.path[1].toString());
-            SHARDSCOPE_TRY(addTensor(info, file, t));
+            if (path.size() > 1) ids_.insert(path[1].toString());
+            assembly_.addWhole(file, t, std::move(path), Role::optimizer, 0);
         }
-        addObjects(contents, contents.kind == TensorFile::Kind::torch && sharded ? "state" : "");
+        const Path under = torch && sharded ? Path{keyPart("state")} : Path();
+        assembly_.addObjects(file, under, 0);
+        for (const StoredObject& object : contents(file).objects) {
+            if (!under.empty() && !object.path.empty()) ids_.insert(object.path[0].toString());
+        }
         return {};
     }
 
@@ -295,82 +242,63 @@ class GatheredOpener : private Opener {
             } texts;
             texts.out = &keys;
             if (const Status parsed = texts.parse(value, 0, "non_tensor_keys"); !parsed.ok()) {
-                note(rule::metaInconsistent, Severity::warning,
-                     "the list of pickled entries in the header is not readable: " + parsed.error().message,
-                     contents.name);
+                assembly_.note(
+                    rule::metaInconsistent, Severity::warning,
+                    "the list of pickled entries in the header is not readable: " + parsed.error().message,
+                    contents.name);
             }
         }
         return keys;
     }
 
     // Numbers and lists are pickled into U8 tensors. Files of before February 2025 do not say which ones.
-    Result<bool> addPickled(uint32_t file, uint32_t t, TensorInfo& info,
+    Result<bool> addPickled(uint32_t file, uint32_t t, const Path& path,
                             const std::set<std::string>& pickled) {
-        const TensorFile& contents = (*files_)[file];
-        const StoredTensor& stored = contents.tensors[t];
+        const std::string& name = contents(file).name;
+        const StoredTensor& stored = contents(file).tensors[t];
         const bool said = pickled.contains(stored.name);
         if (!said && stored.bytes > options_.limits.objectBytes) return false;
-        auto bytes = files_->bytesOf(file, t);
+        auto bytes = assembly_.files().bytesOf(file, t);
         if (!bytes.ok()) {
             if (bytes.error().code == ErrorCode::damaged) return false;  // the truncated file is noted
             return std::move(bytes).error().ofTensor(stored.name);
         }
-        ObjectInfo object;
-        object.value = pickledValue(*bytes, options_.limits);
-        if (!object.value) {
+        const Value value = pickledValue(*bytes, options_.limits);
+        if (!value) {
             if (said) {
-                note(rule::metaInconsistent, Severity::error,
-                     "the header lists it as pickled, but its bytes are not a pickle", contents.name,
-                     stored.name);
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               "the header lists it as pickled, but its bytes are not a pickle", name,
+                               stored.name);
             }
             return false;
         }
-        if (!said && !notedPickled_) {
-            notedPickled_ = true;
-            note(rule::metaInconsistent, Severity::info,
-                 "pickled values are told from tensors by their bytes, because the header does not list them",
-                 contents.name);
+        if (!said && !std::exchange(notedPickled_, true)) {
+            assembly_.note(
+                rule::metaInconsistent, Severity::info,
+                "pickled values are told from tensors by their bytes, because the header does not list them",
+                name);
         }
-        if (info.path.size() > 1) ids_.insert(info.path[1].toString());
-        object.name = info.name;
-        object.path = std::move(info.path);
-        object.rank = 0;
-        object.file = contents.id;
-        object.offset = stored.offset;
-        object.length = stored.bytes;
-        builder_.addObject(std::move(object));
+        if (path.size() > 1) ids_.insert(path[1].toString());
+        assembly_.addObject(file, path, value, 0, stored.offset, stored.bytes);
         return true;
     }
 
-    void addObjects(const TensorFile& contents, std::string_view under) {
-        for (const StoredObject& object : contents.objects) {
-            ObjectInfo info;
-            info.path = object.path;
-            if (!under.empty()) {
-                info.path.insert(info.path.begin(), keyPart(under));
-                if (info.path.size() > 1) ids_.insert(info.path[1].toString());
-            }
-            info.name = under.empty() ? object.name : pathName(info.path);
-            info.rank = 0;
-            info.file = contents.id;
-            info.value = object.value;
-            builder_.addObject(std::move(info));
-        }
-    }
-
-    void checkStates(const safetensors::Index& index, std::string_view indexName) {
-        for (size_t i = 0; i < index.names.size(); ++i) {
+    void checkStates(const IndexedFiles& index) {
+        using Found = IndexedFiles::Found;
+        const auto find = [&](size_t i) {
             const std::string id(index.names[i]);
-            if (ids_.contains(id) || byName_.at(index.files[index.fileOf[i]]) == kNone || id == kGroups)
-                continue;
-            note(rule::metaInconsistent, Severity::warning,
-                 fmt::format("'{}' lists the state of parameter {}, which '{}' does not hold", indexName,
-                             printable(id, kNameInMessage), index.files[index.fileOf[i]]),
-                 index.files[index.fileOf[i]]);
-        }
+            if (assembly_.known(index.fileWith(i)).index == kNone) return Found::fileMissing;
+            return ids_.contains(id) || id == kGroups ? Found::inFile : Found::nowhere;
+        };
+        // Its names are numbers of parameters, of which some may have no state.
+        index.noteLacking(find, [&](Note note) {
+            if (note.rule != rule::fileMissing) note.severity = Severity::warning;
+            note.tensor = fmt::format("state.{}", note.tensor);
+            assembly_.builder().addNote(std::move(note));
+        });
     }
 
-    Status addGroups(const safetensors::Index& index, std::string_view indexName) {
+    Status addGroups(const IndexedFiles& index) {
         std::string groups;
         for (const auto& [key, value] : index.texts) {
             if (key == kGroups) groups = value;
@@ -381,37 +309,20 @@ class GatheredOpener : private Opener {
                              fmt::format("the index places the parameter groups in '{}', which is "
                                          "not a plain file name",
                                          printable(groups, kNameInMessage)))
-                .inFile(indexName)
+                .inFile(index.name)
                 .byRule(rule::securityPath);
         }
-        SHARDSCOPE_ASSIGN(const uint32_t file, addFile(groups, kGroups));
-        if (file == kNone) return {};
-        const TensorFile& contents = (*files_)[file];
-        for (const StoredObject& object : contents.objects) {
-            ObjectInfo info;
-            info.path = object.path;
-            info.path.insert(info.path.begin(), keyPart(kGroups));
-            info.name = pathName(info.path);
-            info.rank = 0;
-            info.file = contents.id;
-            info.value = object.value;
-            builder_.addObject(std::move(info));
-        }
+        SHARDSCOPE_ASSIGN(const uint32_t file, addListed(groups, kGroups));
+        if (file != kNone) assembly_.addObjects(file, {keyPart(kGroups)}, 0);
         return {};
     }
 
-    void noteUnreferenced() {
-        if (!source_.entry.empty()) return;
-        for (const DirectoryEntry& entry : source_.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || byName_.contains(entry.name) ||
-                indexKind(entry.name) != IndexKind::none)
-                continue;
-            addUnreferenced(entry);
-        }
-    }
+    const TensorFile& contents(uint32_t file) { return assembly_.files()[file]; }
 
-    std::map<std::string, uint32_t> byName_;  // files, kNone = missing
-    std::set<std::string> ids_;               // of parameters whose states were found
+    const Source& source_;
+    const OpenOptions& options_;
+    TensorAssembly assembly_;
+    std::set<std::string> ids_;  // of parameters whose states were found
     bool hasModel_ = false, hasOptimizer_ = false, notedPickled_ = false;
 };
 

@@ -271,7 +271,7 @@ bool holdsTensors(const Value& value) {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHoldInDcp(const Catalog& target) {
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (!dtypeIsWholeBytes(target.dtype(t)))

@@ -14,7 +14,7 @@
 namespace shardscope::dcp {
 
 // What DCP cannot hold of a target, and why.
-std::vector<LeftOut> cannotHoldInDcp(const Catalog& target);
+std::vector<LeftOut> cannotHoldInDcp(const Catalog& target, const WriteOptions& options);
 // Whether `.metadata` says where each name stands in the nested state dict (planner_data), or that names do
 // not nest.
 enum class NamePaths : uint8_t { written, none };

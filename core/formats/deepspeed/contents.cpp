@@ -232,7 +232,7 @@ Contents sortContents(const Catalog& target) {
     return out;
 }
 
-std::vector<TargetCopy> targetCopies(const Catalog& target) {
+std::vector<TargetCopy> targetCopies(const Catalog& target, const WriteOptions&) {
     using Place = Contents::Place;
     const Contents contents = sortContents(target);
     std::vector<TargetCopy> copies;

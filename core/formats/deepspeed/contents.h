@@ -46,6 +46,6 @@ bool isDirectoryName(std::string_view name);
 
 // As Format's functions of these names.
 std::optional<Path> targetPath(const Path& path, bool optimizer);
-std::vector<TargetCopy> targetCopies(const Catalog& target);
+std::vector<TargetCopy> targetCopies(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::deepspeed

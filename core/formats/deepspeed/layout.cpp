@@ -457,11 +457,15 @@ class UniversalLayout final : public TargetLayout {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     return sortContents(target).cannot;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target) {
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
+    if (!options.variant.empty() && options.variant != "universal")
+        return makeError(
+            ErrorCode::usage,
+            "DeepSpeed checkpoints are written as universal ones; the files of ZeRO are read only");
     auto layout = std::make_unique<UniversalLayout>(target);
     SHARDSCOPE_TRY(layout->make());
     return std::unique_ptr<TargetLayout>(std::move(layout));

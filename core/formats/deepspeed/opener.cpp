@@ -167,15 +167,6 @@ void Opener::noteTracker() {
                     printable(name, kNameInMessage)));
 }
 
-// Reads one file ahead of the others.
-Result<uint32_t> Opener::look(const TagFile& file) {
-    const auto known = looked_.find(file.name);
-    if (known != looked_.end()) return known->second;
-    SHARDSCOPE_ASSIGN(const uint32_t index, assembly_.addFile(file.name, file.about.dp));
-    looked_.emplace(file.name, index);
-    return index;
-}
-
 Status Opener::readModelFiles() {
     using Kind = FileName::Kind;
     const auto count = [&](Kind kind) {
@@ -377,12 +368,9 @@ Status Opener::readOptimizerFiles() {
         optimizers_.push_back({file, at.second, at.first, kNone, {}});
         names.emplace_back(file->name, rankOf(at.second, at.first));
     }
-    std::erase_if(names, [&](const auto& name) { return looked_.contains(name.first); });
     SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
-    for (size_t i = 0; i < names.size(); ++i)
-        looked_.emplace(names[i].first, indices[i]);
     for (OptimizerFile& file : optimizers_) {
-        file.index = looked_.at(file.file->name);
+        file.index = indices[static_cast<size_t>(&file - optimizers_.data())];
         if (file.index == kNone) continue;
         assembly_.builder().file(contents(file.index).id).rank = rankOf(file.dp, file.mp);
         SHARDSCOPE_ASSIGN(file.states, readOptimizerStates(contents(file.index)));

@@ -83,7 +83,8 @@ class Opener {
 
     // opener.cpp: files and ranks
     void noteTracker();
-    Result<uint32_t> look(const TagFile& file);
+    // Reads one file ahead of the others.
+    Result<uint32_t> look(const TagFile& file) { return assembly_.addFile(file.name, file.about.dp); }
     Status readModelFiles();
     Status readOptimizerFiles();
     Status groupsFromSlices();
@@ -164,7 +165,6 @@ class Opener {
     const OpenOptions& options_;
     const Tag tag_;
     TensorAssembly assembly_;
-    std::map<std::string, uint32_t> looked_;  // index of files that have been read
     std::vector<ModelFile> models_;
     std::vector<OptimizerFile> optimizers_;
     uint32_t dpWorld_ = 1, mpWorld_ = 1, tpDegree_ = 1;

@@ -39,21 +39,13 @@ void Opener::declare(const Path& path, DType dtype, Role role, uint32_t file, co
 void Opener::addFlat(const Path& path, DType dtype, Role role, const OptimizerFile& file, uint32_t tensor,
                      const Slot& slot, const Parameter& parameter) {
     const DType stored = contents(file.index).tensors[tensor].dtype;
-    for (const Run& run : parameter.placement.shards[tpOf(file.mp)]) {
-        const int64_t begin = std::max(slot.begin, run.first),
-                      end = std::min(slot.end, run.first + run.count);
-        if (begin >= end) continue;
-        TensorAssembly::Piece piece;
-        piece.rank = rankOf(file.dp, file.mp);
-        piece.part = StoredPart::range(file.index, tensor, slot.at + begin - slot.begin, end - begin);
-        if (stored != dtype) piece.part.storedAs = stored;
-        if (run.lengths != parameter.placement.whole) {
-            piece.offsets = run.offsets;
-            piece.lengths = run.lengths;
-        }
-        if (end - begin < run.count) piece.flat = FlatRange{begin - run.first, end - run.first};
-        assembly_.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
-    }
+    TensorAssembly::Piece shard{rankOf(file.dp, file.mp), StoredPart::whole(file.index, tensor), {}, {}, {}};
+    if (stored != dtype) shard.part.storedAs = stored;
+    const Placement& placement = parameter.placement;
+    assembly_.addBoxes(
+        path, dtype, placement.whole, role, shard,
+        placement.shards[tpOf(file.mp)].boxes(placement.whole, FlatRange{slot.begin, slot.end}),
+        slot.at - slot.begin);
 }
 
 void Opener::addState(const std::string& name, const std::string& state, uint32_t file, uint32_t tensor,
@@ -85,8 +77,7 @@ std::pair<int64_t, int64_t> Opener::expertPlace(const OptimizerFile& file, size_
 bool Opener::holdsFirst(size_t parameter, uint32_t tp, int64_t start, int64_t length) {
     const Placement& placement = parameters_[parameter].placement;
     if (placement.shards.empty()) return true;
-    const auto& runs = placement.shards[tp];
-    const bool whole = runs.size() == 1 && runs[0].lengths == placement.whole;
+    const bool whole = placement.shards[tp].axis < 0;
     const auto [it, fresh] = cuts_.try_emplace({parameter, whole ? kNone : tp}, start, length);
     if (fresh || it->second == std::pair(start, length)) return true;
     ++unlisted_;

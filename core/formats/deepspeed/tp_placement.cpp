@@ -181,13 +181,12 @@ Placement TpPlacement::place(const TpShards& shards) const {
     const auto known =
         std::ranges::find_if(shards.shapes, [](const auto& shape) { return shape.has_value(); });
     Placement out;
-    out.shards.resize(degree);
+    out.shards.assign(degree, {0, {}});
     out.whole = **known;
     const int axis = degree > 1 ? axisOf(shards) : TpRule::kReplicated;
     if (axis < 0) {
         for (size_t t = 0; t < degree; ++t) {
-            if (shards.shapes[t] == *known && (axis != kAveraged || t == 0))
-                out.shards[t].push_back({0, elementCount(out.whole), Dims(out.whole.size(), 0), out.whole});
+            if (shards.shapes[t] == *known && (axis != kAveraged || t == 0)) out.shards[t] = {};
         }
         return out;
     }
@@ -209,34 +208,11 @@ Placement TpPlacement::place(const TpShards& shards) const {
     }
     int64_t before = 0;
     for (size_t t = 0; t < degree; ++t) {
-        Dims local = out.whole;
-        local[d] = lengthOf(t);
-        const int64_t inner = elementCount(std::span(local).subspan(d + 1));
-        int64_t outer = elementCount(std::span(local).first(d));
-        Dims offsets(local.size(), 0);
-        if (widths.size() == 1) {
-            offsets[d] = before;
-            out.shards[t].push_back({0, elementCount(local), offsets, local});
-        } else {
-            int64_t first = 0;
-            for (int64_t row = 0; row < outer; ++row) {
-                Dims lengths = local;
-                for (size_t k = d, rest = static_cast<size_t>(row); k-- > 0;) {
-                    offsets[k] = static_cast<int64_t>(rest) % local[k];
-                    rest /= static_cast<size_t>(local[k]);
-                    lengths[k] = 1;
-                }
-                int64_t part = 0;
-                for (int64_t width : widths) {
-                    lengths[d] = width / static_cast<int64_t>(degree);
-                    offsets[d] = part + static_cast<int64_t>(t) * lengths[d];
-                    out.shards[t].push_back({first, lengths[d] * inner, offsets, lengths});
-                    first += lengths[d] * inner;
-                    part += width;
-                }
-            }
-        }
-        before += lengthOf(t);
+        // Those of a fused one have been found to divide.
+        const int64_t length =
+            widths.size() > 1 ? whole / static_cast<int64_t>(degree) : std::min(lengthOf(t), whole - before);
+        out.shards[t] = RankCut::share(axis, widths, before, length);
+        before += length;
     }
     return out;
 }

@@ -9,19 +9,15 @@
 
 #include "base/regular_expression.h"
 #include "formats/deepspeed/states.h"
+#include "formats/rank_cut.h"
 #include "formats/tp_rule.h"
 
 namespace shardscope::deepspeed {
 
-// A range of a shard's row-major order that is a box of the whole tensor.
-struct Run {
-    int64_t first = 0, count = 0;
-    Dims offsets, lengths;
-};
 struct Placement {
     Dims whole;
-    std::vector<std::vector<Run>> shards;  // by tensor-parallel rank; without runs where it is refused
-    std::string refused;                   // why a fused parameter cannot be placed
+    std::vector<RankCut> shards;  // by tensor-parallel rank; of nothing where it is refused
+    std::string refused;          // why a fused parameter cannot be placed
 };
 
 struct TpShards {

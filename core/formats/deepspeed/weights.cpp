@@ -246,14 +246,10 @@ void Opener::gatherExperts() {
         names.emplace_back(file.name, 0);
         files.push_back(&file);
     }
-    auto unread = names;
-    std::erase_if(unread, [&](const auto& name) { return looked_.contains(name.first); });
-    const auto indices = assembly_.addFiles(unread);
+    const auto indices = assembly_.addFiles(names);
     if (!indices.ok()) return;
-    for (size_t i = 0; i < unread.size(); ++i)
-        looked_.emplace(unread[i].first, (*indices)[i]);
     for (size_t i = 0; i < files.size(); ++i) {
-        const uint32_t index = looked_.at(names[i].first);
+        const uint32_t index = (*indices)[i];
         if (index == kNone) continue;
         const TensorFile& file = contents(index);
         for (uint32_t t = 0; t < file.tensors.size(); ++t) {
@@ -336,16 +332,10 @@ void Opener::noteRefused(const Parameter& parameter) {
 // What a tensor-parallel rank holds of a tensor, stored as a whole.
 void Opener::addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
                       const StoredWeight& stored) {
-    const auto& runs = parameter.placement.shards[stored.tp];
-    for (const Run& run : runs) {
-        TensorAssembly::Piece piece;
-        piece.rank = stored.rank;
-        piece.part = runs.size() == 1 ? StoredPart::whole(stored.file, stored.tensor)
-                                      : StoredPart::range(stored.file, stored.tensor, run.first, run.count);
-        piece.offsets = run.offsets;
-        piece.lengths = run.lengths;
-        assembly_.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
-    }
+    const Placement& placement = parameter.placement;
+    assembly_.addBoxes(path, dtype, placement.whole, role,
+                       {stored.rank, StoredPart::whole(stored.file, stored.tensor), {}, {}, {}},
+                       placement.shards[stored.tp].boxes(placement.whole));
 }
 
 void Opener::addWeights() {

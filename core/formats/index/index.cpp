@@ -146,38 +146,32 @@ Result<IndexContents> readIndex(const ReadFile& file, const OpenOptions& options
     return decodeIndexPayload(bytes, options.stop);
 }
 
-class IndexFormat final : public Format {
-  public:
-    IndexFormat() {
-        info_.name = "index";
-        info_.title = "Shardscope index";
-        info_.suffixes = {"ssidx"};
-        info_.reads = true;
-        info_.generations = {"version 1, of any format"};
-    }
+Probe probe(const Source& source) {
+    if (source.entry.empty()) return {};
+    const auto file = source.directory->openFile(source.entry);
+    if (!file.ok() || !startsLikeAnIndex(**file)) return {};
+    return {Probe::Match::certain, "starts as an index file does"};
+}
 
-    Probe probe(const Source& source) const override {
-        if (source.entry.empty()) return {};
-        const auto file = source.directory->openFile(source.entry);
-        if (!file.ok() || !startsLikeAnIndex(**file)) return {};
-        return {Probe::Match::certain, "starts as an index file does"};
-    }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (source.entry.empty())
-            return unsupported("an index is one file").inFile(source.display).withHint("name the file");
-        SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(source.entry));
-        auto contents = readIndex(*file, options);
-        if (!contents.ok()) return std::move(contents).error().inFile(file->path());
-        return std::unique_ptr<Reader>(
-            std::make_unique<IndexReader>(std::move(contents).value(), file->path()));
-    }
-};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (source.entry.empty())
+        return unsupported("an index is one file").inFile(source.display).withHint("name the file");
+    SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(source.entry));
+    auto contents = readIndex(*file, options);
+    if (!contents.ok()) return std::move(contents).error().inFile(file->path());
+    return std::unique_ptr<Reader>(std::make_unique<IndexReader>(std::move(contents).value(), file->path()));
+}
 
 }  // namespace
 
 const Format& indexFormat() {
-    static const IndexFormat format;
+    static const Format format{.about = {.name = "index",
+                                         .title = "Shardscope index",
+                                         .suffixes = {"ssidx"},
+                                         .reads = true,
+                                         .generations = {"version 1, of any format"}},
+                               .probe = probe,
+                               .open = open};
     return format;
 }
 

@@ -537,7 +537,7 @@ class ContentsBuilder {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     const Summary summary(target);
     std::vector<LeftOut> out;
     for (LeftOut& left : dcpFormat().cannotHold(target, {})) {

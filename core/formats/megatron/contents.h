@@ -34,6 +34,6 @@ struct Contents {
 Result<Contents> contentsOf(const Catalog& target);
 
 // As Format::cannotHold(). Every name is one of the target.
-std::vector<LeftOut> cannotHold(const Catalog& target);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::megatron

@@ -387,17 +387,10 @@ void LegacyOpener::addShard(const Parameter& parameter, const Path& path, DType 
         return;
     }
     if (refused(parameter, path, dtype, role)) return;
-    for (Part& part : partsOf(parameter, local, rank)) {
-        TensorAssembly::Piece piece;
-        piece.rank = rank.rank;
-        piece.part = part.flat || !part.strides.empty()
-                         ? storedAt(part, file, tensor, 0)
-                         : StoredPart::box(file, tensor, std::move(part.from), part.lengths);
-        piece.offsets = std::move(part.offsets);
-        piece.lengths = std::move(part.lengths);
-        piece.flat = part.flat;
-        assembly_.addPiece(path, dtype, parameter.whole, role, std::move(piece));
-    }
+    const auto start = parameter.grouped ? std::optional<int64_t>(0) : std::nullopt;
+    assembly_.addBoxes(path, dtype, parameter.whole, role,
+                       {rank.rank, StoredPart::whole(file, tensor), {}, {}, {}},
+                       boxesOf(parameter, local, rank), start);
 }
 
 // Before version 2 the rows of query, key and value were in another order.

@@ -96,20 +96,9 @@ class LegacyOpener {
     std::optional<LayerCut> stateLayerCutOf(const std::string& name, bool& belongs);
     LayerCut cutByName(Parameter& parameter, const Dims& local);
     bool differAmongRanks(const Parameter& parameter);
-    // What of the whole parameter a part of a rank's shard is: a box, or a flat range of it.
-    struct Part {
-        Dims offsets, lengths;
-        std::optional<FlatRange> flat;
-        Dims from;  // the box of the shard
-        // The elements of the shard: in its row-major order, or at these strides of it.
-        int64_t first = 0, count = 0;
-        Dims strides = {};
-    };
-    std::vector<Part> partsOf(const Parameter& parameter, const Dims& local, const RankFiles& rank) const;
-    std::vector<Part> groupedParts(const Parameter& parameter, const Dims& local,
-                                   const RankFiles& rank) const;
-    // Where the elements of a part are, if those of the shard begin at `start`.
-    static StoredPart storedAt(const Part& part, uint32_t file, uint32_t tensor, int64_t start);
+    std::vector<CutBox> boxesOf(const Parameter& parameter, const Dims& local, const RankFiles& rank) const;
+    std::vector<CutBox> groupedBoxes(const Parameter& parameter, const Dims& local,
+                                     const RankFiles& rank) const;
     bool refused(const Parameter& parameter, const Path& path, DType dtype, Role role);
 
     // legacy_optimizer.cpp

@@ -161,41 +161,27 @@ void LegacyOpener::choosePlacement(Parameter& parameter) {
     if (!checkedMul(length, int64_t{parameter.degree}, length)) parameter.cut.reset();
 }
 
-std::vector<LegacyOpener::Part> LegacyOpener::partsOf(const Parameter& parameter, const Dims& local,
-                                                      const RankFiles& rank) const {
-    if (parameter.grouped) return groupedParts(parameter, local, rank);
-    const size_t axis = static_cast<size_t>(parameter.axis);
+std::vector<CutBox> LegacyOpener::boxesOf(const Parameter& parameter, const Dims& local,
+                                          const RankFiles& rank) const {
+    if (parameter.grouped) return groupedBoxes(parameter, local, rank);
+    if (parameter.cut == Cut::none) return RankCut{}.boxes(local);
+    const int64_t held = local[static_cast<size_t>(parameter.axis)];
+    std::vector<int64_t> parts = parameter.parts.empty() ? std::vector{held} : parameter.parts;
+    for (int64_t& part : parts)
+        part *= parameter.degree;
     const int64_t index = parameter.byExpertRanks ? rank.etp : rank.tp;
-    const Dims zeros(local.size(), 0);
-    Part whole{zeros, local, std::nullopt, zeros, 0, elementCount(local)};
-    if (parameter.cut == Cut::none) return {whole};
-    if (parameter.parts.empty()) {
-        whole.offsets[axis] = local[axis] * index;
-        return {whole};
-    }
-    std::vector<Part> parts;
-    int64_t before = 0;
-    for (const int64_t length : parameter.parts) {
-        Part& part = parts.emplace_back(whole);
-        part.lengths[0] = length;
-        part.from[0] = before;
-        part.offsets[0] = before * parameter.degree + length * index;
-        part.count = elementCount(part.lengths);
-        part.first = length == 0 ? 0 : before * (part.count / length);
-        before += length;
-    }
-    return parts;
+    return RankCut::share(parameter.axis, parts, held * index, held).boxes(local);
 }
 
 // weight1 is [hidden, experts * ffn] and weight2 [experts * ffn, hidden]; their elements are those of
 // [experts, hidden, ffn] and [experts, ffn, hidden], so experts are flat ranges of both, and ranks cut `ffn`.
-std::vector<LegacyOpener::Part> LegacyOpener::groupedParts(const Parameter& parameter, const Dims& local,
-                                                           const RankFiles& rank) const {
+std::vector<CutBox> LegacyOpener::groupedBoxes(const Parameter& parameter, const Dims& local,
+                                               const RankFiles& rank) const {
     const int64_t held = elementCount(local), degree = parameter.degree, experts = parameter.experts;
     const Dims zeros(2, 0);
-    std::vector<Part> parts;
+    std::vector<CutBox> parts;
     const auto addFlat = [&](int64_t start, int64_t first, int64_t count) {
-        parts.push_back({zeros, parameter.whole, FlatRange{start, start + count}, zeros, first, count});
+        parts.push_back({zeros, zeros, parameter.whole, FlatRange{start, start + count}, first});
     };
     if (degree == 1) {
         addFlat(held * rank.ep, 0, held);
@@ -210,25 +196,15 @@ std::vector<LegacyOpener::Part> LegacyOpener::groupedParts(const Parameter& para
         const int64_t halves = parameter.parts.empty() ? 1 : 2, length = width / halves;
         for (int64_t k = 0; k < all * halves; ++k) {
             const int64_t row = k / halves, half = k % halves;
-            parts.push_back({{rank.ep * rows, (k * degree + rank.etp) * length},
+            parts.push_back({zeros,
+                             {rank.ep * rows, (k * degree + rank.etp) * length},
                              {rows, length},
                              std::nullopt,
-                             zeros,
                              row * width + half * length,
-                             rows * length,
                              {all * width, 1}});
         }
     }
     return parts;
-}
-
-StoredPart LegacyOpener::storedAt(const Part& part, uint32_t file, uint32_t tensor, int64_t start) {
-    if (part.strides.empty()) return StoredPart::range(file, tensor, start + part.first, part.count);
-    StoredPart stored = StoredPart::whole(file, tensor);
-    stored.lengths = part.lengths;
-    stored.firstElement = start + part.first;
-    stored.strides = part.strides;
-    return stored;
 }
 
 // A tensor that is not what the ranks' shards make is known, and has no elements.

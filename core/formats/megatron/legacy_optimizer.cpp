@@ -158,16 +158,9 @@ Status LegacyOpener::addBuffers(const RankFiles& rank, std::set<uint32_t>& named
                     const Dims local = contents(rank.model).tensors[parameters[p].tensor].shape;
                     const Path path = stateOf(parameter.name, kind);
                     if (refused(parameter, path, file.tensors[t].dtype, Role::optimizer)) continue;
-                    for (const Part& part : partsOf(parameter, local, rank)) {
-                        TensorAssembly::Piece piece;
-                        piece.rank = rank.rank;
-                        piece.part = storedAt(part, rank.optimizer, t, starts[p]);
-                        piece.offsets = part.offsets;
-                        piece.lengths = part.lengths;
-                        piece.flat = part.flat;
-                        assembly_.addPiece(path, file.tensors[t].dtype, parameter.whole, Role::optimizer,
-                                           std::move(piece));
-                    }
+                    assembly_.addBoxes(path, file.tensors[t].dtype, parameter.whole, Role::optimizer,
+                                       {rank.rank, StoredPart::whole(rank.optimizer, t), {}, {}, {}},
+                                       boxesOf(parameter, local, rank), starts[p]);
                 }
             }
             break;

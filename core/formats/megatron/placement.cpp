@@ -13,6 +13,7 @@
 #include "formats/megatron/cuts.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
+#include "formats/rank_cut.h"
 
 namespace shardscope::megatron {
 
@@ -128,11 +129,12 @@ class RankPlacer {
                   uint32_t stage, std::optional<uint32_t> ep) {
         if (cut == Cut::none) return add(t, builder, offsets, lengths, stage, 0, ep);
         const size_t axis = lead + (cut == Cut::columns ? 1 : 0);
-        const int64_t halves = cut == Cut::gateUp ? 2 : 1, whole = lengths[axis];
-        lengths[axis] = whole / (halves * sizes_.tp);
+        const int64_t halves = cut == Cut::gateUp ? 2 : 1, whole = lengths[axis], each = whole / sizes_.tp;
+        const std::vector<int64_t> parts(static_cast<size_t>(halves), whole / halves);
         for (uint32_t tp = 0; tp < sizes_.tp; ++tp) {
-            for (int64_t half = 0; half < halves; ++half) {
-                offsets[axis] = half * (whole / 2) + tp * lengths[axis];
+            for (const CutPart& part : RankCut::share(static_cast<int>(axis), parts, tp * each, each).parts) {
+                offsets[axis] = part.offset;
+                lengths[axis] = part.length;
                 SHARDSCOPE_TRY(add(t, builder, offsets, lengths, stage, tp, ep));
             }
         }

@@ -11,7 +11,7 @@
 
 namespace shardscope::megatron {
 
-// As Format::placing(). Each layer and each expert is a chunk of its own, cut among tensor-parallel
+// As Format::placing. Each layer and each expert is a chunk of its own, cut among tensor-parallel
 // ranks as the parameter's name says; states of the optimizer as their weight. A name that says nothing
 // leaves a tensor whole, or as it is cut where no mesh is asked for. Of data-parallel replicas the rank with
 // the fewest bytes so far saves a chunk.

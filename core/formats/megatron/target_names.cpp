@@ -123,7 +123,7 @@ std::optional<std::string_view> weightOfState(std::string_view name) {
     return name.substr(dot + 1);
 }
 
-Format::NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read) {
+Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue& read, const WriteOptions&) {
     const bool own = source.format() == "megatron";
     if (own && source.variant() == "torch")
         return [names = std::make_shared<const RankNames>(source)](const Path& path, bool) {

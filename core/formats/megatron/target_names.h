@@ -21,10 +21,10 @@ inline constexpr const char* kCommonStep = "common.optimizer.optimizer.state.com
 inline constexpr std::string_view kCommonState = "common_state/";  // since core 0.19, in place of common.pt
 inline constexpr std::string_view kExtraState = "._extra_state";
 
-// As Format::pathsFor(): directories of ranks get the keys of ShardedTensors, layer by layer
+// As Format::pathsFor: directories of ranks get the keys of ShardedTensors, layer by layer
 // (`non_homogeneous_layers`); fp32_param of flat ranges is `param`, as in fully_reshardable; objects of other
 // formats belong to common.pt.
-Format::NewPath pathsFor(const Catalog& source, const std::function<Result<Value>(ObjectId)>& read);
+Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue& read, const WriteOptions& options);
 
 // Where in common.pt an entry stands whose name begins with kCommonPrefix.
 Path commonPath(Path path);

@@ -166,7 +166,7 @@ std::optional<Path> pathFor(const Path& path, bool optimizer) {
     return std::nullopt;
 }
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (std::string why = whyNot(target, t); !why.empty())
@@ -185,7 +185,7 @@ std::vector<LeftOut> cannotHold(const Catalog& target) {
     return out;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target) {
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions&) {
     auto layout = std::make_unique<UnshardedLayout>(target);
     SHARDSCOPE_TRY(layout->make());
     return std::unique_ptr<TargetLayout>(std::move(layout));

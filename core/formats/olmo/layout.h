@@ -11,7 +11,7 @@ namespace shardscope::olmo {
 // A state dict of weights is a file of its own here, and so are those of optimizer and trainer: "model" is no
 // part of a name, "optim" always is one.
 std::optional<Path> pathFor(const Path& path, bool optimizer);
-std::vector<LeftOut> cannotHold(const Catalog& target);
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::olmo

@@ -98,56 +98,47 @@ Found find(const Source& source) {
     return {};
 }
 
-class OlmoFormat final : public Format {
-  public:
-    OlmoFormat() {
-        info_.name = "olmo";
-        info_.title = "OLMo";
-        info_.suffixes = {"pt", "safetensors"};
-        info_.refines = "safetensors";
-        info_.reads = true;
-        info_.writes = true;
-        info_.generations = {"unsharded: model.pt, optim.pt, train.pt",
-                             "safetensors with pickled nested keys",
-                             "local: FSDP flat parameters of each rank (torch 1.13 to 2.2)",
-                             "torch_legacy: pickled ShardedTensors of each rank"};
-        info_.wholeByDefault = true;
-        info_.objects = true;
-        info_.nesting = true;
-    }
+Probe probe(const Source& source) {
+    return find(source).probe;
+}
 
-    Probe probe(const Source& source) const override { return find(source).probe; }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        switch (find(source).layout) {
-            case Layout::local:
-                return openLocal(source, options);
-            case Layout::legacy:
-                return openLegacy(source, options);
-            case Layout::none:
-            case Layout::unsharded:
-                break;
-        }
-        return openUnsharded(source, options);
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    switch (find(source).layout) {
+        case Layout::local:
+            return openLocal(source, options);
+        case Layout::legacy:
+            return openLegacy(source, options);
+        case Layout::none:
+        case Layout::unsharded:
+            break;
     }
-
-    std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
-        return olmo::pathFor(path, optimizer);
-    }
-    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
-        return olmo::cannotHold(wanted);
-    }
-    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted, const WriteOptions&) const override {
-        return layOut(wanted);
-    }
-};
+    return openUnsharded(source, options);
+}
 
 }  // namespace
 
 }  // namespace olmo
 
 const Format& olmoFormat() {
-    static const olmo::OlmoFormat format;
+    static const Format format{
+        .about = {.name = "olmo",
+                  .title = "OLMo",
+                  .suffixes = {"pt", "safetensors"},
+                  .refines = "safetensors",
+                  .reads = true,
+                  .writes = true,
+                  .generations = {"unsharded: model.pt, optim.pt, train.pt",
+                                  "safetensors with pickled nested keys",
+                                  "local: FSDP flat parameters of each rank (torch 1.13 to 2.2)",
+                                  "torch_legacy: pickled ShardedTensors of each rank"},
+                  .wholeByDefault = true,
+                  .objects = true,
+                  .nesting = true},
+        .probe = olmo::probe,
+        .open = olmo::open,
+        .pathFor = olmo::pathFor,
+        .cannotHold = olmo::cannotHold,
+        .layout = olmo::layOut};
     return format;
 }
 

@@ -19,72 +19,68 @@ bool standsForDirectory(std::string_view name) {
            name == "manifest.ocdbt" || name == orbax::kVersion1Mark;
 }
 
-class OrbaxFormat final : public Format {
-  public:
-    OrbaxFormat() {
-        info_.name = "orbax";
-        info_.title = "Orbax (JAX: Flax, MaxText)";
-        info_.synonyms = {"ocdbt", "flax", "maxtext"};
-        info_.reads = true;
-        info_.generations = {
-            "Orbax 0.2.7 to 0.12: items, steps and run directories, zarr v2 and v3, OCDBT or files",
-            "Flax's files of MessagePack"};
-    }
+// "checkpoint_7", "flax_model.msgpack".
+Probe probeFile(const Source& source) {
+    const std::string& name = source.entry;
+    if (name.find("checkpoint") == name.npos && !name.ends_with(".msgpack")) return {};
+    if (!orbax::isFlaxStart(startOf(*source.directory, name))) return {};
+    return {name.ends_with(".msgpack") ? Probe::Match::certain : Probe::Match::possible,
+            "begins as a tree of Flax in MessagePack does"};
+}
 
-    Probe probe(const Source& source) const override {
-        if (!source.entry.empty() && !standsForDirectory(source.entry)) return probeFile(source);
-        if (orbax::isArrayItem(*source.directory, {}, source.entries))
-            return {Probe::Match::certain, "has the metadata of an Orbax item"};
-        if (!source.hasFile(orbax::kStepMetadata) && !source.hasFile(orbax::kVersion1Mark))
-            return probeItems(source);
-        if (startOf(*source.directory, orbax::kStepMetadata).starts_with('{') ||
-            source.hasFile(orbax::kVersion1Mark))
-            return {Probe::Match::certain, "has _CHECKPOINT_METADATA"};
-        return {};
+// A step of a manager before Orbax 0.5: nothing but directories of items. Those of a run have names with
+// numbers.
+Probe probeItems(const Source& source) {
+    size_t looks = 0, items = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
+        const char last = entry.name.back();
+        if ((last >= '0' && last <= '9') || entry.name.find(orbax::kUnfinished) != std::string::npos ||
+            ++looks > kMostProbed)
+            return {};
+        const auto listed = source.directory->list(entry.name);
+        if (!listed.ok()) return {};
+        if (orbax::isArrayItem(*source.directory, entry.name + '/', *listed))
+            ++items;
+        else if (orbax::jsonOfItem(entry.name, *listed).empty())
+            return {};
     }
+    if (items == 0) return {};
+    return {Probe::Match::possible, "has directories of Orbax items"};
+}
 
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (!source.entry.empty() && !standsForDirectory(source.entry))
-            return orbax::openFlaxFile(source, options);
-        return orbax::openDirectory(source, options);
-    }
+Probe probe(const Source& source) {
+    if (!source.entry.empty() && !standsForDirectory(source.entry)) return probeFile(source);
+    if (orbax::isArrayItem(*source.directory, {}, source.entries))
+        return {Probe::Match::certain, "has the metadata of an Orbax item"};
+    if (!source.hasFile(orbax::kStepMetadata) && !source.hasFile(orbax::kVersion1Mark))
+        return probeItems(source);
+    if (startOf(*source.directory, orbax::kStepMetadata).starts_with('{') ||
+        source.hasFile(orbax::kVersion1Mark))
+        return {Probe::Match::certain, "has _CHECKPOINT_METADATA"};
+    return {};
+}
 
-  private:
-    // "checkpoint_7", "flax_model.msgpack".
-    static Probe probeFile(const Source& source) {
-        const std::string& name = source.entry;
-        if (name.find("checkpoint") == name.npos && !name.ends_with(".msgpack")) return {};
-        if (!orbax::isFlaxStart(startOf(*source.directory, name))) return {};
-        return {name.ends_with(".msgpack") ? Probe::Match::certain : Probe::Match::possible,
-                "begins as a tree of Flax in MessagePack does"};
-    }
-
-    // A step of a manager before Orbax 0.5: nothing but directories of items. Those of a run have names with
-    // numbers.
-    static Probe probeItems(const Source& source) {
-        size_t looks = 0, items = 0;
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::directory || entry.name.starts_with('.')) continue;
-            const char last = entry.name.back();
-            if ((last >= '0' && last <= '9') || entry.name.find(orbax::kUnfinished) != std::string::npos ||
-                ++looks > kMostProbed)
-                return {};
-            const auto listed = source.directory->list(entry.name);
-            if (!listed.ok()) return {};
-            if (orbax::isArrayItem(*source.directory, entry.name + '/', *listed))
-                ++items;
-            else if (orbax::jsonOfItem(entry.name, *listed).empty())
-                return {};
-        }
-        if (items == 0) return {};
-        return {Probe::Match::possible, "has directories of Orbax items"};
-    }
-};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (!source.entry.empty() && !standsForDirectory(source.entry))
+        return orbax::openFlaxFile(source, options);
+    return orbax::openDirectory(source, options);
+}
 
 }  // namespace
 
 const Format& orbaxFormat() {
-    static const OrbaxFormat format;
+    static const Format format{
+        .about =
+            {.name = "orbax",
+             .title = "Orbax (JAX: Flax, MaxText)",
+             .synonyms = {"ocdbt", "flax", "maxtext"},
+             .reads = true,
+             .generations =
+                 {"Orbax 0.2.7 to 0.12: items, steps and run directories, zarr v2 and v3, OCDBT or files",
+                  "Flax's files of MessagePack"}},
+        .probe = probe,
+        .open = open};
     return format;
 }
 

@@ -236,7 +236,7 @@ std::vector<std::string> writtenVariants() {
     return {"3.3", "3.0"};
 }
 
-std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target) {
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         const std::string name(target.name(t));

@@ -8,7 +8,7 @@ namespace shardscope::paddle {
 
 // Variants: "3.3" (also ""), "3.0".
 std::vector<std::string> writtenVariants();
-std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target);
+std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target, const WriteOptions& options);
 // `target` outlives the layout and has nothing of what cannotHoldInPaddle() names. Errors: usage (another
 // variant).
 Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options);

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "model/coverage.h"
+#include "formats/rank_cut.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -40,61 +40,29 @@ bool FusedChoice::wants(std::string_view name) const {
     return automatic_ || names(name);
 }
 
-namespace {
-
-// A range of the flattened [a_r | b_r]: in each of the boxes that it is made of, each part's columns are a
-// box of the array at the rank's own strides.
-std::vector<PlannedChunk> splitFlat(const PlannedChunk& planned, const Layout& layout, size_t axis) {
-    const int64_t width = planned.lengths[axis] / layout.fusedParts;
-    const int64_t before = planned.offsets[axis] / layout.fusedParts;
-    const Dims strides = rowMajorStrides(planned.lengths);
-    const Dims origin(planned.lengths.size(), 0);
+std::vector<PlannedChunk> splitFused(const PlannedChunk& planned, const Layout& layout) {
+    if (layout.fusedParts < 2 || layout.axis < 0 || planned.lengths == layout.global) return {planned};
+    const auto axis = static_cast<size_t>(layout.axis);
+    const std::vector<int64_t> parts(static_cast<size_t>(layout.fusedParts),
+                                     layout.global[axis] / layout.fusedParts);
+    const RankCut cut = RankCut::share(layout.axis, parts, planned.offsets[axis], planned.lengths[axis]);
     std::vector<PlannedChunk> out;
-    for (const Box& box : flatRangeBoxes(origin, planned.lengths, *planned.flat)) {
-        for (int64_t part = 0; part < layout.fusedParts; ++part) {
-            Dims columns = origin, lengths = planned.lengths;
-            columns[axis] = part * width;
-            lengths[axis] = width;
-            const auto mine = intersect(box.offsets, box.lengths, columns, lengths);
-            if (!mine || boxIsEmpty(mine->lengths)) continue;
-            PlannedChunk d = planned;
-            d.flat.reset();
-            d.lengths = mine->lengths;
-            d.first = planned.first - planned.flat->start;
-            for (size_t k = 0; k < d.lengths.size(); ++k) {
-                d.first += mine->offsets[k] * strides[k];
-                d.offsets[k] = planned.offsets[k] + mine->offsets[k];
-            }
-            d.offsets[axis] = part * (layout.global[axis] / layout.fusedParts) + before +
-                              mine->offsets[axis] - part * width;
-            d.arrayStrides = strides;
-            if (!out.empty()) d.padding.clear();  // looked at once
-            out.push_back(std::move(d));
+    for (CutBox& box :
+         planned.flat ? cut.boxes(planned.lengths, *planned.flat) : cut.boxes(planned.lengths)) {
+        PlannedChunk& d = out.emplace_back(planned);
+        d.offsets = std::move(box.offsets);
+        d.lengths = box.lengths;
+        if (planned.flat) {
+            d.flat = box.flat;
+            d.first = planned.first - planned.flat->start + box.first;
+            d.arrayStrides = std::move(box.strides);
+            if (out.size() > 1) d.padding.clear();  // looked at once
+        } else {
+            d.arrayOffsets = std::move(box.from);
+            d.arrayLengths = std::move(box.lengths);
         }
     }
-    if (out.empty()) return {planned};
-    return out;
-}
-
-}  // namespace
-
-std::vector<PlannedChunk> splitFused(const PlannedChunk& planned, const Layout& layout) {
-    const auto axis = static_cast<size_t>(std::max(layout.axis, 0));
-    if (layout.fusedParts < 2 || layout.axis < 0 || planned.lengths == layout.global) return {planned};
-    if (planned.flat) return splitFlat(planned, layout, axis);
-    const int64_t width = planned.lengths[axis] / layout.fusedParts;
-    const int64_t before = planned.offsets[axis] / layout.fusedParts;
-    std::vector<PlannedChunk> out;
-    for (int64_t part = 0; part < layout.fusedParts; ++part) {
-        PlannedChunk d = planned;
-        d.offsets[axis] = part * (layout.global[axis] / layout.fusedParts) + before;
-        d.lengths[axis] = width;
-        d.arrayOffsets.assign(d.lengths.size(), 0);
-        d.arrayOffsets[axis] = part * width;
-        d.arrayLengths = d.lengths;
-        out.push_back(std::move(d));
-    }
-    return out;
+    return out.empty() ? std::vector{planned} : out;
 }
 
 }  // namespace shardscope::paddle_nlp

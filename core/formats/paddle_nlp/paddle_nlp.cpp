@@ -22,56 +22,38 @@ const FormatOption kMasterWeightsOption{
     .choices = {{"use", "Used wherever there is one, cast to the weight's dtype"},
                 {"ignore", "Ignored: weights as stored, or not at all"}}};
 
-class PaddleNlpFormat final : public Format {
-  public:
-    PaddleNlpFormat() {
-        info_.name = "paddlenlp";
-        info_.title = "PaddleNLP hybrid-parallel checkpoint";
-        info_.synonyms = {"paddle_nlp", "paddle_hybrid"};
-        info_.suffixes = {"pdparams", "pdopt", "safetensors"};
-        info_.options = {tpDimOption(), kMasterWeightsOption};
-        info_.reads = true;
-        info_.generations = {"tensor, pipeline and data parallel, sharding stages 1 (V1, V2), 2 and 3",
-                             "with model_meta.json, with shard_meta files, and without either",
-                             "unified checkpoint in safetensors"};
-        info_.shards = true;
-        info_.objects = true;
+bool hasRankFiles(const Source& source) {
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::file && parseRankFileName(entry.name)) return true;
     }
+    return source.hasFile("model_meta.json");
+}
 
-    Probe probe(const Source& source) const override {
-        if (!source.entry.empty()) {
-            if (source.entry == "model_meta.json") return {Probe::Match::certain, "is model_meta.json"};
-            return {};
-        }
-        bool weights = false;
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file) continue;
-            if (entry.name == "model_meta.json") return {Probe::Match::certain, "has model_meta.json"};
-            const auto name = parseRankFileName(entry.name);
-            if (!name) continue;
-            if (name->placed() || name->optimizer)
-                return {Probe::Match::certain, fmt::format("has '{}'", entry.name)};
-            weights = true;
-        }
-        if (const Probe unified = probeUnified(source); unified.match != Probe::Match::no) return unified;
-        if (weights) return {Probe::Match::possible, "has model_state.pdparams"};
+Probe probe(const Source& source) {
+    if (!source.entry.empty()) {
+        if (source.entry == "model_meta.json") return {Probe::Match::certain, "is model_meta.json"};
         return {};
     }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (probeUnified(source).match == Probe::Match::certain && !hasRankFiles(source))
-            return openUnified(source, options);
-        return openHybrid(source, options);
+    bool weights = false;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file) continue;
+        if (entry.name == "model_meta.json") return {Probe::Match::certain, "has model_meta.json"};
+        const auto name = parseRankFileName(entry.name);
+        if (!name) continue;
+        if (name->placed() || name->optimizer)
+            return {Probe::Match::certain, fmt::format("has '{}'", entry.name)};
+        weights = true;
     }
+    if (const Probe unified = probeUnified(source); unified.match != Probe::Match::no) return unified;
+    if (weights) return {Probe::Match::possible, "has model_state.pdparams"};
+    return {};
+}
 
-  private:
-    static bool hasRankFiles(const Source& source) {
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind == DirectoryEntry::Kind::file && parseRankFileName(entry.name)) return true;
-        }
-        return source.hasFile("model_meta.json");
-    }
-};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (probeUnified(source).match == Probe::Match::certain && !hasRankFiles(source))
+        return openUnified(source, options);
+    return openHybrid(source, options);
+}
 
 }  // namespace
 
@@ -91,7 +73,20 @@ Result<StatedByUser> statedByUser(const OpenOptions& options) {
 }  // namespace paddle_nlp
 
 const Format& paddleNlpFormat() {
-    static const PaddleNlpFormat format;
+    static const Format format{
+        .about = {.name = "paddlenlp",
+                  .title = "PaddleNLP hybrid-parallel checkpoint",
+                  .synonyms = {"paddle_nlp", "paddle_hybrid"},
+                  .suffixes = {"pdparams", "pdopt", "safetensors"},
+                  .options = {tpDimOption(), kMasterWeightsOption},
+                  .reads = true,
+                  .generations = {"tensor, pipeline and data parallel, sharding stages 1 (V1, V2), 2 and 3",
+                                  "with model_meta.json, with shard_meta files, and without either",
+                                  "unified checkpoint in safetensors"},
+                  .shards = true,
+                  .objects = true},
+        .probe = probe,
+        .open = open};
     return format;
 }
 

@@ -5,20 +5,20 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "encoding/safetensors_index.h"
-#include "formats/catalog_opener.h"
+#include "formats/indexed_files.h"
 #include "formats/open_files.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/readers.h"
 #include "formats/paddle_nlp/tp_axis.h"
-#include "formats/tensor_files.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -45,13 +45,12 @@ bool writtenByPaddle(const Source& source, std::string_view name) {
     return head.find("\"format\":\"np\"") != head.npos && head.find("\"U16\"") != head.npos;
 }
 
-class UnifiedOpener : private CatalogOpener {
+class UnifiedOpener {
   public:
     UnifiedOpener(const Source& source, const OpenOptions& options)
-        : CatalogOpener("paddlenlp", "unified", "PaddleNLP unified checkpoint"),
-          source_(source),
+        : source_(source),
           options_(options),
-          files_(std::make_unique<TensorFiles>(source, options)) {}
+          assembly_(source, options, "paddlenlp", "unified", "PaddleNLP unified checkpoint") {}
 
     Result<std::unique_ptr<Reader>> open() {
         if (!options_.variant.empty()) {
@@ -64,26 +63,30 @@ class UnifiedOpener : private CatalogOpener {
         SHARDSCOPE_TRY(readIndexes());
         SHARDSCOPE_TRY(readFiles());
         checkIndexes();
-        SHARDSCOPE_TRY(addWeights());
-        SHARDSCOPE_TRY(addStates());
+        SHARDSCOPE_TRY(concludeAxes());
+        for (const bool weights : {true, false}) {
+            for (const Entry& entry : entries_) {
+                if (entry.state.empty() == weights) addEntry(entry);
+            }
+        }
+        noteMasters();
         addOtherFiles();
-        finishMesh();
-        return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts_));
+        Mesh mesh = meshOfNames();
+        const uint32_t ranks = std::max(mesh.ranks(), count_);
+        if (mesh.ranks() < count_) mesh = {};
+        return assembly_.finish(ranks, std::move(mesh));
     }
 
   private:
     struct Stored {
-        uint32_t contents = 0;  // in TensorFiles
+        uint32_t file = 0;  // of the assembly
         uint32_t tensor = 0;
         uint32_t rank = 0;
         RankFileName at;
     };
-    struct Named {
-        std::string name;
-        std::vector<Stored> stored;
-    };
-    struct State {
-        std::string parameter, state;
+    // A weight, or a state of the optimizer.
+    struct Entry {
+        std::string parameter, state;  // without a state: the weight
         std::vector<Stored> stored;
     };
 
@@ -120,16 +123,16 @@ class UnifiedOpener : private CatalogOpener {
                         "save again with ckpt_quant_stage O0, or convert the weights from a copy without "
                         "this index");
             }
-            FileInfo info;
-            info.path = entry.name;
-            info.size = entry.size;
-            info.metadata = true;
-            builder_.addFile(std::move(info));
+            IndexedFiles index;
+            index.name = entry.name;
+            index.size = entry.size;
             // Without a map the files are those of ranks (ignore_merge_optimizer).
-            if (!said->map) continue;
-            auto index = safetensors::parseIndex(json);
-            if (!index.ok()) return std::move(index).error().inFile(path);
-            indexes_.push_back({*kind, entry.name, std::move(index).value()});
+            if (said->map) {
+                SHARDSCOPE_ASSIGN(index, IndexedFiles::read(source_, options_, entry.name));
+            }
+            assembly_.addOther(index.info());
+            index.lacks = lacksOf(*kind);
+            if (said->map) indexes_.push_back({*kind, std::move(index)});
         }
         return {};
     }
@@ -142,14 +145,29 @@ class UnifiedOpener : private CatalogOpener {
             const auto name = parseUnifiedFileName(entry.name);
             if (entry.kind == DirectoryEntry::Kind::file && name) target.emplace(entry.name, name->kind);
         }
+        std::set<std::string_view> indexed;  // whose tensors are known
         for (const auto& index : indexes_) {
-            for (const std::string& file : index.index.files)
+            for (const std::string& file : index.files.files) {
                 target.emplace(file, index.kind);
+                indexed.insert(file);
+            }
         }
         addCounted(target);
         for (const auto& [name, kind] : target) {
             SHARDSCOPE_TRY(options_.stop.poll());
-            SHARDSCOPE_TRY(readFile(name, kind));
+            const auto entry = source_.directory->stat(name);
+            if (entry.ok() && entry->kind == DirectoryEntry::Kind::file) {
+                SHARDSCOPE_TRY(readFile(name, kind));
+                continue;
+            }
+            FileInfo info;
+            info.path = name;
+            info.rank = numberOf(name);
+            info.state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing;
+            assembly_.addOther(std::move(info));
+            if (!indexed.contains(name))
+                assembly_.note(rule::fileMissing, Severity::error, fmt::format("'{}' is missing", name), name,
+                               {}, lacksOf(kind));
         }
         return {};
     }
@@ -171,188 +189,161 @@ class UnifiedOpener : private CatalogOpener {
         }
     }
 
+    // From 0; kNone for a file that is not numbered.
+    static uint32_t numberOf(const std::string& name) {
+        const auto parsed = parseUnifiedFileName(name);
+        return parsed && parsed->number > 0 ? parsed->number - 1 : kNone;
+    }
+
     Status readFile(const std::string& name, Kind kind) {
         const auto parsed = parseUnifiedFileName(name);
-        const auto entry = source_.directory->stat(name);
-        FileInfo info;
-        info.path = name;
-        if (parsed && parsed->number > 0) info.rank = parsed->number - 1;
-        if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) {
-            info.state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing;
-            builder_.addFile(std::move(info));
-            note(rule::fileMissing, Severity::error, fmt::format("'{}' is missing", name), name, {},
-                 lacksOf(kind));
-            return {};
-        }
-        info.size = entry->size;
-        const FileId id = builder_.addFile(std::move(info));
-        auto added = files_->add(name, id);
-        if (!added.ok()) {
-            Error error = std::move(added).error();
-            if (error.code == ErrorCode::cancelled) return error;
-            if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
-            note(error.location.rule, Severity::error,
-                 fmt::format("the file cannot be read: {}", error.message), name, {}, lacksOf(kind));
-            files_->markBroken(id, std::move(error));
-            return {};
-        }
-        const TensorFile& file = (*files_)[*added];
-        if (file.kind == TensorFile::Kind::torch) {
-            note(rule::metaInconsistent, Severity::error, "is not a safetensors file", name, {},
-                 lacksOf(kind));
-            return {};
-        }
-        for (const Note& n : file.notes) {
-            Note copy = n;
-            if (copy.file.empty()) copy.file = name;
-            builder_.addNote(std::move(copy));
-        }
         Stored at;
-        at.contents = *added;
-        at.rank = parsed && parsed->number > 0 ? parsed->number - 1 : 0;
         if (parsed) at.at = parsed->at;
-        count_ = std::max(count_, at.rank + 1);
-        for (uint32_t t = 0; t < file.tensors.size(); ++t) {
-            at.tensor = t;
-            take(file.tensors[t], at, kind, name);
+        at.rank = numberOf(name) == kNone ? 0 : numberOf(name);
+        SHARDSCOPE_ASSIGN(at.file, assembly_.addFile(name, at.rank, lacksOf(kind)));
+        assembly_.builder().file(assembly_.known(name).id).rank = numberOf(name);
+        if (at.file == kNone) return {};
+        const TensorFile& file = assembly_.files()[at.file];
+        if (file.kind == TensorFile::Kind::torch) {
+            assembly_.note(rule::metaInconsistent, Severity::error, "is not a safetensors file", name, {},
+                           lacksOf(kind));
+            return {};
         }
+        count_ = std::max(count_, at.rank + 1);
+        for (; at.tensor < file.tensors.size(); ++at.tensor)
+            take(file.tensors[at.tensor].name, at, kind, name);
         return {};
     }
 
-    void take(const StoredTensor& tensor, const Stored& at, Kind kind, const std::string& file) {
-        stored_[static_cast<size_t>(kind)].insert(tensor.name);
-        if (kind == Kind::weights) {
-            const auto [it, fresh] = weightIndex_.try_emplace(tensor.name, weights_.size());
-            if (fresh) weights_.push_back({tensor.name, {}});
-            weights_[it->second].stored.push_back(at);
-            return;
-        }
-        State state{tensor.name, std::string(kMasterState), {}};
+    void take(const std::string& name, const Stored& at, Kind kind, const std::string& file) {
+        stored_[static_cast<size_t>(kind)].insert(name);
+        std::pair key{name, kind == Kind::masters ? std::string(kMasterState) : std::string()};
         if (kind == Kind::optimizer) {
-            const auto parsed = parseUnifiedKey(tensor.name);
+            const auto parsed = parseUnifiedKey(name);
             if (!parsed) {
-                note(
+                assembly_.note(
                     rule::metaInconsistent, Severity::error,
                     fmt::format(
                         "'{}' is optimizer state of which the name does not say what parameter it belongs to",
-                        printable(tensor.name, kNameInMessage)),
-                    file, tensor.name, Note::Lacks::optimizerState);
+                        printable(name, kNameInMessage)),
+                    file, name, Note::Lacks::optimizerState);
                 return;
             }
-            state.parameter = parsed->parameter;
-            state.state = parsed->state;
+            key = {parsed->parameter, parsed->state};
         }
-        const auto [it, fresh] =
-            stateIndex_.try_emplace(state.parameter + "\n" + state.state, states_.size());
-        if (fresh) states_.push_back(state);
-        states_[it->second].stored.push_back(at);
-        ranks_ = ranks_ || at.at.placed();
+        const auto [it, fresh] = byKey_.try_emplace(key.first + "\n" + key.second, entries_.size());
+        if (fresh) entries_.push_back({key.first, key.second, {}});
+        entries_[it->second].stored.push_back(at);
+        ranks_ = ranks_ || (kind != Kind::weights && at.at.placed());
+    }
+
+    const Entry* find(const std::string& parameter, std::string_view state) const {
+        const auto it = byKey_.find(parameter + "\n" + std::string(state));
+        return it == byKey_.end() ? nullptr : &entries_[it->second];
     }
 
     void checkIndexes() {
-        constexpr size_t kListed = 100;
-        for (const auto& index : indexes_) {
-            size_t noted = 0;
-            for (size_t n = 0; n < index.index.names.size() && noted < kListed; ++n) {
-                const std::string name(index.index.names[n]);
-                if (stored_[static_cast<size_t>(index.kind)].contains(name)) continue;
-                const std::string& file = index.index.files[index.index.fileOf[n]];
-                // What a missing file held is said of the file.
-                if (!source_.hasFile(file)) continue;
-                ++noted;
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("'{}' says that it is in '{}', which does not hold it", index.name, file),
-                     index.name, name, lacksOf(index.kind));
-            }
+        using Found = IndexedFiles::Found;
+        for (const auto& [kind, index] : indexes_) {
+            const auto& held = stored_[static_cast<size_t>(kind)];
+            const auto find = [&](size_t i) {
+                if (held.contains(index.names[i])) return Found::inFile;
+                if (!source_.hasFile(index.fileWith(i))) return Found::fileMissing;
+                const bool broken = assembly_.known(index.fileWith(i)).index == kNone;
+                return broken ? Found::fileBroken : Found::nowhere;
+            };
+            index.noteLacking(find, [&](Note note) { assembly_.builder().addNote(std::move(note)); });
         }
     }
 
     // ------------------------------------------------------------------ tensors
 
-    const StoredTensor& tensorOf(const Stored& at) const { return (*files_)[at.contents].tensors[at.tensor]; }
+    const StoredTensor& tensorOf(const Stored& at) { return assembly_.files()[at.file].tensors[at.tensor]; }
 
     static DType dtypeOf(const StoredTensor& tensor) {
         // Paddle has no uint16; its bfloat16 goes through numpy as that.
         return tensor.dtype == DType::uint16 ? DType::bfloat16 : tensor.dtype;
     }
 
-    Status addWeights() {
-        for (const Named& weight : weights_) {
-            const StoredTensor& first = tensorOf(weight.stored[0]);
-            TensorInfo info;
-            info.name = weight.name;
-            info.path = first.path;
-            info.dtype = dtypeOf(first);
-            info.shape = first.shape;
-            info.role = Role::parameter;
-            const std::vector<Stored>* from = &weight.stored;
-            bool cast = false;
-            if (stated_.masterWeights == MasterWeights::use) {
-                const auto master = stateIndex_.find(weight.name + "\n" + std::string(kMasterState));
-                if (master != stateIndex_.end() && wholeCopy(states_[master->second], info.shape)) {
-                    from = &states_[master->second].stored;
-                    cast = tensorOf((*from)[0]).dtype != info.dtype;
-                    ++fromMasters_;
-                }
-            }
-            SHARDSCOPE_TRY(builder_.addTensor(info));
-            for (const Stored& at : *from) {
-                const StoredTensor& stored = tensorOf(at);
-                if (stored.shape != info.shape || (!cast && dtypeOf(stored) != info.dtype)) {
-                    note(rule::metaInconsistent, Severity::error,
-                         fmt::format("files disagree about it: {} {} and {} {}", dtypeName(info.dtype),
-                                     formatDims(info.shape), dtypeName(dtypeOf(stored)),
-                                     formatDims(stored.shape)),
-                         (*files_)[at.contents].name, info.name);
-                    continue;
-                }
-                SHARDSCOPE_TRY(addChunk(at, Dims(info.shape.size(), 0), stored.shape, at.rank,
-                                        cast ? std::optional(stored.dtype) : std::nullopt));
-            }
-        }
-        if (fromMasters_ > 0) {
-            note(rule::metaInconsistent, Severity::info,
-                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
-                             "dtype, to nearest, "
-                             "ties to even (--master-weights use)",
-                             fromMasters_));
-        }
-        return {};
+    // The fp32 masters of a weight where they are asked for, and whole.
+    const Entry* mastersOf(const Entry& weight) {
+        if (stated_.masterWeights != MasterWeights::use) return nullptr;
+        const Entry* masters = find(weight.parameter, kMasterState);
+        const Dims& shape = tensorOf(weight.stored[0]).shape;
+        const bool whole = masters && std::ranges::all_of(masters->stored, [&](const Stored& at) {
+                               return tensorOf(at).shape == shape;
+                           });
+        return whole ? masters : nullptr;
     }
 
-    bool wholeCopy(const State& state, const Dims& shape) const {
-        return std::all_of(state.stored.begin(), state.stored.end(),
-                           [&](const Stored& at) { return tensorOf(at).shape == shape; });
+    void addEntry(const Entry& entry) {
+        if (!entry.state.empty()) {
+            for (const Stored& at : entry.stored)
+                addState(entry, at);
+            return;
+        }
+        const StoredTensor& first = tensorOf(entry.stored[0]);
+        const Entry* masters = mastersOf(entry);
+        fromMasters_ += masters != nullptr;
+        for (const Stored& at : (masters ? masters : &entry)->stored)
+            add(first.path, masters ? dtypeOf(first) : dtypeOf(tensorOf(at)), Role::parameter, at, at.rank,
+                TpAnswer::kReplicated);
     }
 
-    Status addChunk(const Stored& at, const Dims& offsets, const Dims& lengths, uint32_t rank,
-                    std::optional<DType> storedAs = {}) {
+    void addState(const Entry& entry, const Stored& at) {
+        const Dims& shape = tensorOf(at).shape;
+        const auto known = axes_.find(entry.parameter);
+        const bool cut = at.at.placed() && known != axes_.end() && elementCount(shape) != 1;
+        const int axis = cut ? known->second : TpAnswer::kReplicated;
+        const std::string name = entry.parameter + "." + entry.state;
+        if (axis >= static_cast<int>(shape.size())) {
+            assembly_.note(rule::metaInconsistent, Severity::error,
+                           fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
+                                       formatDims(shape)),
+                           assembly_.files()[at.file].name, name, Note::Lacks::optimizerState);
+            return;
+        }
+        const auto place = [](uint32_t number) { return number == kNotNamed ? 0 : number; };
+        const uint32_t rank = (place(at.at.pp) * sharding_ + place(at.at.shard)) * tp_ + place(at.at.tp);
+        add({keyPart(name)}, dtypeOf(tensorOf(at)), Role::optimizer, at, at.at.placed() ? rank : at.rank,
+            axis);
+    }
+
+    // A stored tensor as its rank's part of one that is cut along `axis`, or whole.
+    void add(const Path& path, DType dtype, Role role, const Stored& at, uint32_t rank, int axis) {
         const StoredTensor& stored = tensorOf(at);
-        CatalogBuilder::Chunk chunk;
-        chunk.rank = rank;
-        chunk.file = (*files_)[at.contents].id;
-        chunk.offset = stored.offset;
-        chunk.length = stored.bytes;
-        chunk.offsets = offsets;
-        chunk.lengths = lengths;
-        SHARDSCOPE_TRY(builder_.addChunk(chunk));
-        StoredPart part;
-        part.file = at.contents;
-        part.tensor = at.tensor;
-        part.storedAs = storedAs;
-        if (stored.dtype != dtypeOf(stored)) part.bits = dtypeOf(stored);
-        parts_.add(part);
-        return {};
+        TensorAssembly::Piece shard{rank, StoredPart::whole(at.file, at.tensor), {}, {}, {}};
+        if (stored.dtype != dtypeOf(stored)) shard.part.bits = dtypeOf(stored);
+        if (dtype != dtypeOf(stored)) shard.part.storedAs = stored.dtype;
+        Dims whole = stored.shape;
+        RankCut cut;
+        if (axis >= 0) {
+            const int64_t local = stored.shape[static_cast<size_t>(axis)];
+            int64_t& length = whole[static_cast<size_t>(axis)];
+            if (!checkedMul(length, int64_t{tp_}, length)) length = kMaxDim + 1;
+            cut = RankCut::share(axis, {&length, 1}, local * (at.at.tp == kNotNamed ? 0 : at.at.tp), local);
+        }
+        assembly_.addBoxes(path, dtype, whole, role, shard, cut.boxes(stored.shape));
+    }
+
+    void noteMasters() {
+        if (fromMasters_ == 0) return;
+        assembly_.note(
+            rule::metaInconsistent, Severity::info,
+            fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's dtype, "
+                        "to nearest, ties to even (--master-weights use)",
+                        fromMasters_));
     }
 
     // Degrees of the ranks' files, and the dimension that each parameter is cut along.
     Status concludeAxes() {
-        for (const State& state : states_) {
-            for (const Stored& at : state.stored) {
-                if (!at.at.placed()) continue;
-                tp_ = std::max(tp_, at.at.tp == kNotNamed ? 1 : at.at.tp + 1);
-                pp_ = std::max(pp_, at.at.pp == kNotNamed ? 1 : at.at.pp + 1);
-                sharding_ = std::max(sharding_, at.at.shard == kNotNamed ? 1 : at.at.shard + 1);
+        for (const Entry& entry : entries_) {
+            for (const Stored& at : entry.stored) {
+                if (entry.state.empty() || !at.at.placed()) continue;
+                const auto degree = [](uint32_t number) { return number == kNotNamed ? 1 : number + 1; };
+                tp_ = std::max(tp_, degree(at.at.tp));
+                pp_ = std::max(pp_, degree(at.at.pp));
+                sharding_ = std::max(sharding_, degree(at.at.shard));
             }
         }
         if (uint64_t{tp_} * pp_ > (1 << 20) || uint64_t{tp_} * pp_ * sharding_ > (1 << 20))
@@ -362,15 +353,14 @@ class UnifiedOpener : private CatalogOpener {
         if (tp_ < 2) return {};
         std::vector<TpQuestion> questions;
         std::set<std::string> asked;
-        for (const State& state : states_) {
-            if (state.state.ends_with("pow_acc") || !state.stored[0].at.placed() ||
-                !asked.insert(state.parameter).second)
+        for (const Entry& entry : entries_) {
+            if (entry.state.empty() || entry.state.ends_with("pow_acc") || !entry.stored[0].at.placed() ||
+                !asked.insert(entry.parameter).second)
                 continue;
             TpQuestion q;
-            q.name = state.parameter;
-            q.local = tensorOf(state.stored[0]).shape;
-            if (const auto weight = weightIndex_.find(state.parameter); weight != weightIndex_.end())
-                q.whole = tensorOf(weights_[weight->second].stored[0]).shape;
+            q.name = entry.parameter;
+            q.local = tensorOf(entry.stored[0]).shape;
+            if (const Entry* weight = find(entry.parameter, "")) q.whole = tensorOf(weight->stored[0]).shape;
             questions.push_back(std::move(q));
         }
         SHARDSCOPE_ASSIGN(const auto answers, concludeTpAxes(questions, tp_, config_, stated_.tpRules));
@@ -379,99 +369,41 @@ class UnifiedOpener : private CatalogOpener {
         return {};
     }
 
-    Status addStates() {
-        SHARDSCOPE_TRY(concludeAxes());
-        for (const State& state : states_) {
-            const StoredTensor& first = tensorOf(state.stored[0]);
-            TensorInfo info;
-            info.name = state.parameter + "." + state.state;
-            info.path = {keyPart(info.name)};
-            info.dtype = dtypeOf(first);
-            info.shape = first.shape;
-            info.role = Role::optimizer;
-            const auto found = axes_.find(state.parameter);
-            const bool placed = state.stored[0].at.placed();
-            const int64_t elements = elementCount(first.shape);
-            const int axis =
-                placed && found != axes_.end() && elements != 1 ? found->second : TpAnswer::kReplicated;
-            if (axis >= static_cast<int>(info.shape.size())) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
-                                 formatDims(first.shape)),
-                     (*files_)[state.stored[0].contents].name, info.name, Note::Lacks::optimizerState);
-                continue;
-            }
-            if (axis >= 0) {
-                int64_t& length = info.shape[static_cast<size_t>(axis)];
-                if (!checkedMul(length, int64_t{tp_}, length)) length = kMaxDim + 1;
-            }
-            SHARDSCOPE_TRY(builder_.addTensor(info));
-            for (const Stored& at : state.stored) {
-                const StoredTensor& stored = tensorOf(at);
-                if (stored.shape != first.shape || dtypeOf(stored) != info.dtype) {
-                    note(rule::metaInconsistent, Severity::error,
-                         fmt::format("ranks disagree about its shape: {} and {}", formatDims(first.shape),
-                                     formatDims(stored.shape)),
-                         (*files_)[at.contents].name, info.name);
-                    continue;
-                }
-                const uint32_t t = at.at.tp == kNotNamed ? 0 : at.at.tp,
-                               p = at.at.pp == kNotNamed ? 0 : at.at.pp,
-                               s = at.at.shard == kNotNamed ? 0 : at.at.shard;
-                Dims offsets(stored.shape.size(), 0);
-                if (axis >= 0)
-                    offsets[static_cast<size_t>(axis)] = int64_t{t} * stored.shape[static_cast<size_t>(axis)];
-                SHARDSCOPE_TRY(addChunk(at, offsets, stored.shape,
-                                        at.at.placed() ? (p * sharding_ + s) * tp_ + t : at.rank));
-            }
-        }
-        return {};
-    }
-
     void addOtherFiles() {
         for (const DirectoryEntry& entry : source_.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || indexKind(entry.name) ||
-                parseUnifiedFileName(entry.name))
-                continue;
+            if (entry.kind != DirectoryEntry::Kind::file || assembly_.known(entry.name).id != kNone) continue;
             FileInfo info;
             info.path = entry.name;
             info.size = entry.size;
-            info.metadata = entry.name.ends_with(".json");
-            info.referenced = info.metadata;
-            builder_.addFile(std::move(info));
+            info.metadata = info.referenced = entry.name.ends_with(".json");
+            assembly_.addOther(std::move(info));
         }
     }
 
-    void finishMesh() {
-        if (!ranks_) {
-            builder_.setRankCount(count_);
-            return;
-        }
+    // Without axes where no file is of a rank.
+    Mesh meshOfNames() const {
         Mesh mesh;
+        if (!ranks_) return mesh;
         mesh.axes = {{"pp", pp_}, {"sharding", sharding_}, {"tp", tp_}};
         mesh.evidence = {fmt::format("tp={}, pp={}, sharding={}: as the names of the optimizer's files count",
                                      tp_, pp_, sharding_)};
-        builder_.setRankCount(std::max(mesh.ranks(), count_));
-        if (mesh.ranks() >= count_) builder_.setMesh(std::move(mesh));
+        return mesh;
     }
 
     struct IndexFile {
         Kind kind;
-        std::string name;
-        safetensors::Index index;
+        IndexedFiles files;
     };
 
     const Source& source_;
     const OpenOptions& options_;
-    std::unique_ptr<TensorFiles> files_;
-    StoredParts parts_;
+    TensorAssembly assembly_;
     StatedByUser stated_;
     ModelConfig config_;
     std::vector<IndexFile> indexes_;
     std::set<std::string, std::less<>> stored_[3];  // names by kind
-    std::vector<Named> weights_;
-    std::vector<State> states_;
-    std::unordered_map<std::string, size_t> weightIndex_, stateIndex_;
+    std::vector<Entry> entries_;
+    std::unordered_map<std::string, size_t> byKey_;
     std::map<std::string, int> axes_;
     uint32_t tp_ = 1, pp_ = 1, sharding_ = 1, count_ = 1;
     bool ranks_ = false;

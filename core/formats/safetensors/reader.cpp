@@ -11,8 +11,8 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_header.h"
-#include "encoding/safetensors_index.h"
 #include "formats/catalog_opener.h"
+#include "formats/indexed_files.h"
 #include "formats/open_files.h"
 #include "formats/tensor_files.h"
 
@@ -215,17 +215,8 @@ class Opener : private CatalogOpener {
                 }
             }
         }
-        SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(chosen));
-        SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
-        auto parsed = parseIndex(json);
-        if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
-        index_ = std::move(parsed).value();
-        FileInfo info;
-        info.path = chosen;
-        info.size = file->size();
-        info.metadata = true;
-        indexFile_ = chosen;
-        builder_.addFile(std::move(info));
+        SHARDSCOPE_ASSIGN(index_, IndexedFiles::read(source_, options_, chosen));
+        builder_.addFile(index_->info());
 
         fileOfIndex_.assign(index_->files.size(), kNone);
         for (size_t i = 0; i < index_->files.size(); ++i) {
@@ -308,8 +299,7 @@ class Opener : private CatalogOpener {
                 if (index_) {
                     const size_t inIndex = index_->names.find(name);
                     if (inIndex == SIZE_MAX) {
-                        note(rule::metaInconsistent, Severity::warning, "the index does not name this tensor",
-                             file.name, name);
+                        builder_.addNote(index_->unnamed(file.name, name));
                     } else if (fileOfIndex_[index_->fileOf[inIndex]] != f) {
                         strays.push_back({inIndex, {f, t}});
                         continue;
@@ -495,36 +485,26 @@ class Opener : private CatalogOpener {
     }
 
     void checkIndex(const NameSet& found) {
-        bool missing = false;
-        for (size_t i = 0; i < index_->names.size(); ++i) {
-            const std::string_view name = index_->names[i];
-            const std::string& file = index_->files[index_->fileOf[i]];
-            if (fileOfIndex_[index_->fileOf[i]] == kNone) {
-                const bool there =
-                    std::find(unreadable_.begin(), unreadable_.end(), file) != unreadable_.end();
-                note(there ? rule::metaInconsistent : rule::fileMissing, Severity::error,
-                     there ? "the index places this tensor in a file that cannot be read"
-                           : "the index places this tensor in a file that is missing",
-                     file, name);
-                missing = true;
-            } else if (found.find(name) == SIZE_MAX) {
-                note(rule::metaInconsistent, Severity::error,
-                     "the index places this tensor in a file that does not hold it", file, name);
-                missing = true;
-            }
-        }
+        using Found = IndexedFiles::Found;
+        const auto find = [&](size_t i) {
+            if (fileOfIndex_[index_->fileOf[i]] != kNone)
+                return found.find(index_->names[i]) == SIZE_MAX ? Found::nowhere : Found::inFile;
+            return std::ranges::count(unreadable_, index_->fileWith(i)) > 0 ? Found::fileBroken
+                                                                            : Found::fileMissing;
+        };
+        const bool missing = index_->noteLacking(find, [&](Note note) { builder_.addNote(std::move(note)); });
         if (index_->totalSize && !missing && variant_ == "sharded" && *index_->totalSize != totalSize_ &&
             totalSize_ != 0) {
             Note claim{rule::metaInconsistent, Severity::warning,
                        fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
                                    *index_->totalSize, totalSize_),
-                       indexFile_};
+                       index_->name};
             claim.claimedBytes = index_->totalSize;
             builder_.addNote(std::move(claim));
         }
         for (const auto& [alias, kept] : index_->texts) {
             if (found.find(kept) != SIZE_MAX && found.find(alias) == SIZE_MAX)
-                noteAlias(alias, kept, indexFile_);
+                noteAlias(alias, kept, index_->name);
         }
         for (const OpenFile& file : files_) {
             for (const auto& [key, value] : file.header.metadata) {
@@ -649,8 +629,7 @@ class Opener : private CatalogOpener {
     size_t compared_ = 0;
     std::string variant_;
     std::vector<OpenFile> files_;
-    std::optional<Index> index_;
-    std::string indexFile_;
+    std::optional<IndexedFiles> index_;
     std::vector<uint32_t> fileOfIndex_;  // files_ entry of each index file; kNone = missing or unreadable
     std::vector<std::string> unreadable_;
     std::optional<Error> broken_;  // why the first of them is

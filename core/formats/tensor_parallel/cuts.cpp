@@ -1,6 +1,7 @@
 #include "formats/tensor_parallel/cuts.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ Error notKnown(std::string why) {
 
 // All ranks' shards one behind the other.
 Result<Cut> plainCut(const Shards& shards, int axis, uint32_t rank) {
-    Cut cut{axis, 0, {}};
+    Cut cut{{axis, {}}, 0};
     const auto d = static_cast<size_t>(axis);
     for (uint32_t r = 0; r < shards.shapes.size(); ++r) {
         if (r == rank) cut.parts.push_back({0, shards.shapes[r][d], cut.whole});
@@ -46,13 +47,11 @@ Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
     const auto d = static_cast<size_t>(axis);
     const int64_t local = shards.shapes[rank][d], world = static_cast<int64_t>(shards.shapes.size());
     const bool even = std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[d] == local; });
-    Cut cut{axis, 0, {}};
-    if (!even || local % 2 != 0 || !checkedMul(local, world, cut.whole))
+    int64_t whole = 0;
+    if (!even || local % 2 != 0 || !checkedMul(local, world, whole))
         return notKnown("it is to hold a gate and an up projection, and its rows do not halve");
-    const int64_t half = local / 2;
-    for (int64_t h = 0; h < 2; ++h)
-        cut.parts.push_back({h * half, half, (h * world + rank) * half});
-    return cut;
+    const std::array halves{whole / 2, whole / 2};
+    return Cut{RankCut::share(axis, halves, local * rank, local), whole};
 }
 
 }  // namespace
@@ -124,7 +123,7 @@ Result<Cut> Cuts::headsOf(const Shards& shards, uint32_t rank) const {
                       std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == q + 2 * k; });
     if (!fits) return notKnown("its rows are not those of the heads that config.json states");
     const int64_t firstKey = keys >= world ? rank * keysHere : rank / (world / keys);
-    Cut cut{0, (heads + 2 * keys) * size, {{0, q, rank * q}}};
+    Cut cut{{0, {{0, q, rank * q}}}, (heads + 2 * keys) * size};
     for (int64_t v = 0; v < 2; ++v)
         cut.parts.push_back({q + v * k, k, (heads + v * keys + firstKey) * size});
     return cut;

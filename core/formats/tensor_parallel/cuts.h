@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/rank_cut.h"
 #include "formats/tp_rule.h"
 #include "model/region.h"
 
@@ -24,14 +25,9 @@ struct ModelSizes {
 };
 ModelSizes readSizes(std::string_view json);
 
-// A part of a rank's shard along the dimension that is cut.
-struct CutPart {
-    int64_t from = 0, length = 0, offset = 0;  // in the shard, and in the whole
-};
-struct Cut {
-    int axis = TpRule::kReplicated;
-    int64_t whole = 0;           // length of the axis
-    std::vector<CutPart> parts;  // of the rank that was asked for
+// Of the rank that was asked for.
+struct Cut : RankCut {
+    int64_t whole = 0;  // length of the axis
 };
 
 struct Shards {

@@ -185,22 +185,11 @@ class Opener {
     void addCut(const Entry& entry, const Held& held, const Cut& cut) {
         if (cut.axis == TpRule::kReplicated) return addWhole(entry, held);
         const Dims& local = stored(held).shape;
-        const auto axis = static_cast<size_t>(cut.axis);
         Dims whole = local;
-        whole[axis] = cut.whole;
-        for (const CutPart& part : cut.parts) {
-            Dims from(local.size(), 0), lengths = local;
-            TensorAssembly::Piece piece;
-            piece.rank = held.rank;
-            piece.offsets = from;
-            piece.offsets[axis] = part.offset;
-            from[axis] = part.from;
-            lengths[axis] = part.length;
-            piece.lengths = lengths;
-            piece.part = lengths == local ? StoredPart::whole(held.file, held.tensor)
-                                          : StoredPart::box(held.file, held.tensor, std::move(from), lengths);
-            assembly_.addPiece(entry.path, stored(held).dtype, whole, roleOf(entry.name), std::move(piece));
-        }
+        whole[static_cast<size_t>(cut.axis)] = cut.whole;
+        assembly_.addBoxes(entry.path, stored(held).dtype, whole, roleOf(entry.name),
+                           {held.rank, StoredPart::whole(held.file, held.tensor), {}, {}, {}},
+                           cut.boxes(local));
     }
 
     const Source& source_;

@@ -8,41 +8,36 @@ namespace shardscope {
 
 namespace {
 
-class TensorParallelFormat final : public Format {
-  public:
-    TensorParallelFormat() {
-        info_.name = "tensor-parallel";
-        info_.title = "files of tensor-parallel ranks";
-        info_.synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta"};
-        info_.reads = true;
-        info_.options = {tpDimOption()};
-        info_.generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
-                             "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
-                             "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors"};
-        info_.shards = true;
-    }
+Probe probe(const Source& source) {
+    if (!source.entry.empty()) return {};
+    const tensor_parallel::RankFiles found = tensor_parallel::findRankFiles(source);
+    if (found.files.empty()) return {};
+    return {Probe::Match::certain, "has " + found.files[0].name + ", the part of one tensor-parallel rank"};
+}
 
-    Probe probe(const Source& source) const override {
-        if (!source.entry.empty()) return {};
-        const tensor_parallel::RankFiles found = tensor_parallel::findRankFiles(source);
-        if (found.files.empty()) return {};
-        return {Probe::Match::certain,
-                "has " + found.files[0].name + ", the part of one tensor-parallel rank"};
-    }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (!source.entry.empty())
-            return unsupported("the files of all ranks are one checkpoint, this is one of them")
-                .inFile(source.display)
-                .withHint("name the directory that holds them");
-        return tensor_parallel::openRanks(source, options);
-    }
-};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (!source.entry.empty())
+        return unsupported("the files of all ranks are one checkpoint, this is one of them")
+            .inFile(source.display)
+            .withHint("name the directory that holds them");
+    return tensor_parallel::openRanks(source, options);
+}
 
 }  // namespace
 
 const Format& tensorParallelFormat() {
-    static const TensorParallelFormat format;
+    static const Format format{
+        .about = {.name = "tensor-parallel",
+                  .title = "files of tensor-parallel ranks",
+                  .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta"},
+                  .options = {tpDimOption()},
+                  .reads = true,
+                  .generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
+                                  "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
+                                  "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors"},
+                  .shards = true},
+        .probe = probe,
+        .open = open};
     return format;
 }
 

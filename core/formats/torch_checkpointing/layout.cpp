@@ -236,7 +236,7 @@ class ItemsLayout final : public TargetLayout {
 
 }  // namespace
 
-Format::NewPath pathsFor(const Catalog& source) {
+Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue&, const WriteOptions&) {
     if (source.format() == "torch-checkpointing") return {};
     std::set<std::string> own;
     for (const ObjectInfo& object : source.objects()) {
@@ -258,7 +258,7 @@ Format::NewPath pathsFor(const Catalog& source) {
     };
 }
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     std::map<std::string, std::vector<std::string>> items;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {

@@ -165,7 +165,7 @@ std::optional<Path> pathFor(const Path& path, bool optimizer) {
     return std::nullopt;
 }
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         const std::string name(target.name(t)), dtype(dtypeName(target.dtype(t)));

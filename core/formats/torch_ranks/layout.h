@@ -12,7 +12,7 @@ namespace shardscope::torch_ranks {
 std::vector<std::string> writtenVariants();
 
 std::optional<Path> pathFor(const Path& path, bool optimizer);
-std::vector<LeftOut> cannotHold(const Catalog& target);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::torch_ranks

@@ -32,65 +32,52 @@ bool mayBeTorchFile(const Directory& directory, const std::string& name) {
     return !first.ok() || torch_save::fileKind(*first) != torch_save::FileKind::none || (*file)->size() == 0;
 }
 
-class TorchRanksFormat final : public Format {
-  public:
-    TorchRanksFormat() {
-        info_.name = "torch-ranks";
-        info_.title = "torch.save file of each rank";
-        info_.synonyms = {"torch_ranks", "verl"};
-        info_.reads = true;
-        info_.writes = true;
-        info_.variants = torch_ranks::writtenVariants();
-        info_.replicas = true;
-        info_.assets = "huggingface";
-        info_.generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
-                             "Accelerate: pytorch_model_fsdp_0_rank0.bin",
-                             "DTensors and ShardedTensors of torch 2.0 to 2.15 in rank0.pt, ..."};
-        info_.shards = true;
-        info_.objects = true;
-        info_.aliases = true;
-        info_.nesting = true;
+Probe probe(const Source& source) {
+    if (!source.entry.empty()) return {};
+    const std::vector<DirectoryEntry> entries = torch_ranks::entriesOfRanks(source, 1);
+    for (const torch_ranks::FileSet& set : torch_ranks::findFileSets(entries)) {
+        const std::string& first = set.files.begin()->second->name;
+        if (set.known ? mayBeTorchFile(*source.directory, first) : holdsDistributed(*source.directory, first))
+            // OLMo's oldest checkpoints have such files beside their configuration.
+            return {
+                !set.known && source.hasFile("config.yaml") ? Probe::Match::possible : Probe::Match::certain,
+                "has " + first + ", the part of one rank"};
     }
+    return {};
+}
 
-    Probe probe(const Source& source) const override {
-        if (!source.entry.empty()) return {};
-        const std::vector<DirectoryEntry> entries = torch_ranks::entriesOfRanks(source, 1);
-        for (const torch_ranks::FileSet& set : torch_ranks::findFileSets(entries)) {
-            const std::string& first = set.files.begin()->second->name;
-            if (set.known ? mayBeTorchFile(*source.directory, first)
-                          : holdsDistributed(*source.directory, first))
-                // OLMo's oldest checkpoints have such files beside their configuration.
-                return {!set.known && source.hasFile("config.yaml") ? Probe::Match::possible
-                                                                    : Probe::Match::certain,
-                        "has " + first + ", the part of one rank"};
-        }
-        return {};
-    }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        if (!source.entry.empty())
-            return unsupported("the files of all ranks are one checkpoint, this is one of them")
-                .inFile(source.display)
-                .withHint("name the directory that holds them");
-        return torch_ranks::openRankFiles(source, options);
-    }
-
-    std::optional<Path> pathFor(const Path& path, bool optimizer) const override {
-        return torch_ranks::pathFor(path, optimizer);
-    }
-    std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) const override {
-        return torch_ranks::cannotHold(target);
-    }
-    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& target,
-                                                 const WriteOptions& options) const override {
-        return torch_ranks::layOut(target, options);
-    }
-};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (!source.entry.empty())
+        return unsupported("the files of all ranks are one checkpoint, this is one of them")
+            .inFile(source.display)
+            .withHint("name the directory that holds them");
+    return torch_ranks::openRankFiles(source, options);
+}
 
 }  // namespace
 
 const Format& torchRanksFormat() {
-    static const TorchRanksFormat format;
+    static const Format format{
+        .about = {.name = "torch-ranks",
+                  .title = "torch.save file of each rank",
+                  .synonyms = {"torch_ranks", "verl"},
+                  .reads = true,
+                  .writes = true,
+                  .generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
+                                  "Accelerate: pytorch_model_fsdp_0_rank0.bin",
+                                  "DTensors and ShardedTensors of torch 2.0 to 2.15 in rank0.pt, ..."},
+                  .variants = torch_ranks::writtenVariants(),
+                  .shards = true,
+                  .replicas = true,
+                  .objects = true,
+                  .aliases = true,
+                  .nesting = true,
+                  .assets = "huggingface"},
+        .probe = probe,
+        .open = open,
+        .pathFor = torch_ranks::pathFor,
+        .cannotHold = torch_ranks::cannotHold,
+        .layout = torch_ranks::layOut};
     return format;
 }
 

@@ -18,70 +18,59 @@ std::string entryOf(const Source& source) {
     return {};
 }
 
-class TorchSaveFormat : public Format {
-  public:
-    TorchSaveFormat() {
-        info_.name = "torch";
-        info_.title = "torch.save file";
-        info_.synonyms = {"torch_save", "torch.save", "pt"};
-        info_.suffixes = {"pt", "pth", "bin", "ckpt"};
-        info_.reads = true;
-        info_.writes = true;
-        info_.generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5"};
-        info_.objects = true;
-        info_.aliases = true;
-        info_.nesting = true;
-        info_.singleFile = true;
+Probe probe(const Source& source) {
+    const std::string entry = entryOf(source);
+    if (entry.empty()) return {};
+    auto file = source.directory->openFile(entry);
+    if (!file.ok()) return {};
+    const auto first = torch_save::firstBytesOf(**file);
+    if (!first.ok()) return {};
+    switch (torch_save::fileKind(*first)) {
+        case torch_save::FileKind::archive:
+            return {Probe::Match::certain, "a zip archive with torch's records"};
+        case torch_save::FileKind::otherZip:
+            return {Probe::Match::possible, "a zip archive"};
+        case torch_save::FileKind::legacy:
+            return {Probe::Match::certain, "begins with torch's magic number"};
+        case torch_save::FileKind::tar:
+            return {Probe::Match::certain, "a tar archive as the first versions of torch wrote"};
+        case torch_save::FileKind::preview:
+            return {Probe::Match::certain, "begins with PYTORCH1"};
+        case torch_save::FileKind::none:
+            break;
     }
+    return {};
+}
 
-    Probe probe(const Source& source) const override {
-        const std::string entry = entryOf(source);
-        if (entry.empty()) return {};
-        auto file = source.directory->openFile(entry);
-        if (!file.ok()) return {};
-        const auto first = torch_save::firstBytesOf(**file);
-        if (!first.ok()) return {};
-        switch (torch_save::fileKind(*first)) {
-            case torch_save::FileKind::archive:
-                return {Probe::Match::certain, "a zip archive with torch's records"};
-            case torch_save::FileKind::otherZip:
-                return {Probe::Match::possible, "a zip archive"};
-            case torch_save::FileKind::legacy:
-                return {Probe::Match::certain, "begins with torch's magic number"};
-            case torch_save::FileKind::tar:
-                return {Probe::Match::certain, "a tar archive as the first versions of torch wrote"};
-            case torch_save::FileKind::preview:
-                return {Probe::Match::certain, "begins with PYTORCH1"};
-            case torch_save::FileKind::none:
-                break;
-        }
-        return {};
+Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    const std::string entry = entryOf(source);
+    if (entry.empty()) {
+        return unsupported("a torch.save checkpoint is one file, this is a directory")
+            .inFile(source.display)
+            .withHint("name the file itself");
     }
-
-    Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) const override {
-        const std::string entry = entryOf(source);
-        if (entry.empty()) {
-            return unsupported("a torch.save checkpoint is one file, this is a directory")
-                .inFile(source.display)
-                .withHint("name the file itself");
-        }
-        return torch_save::openCheckpoint(source, entry, options);
-    }
-
-    std::vector<LeftOut> cannotHold(const Catalog& wanted, const WriteOptions&) const override {
-        return torch_save::cannotHold(wanted);
-    }
-
-    Result<std::unique_ptr<TargetLayout>> layout(const Catalog& wanted,
-                                                 const WriteOptions& options) const override {
-        return torch_save::layOut(wanted, options);
-    }
-};
+    return torch_save::openCheckpoint(source, entry, options);
+}
 
 }  // namespace
 
 const Format& torchSaveFormat() {
-    static const TorchSaveFormat format;
+    static const Format format{
+        .about = {.name = "torch",
+                  .title = "torch.save file",
+                  .synonyms = {"torch_save", "torch.save", "pt"},
+                  .suffixes = {"pt", "pth", "bin", "ckpt"},
+                  .reads = true,
+                  .writes = true,
+                  .generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5"},
+                  .objects = true,
+                  .aliases = true,
+                  .nesting = true,
+                  .singleFile = true},
+        .probe = probe,
+        .open = open,
+        .cannotHold = torch_save::cannotHold,
+        .layout = torch_save::layOut};
     return format;
 }
 

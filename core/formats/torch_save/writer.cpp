@@ -167,7 +167,7 @@ std::string whyNoFileHolds(const Catalog& target, TensorId t) {
     return why.empty() && !pickle_text::isUtf8(target.name(t)) ? "its name is not text" : why;
 }
 
-std::vector<LeftOut> cannotHold(const Catalog& target) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
         if (std::string why = whyNoFileHolds(target, t); !why.empty())

@@ -35,7 +35,7 @@ class ObjectFile {
 // Why no torch.save file can hold a tensor; empty where one can.
 std::string whyNoFileHolds(const Catalog& target, TensorId t);
 
-std::vector<LeftOut> cannotHold(const Catalog& target);
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::torch_save
