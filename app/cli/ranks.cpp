@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/own_program.h"
 #include "cli/agent.h"
+#include "cli/part_option.h"
 #include "cluster/rendezvous.h"
 
 namespace shardscope::cli {
@@ -168,15 +169,6 @@ class RankRun {
     RankInfo place_;
 };
 
-// An option that only ranks take.
-const char* onlyForRanks(const ConversionRequest& request, const RankWords& words) {
-    static const ConversionRequest usual;
-    if (request.backend != usual.backend) return "--backend";
-    if (request.compute != usual.compute) return "--compute";
-    if (request.ownDisks) return "--own-disks";
-    return words.given();
-}
-
 }  // namespace
 
 const char* RankWords::given() const {
@@ -232,23 +224,6 @@ void addRankWords(CLI::App& verb, ConvertCommand& command) {
         "Directory of libtorch, for broadcast, NCCL and torchrun (default: that of the active Python "
         "environment, or "
         "beside the program)");
-}
-
-Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const RankWords& words) {
-    Places places;
-    if (!request.on.empty()) {
-        SHARDSCOPE_ASSIGN(places, parsePlaces(request.on));
-    }
-    if (const char* option = onlyForRanks(request, words); option && !places.ranks)
-        return makeError(ErrorCode::usage, fmt::format("{} is for ranks", option))
-            .withHint("'--on ranks:4' starts four, '--on ranks:1' one");
-    const std::string &backend = request.backend, &compute = request.compute;
-    if ((backend != "gloo" && backend != "nccl") ||
-        (compute != "auto" && compute != "cpu" && compute != "gpu"))
-        return makeError(ErrorCode::usage,
-                         fmt::format("ranks know no backend '{}' with '{}' to compute", backend, compute))
-            .withHint("gloo or nccl; auto, cpu or gpu");
-    return places.ranks;
 }
 
 Result<int> convertByRanks(const Context& context, const ConvertCommand& command, Ranks ranks) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
 #include "engine/masters.h"

@@ -8,11 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/own_program.h"
+#include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/convert.h"
-#include "cli/documents.h"
-#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
@@ -223,22 +221,6 @@ Result<int> log(const Context& context, const std::string& id, bool follow) {
 }
 
 }  // namespace
-
-Result<std::string> startAsJob(JobOrder order) {
-    ConversionRequest& request = order.request;
-    if (request.on.empty()) request.on = "local:1";
-    JobRecord job;
-    job.program = ownProgram();
-    SHARDSCOPE_TRY(placesOfJob(request.on));
-    SHARDSCOPE_TRY(ranksOf(request));
-    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
-                                        : fmt::format("average of {} checkpoints to {}",
-                                                      request.average.size() + 1, request.destination);
-    job.order = std::move(order);
-    const std::string id = job.id = JobDirectory::newId();
-    SHARDSCOPE_TRY(JobDirectory().start(std::move(job)));
-    return id;
-}
 
 void addJobs(CLI::App& app, Context& context) {
     CLI::App* jobs =

@@ -31,6 +31,19 @@ struct OpenProgress {
     std::atomic<bool> metadata{false};  // all of it has been read
 };
 
+// Which checkpoint a source is taken for: what a user says of it.
+struct Opening {
+    std::string format;   // empty = detected
+    std::string variant;  // "id=3": which of several checkpoints in one directory
+    std::vector<std::pair<std::string, std::string>> own;  // options of formats, by their names
+};
+// What work may take of this machine.
+struct WorkLimits {
+    unsigned threads = 0;               // 0 = chosen for the machine
+    uint64_t memory = kStandardMemory;  // bytes, of the whole process
+    IoMode io = IoMode::automatic;
+};
+
 // Opens a checkpoint: detects the format by content, or takes `format`.
 // Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
 // ...).
@@ -121,7 +134,7 @@ enum class Accumulate : uint8_t { fp32, fp64 };
 // What the command line, the window, jobs and workers ask for. Rules stay in the text form of the command
 // line (plan/request_text.h), so that a form can hold unfinished ones. Every field but the ends is an option
 // of `shardscope convert`: the table in request.cpp is the one list of them.
-struct ConversionRequest : TargetChoice, ConvertOptions {
+struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     std::string source, destination;
     std::vector<std::string> sourceOptions;  // how the source is opened: "--format", "dcp", ...
     std::string format, variant;             // of the target; empty = the source's, the format's default
@@ -148,10 +161,7 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     // Of ranks: what hands on what the first one reads for all ("nccl"), and who casts ("auto", "cpu",
     // "gpu").
     std::string backend = "gloo", compute = "auto";
-    bool ownDisks = false;              // their destinations are on disks of their own
-    unsigned threads = 0;               // 0 = chosen for the machine
-    uint64_t memory = kStandardMemory;  // bytes, of the whole process
-    IoMode io = IoMode::automatic;
+    bool ownDisks = false;  // their destinations are on disks of their own
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.
 Result<TargetRequest> targetRequest(const ConversionRequest& request);

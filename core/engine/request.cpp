@@ -4,12 +4,14 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/units.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
@@ -153,49 +155,73 @@ Result<std::string> textOf(const Json& recipe) {
     }
 }
 
-Error wrongField(const Field& field, std::string_view kind) {
-    return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, kind));
+// What a field expects of a text that it does not take; empty = it takes it.
+template <class T>
+std::string takeText(T& value, const std::string& text) {
+    if constexpr (std::is_same_v<T, std::string>) {
+        value = text;
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+        const auto bytes = parseBytes(text);
+        if (!bytes) return "a size such as 512MiB";
+        value = *bytes;
+    } else {
+        std::string all;
+        for (const auto& [name, choice] : choicesOf(T{})) {
+            if (name == text) return value = choice, std::string();
+            all += fmt::format("{}{}", all.empty() ? "one of " : ", ", name);
+        }
+        return all;
+    }
+    return {};
+}
+
+std::string takeNumber(unsigned& value, std::optional<uint64_t> number) {
+    if (!number || *number > kMostThreads) return fmt::format("a number from 0 to {}", kMostThreads);
+    value = static_cast<unsigned>(*number);
+    return {};
+}
+
+// The same of what a recipe holds.
+template <class T>
+std::string takeJson(T& value, const Json& json) {
+    if constexpr (std::is_same_v<T, bool>) {
+        if (!json.is_boolean()) return "true or false";
+        value = json.get<bool>();
+        return {};
+    } else if constexpr (std::is_same_v<T, unsigned>) {
+        return takeNumber(value,
+                          json.is_number_unsigned() ? std::optional(json.get<uint64_t>()) : std::nullopt);
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        if (!json.is_array() || !std::ranges::all_of(json, [](const Json& item) { return item.is_string(); }))
+            return "a list of texts";
+        value = json.get<T>();
+        return {};
+    } else {
+        return json.is_string() ? takeText(value, json.get_ref<const std::string&>()) : "a text";
+    }
+}
+
+// And of a command line.
+template <class T>
+std::string takeWord(T& value, const std::string& text) {
+    if constexpr (std::is_same_v<T, bool>) {
+        value = true;
+        return text.empty() ? "" : "without a value";
+    } else if constexpr (std::is_same_v<T, unsigned>) {
+        return takeNumber(value, parseNumber<uint64_t>(text));
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        value.push_back(text);
+        return {};
+    } else {
+        return takeText(value, text);
+    }
 }
 
 Status takeField(Request& request, const Field& field, const Json& json) {
-    const auto texts = [](const Json& list) {
-        return std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
-    };
-    return std::visit(
-        [&](auto member) -> Status {
-            auto& value = request.*member;
-            using T = std::decay_t<decltype(value)>;
-            if constexpr (std::is_same_v<T, bool>) {
-                if (!json.is_boolean()) return wrongField(field, "true or false");
-                value = json.get<bool>();
-            } else if constexpr (std::is_same_v<T, unsigned>) {
-                if (!json.is_number_unsigned() || json.get<uint64_t>() > kMostThreads)
-                    return wrongField(field, fmt::format("a number from 0 to {}", kMostThreads));
-                value = json.get<unsigned>();
-            } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-                if (!json.is_array() || !texts(json)) return wrongField(field, "a list of texts");
-                value = json.get<T>();
-            } else {
-                if (!json.is_string()) return wrongField(field, "a text");
-                const auto& text = json.get_ref<const std::string&>();
-                if constexpr (std::is_same_v<T, std::string>) {
-                    value = text;
-                } else if constexpr (std::is_same_v<T, uint64_t>) {
-                    const auto bytes = parseBytes(text);
-                    if (!bytes) return wrongField(field, "a size such as 512MiB");
-                    value = *bytes;
-                } else {
-                    std::string all;
-                    for (const auto& [name, choice] : choicesOf(T{})) {
-                        if (name == text) return value = choice, Status();
-                        all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
-                    }
-                    return wrongField(field, "one of " + all);
-                }
-            }
-            return {};
-        },
-        field.member);
+    const std::string expected =
+        std::visit([&](auto member) { return takeJson(request.*member, json); }, field.member);
+    if (expected.empty()) return {};
+    return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, expected));
 }
 
 Status takeJob(Request& request, const Json& job) {
@@ -357,6 +383,20 @@ Result<CheckpointOptions> openingOf(const Request& request) {
     if (masters && request.weightsOnly && options.open.valuesOf(kBuckets).empty())
         options.open.own.emplace_back(kBuckets, "parameters");
     return options;
+}
+
+bool isConvertOption(std::string_view option) {
+    return !option.empty() && std::ranges::count(kFields, option, &Field::option) > 0;
+}
+
+Result<bool> takeConvertOption(Request& request, std::string_view option, const std::string& value) {
+    if (!isConvertOption(option)) return false;
+    const Field& field = *std::ranges::find(kFields, option, &Field::option);
+    const std::string expected =
+        std::visit([&](auto member) { return takeWord(request.*member, value); }, field.member);
+    if (!expected.empty())
+        return makeError(ErrorCode::usage, fmt::format("{}: '{}' is not {}", option, value, expected));
+    return true;
 }
 
 std::vector<std::string> convertWords(const Request& request) {

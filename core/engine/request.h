@@ -35,6 +35,11 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
 // As a conversion opens it.
 Result<CheckpointOptions> openingOf(const ConversionRequest& request);
 
+// One option of `convert`: "--to" and its value, empty where the option has none. False: there is none of
+// this name. Errors: usage.
+Result<bool> takeConvertOption(ConversionRequest& request, std::string_view option, const std::string& value);
+bool isConvertOption(std::string_view option);
+
 // As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults.
 std::vector<std::string> convertWords(const ConversionRequest& request);
 

@@ -1,4 +1,4 @@
-#include "cli/documents.h"
+#include "answers/documents.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 namespace {
 
 // Bytes by the first components of the names: as deep as it takes to get beyond a single common prefix.
@@ -395,4 +395,4 @@ Json jobsJson(const std::vector<JobRecord>& jobs) {
     return json;
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/json.h"
+#include "answers/json.h"
 #include "engine/slice_values.h"
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
 #include "survey/placement_matrix.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 
 // What `info` says besides the catalog's own totals.
 struct Summary {
@@ -71,4 +71,4 @@ Json recipesJson();                                 // shardscope.recipes/1
 Json jobJson(const JobRecord& job);                 // shardscope.job/1, without its "schema"
 Json jobsJson(const std::vector<JobRecord>& jobs);  // shardscope.jobs/1
 
-}  // namespace shardscope::cli
+}  // namespace shardscope
