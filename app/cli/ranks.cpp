@@ -183,36 +183,10 @@ Accelerator acceleratorOf(const Context& context) {
 }
 
 void addRankWords(CLI::App& verb, ConvertCommand& command) {
-    ConversionRequest& request = command.request;
     RankWords& words = command.ranks;
     const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
         return verb.add_option(name, value, help)->type_name(type)->group(kWhoWorks);
     };
-    add("--on", request.on, "WHERE",
-        "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on nodes that "
-        "Slurm "
-        "lends; joined by '+'; the destination must be on a file system that all share (default: this "
-        "process "
-        "alone). Or ranks:N, which serve each other their files; ranks, which torchrun, mpirun or srun "
-        "starts; "
-        "local-gpus, one on each GPU here, over NCCL. After a comma how ranks read the source: direct (each "
-        "what it "
-        "writes), broadcast (rank 0 for all), exchange (each the files that it has) or auto (as it is "
-        "stored)");
-    add("--backend", request.backend, "NAME",
-        "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)")
-        ->check(CLI::IsMember({"gloo", "nccl"}).description(""))
-        ->capture_default_str();
-    add("--compute", request.compute, "WHO",
-        "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the GPU with --backend "
-        "nccl, "
-        "else the processor; the default)")
-        ->check(CLI::IsMember({"auto", "cpu", "gpu"}).description(""));
-    verb.add_flag(
-            "--own-disks", request.ownDisks,
-            "The ranks share no file system for the destination: each of its files stays on the disk of the "
-            "rank that writes it")
-        ->group(kWhoWorks);
     add("--master", words.master, "ADDRESS",
         "HOST:PORT of rank 0, if the launcher of the ranks does not say");
     add("--address", words.address, "ADDRESS",

@@ -14,10 +14,10 @@ namespace {
 constexpr std::array<std::string_view, 3> kLimits{"--threads", "--memory", "--io"};
 
 bool isOpening(std::string_view name, const std::string& value, bool converts) {
-    // Of a target a variant is a name; of a source KEY=VALUE.
+    // Of a target a variant is a name; of a source KEY=VALUE. Of a conversion --master-weights is more.
     if (name == "--variant") return !converts || value.find('=') != std::string::npos;
     return (name == "--format" || std::ranges::count(formatOptions(), name, &FormatOption::name) > 0) &&
-           !(converts && isConvertOption(name));
+           !(converts && std::ranges::count(convertFields(), name, &ConvertField::option));
 }
 
 // Whether `diff` has the option.
@@ -33,11 +33,16 @@ Result<bool> takeDifference(DiffOptions& options, std::string_view name, const s
     return false;
 }
 
-Result<bool> takeConversion(Asked& asked, std::string_view name, const std::string& value) {
+Result<bool> takeConversion(Asked& asked, ConvertVerbs verb, std::string_view name,
+                            const std::string& value) {
     if (name == "--dry-run") return asked.dryRun = true;
     if (name == "--part") return asked.parts.part = value, true;
     if (name == "--finish") return asked.parts.finish = value.empty() ? "yes" : value, true;
-    return takeConvertOption(asked.request, name, value);
+    if (name == "--keys" && verb != kReshard) {
+        SHARDSCOPE_TRY(takeKeys(asked.request, value));
+        return true;
+    }
+    return takeConvertOption(asked.request, verb, name, value);
 }
 
 }  // namespace
@@ -46,8 +51,8 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
                                        const std::string& program) {
     auto asked = std::make_shared<Asked>();
     asked->program = {SHARDSCOPE_VERSION, program, {}};
-    const bool converts = verb == "plan" || verb == "convert" || verb == "reshard" || verb == "average";
-    asked->dryRun = verb == "plan";
+    const ConvertVerbs converts = convertVerb(verb);
+    asked->dryRun = converts == kPlan;
     std::vector<std::string> opening;
     for (const std::string& word : options) {
         const size_t equals = std::min(word.find('='), word.size());
@@ -59,23 +64,22 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
         } else if (name == "--remote-program") {
             asked->program.remoteProgram = value;
         } else if (std::ranges::count(kLimits, name)) {
-            SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, name, value));
+            SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name, value));
         } else if (verb == "diff") {
             SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));
         } else {
-            known = converts;
+            known = converts != 0;
             if (converts) {
-                SHARDSCOPE_ASSIGN(known, takeConversion(*asked, name, value));
+                SHARDSCOPE_ASSIGN(known, takeConversion(*asked, converts, name, value));
             }
         }
         if (!known)
             return makeError(ErrorCode::usage, "The following argument was not expected: " + word)
                 .withHint(fmt::format("see 'shardscope {} --help'", verb));
     }
-    SHARDSCOPE_ASSIGN(CheckpointOptions how, openingOf(opening));
-    static_cast<Opening&>(asked->access) = {how.format, how.open.variant, how.open.own};
+    SHARDSCOPE_ASSIGN(asked->request.opening, openingOf(opening));
+    static_cast<Opening&>(asked->access) = asked->request.opening;
     static_cast<WorkLimits&>(asked->access) = asked->request;
-    asked->request.sourceOptions = std::move(opening);
     return asked;
 }
 

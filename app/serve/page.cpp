@@ -246,7 +246,7 @@ class Page::Impl {
             verdict.report = report;
             // Two steps may be done at once, and each writes the file anew.
             std::lock_guard remembering(remembering_);
-            RunVerdicts(run, fmt::format("{}", fmt::join(access_.sourceWords(), "\n")))
+            RunVerdicts(run, fmt::format("{}", fmt::join(openingWords(access_), "\n")))
                 .keep(run, step, files, verdict);
         };
         steps_.emplace_front(
@@ -353,7 +353,7 @@ class Page::Impl {
         const Checkpoint& source = *shown.checkpoint();
         SHARDSCOPE_TRY(nameInputs(request.average));
         request.source = source.path;
-        request.sourceOptions = access_.sourceWords();
+        request.opening = access_;
         if (!request.destination.starts_with('/'))
             return makeError(ErrorCode::usage, "the destination is an absolute path, such as /data/model");
         SHARDSCOPE_TRY(checkOutside(request.destination, source.path));

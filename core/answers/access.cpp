@@ -1,7 +1,6 @@
 #include "answers/access.h"
 
-#include <fmt/format.h>
-
+#include "engine/request.h"
 #include "execute/executor.h"
 
 namespace shardscope {
@@ -10,21 +9,9 @@ std::string Access::shown(const std::string& path) const {
     return away() && path.starts_with('/') ? place + path : path;
 }
 
-std::vector<std::string> Access::sourceWords() const {
-    std::vector<std::string> all;
-    if (!format.empty()) all.push_back("--format=" + format);
-    if (!variant.empty()) all.push_back("--variant=" + variant);
-    for (const auto& [name, value] : own)
-        all.push_back(fmt::format("{}={}", name, value));
-    return all;
-}
-
 CheckpointOptions Access::openOptions() const {
-    CheckpointOptions options;
-    options.format = format;
-    options.open.variant = variant;
+    CheckpointOptions options = checkpointOptions(*this);
     options.open.limits.valueMemory = memory / 2;
-    options.open.own = own;
     options.io = io;
     options.open.stop = stop;
     return options;

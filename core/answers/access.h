@@ -30,7 +30,6 @@ struct Access : Opening, WorkLimits {
     bool away() const { return !place.empty(); }
     // A path as the user gave it.
     std::string shown(const std::string& path) const;
-    std::vector<std::string> sourceWords() const;  // how a source is opened (engine/request.h: openingOf)
     CheckpointOptions openOptions() const;
     Result<Checkpoint> open(const std::string& path) const;
     Result<CheckpointOrRun> openAny(const std::string& path) const;

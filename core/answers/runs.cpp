@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "base/rule.h"
+#include "engine/request.h"
 
 namespace shardscope {
 namespace {
@@ -50,7 +51,7 @@ RunJudge::RunJudge(const Access& access, const Run& run, ValidateRequest how)
     : access_(access),
       run_(run),
       how_(std::move(how)),
-      verdicts_(run, fmt::format("{}", fmt::join(access.sourceWords(), "\n"))) {}
+      verdicts_(run, fmt::format("{}", fmt::join(openingWords(access), "\n"))) {}
 
 std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files, ValidateLevel level,
                                            const SuppressionStore& accepted) const {

@@ -140,7 +140,7 @@ Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, c
         return makeError(ErrorCode::usage, fmt::format("at most {} checkpoints are averaged", kMostInputs));
     SHARDSCOPE_ASSIGN(const std::vector<double> weights,
                       averageWeights(request.weights, request.average.size() + 1, request.rawWeights));
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request));
+    CheckpointOptions options = checkpointOptions(request);
     options.io = request.io;
     options.open.stop = stop;
     options.fileSystem = p.source.fileSystem;

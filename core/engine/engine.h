@@ -36,6 +36,7 @@ struct Opening {
     std::string format;   // empty = detected
     std::string variant;  // "id=3": which of several checkpoints in one directory
     std::vector<std::pair<std::string, std::string>> own;  // options of formats, by their names
+    bool operator==(const Opening&) const = default;
 };
 // What work may take of this machine.
 struct WorkLimits {
@@ -136,12 +137,12 @@ enum class Accumulate : uint8_t { fp32, fp64 };
 // of `shardscope convert`: the table in request.cpp is the one list of them.
 struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     std::string source, destination;
-    std::vector<std::string> sourceOptions;  // how the source is opened: "--format", "dcp", ...
-    std::string format, variant;             // of the target; empty = the source's, the format's default
-    uint64_t maxFileSize = 0;                // bytes; 0 = the format's default
-    std::vector<std::string> rename, cast;   // "FROM=TO", "GLOB=bf16"
-    std::string map;                         // a recipe: a file, or one that is built in
-    std::vector<std::string> set;            // "NAME=VALUE" for its parameters
+    Opening opening;                        // of the source
+    std::string format, variant;            // of the target; empty = the source's, the format's default
+    uint64_t maxFileSize = 0;               // bytes; 0 = the format's default
+    std::vector<std::string> rename, cast;  // "FROM=TO", "GLOB=bf16"
+    std::string map;                        // a recipe: a file, or one that is built in
+    std::vector<std::string> set;           // "NAME=VALUE" for its parameters
     // Checkpoints of which the result is the average, in the order of training; the source comes after them.
     // The other fields for averages count only where there are some.
     std::vector<std::string> average;

@@ -23,59 +23,112 @@ namespace {
 using Json = nlohmann::json;
 using Request = ConversionRequest;
 
-// The one list of what a conversion takes: the field of "job", the option of `convert`, the member; without a
-// name it stands elsewhere in a recipe, without an option elsewhere in a command line. The order is that of
-// command lines.
-struct Field {
-    std::string_view name, option;
-    std::variant<std::string Request::*, std::vector<std::string> Request::*, bool Request::*,
-                 unsigned Request::*, uint64_t Request::*, SplitRule Request::*, FillGaps Request::*,
-                 Verify Request::*, IoMode Request::*, Accumulate Request::*, Average::Rule Request::*,
-                 MasterWeights Request::*>
-        member;
-};
+using Field = ConvertField;
+
+template <auto parse>
+std::string malformed(const std::string& text) {
+    const auto parsed = parse(text);
+    return parsed.ok() ? std::string() : parsed.error().message;
+}
+
+constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average",
+                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works";
+constexpr auto kWrites = static_cast<ConvertVerbs>(kAllVerbs & ~kPlan);
+constexpr auto kOfOne = static_cast<ConvertVerbs>(kAllVerbs & ~kAverage);
+constexpr std::string_view kFills[] = {"nan", "zero"}, kBackends[] = {"gloo", "nccl"},
+                           kComputes[] = {"auto", "cpu", "gpu"};
+
 constexpr Field kFields[] = {
     {"source", "", &Request::source},
     {"destination", "", &Request::destination},
-    {"source_options", "", &Request::sourceOptions},
-    {"format", "--to", &Request::format},
-    {"variant", "--variant", &Request::variant},
-    {"max_file_size", "--max-file-size", &Request::maxFileSize},
-    {"", "--select", &Request::select},
-    {"", "--exclude", &Request::exclude},
-    {"weights_only", "--weights-only", &Request::weightsOnly},
-    {"master_weights", "--master-weights", &Request::masterWeights},
-    {"skip_damaged", "--skip-damaged", &Request::skipDamaged},
-    {"", "--rename", &Request::rename},
-    {"", "--dtype", &Request::cast},
-    {"map", "--map", &Request::map},
-    {"set", "--set", &Request::set},
-    {"expect", "--expect", &Request::expect},
+    {"format", "--to", &Request::format, kTarget, "FORMAT",
+     "Format to write (default: the source's); 'shardscope formats' lists them",
+     static_cast<ConvertVerbs>(kAllVerbs & ~kReshard)},
+    {"variant", "--variant", &Request::variant, kTarget, "NAME",
+     "Variant of the format, where it has several; id=N chooses a save of a Paddle source"},
+    {"max_file_size", "--max-file-size", &Request::maxFileSize, kTarget, "SIZE",
+     "Start a new file above this size"},
+    {"", "--select", &Request::select, kWhat, "GLOB", "Only these names (GLOB or re:REGEX, repeatable)"},
+    {"", "--exclude", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)"},
     {"average", "", &Request::average},
-    {"weights", "--weights", &Request::weights},
-    {"raw_weights", "--raw-weights", &Request::rawWeights},
-    {"accumulate", "--accumulate", &Request::accumulate},
-    {"others", "--others", &Request::notAveraged},
-    {"average_optimizer", "--optimizer", &Request::averageOptimizer},
-    {"objects", "--objects", &Request::objectsFile},
-    {"assets", "--assets", &Request::assets},
-    {"strict", "--strict", &Request::strict},
-    {"fill_gaps", "--fill-gaps", &Request::fillGaps},
-    {"mesh", "--mesh", &Request::mesh},
-    {"shard", "--shard", &Request::shard},
-    {"stage", "--stage", &Request::stage},
-    {"like", "--like", &Request::like},
-    {"split", "--split", &Request::split},
-    {"verify", "--verify", &Request::verify},
-    {"on", "--on", &Request::on},
-    {"backend", "--backend", &Request::backend},
-    {"compute", "--compute", &Request::compute},
-    {"own_disks", "--own-disks", &Request::ownDisks},
+    {"weights", "--weights", &Request::weights, kAverages, "WEIGHTS",
+     "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or "
+     "cosine (the decay of the learning rate that the average stands for), or a file of "
+     "numbers",
+     kAverage},
+    {"raw_weights", "--raw-weights", &Request::rawWeights, kAverages, "",
+     "Do not make the weights sum up to one", kAverage},
+    {"accumulate", "--accumulate", &Request::accumulate, kAverages, "DTYPE",
+     "Sum up in fp32 (default) or fp64", kAverage},
+    {"others", "--others", &Request::notAveraged, kAverages, "RULE",
+     "Integers and single elements: those of the last checkpoint (last, default), or an "
+     "error where they differ (same)",
+     kAverage},
+    {"average_optimizer", "--optimizer", &Request::averageOptimizer, kAverages, "",
+     "Average optimizer state too (otherwise it is left behind)", kAverage},
+    {"weights_only", "--weights-only", &Request::weightsOnly, kWhat, "",
+     "Parameters and buffers alone: no optimizer state, nothing else of the trainer", kOfOne},
+    {"master_weights", "--master-weights", &Request::masterWeights, kWhat, "HOW",
+     "Values of weights whose fp32 masters the source holds: auto (default; from the "
+     "masters where a cast asks for more than the weight has), use (from the masters, as "
+     "float32 without a cast) or ignore"},
+    {"skip_damaged", "--skip-damaged", &Request::skipDamaged, kWhat, "",
+     "Leave out and list what is damaged or not a plain array (otherwise an error)"},
+    {"", "--rename", &Request::rename, kWhat, "FROM=TO",
+     "Regular expression and replacement for names (repeatable)", kAllVerbs, malformed<parseRenameRule>},
+    {"", "--dtype", &Request::cast, kWhat, "GLOB=DTYPE",
+     "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
+    {"map", "--map", &Request::map, kWhat, "RECIPE",
+     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'"},
+    {"expect", "--expect", &Request::expect, kWhat, "DIR",
+     "Write nothing unless the result has the tensors of this model: its weights, or the "
+     "layers, experts and vocabulary of its config.json"},
+    {"set", "--set", &Request::set, kWhat, "NAME=VALUE", "Value of a parameter of the recipe (repeatable)"},
+    {"objects", "--objects", &Request::objectsFile, kWhat, "FILE.pt",
+     "Keep objects that the target cannot hold in this torch.save file"},
+    {"assets", "--assets", &Request::assets, kWhat, "DIR",
+     "Configuration and tokenizer beside safetensors: auto (default; those of the "
+     "checkpoint), none, or a directory"},
+    {"strict", "--strict", &Request::strict, kWhat, "", "Refuse to leave anything out"},
+    {"fill_gaps", "--fill-gaps", &Request::fillGaps, kWhat, "VALUE",
+     "Fill elements that no chunk holds with nan or zero (otherwise an error)", kOfOne, nullptr, kFills},
+    {"mesh", "--mesh", &Request::mesh, kWhere, "MESH",
+     "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)", kAllVerbs, malformed<parseMesh>},
+    {"shard", "--shard", &Request::shard, kWhere, "RULE",
+     "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", kAllVerbs,
+     malformed<parseShardRule>},
+    {"stage", "--stage", &Request::stage, kWhere, "RULE",
+     "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", kAllVerbs,
+     malformed<parseStageRule>},
+    {"like", "--like", &Request::like, kWhere, "CHECKPOINT", "Same names and placement as this checkpoint"},
+    {"split", "--split", &Request::split, kWhere, "RULE",
+     "Rule for sizes that do not divide: torch (default), even or paddle"},
+    {"verify", "--verify", &Request::verify, kHow, "HOW",
+     "digest (re-read the destination; default), full (the source again too) or none", kWrites},
+    {"resume", "--resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
+    {"overwrite", "--overwrite", &Request::overwrite, kHow, "",
+     "Replace an existing destination, once the new one is whole", kWrites},
+    {"on", "--on", &Request::on, kWho, "WHERE",
+     "local:N processes, ssh:HOST,HOST through your own ssh, or "
+     "slurm:nodes=N,KEY=VALUE,... on nodes that Slurm lends; joined by '+'; the "
+     "destination must be on a file system that all share (default: this process alone). "
+     "Or ranks:N, which serve each other their files; ranks, which torchrun, mpirun or "
+     "srun starts; local-gpus, one on each GPU here, over NCCL. After a comma how ranks "
+     "read the source: direct (each what it writes), broadcast (rank 0 for all), exchange "
+     "(each the files that it has) or auto (as it is stored)"},
+    {"backend", "--backend", &Request::backend, kWho, "NAME",
+     "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)", kAllVerbs,
+     nullptr, kBackends, "gloo"},
+    {"compute", "--compute", &Request::compute, kWho, "WHO",
+     "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the "
+     "GPU with --backend nccl, else the processor; the default)",
+     kAllVerbs, nullptr, kComputes},
+    {"own_disks", "--own-disks", &Request::ownDisks, kWho, "",
+     "The ranks share no file system for the destination: each of its files stays on the "
+     "disk of the rank that writes it"},
     {"threads", "--threads", &Request::threads},
     {"memory", "--memory", &Request::memory},
     {"io", "--io", &Request::io},
-    {"overwrite", "--overwrite", &Request::overwrite},
-    {"resume", "--resume", &Request::resume},
 };
 constexpr unsigned kMostThreads = 1024;
 // Of formats, as options of opening.
@@ -132,6 +185,7 @@ Json pairsOf(const std::vector<std::string>& rules, const char* first, const cha
 Json documentOf(const Request& request) {
     static const Request usual;
     Json job;
+    if (request.opening != Opening()) job["source_options"] = openingWords(request.opening);
     for (const Field& field : kFields) {
         if (field.name.empty()) continue;
         if (Json value = valueOf(request, field); value != valueOf(usual, field))
@@ -224,16 +278,29 @@ Status takeField(Request& request, const Field& field, const Json& json) {
     return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, expected));
 }
 
+Status takeOpening(Opening& opening, const Json& json) {
+    std::vector<std::string> words;
+    if (const std::string expected = takeJson(words, json); !expected.empty())
+        return wrongRecipe("'job.source_options' is not " + expected);
+    auto taken = openingOf(words);
+    if (!taken.ok()) return wrongRecipe("'job.source_options': " + taken.error().message);
+    opening = *std::move(taken);
+    return {};
+}
+
 Status takeJob(Request& request, const Json& job) {
     for (const auto& [name, value] : job.items()) {
+        if (name == "source_options") {
+            SHARDSCOPE_TRY(takeOpening(request.opening, value));
+            continue;
+        }
         const auto field = std::ranges::find_if(
             kFields, [&, &name = name](const Field& f) { return f.name == name && !name.empty(); });
         if (field == std::end(kFields))
             return wrongRecipe(fmt::format("'job.{}' is not a field of a recipe", name));
         SHARDSCOPE_TRY(takeField(request, *field, value));
     }
-    auto opening = openingOf(request.sourceOptions);
-    return opening.ok() ? Status() : wrongRecipe("'job.source_options': " + opening.error().message);
+    return {};
 }
 
 // Rules that no one could run are refused when they are read or kept, not when a job starts.
@@ -252,6 +319,10 @@ Result<Request> requestOf(const Json& recipe) {
 // Calls use(text) for everything that the user has written.
 template <class Use>
 void forEachText(Request& request, Use&& use) {
+    use(request.opening.format);
+    use(request.opening.variant);
+    for (auto& option : request.opening.own)
+        use(option.second);
     for (const Field& field : kFields) {
         if (const auto* text = std::get_if<std::string Request::*>(&field.member)) use(request.**text);
         if (const auto* list = std::get_if<std::vector<std::string> Request::*>(&field.member))
@@ -319,8 +390,7 @@ namespace {
 
 // What the words say with which the source is opened.
 MasterWeights openedWith(const Request& request) {
-    const auto options = openingOf(request.sourceOptions);
-    const auto values = options.ok() ? options->open.valuesOf(kMasterWeights) : std::vector<std::string>();
+    const auto values = checkpointOptions(request.opening).open.valuesOf(kMasterWeights);
     for (const auto& [name, choice] : choicesOf(MasterWeights{}))
         if (!values.empty() && values.back() == name) return choice;
     return MasterWeights::automatic;
@@ -342,8 +412,8 @@ Result<TargetRequest> targetRequest(const Request& from) {
     return target;
 }
 
-Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
-    CheckpointOptions options;
+Result<Opening> openingOf(const std::vector<std::string>& words) {
+    Opening opening;
     const std::vector<FormatOption> known = openingOptions();
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].starts_with("--") ? words[i].find('=') : std::string::npos;
@@ -363,17 +433,34 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
             return makeError(ErrorCode::usage,
                              fmt::format("{} takes '{}'", name, fmt::join(values, "' or '")));
         if (name == "--format")
-            options.format = std::move(value);
+            opening.format = std::move(value);
         else if (name == "--variant")
-            options.open.variant = std::move(value);
+            opening.variant = std::move(value);
         else
-            options.open.own.emplace_back(name, std::move(value));
+            opening.own.emplace_back(name, std::move(value));
     }
+    return opening;
+}
+
+std::vector<std::string> openingWords(const Opening& opening) {
+    std::vector<std::string> words;
+    if (!opening.format.empty()) addOption(words, "--format", opening.format);
+    if (!opening.variant.empty()) addOption(words, "--variant", opening.variant);
+    for (const auto& [name, value] : opening.own)
+        addOption(words, name, value);
+    return words;
+}
+
+CheckpointOptions checkpointOptions(const Opening& opening) {
+    CheckpointOptions options;
+    options.format = opening.format;
+    options.open.variant = opening.variant;
+    options.open.own = opening.own;
     return options;
 }
 
-Result<CheckpointOptions> openingOf(const Request& request) {
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request.sourceOptions));
+CheckpointOptions checkpointOptions(const Request& request) {
+    CheckpointOptions options = checkpointOptions(request.opening);
     if (request.masterWeights != MasterWeights::automatic)
         options.open.own.emplace_back(kMasterWeights, choiceName(request.masterWeights));
     // Megatron's buckets hold masters, too; as long as they are not to be converted, they are best taken
@@ -385,17 +472,44 @@ Result<CheckpointOptions> openingOf(const Request& request) {
     return options;
 }
 
-bool isConvertOption(std::string_view option) {
-    return !option.empty() && std::ranges::count(kFields, option, &Field::option) > 0;
+std::span<const ConvertField> convertFields() {
+    return kFields;
 }
 
-Result<bool> takeConvertOption(Request& request, std::string_view option, const std::string& value) {
-    if (!isConvertOption(option)) return false;
-    const Field& field = *std::ranges::find(kFields, option, &Field::option);
-    const std::string expected =
-        std::visit([&](auto member) { return takeWord(request.*member, value); }, field.member);
-    if (!expected.empty())
-        return makeError(ErrorCode::usage, fmt::format("{}: '{}' is not {}", option, value, expected));
+ConvertVerbs convertVerb(std::string_view name) {
+    return name == "plan"      ? kPlan
+           : name == "convert" ? kConvert
+           : name == "reshard" ? kReshard
+           : name == "average" ? kAverage
+                               : ConvertVerbs();
+}
+
+std::vector<std::string> keyForms() {
+    std::vector<std::string> forms{"plain"};
+    for (const Format* format : builtinFormats())
+        if (!format->info().refines.empty()) forms.push_back(format->info().name);
+    return forms;
+}
+
+Status takeKeys(Request& request, const std::string& keys) {
+    const Format* format = findFormat(keys);
+    if (!format) return {};
+    const FormatInfo& info = format->info();
+    if (!request.format.empty() && request.format != info.refines && request.format != info.name)
+        return makeError(ErrorCode::usage, fmt::format("{} is a way to write {}", info.name, info.refines));
+    request.format = info.name;
+    return {};
+}
+
+Result<bool> takeConvertOption(Request& request, ConvertVerbs verbs, std::string_view option,
+                               const std::string& value) {
+    const auto field = std::ranges::find(kFields, option, &Field::option);
+    if (option.empty() || field == std::end(kFields) || !(field->verbs & verbs)) return false;
+    std::string wrong =
+        std::visit([&](auto member) { return takeWord(request.*member, value); }, field->member);
+    if (!wrong.empty()) wrong = fmt::format("'{}' is not {}", value, wrong);
+    if (wrong.empty() && field->malformed) wrong = field->malformed(value);
+    if (!wrong.empty()) return makeError(ErrorCode::usage, fmt::format("{}: {}", option, wrong));
     return true;
 }
 
@@ -406,11 +520,13 @@ std::vector<std::string> convertWords(const Request& request) {
     ends.insert(ends.end(), {request.source, request.destination});
     for (const std::string& path : ends)
         words.push_back(path.starts_with('-') ? "./" + path : path);
-    words.insert(words.end(), request.sourceOptions.begin(), request.sourceOptions.end());
+    const CheckpointOptions opened = checkpointOptions(request.opening);
+    for (const std::string& word : openingWords(request.opening))
+        words.push_back(word);
     for (const Field& field : kFields) {
         const Json value = valueOf(request, field);
         if (field.option.empty() || value == valueOf(usual, field) ||
-            std::ranges::count(request.sourceOptions, field.option))
+            !opened.open.valuesOf(field.option).empty())
             continue;
         if (value.is_boolean())
             words.emplace_back(field.option);

@@ -195,7 +195,7 @@ Status Conversion::connect(const Coordinator& coordinator) {
 }
 
 Status Conversion::open() {
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request_));
+    CheckpointOptions options = checkpointOptions(request_);
     options.io = request_.io;
     options.open.limits.valueMemory = request_.memory / 2;
     options.open.stop = stop_;

@@ -69,11 +69,16 @@ SourceOptions SourceOptions::fromWords(const QStringList& words) {
     return options;
 }
 
-Result<CheckpointOptions> SourceOptions::toEngine() const {
+Result<Opening> SourceOptions::opening() const {
     std::vector<std::string> all;
     for (const QString& word : words())
         all.push_back(word.toStdString());
     return openingOf(all);
+}
+
+Result<CheckpointOptions> SourceOptions::toEngine() const {
+    SHARDSCOPE_ASSIGN(const Opening how, opening());
+    return checkpointOptions(how);
 }
 
 }  // namespace shardscope::ui
