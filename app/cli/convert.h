@@ -14,7 +14,7 @@ struct RankWords {
     std::string master, address;
     std::optional<int> joinTimeout{};  // seconds
     std::string torchLibrary{};
-    const char* given() const;  // one of the options, or null
+    std::string given() const;  // one of the options, or empty
 };
 
 struct ConvertCommand {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/option_words.h"
 #include "base/units.h"
 #include "cli/application.h"
 #include "cli/convert.h"
@@ -58,11 +59,11 @@ void addFields(CLI::App& verb, Context& context, ConversionRequest& request,
         if (!std::ranges::count(groups, field.group) || !(field.verbs & convertVerb(verb.get_name())))
             continue;
         CLI::Option* option =
-            field.option == "--variant"
+            field.option == "variant"
                 ? addVariant(verb, context, request, field)
                 : std::visit(
                       [&](auto member) {
-                          return addField(verb, std::string(field.option), request.*member, field);
+                          return addField(verb, commandOption(field.option), request.*member, field);
                       },
                       field.member);
         option->group(field.group);

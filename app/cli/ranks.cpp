@@ -171,11 +171,11 @@ class RankRun {
 
 }  // namespace
 
-const char* RankWords::given() const {
+std::string RankWords::given() const {
     if (!master.empty()) return "--master";
     if (!address.empty()) return "--address";
     if (joinTimeout) return "--join-timeout";
-    return torchLibrary.empty() ? nullptr : "--torch-library";
+    return torchLibrary.empty() ? "" : "--torch-library";
 }
 
 Accelerator acceleratorOf(const Context& context) {

@@ -107,7 +107,7 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     if (context.conversion->inParts())
         return makeError(ErrorCode::usage, "a job does the whole conversion, not a part of it")
             .withHint("parts are processes that a scheduler starts: 'shardscope convert ... --part I/N'");
-    if (const char* option = context.conversion->ranks.given())
+    if (const std::string option = context.conversion->ranks.given(); !option.empty())
         return makeError(ErrorCode::usage, fmt::format("a job does not keep {}", option))
             .withHint("it starts its ranks itself, with the libtorch that SHARDSCOPE_TORCH_LIBRARY names");
     return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};

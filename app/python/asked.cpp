@@ -11,13 +11,13 @@
 namespace shardscope::python {
 namespace {
 
-constexpr std::array<std::string_view, 3> kLimits{"--threads", "--memory", "--io"};
+constexpr std::array<std::string_view, 3> kLimits{"threads", "memory", "io"};
 
 bool isOpening(std::string_view name, const std::string& value, bool converts) {
     // Of a target a variant is a name; of a source KEY=VALUE. Of a conversion --master-weights is more.
     if (name == "--variant") return !converts || value.find('=') != std::string::npos;
     return (name == "--format" || std::ranges::count(formatOptions(), name, &FormatOption::name) > 0) &&
-           !(converts && std::ranges::count(convertFields(), name, &ConvertField::option));
+           !(converts && std::ranges::count(convertFields(), name.substr(2), &ConvertField::option));
 }
 
 // Whether `diff` has the option.
@@ -42,10 +42,20 @@ Result<bool> takeConversion(Asked& asked, ConvertVerbs verb, std::string_view na
         SHARDSCOPE_TRY(takeKeys(asked.request, value));
         return true;
     }
-    return takeConvertOption(asked.request, verb, name, value);
+    return takeConvertOption(asked.request, verb, name.substr(2), value);
 }
 
 }  // namespace
+
+std::string keywordOption(std::string_view name, std::string_view value) {
+    std::string text(name);
+    std::ranges::replace(text, '-', '_');
+    const auto field = std::ranges::find(convertFields(), name, &ConvertField::option);
+    const bool flag = field != convertFields().end() && std::get_if<ConvertField::Of<bool>>(&field->member);
+    if (flag) return text + "=True";
+    if (value.empty()) return text;
+    return text + (value.starts_with('\'') ? fmt::format("={}", value) : fmt::format("=\"{}\"", value));
+}
 
 Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<std::string>& options,
                                        const std::string& program) {
@@ -63,8 +73,8 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
             opening.push_back(word);
         } else if (name == "--remote-program") {
             asked->program.remoteProgram = value;
-        } else if (std::ranges::count(kLimits, name)) {
-            SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name, value));
+        } else if (std::ranges::count(kLimits, name.substr(2))) {
+            SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name.substr(2), value));
         } else if (verb == "diff") {
             SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));
         } else {

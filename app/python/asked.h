@@ -20,6 +20,9 @@ struct Asked {
     DiffOptions difference;  // of `diff`
 };
 
+// Words options in messages as keyword arguments (base/option_words.h).
+std::string keywordOption(std::string_view name, std::string_view value);
+
 // Of "info", "validate", "diff", or a verb that converts, with the options after it. Errors: usage.
 Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<std::string>& options,
                                        const std::string& program);

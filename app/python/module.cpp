@@ -29,6 +29,7 @@
 #include "answers/validation.h"
 #include "asked.h"
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/ready.h"
@@ -716,6 +717,7 @@ nb::object convert(nb::str verb, nb::list places, nb::list options, nb::str prog
 NB_MODULE(_shardscope, m) {
     using namespace shardscope::python;
     using shardscope::Reader;
+    shardscope::wordOptions(keywordOption);
     m.attr("__version__") = SHARDSCOPE_VERSION;
     nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
         .def("info", &infoOf)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include "base/option_words.h"
 #include "base/own_program.h"
 #include "base/rule.h"
 
@@ -38,11 +39,11 @@ Json groupJson(const GroupReport& group) {
 }
 
 // An option that only ranks take.
-const char* onlyForRanks(const ConversionRequest& request, const char* given) {
+std::string onlyForRanks(const ConversionRequest& request, const std::string& given) {
     static const ConversionRequest usual;
-    if (request.backend != usual.backend) return "--backend";
-    if (request.compute != usual.compute) return "--compute";
-    if (request.ownDisks) return "--own-disks";
+    if (request.backend != usual.backend) return option("backend");
+    if (request.compute != usual.compute) return option("compute");
+    if (request.ownDisks) return option("own-disks");
     return given;
 }
 
@@ -102,13 +103,16 @@ Result<Execution> executionOf(const ConversionRequest& request, const PartReques
                               const AgentProgram& program) {
     if (part.given()) {
         if (!request.on.empty())
-            return makeError(ErrorCode::usage,
-                             "--part and --finish are for processes that a scheduler starts, "
-                             "--on for those that this one starts");
+            return makeError(
+                ErrorCode::usage,
+                fmt::format(
+                    "{} and {} are for processes that a scheduler starts, {} for those that this one starts",
+                    option("part"), option("finish"), option("on")));
         SHARDSCOPE_ASSIGN(const Parts parts, partsOf(part));
         if (parts.seal && request.verify == Verify::none)
             return makeError(ErrorCode::usage,
-                             "--finish seal is for parts that verify, --verify none for nobody who does");
+                             fmt::format("{} seal is for parts that verify, {} for nobody who does",
+                                         option("finish"), option("verify", "none")));
         return Execution(parts);
     }
     if (request.on.empty()) return Execution(Alone{});
@@ -124,14 +128,15 @@ Result<Execution> executionOf(const ConversionRequest& request, const PartReques
     return Execution(std::move(coordinator));
 }
 
-Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const char* given) {
+Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const std::string& given) {
     Places places;
     if (!request.on.empty()) {
         SHARDSCOPE_ASSIGN(places, parsePlaces(request.on));
     }
-    if (const char* option = onlyForRanks(request, given); option && !places.ranks)
-        return makeError(ErrorCode::usage, fmt::format("{} is for ranks", option))
-            .withHint("'--on ranks:4' starts four, '--on ranks:1' one");
+    if (const std::string only = onlyForRanks(request, given); !only.empty() && !places.ranks)
+        return makeError(ErrorCode::usage, only + " is for ranks")
+            .withHint(
+                fmt::format("'{}' starts four, '{}' one", option("on", "ranks:4"), option("on", "ranks:1")));
     const std::string &backend = request.backend, &compute = request.compute;
     if ((backend != "gloo" && backend != "nccl") ||
         (compute != "auto" && compute != "cpu" && compute != "gpu"))

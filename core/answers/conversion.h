@@ -17,9 +17,9 @@ namespace shardscope {
 // Who works, as the request or the parts say; workers run `program`. Errors: usage (ranks, too).
 Result<Execution> executionOf(const ConversionRequest& request, const PartRequest& parts,
                               const AgentProgram& program);
-// The ranks that the request names. `given` is an option for ranks alone that stands beside it, or null.
+// The ranks that the request names. `given` is an option for ranks alone that stands beside it, or empty.
 // Errors: usage, also where something is given that is for ranks alone.
-Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const char* given = nullptr);
+Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const std::string& given = {});
 
 // Carries it out without a word; the report, or what this part has done.
 Result<Json> runToReport(const Access& access, Conversion& conversion, Verify verify);

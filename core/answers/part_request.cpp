@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 
 namespace shardscope {
 
@@ -22,10 +23,12 @@ Result<PartSpec> parsePart(std::string_view text) {
 Result<PartSpec> partFromEnvironment(const Variables& variables) {
     if (const auto own = variables("SHARDSCOPE_PART")) return parsePart(*own);
     auto found = launchedAs(variables, LaunchOf::parts);
-    if (!found.ok()) return std::move(found).error().withHint("say which part this is: --part I/N");
+    if (!found.ok())
+        return std::move(found).error().withHint(
+            fmt::format("say which part this is: {} I/N", option("part")));
     if (*found) return PartSpec{(*found)->index, (*found)->count, {}};
     return makeError(ErrorCode::usage, "no scheduler says which part this is")
-        .withHint("give --part I/N, or set SHARDSCOPE_PART=I/N");
+        .withHint(fmt::format("give {} I/N, or set SHARDSCOPE_PART=I/N", option("part")));
 }
 
 Result<Parts> partsOf(const PartRequest& request) {
@@ -35,14 +38,14 @@ Result<Parts> partsOf(const PartRequest& request) {
     parts.finish = !request.finish.empty() && !parts.seal;
     if (request.part.empty()) {
         if (request.finish != "yes")
-            return makeError(ErrorCode::usage,
-                             fmt::format("--finish {} is for parts: the last one does it", request.finish))
-                .withHint("--finish alone completes a job whose parts are done");
+            return makeError(ErrorCode::usage, fmt::format("{} {} is for parts: the last one does it",
+                                                           option("finish"), request.finish))
+                .withHint(option("finish") + " alone completes a job whose parts are done");
         return parts;
     }
     if (request.finish == "yes")
-        return makeError(ErrorCode::usage, "--finish after a part needs all others to be done")
-            .withHint("use --finish auto, with which the last part finishes");
+        return makeError(ErrorCode::usage, option("finish") + " after a part needs all others to be done")
+            .withHint(fmt::format("use {} auto, with which the last part finishes", option("finish")));
     if (request.part == "auto") {
         SHARDSCOPE_ASSIGN(parts.part, partFromEnvironment(environmentVariable));
     } else {

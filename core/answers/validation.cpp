@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "engine/expected.h"
 #include "validate/value_parts.h"
 
@@ -72,7 +73,7 @@ Result<ValidatedInParts> validateInParts(const Access& access, const Checkpoint&
                                          const ValidateRequest& request, const Parts& parts,
                                          const std::string& records) {
     if (request.level != ValidateLevel::values)
-        return makeError(ErrorCode::usage, "parts are for --level values")
+        return makeError(ErrorCode::usage, "parts are for " + option("level", "values"))
             .withHint("the other levels read little: one process is enough");
     SHARDSCOPE_TRY(needData(checkpoint, "validating values"));
     return withRequest<ValidatedInParts>(

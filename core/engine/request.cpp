@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/units.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
@@ -39,76 +40,79 @@ constexpr std::string_view kFills[] = {"nan", "zero"}, kBackends[] = {"gloo", "n
                            kComputes[] = {"auto", "cpu", "gpu"};
 
 constexpr Field kFields[] = {
-    {"source", "", &Request::source},
-    {"destination", "", &Request::destination},
-    {"format", "--to", &Request::format, kTarget, "FORMAT",
+    {"source", "", "", &Request::source},
+    {"destination", "", "", &Request::destination},
+    {"format", "to", "Format", &Request::format, kTarget, "FORMAT",
      "Format to write (default: the source's); 'shardscope formats' lists them",
      static_cast<ConvertVerbs>(kAllVerbs & ~kReshard)},
-    {"variant", "--variant", &Request::variant, kTarget, "NAME",
+    {"variant", "variant", "Variant", &Request::variant, kTarget, "NAME",
      "Variant of the format, where it has several; id=N chooses a save of a Paddle source"},
-    {"max_file_size", "--max-file-size", &Request::maxFileSize, kTarget, "SIZE",
+    {"max_file_size", "max-file-size", "Largest file", &Request::maxFileSize, kTarget, "SIZE",
      "Start a new file above this size"},
-    {"", "--select", &Request::select, kWhat, "GLOB", "Only these names (GLOB or re:REGEX, repeatable)"},
-    {"", "--exclude", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)"},
-    {"average", "", &Request::average},
-    {"weights", "--weights", &Request::weights, kAverages, "WEIGHTS",
+    {"", "select", "Only these names", &Request::select, kWhat, "GLOB",
+     "Only these names (GLOB or re:REGEX, repeatable)"},
+    {"", "exclude", "Not these names", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)"},
+    {"average", "", "", &Request::average},
+    {"weights", "weights", "Weights", &Request::weights, kAverages, "WEIGHTS",
      "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or "
      "cosine (the decay of the learning rate that the average stands for), or a file of "
      "numbers",
      kAverage},
-    {"raw_weights", "--raw-weights", &Request::rawWeights, kAverages, "",
+    {"raw_weights", "raw-weights", "Take weights as they are", &Request::rawWeights, kAverages, "",
      "Do not make the weights sum up to one", kAverage},
-    {"accumulate", "--accumulate", &Request::accumulate, kAverages, "DTYPE",
+    {"accumulate", "accumulate", "Sum up in", &Request::accumulate, kAverages, "DTYPE",
      "Sum up in fp32 (default) or fp64", kAverage},
-    {"others", "--others", &Request::notAveraged, kAverages, "RULE",
+    {"others", "others", "Integers and single numbers", &Request::notAveraged, kAverages, "RULE",
      "Integers and single elements: those of the last checkpoint (last, default), or an "
      "error where they differ (same)",
      kAverage},
-    {"average_optimizer", "--optimizer", &Request::averageOptimizer, kAverages, "",
-     "Average optimizer state too (otherwise it is left behind)", kAverage},
-    {"weights_only", "--weights-only", &Request::weightsOnly, kWhat, "",
+    {"average_optimizer", "optimizer", "Average optimizer state too", &Request::averageOptimizer, kAverages,
+     "", "Average optimizer state too (otherwise it is left behind)", kAverage},
+    {"weights_only", "weights-only", "Weights only", &Request::weightsOnly, kWhat, "",
      "Parameters and buffers alone: no optimizer state, nothing else of the trainer", kOfOne},
-    {"master_weights", "--master-weights", &Request::masterWeights, kWhat, "HOW",
+    {"master_weights", "master-weights", "fp32 masters", &Request::masterWeights, kWhat, "HOW",
      "Values of weights whose fp32 masters the source holds: auto (default; from the "
      "masters where a cast asks for more than the weight has), use (from the masters, as "
      "float32 without a cast) or ignore"},
-    {"skip_damaged", "--skip-damaged", &Request::skipDamaged, kWhat, "",
+    {"skip_damaged", "skip-damaged", "Skip what is damaged", &Request::skipDamaged, kWhat, "",
      "Leave out and list what is damaged or not a plain array (otherwise an error)"},
-    {"", "--rename", &Request::rename, kWhat, "FROM=TO",
+    {"", "rename", "Rename", &Request::rename, kWhat, "FROM=TO",
      "Regular expression and replacement for names (repeatable)", kAllVerbs, malformed<parseRenameRule>},
-    {"", "--dtype", &Request::cast, kWhat, "GLOB=DTYPE",
+    {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
      "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
-    {"map", "--map", &Request::map, kWhat, "RECIPE",
+    {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
      "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'"},
-    {"expect", "--expect", &Request::expect, kWhat, "DIR",
+    {"expect", "expect", "Expected model", &Request::expect, kWhat, "DIR",
      "Write nothing unless the result has the tensors of this model: its weights, or the "
      "layers, experts and vocabulary of its config.json"},
-    {"set", "--set", &Request::set, kWhat, "NAME=VALUE", "Value of a parameter of the recipe (repeatable)"},
-    {"objects", "--objects", &Request::objectsFile, kWhat, "FILE.pt",
+    {"set", "set", "Recipe parameters", &Request::set, kWhat, "NAME=VALUE",
+     "Value of a parameter of the recipe (repeatable)"},
+    {"objects", "objects", "Objects file", &Request::objectsFile, kWhat, "FILE.pt",
      "Keep objects that the target cannot hold in this torch.save file"},
-    {"assets", "--assets", &Request::assets, kWhat, "DIR",
+    {"assets", "assets", "Assets from", &Request::assets, kWhat, "DIR",
      "Configuration and tokenizer beside safetensors: auto (default; those of the "
      "checkpoint), none, or a directory"},
-    {"strict", "--strict", &Request::strict, kWhat, "", "Refuse to leave anything out"},
-    {"fill_gaps", "--fill-gaps", &Request::fillGaps, kWhat, "VALUE",
+    {"strict", "strict", "Strict", &Request::strict, kWhat, "", "Refuse to leave anything out"},
+    {"fill_gaps", "fill-gaps", "Elements that no chunk holds", &Request::fillGaps, kWhat, "VALUE",
      "Fill elements that no chunk holds with nan or zero (otherwise an error)", kOfOne, nullptr, kFills},
-    {"mesh", "--mesh", &Request::mesh, kWhere, "MESH",
+    {"mesh", "mesh", "Mesh", &Request::mesh, kWhere, "MESH",
      "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)", kAllVerbs, malformed<parseMesh>},
-    {"shard", "--shard", &Request::shard, kWhere, "RULE",
+    {"shard", "shard", "Shard rules", &Request::shard, kWhere, "RULE",
      "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", kAllVerbs,
      malformed<parseShardRule>},
-    {"stage", "--stage", &Request::stage, kWhere, "RULE",
+    {"stage", "stage", "Pipeline stages", &Request::stage, kWhere, "RULE",
      "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", kAllVerbs,
      malformed<parseStageRule>},
-    {"like", "--like", &Request::like, kWhere, "CHECKPOINT", "Same names and placement as this checkpoint"},
-    {"split", "--split", &Request::split, kWhere, "RULE",
+    {"like", "like", "Like another checkpoint", &Request::like, kWhere, "CHECKPOINT",
+     "Same names and placement as this checkpoint"},
+    {"split", "split", "Uneven sizes", &Request::split, kWhere, "RULE",
      "Rule for sizes that do not divide: torch (default), even or paddle"},
-    {"verify", "--verify", &Request::verify, kHow, "HOW",
+    {"verify", "verify", "Verify", &Request::verify, kHow, "HOW",
      "digest (re-read the destination; default), full (the source again too) or none", kWrites},
-    {"resume", "--resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
-    {"overwrite", "--overwrite", &Request::overwrite, kHow, "",
+    {"resume", "resume", "Resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
+    {"overwrite", "overwrite", "Overwrite", &Request::overwrite, kHow, "",
      "Replace an existing destination, once the new one is whole", kWrites},
-    {"on", "--on", &Request::on, kWho, "WHERE",
+    {"on", "on", "Where", &Request::on, kWho, "WHERE",
      "local:N processes, ssh:HOST,HOST through your own ssh, or "
      "slurm:nodes=N,KEY=VALUE,... on nodes that Slurm lends; joined by '+'; the "
      "destination must be on a file system that all share (default: this process alone). "
@@ -116,27 +120,29 @@ constexpr Field kFields[] = {
      "srun starts; local-gpus, one on each GPU here, over NCCL. After a comma how ranks "
      "read the source: direct (each what it writes), broadcast (rank 0 for all), exchange "
      "(each the files that it has) or auto (as it is stored)"},
-    {"backend", "--backend", &Request::backend, kWho, "NAME",
+    {"backend", "backend", "", &Request::backend, kWho, "NAME",
      "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)", kAllVerbs,
      nullptr, kBackends, "gloo"},
-    {"compute", "--compute", &Request::compute, kWho, "WHO",
+    {"compute", "compute", "", &Request::compute, kWho, "WHO",
      "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the "
      "GPU with --backend nccl, else the processor; the default)",
      kAllVerbs, nullptr, kComputes},
-    {"own_disks", "--own-disks", &Request::ownDisks, kWho, "",
+    {"own_disks", "own-disks", "", &Request::ownDisks, kWho, "",
      "The ranks share no file system for the destination: each of its files stays on the "
      "disk of the rank that writes it"},
-    {"threads", "--threads", &Request::threads},
-    {"memory", "--memory", &Request::memory},
-    {"io", "--io", &Request::io},
+    {"threads", "threads", "Threads", &Request::threads},
+    {"memory", "memory", "Most memory", &Request::memory},
+    {"io", "io", "Reads and writes", &Request::io},
 };
 constexpr unsigned kMostThreads = 1024;
 // Of formats, as options of opening.
-constexpr std::string_view kMasterWeights = "--master-weights", kBuckets = "--buckets";
+constexpr std::string_view kMasterWeights = "master-weights", kBuckets = "buckets";
+
+const std::string kFormat = commandOption("format"), kVariant = commandOption("variant");
 
 // How any source is opened, then what the formats take; each option has a value.
 std::vector<FormatOption> openingOptions() {
-    std::vector<FormatOption> all{{"--format"}, {"--variant"}};
+    std::vector<FormatOption> all{{kFormat}, {kVariant}};
     for (const FormatOption& option : formatOptions())
         all.push_back(option);
     return all;
@@ -390,7 +396,7 @@ namespace {
 
 // What the words say with which the source is opened.
 MasterWeights openedWith(const Request& request) {
-    const auto values = checkpointOptions(request.opening).open.valuesOf(kMasterWeights);
+    const auto values = checkpointOptions(request.opening).open.valuesOf(commandOption(kMasterWeights));
     for (const auto& [name, choice] : choicesOf(MasterWeights{}))
         if (!values.empty() && values.back() == name) return choice;
     return MasterWeights::automatic;
@@ -432,9 +438,9 @@ Result<Opening> openingOf(const std::vector<std::string>& words) {
         if (const auto values = option->values(); !values.empty() && !std::ranges::count(values, value))
             return makeError(ErrorCode::usage,
                              fmt::format("{} takes '{}'", name, fmt::join(values, "' or '")));
-        if (name == "--format")
+        if (name == kFormat)
             opening.format = std::move(value);
-        else if (name == "--variant")
+        else if (name == kVariant)
             opening.variant = std::move(value);
         else
             opening.own.emplace_back(name, std::move(value));
@@ -444,8 +450,8 @@ Result<Opening> openingOf(const std::vector<std::string>& words) {
 
 std::vector<std::string> openingWords(const Opening& opening) {
     std::vector<std::string> words;
-    if (!opening.format.empty()) addOption(words, "--format", opening.format);
-    if (!opening.variant.empty()) addOption(words, "--variant", opening.variant);
+    if (!opening.format.empty()) addOption(words, kFormat, opening.format);
+    if (!opening.variant.empty()) addOption(words, kVariant, opening.variant);
     for (const auto& [name, value] : opening.own)
         addOption(words, name, value);
     return words;
@@ -462,18 +468,28 @@ CheckpointOptions checkpointOptions(const Opening& opening) {
 CheckpointOptions checkpointOptions(const Request& request) {
     CheckpointOptions options = checkpointOptions(request.opening);
     if (request.masterWeights != MasterWeights::automatic)
-        options.open.own.emplace_back(kMasterWeights, choiceName(request.masterWeights));
+        options.open.own.emplace_back(commandOption(kMasterWeights), choiceName(request.masterWeights));
     // Megatron's buckets hold masters, too; as long as they are not to be converted, they are best taken
     // apart.
     const bool masters = request.masterWeights == MasterWeights::use ||
                          (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
-    if (masters && request.weightsOnly && options.open.valuesOf(kBuckets).empty())
-        options.open.own.emplace_back(kBuckets, "parameters");
+    if (masters && request.weightsOnly && options.open.valuesOf(commandOption(kBuckets)).empty())
+        options.open.own.emplace_back(commandOption(kBuckets), "parameters");
     return options;
 }
 
 std::span<const ConvertField> convertFields() {
     return kFields;
+}
+
+std::string titledOption(std::string_view name, std::string_view value) {
+    std::string title;
+    if (const auto field = std::ranges::find(kFields, name, &Field::option); field != std::end(kFields))
+        title = field->title;
+    for (const FormatOption& each : formatOptions())
+        if (title.empty() && each.name == commandOption(name)) title = each.title;
+    if (title.empty()) return commandOption(name, value);
+    return fmt::format("“{}”{}{}", title, value.empty() ? "" : " ", value);
 }
 
 ConvertVerbs convertVerb(std::string_view name) {
@@ -509,7 +525,8 @@ Result<bool> takeConvertOption(Request& request, ConvertVerbs verbs, std::string
         std::visit([&](auto member) { return takeWord(request.*member, value); }, field->member);
     if (!wrong.empty()) wrong = fmt::format("'{}' is not {}", value, wrong);
     if (wrong.empty() && field->malformed) wrong = field->malformed(value);
-    if (!wrong.empty()) return makeError(ErrorCode::usage, fmt::format("{}: {}", option, wrong));
+    if (!wrong.empty())
+        return makeError(ErrorCode::usage, fmt::format("{}: {}", commandOption(option), wrong));
     return true;
 }
 
@@ -525,16 +542,16 @@ std::vector<std::string> convertWords(const Request& request) {
         words.push_back(word);
     for (const Field& field : kFields) {
         const Json value = valueOf(request, field);
-        if (field.option.empty() || value == valueOf(usual, field) ||
-            !opened.open.valuesOf(field.option).empty())
+        const std::string option = commandOption(field.option);
+        if (field.option.empty() || value == valueOf(usual, field) || !opened.open.valuesOf(option).empty())
             continue;
         if (value.is_boolean())
-            words.emplace_back(field.option);
+            words.push_back(option);
         else if (value.is_array())
             for (const Json& item : value)
-                addOption(words, field.option, item.get<std::string>());
+                addOption(words, option, item.get<std::string>());
         else
-            addOption(words, field.option, value.is_string() ? value.get<std::string>() : value.dump());
+            addOption(words, option, value.is_string() ? value.get<std::string>() : value.dump());
     }
     return words;
 }

@@ -47,7 +47,8 @@ struct ConvertField {
     template <class T>
     using Of = T ConversionRequest::*;
     std::string_view name;    // of "job" in a recipe; empty = it stands elsewhere in one
-    std::string_view option;  // "--to"; empty = it stands elsewhere in a command line
+    std::string_view option;  // "to"; empty = it stands elsewhere in a command line
+    const char* title;        // of its field in window and page; empty = there is none
     std::variant<Of<std::string>, Of<std::vector<std::string>>, Of<bool>, Of<unsigned>, Of<uint64_t>,
                  Of<SplitRule>, Of<FillGaps>, Of<Verify>, Of<IoMode>, Of<Accumulate>, Of<Average::Rule>,
                  Of<MasterWeights>>
@@ -61,7 +62,10 @@ struct ConvertField {
 // The one list of them, in the order of command lines.
 std::span<const ConvertField> convertFields();
 
-// One option of these verbs: "--to" and its value, empty where the option has none. False: they take none of
+// Words options as window and page do, by the names of their fields (base/option_words.h).
+std::string titledOption(std::string_view name, std::string_view value);
+
+// One option of these verbs: "to" and its value, empty where the option has none. False: they take none of
 // this name. Errors: usage.
 Result<bool> takeConvertOption(ConversionRequest& request, ConvertVerbs verbs, std::string_view option,
                                const std::string& value);

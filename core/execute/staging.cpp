@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "execute/part_shares.h"
 #include "execute/units.h"
 
@@ -133,8 +134,8 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const std:
         error.message = "the coordinator's staging directory is not seen from here: " + error.message;
         error.code = ErrorCode::remote;
         return std::move(error).withHint(
-            "the destination must be on a file system that all workers share, or on the ranks' own disks: "
-            "--own-disks");
+            "the destination must be on a file system that all workers share, or on the ranks' own disks: " +
+            option("own-disks"));
     };
     auto directory = staging->system_.openDirectory(staging->path_);
     if (!directory.ok()) return elsewhere(std::move(directory).error());
@@ -196,7 +197,7 @@ Status Staging::checkDestination() {
                              ? "the destination that this job has published is not whole any more"
                              : "the destination exists already")
             .inFile(job_.destination)
-            .withHint("choose another destination, or --overwrite");
+            .withHint("choose another destination, or " + option("overwrite"));
     }
     if (job_.singleFile && job_.layout->files.size() != 1) {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
@@ -267,7 +268,7 @@ Status Staging::begin() {
         owned_ = false;
         return makeError(ErrorCode::exists, "the parts of a conversion have their work here")
             .inFile(path_)
-            .withHint("--finish completes it; or remove the directory");
+            .withHint(option("finish") + " completes it; or remove the directory");
     }
     SHARDSCOPE_TRY(restoreFormer());
     if (!made.ok()) SHARDSCOPE_TRY(takeOver());
@@ -325,7 +326,7 @@ Status Staging::takeOver() {
     if (!job_.options.resume) {
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
-            .withHint("use --resume to continue it; or remove the directory");
+            .withHint(fmt::format("use {} to continue it; or remove the directory", option("resume")));
     }
     if (!(content->header.source == header_.source)) {
         return makeError(ErrorCode::changed, "the source has changed since the job was interrupted")
@@ -432,7 +433,8 @@ Status Staging::setUpParts() {
     if (directory_->stat(kJournalName).ok())
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
-            .withHint("--resume without --part continues it; or remove the directory");
+            .withHint(fmt::format("{} without {} continues it; or remove the directory", option("resume"),
+                                  option("part")));
     // Without a marker all that is here is of no use: of parts with other words that were ended while they
     // set up, or of an earlier conversion, whose publication may have put the former destination here.
     SHARDSCOPE_TRY(parts_->removeJournals());
@@ -693,12 +695,13 @@ Error Staging::giveUp(Error error) {
     if (isPart_ || (inParts_ && worthKeeping(error.code))) {
         if (!error.hint.empty()) error.hint += "; ";
         error.hint += isPart_ ? "the part continues where it stopped when it runs again"
-                              : "--finish can be tried again";
+                              : option("finish") + " can be tried again";
         return error;
     }
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
         if (!error.hint.empty()) error.hint += "; ";
-        error.hint += fmt::format("--resume continues where it stopped; the work so far is in {}", path_);
+        error.hint +=
+            fmt::format("{} continues where it stopped; the work so far is in {}", option("resume"), path_);
         return error;
     }
     (void)system_.removeTree(path_);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_index.h"
@@ -313,9 +314,8 @@ class UnifiedOpener : private CatalogOpener {
         if (fromMasters_ > 0) {
             note(rule::metaInconsistent, Severity::info,
                  fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
-                             "dtype, to nearest, "
-                             "ties to even (--master-weights use)",
-                             fromMasters_));
+                             "dtype, to nearest, ties to even ({})",
+                             fromMasters_, commandOption("master-weights", "use")));
         }
         return {};
     }
