@@ -35,6 +35,14 @@ Context::Context() {
     };
 }
 
+void addProgress(CLI::App& verb, Context& context, const std::string& help) {
+    static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
+                                                           {"bar", ProgressMode::bar},
+                                                           {"json", ProgressMode::json},
+                                                           {"none", ProgressMode::none}};
+    verb.add_option("--progress", context.progress, help)->transform(oneOf(modes))->type_name("MODE");
+}
+
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_flag("--json", context.json, "One JSON document on stdout, errors included");
     verb.add_option("--format", context.format, "Take the source as this format instead of detecting it")
@@ -75,14 +83,7 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             "Most memory that the whole process may take")
         ->type_name("SIZE")
         ->default_str("512MiB");
-    static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
-                                                           {"bar", ProgressMode::bar},
-                                                           {"json", ProgressMode::json},
-                                                           {"none", ProgressMode::none}};
-    verb.add_option("--progress", context.progress,
-                    "Progress on stderr: auto (a bar on a terminal), bar, json or none")
-        ->transform(oneOf(modes))
-        ->type_name("MODE");
+    addProgress(verb, context, "Progress on stderr: auto (a bar on a terminal), bar, json or none");
     // Conversions have it among who works.
     if (!verb.get_option_no_throw("--remote-program")) {
         verb.add_option("--remote-program", context.remoteProgram,

@@ -44,6 +44,7 @@ struct Context : Output, Access {
     Context();
 };
 
+void addProgress(CLI::App& verb, Context& context, const std::string& help);
 // Adds --json, --format, --color, --memory (and --progress, --threads, --io where work is long) to a verb.
 void addCommon(CLI::App& verb, Context& context, bool longRunning);
 

@@ -7,12 +7,9 @@
 namespace shardscope::cli {
 
 void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description) {
-    static const std::map<std::string, ValidateLevel> levels = [] {
-        std::map<std::string, ValidateLevel> all;
-        for (const auto each : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
-            all.emplace(levelName(each), each);
-        return all;
-    }();
+    std::map<std::string, ValidateLevel> levels;
+    for (const ValidateLevel each : kLevels)
+        levels.emplace(levelName(each), each);
     verb.add_option("--level", level, description)->transform(oneOf(levels))->type_name("LEVEL");
 }
 

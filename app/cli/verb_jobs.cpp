@@ -47,12 +47,6 @@ struct JobsOptions {
     bool wait = false, follow = false;
 };
 
-Json documentOf(const JobRecord& job) {
-    Json json = jobJson(job);
-    json["schema"] = "shardscope.job/1";
-    return json;
-}
-
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
     bool drawn = false;
@@ -65,7 +59,7 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
                 return 130;
             }
             if (context.json) {
-                printJson(documentOf(job));
+                printJson(jobDocument(job));
             } else {
                 fmt::print("{} {}: {}\n", job.id, printable(job.title), stateLine(job));
                 if (const std::string hint = textIn(job.result, "hint"); !hint.empty())
@@ -162,7 +156,7 @@ std::set<std::string> slurmJobs(const JobRecord& job) {
 Result<int> show(const Context& context, const std::string& id) {
     SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
     if (context.json) {
-        Json json = documentOf(job);
+        Json json = jobDocument(job);
         json["slurm"] = Json::array();
         for (const std::string& number : slurmJobs(job))
             json["slurm"].push_back({{"job", number}, {"state", slurmState(number)}});
@@ -197,7 +191,7 @@ Result<int> show(const Context& context, const std::string& id) {
 Result<int> said(const Context& context, const JobDirectory& jobs, const std::string& id) {
     if (!context.json) return 0;
     SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
-    printJson(documentOf(job));
+    printJson(jobDocument(job));
     return 0;
 }
 
@@ -237,15 +231,7 @@ void addJobs(CLI::App& app, Context& context) {
     const auto verb = [&](const char* name, const char* about, bool longRunning) {
         CLI::App* sub = jobs->add_subcommand(name, about);
         sub->add_flag("--json", context.json, "One JSON document on stdout, errors included");
-        if (longRunning) {
-            static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
-                                                                   {"bar", ProgressMode::bar},
-                                                                   {"json", ProgressMode::json},
-                                                                   {"none", ProgressMode::none}};
-            sub->add_option("--progress", context.progress, "Progress on stderr: auto, bar, json or none")
-                ->transform(oneOf(modes))
-                ->type_name("MODE");
-        }
+        if (longRunning) addProgress(*sub, context, "Progress on stderr: auto, bar, json or none");
         return sub;
     };
     const auto withId = [&](CLI::App* sub) {

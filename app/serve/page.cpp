@@ -302,10 +302,8 @@ class Page::Impl {
     static Status validate(PageCheckpoint& shown, const PageRequest& request) {
         SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
         SHARDSCOPE_ASSIGN(const std::string name, fieldOf(body, "level"));
-        for (const auto level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values}) {
-            if (levelName(level) == name) return shown.validate(level);
-        }
-        return makeError(ErrorCode::usage, "the level is metadata, files or values");
+        SHARDSCOPE_ASSIGN(const ValidateLevel level, levelNamed(name));
+        return shown.validate(level);
     }
 
     static Status accept(PageCheckpoint& shown, const PageRequest& request) {
@@ -401,9 +399,7 @@ class Page::Impl {
         SHARDSCOPE_TRY(change(directory, job));
         jobs_.forget();
         SHARDSCOPE_ASSIGN(const JobRecord now, directory.find(job.id));
-        Json json = jobJson(now);
-        json["schema"] = "shardscope.job/1";
-        return json;
+        return jobDocument(now);
     }
 
     const Access& access_;

@@ -68,7 +68,7 @@ Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceV
 
 Json formatsJson();                                 // shardscope.formats/1
 Json recipesJson();                                 // shardscope.recipes/1
-Json jobJson(const JobRecord& job);                 // shardscope.job/1, without its "schema"
+Json jobDocument(const JobRecord& job);             // shardscope.job/1
 Json jobsJson(const std::vector<JobRecord>& jobs);  // shardscope.jobs/1
 
 }  // namespace shardscope

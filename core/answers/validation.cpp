@@ -9,7 +9,7 @@
 namespace shardscope {
 
 Result<ValidateLevel> levelNamed(std::string_view name) {
-    for (const auto level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
+    for (const auto level : kLevels)
         if (levelName(level) == name) return level;
     return makeError(ErrorCode::usage, fmt::format("'{}' is not a level", name))
         .withHint("metadata, files or values");

@@ -18,6 +18,8 @@ struct ValidateRequest {
     bool noAccepted = false;  // judge as if no finding had been accepted
     bool accepted = false;    // structural findings that were accepted do not count either
 };
+inline constexpr ValidateLevel kLevels[] = {ValidateLevel::metadata, ValidateLevel::files,
+                                            ValidateLevel::values};
 // Errors: usage.
 Result<ValidateLevel> levelNamed(std::string_view name);
 

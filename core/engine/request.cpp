@@ -138,11 +138,9 @@ constexpr unsigned kMostThreads = 1024;
 // Of formats, as options of opening.
 constexpr std::string_view kMasterWeights = "master-weights", kBuckets = "buckets";
 
-const std::string kFormat = commandOption("format"), kVariant = commandOption("variant");
-
 // How any source is opened, then what the formats take; each option has a value.
 std::vector<FormatOption> openingOptions() {
-    std::vector<FormatOption> all{{kFormat}, {kVariant}};
+    std::vector<FormatOption> all{{commandOption("format")}, {commandOption("variant")}};
     for (const FormatOption& option : formatOptions())
         all.push_back(option);
     return all;
@@ -438,9 +436,9 @@ Result<Opening> openingOf(const std::vector<std::string>& words) {
         if (const auto values = option->values(); !values.empty() && !std::ranges::count(values, value))
             return makeError(ErrorCode::usage,
                              fmt::format("{} takes '{}'", name, fmt::join(values, "' or '")));
-        if (name == kFormat)
+        if (option == known.begin())
             opening.format = std::move(value);
-        else if (name == kVariant)
+        else if (option == known.begin() + 1)
             opening.variant = std::move(value);
         else
             opening.own.emplace_back(name, std::move(value));
@@ -450,8 +448,8 @@ Result<Opening> openingOf(const std::vector<std::string>& words) {
 
 std::vector<std::string> openingWords(const Opening& opening) {
     std::vector<std::string> words;
-    if (!opening.format.empty()) addOption(words, kFormat, opening.format);
-    if (!opening.variant.empty()) addOption(words, kVariant, opening.variant);
+    if (!opening.format.empty()) addOption(words, commandOption("format"), opening.format);
+    if (!opening.variant.empty()) addOption(words, commandOption("variant"), opening.variant);
     for (const auto& [name, value] : opening.own)
         addOption(words, name, value);
     return words;
