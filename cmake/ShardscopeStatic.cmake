@@ -43,11 +43,10 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     endif()
 endforeach()
 
-# shardscope_link_static(<target> <re2>): links the command line's library, and all that it needs but the C library, as .a files.
-function(shardscope_link_static target re2)
-    target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app/static/no_page_server.cpp" "${CMAKE_SOURCE_DIR}/app/static/fmt.cpp")
-    target_include_directories(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app")
-    shardscope_archives(archives shardscope_cli)
+# shardscope_link_static(<target> <library> <re2>): links our library, and all that it needs but the C library, as .a files.
+function(shardscope_link_static target library re2)
+    target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app/static/fmt.cpp")
+    shardscope_archives(archives ${library})
     set(files)
     foreach(archive ${archives})
         target_include_directories(${target} PRIVATE "$<TARGET_PROPERTY:${archive},INTERFACE_INCLUDE_DIRECTORIES>")
@@ -60,9 +59,9 @@ function(shardscope_link_static target re2)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()
 
-add_executable(shardscope-static static/shardscope_static.cpp)
+add_executable(shardscope-static static/shardscope_static.cpp static/no_page_server.cpp)
 set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
 target_link_options(shardscope-static PRIVATE -static-pie)
-shardscope_link_static(shardscope-static -l:libre2.a)
+shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "cli/json.h"
 #include "cli/remote.h"
+#include "cli/text.h"
 
 namespace shardscope::cli {
 namespace {

@@ -29,10 +29,6 @@ Status flushAnswer();
 // What `app` said to the words, as an error with a hint at the help.
 Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);
 
-// As `shardscope diff` of what is open.
-Result<DiffReport> diffOpen(const Context& context, const Checkpoint& a, const Checkpoint& b,
-                            const DiffOptions& options);
-
 // What each exit code means, as --help, the manual and docs/cli.md say it.
 struct ExitStatus {
     int code;

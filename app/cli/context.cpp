@@ -7,68 +7,40 @@
 #include <unistd.h>
 
 #include "cli/convert.h"
-#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
-#include "execute/executor.h"
 
 namespace shardscope::cli {
 
-bool Context::colored() const {
+bool Output::colored() const {
     if (color != ColorMode::automatic) return color == ColorMode::always;
     const char* noColor = std::getenv("NO_COLOR");
     if (noColor && *noColor) return false;
     return !json && isatty(STDOUT_FILENO);
 }
 
-bool Context::progressBar() const {
+bool Output::progressBar() const {
     return progress == ProgressMode::bar || (progress == ProgressMode::automatic && isatty(STDERR_FILENO));
 }
 
-std::vector<std::string> Context::sourceWords() const {
-    std::vector<std::string> all;
-    if (!format.empty()) all.push_back("--format=" + format);
-    if (!variant.empty()) all.push_back("--variant=" + variant);
-    for (const auto& [name, value] : own)
-        all.push_back(fmt::format("{}={}", name, value));
-    return all;
+Context::Context() {
+    watch = [this](const Progress& work, Workers workers) {
+        return std::make_shared<ProgressPrinter>(*this, work, std::move(workers));
+    };
+    opened = [this](const Checkpoint& checkpoint) {
+        if (!checkpoint.chosen.empty())
+            fmt::print(stderr, "shardscope: opens {}: {}\n", printable(shown(checkpoint.path)),
+                       printable(checkpoint.chosen));
+    };
 }
 
-CheckpointOptions Context::openOptions() const {
-    CheckpointOptions options;
-    options.format = format;
-    options.open.variant = variant;
-    options.open.limits.valueMemory = memory / 2;
-    options.open.own = own;
-    options.io = io;
-    options.open.stop = stop;
-    return options;
-}
-
-Result<Checkpoint> Context::open(const std::string& path, std::shared_ptr<FileSystem> fileSystem) const {
-    CheckpointOptions options = openOptions();
-    options.fileSystem = std::move(fileSystem);
-    auto checkpoint = openCheckpoint(path, options);
-    if (checkpoint.ok()) sayChosen(*checkpoint);
-    return checkpoint;
-}
-
-Result<CheckpointOrRun> Context::openAny(const std::string& path) const {
-    auto opened = openCheckpointOrRun(path, openOptions());
-    if (const auto* checkpoint = opened.ok() ? std::get_if<Checkpoint>(&*opened) : nullptr)
-        sayChosen(*checkpoint);
-    return opened;
-}
-
-void Context::sayChosen(const Checkpoint& checkpoint) const {
-    if (!checkpoint.chosen.empty())
-        fmt::print(stderr, "shardscope: opens {}: {}\n", printable(shown(checkpoint.path)),
-                   printable(checkpoint.chosen));
-}
-
-std::string Context::shown(const std::string& path) const {
-    return away() && path.starts_with('/') ? place + path : path;
+void addProgress(CLI::App& verb, Context& context, const std::string& help) {
+    static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
+                                                           {"bar", ProgressMode::bar},
+                                                           {"json", ProgressMode::json},
+                                                           {"none", ProgressMode::none}};
+    verb.add_option("--progress", context.progress, help)->transform(oneOf(modes))->type_name("MODE");
 }
 
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {
@@ -111,14 +83,7 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             "Most memory that the whole process may take")
         ->type_name("SIZE")
         ->default_str("512MiB");
-    static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
-                                                           {"bar", ProgressMode::bar},
-                                                           {"json", ProgressMode::json},
-                                                           {"none", ProgressMode::none}};
-    verb.add_option("--progress", context.progress,
-                    "Progress on stderr: auto (a bar on a terminal), bar, json or none")
-        ->transform(oneOf(modes))
-        ->type_name("MODE");
+    addProgress(verb, context, "Progress on stderr: auto (a bar on a terminal), bar, json or none");
     // Conversions have it among who works.
     if (!verb.get_option_no_throw("--remote-program")) {
         verb.add_option("--remote-program", context.remoteProgram,
@@ -132,16 +97,6 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     verb.add_option("--io", context.io, "Reads and writes: auto, direct (past the page cache) or buffered")
         ->transform(oneOf<IoMode>())
         ->type_name("MODE");
-}
-
-Work::Work(const Context& context, uint64_t heldBytes) : context_(context), held_(heldBytes) {}
-Work::~Work() = default;
-
-Status Work::start() {
-    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(context_.memory, held_));
-    resources_ = std::make_unique<JobResources>(context_.threads, buffers, &progress_, context_.stop);
-    printer_ = std::make_unique<ProgressPrinter>(context_, progress_);
-    return {};
 }
 
 int reportError(const Context& context, const Error& where) {

@@ -4,11 +4,8 @@
 #include <optional>
 #include <string>
 
+#include "answers/conversion.h"
 #include "cli/context.h"
-#include "cli/json.h"
-#include "cli/part_option.h"
-#include "engine/run_conversion.h"
-#include "jobs/jobs.h"
 
 namespace shardscope::cli {
 
@@ -17,7 +14,7 @@ struct RankWords {
     std::string master, address;
     std::optional<int> joinTimeout{};  // seconds
     std::string torchLibrary{};
-    const char* given() const;  // one of the options, or null
+    std::string given() const;  // one of the options, or empty
 };
 
 struct ConvertCommand {
@@ -26,7 +23,7 @@ struct ConvertCommand {
         ends;             // of `average`: the sources and the destination, before they are told apart
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
-    PartWords parts;
+    PartRequest parts;
     RankWords ranks;
     bool inParts() const { return parts.given(); }
 };
@@ -36,20 +33,9 @@ struct ConvertCommand {
 Result<int> convert(const Context& context, const ConvertCommand& command);
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
 
-// Who works, as the options say; workers run `program`. Errors: usage (ranks, too).
-Result<Execution> executionOf(const Context& context, const ConvertCommand& command,
-                              const std::string& program);
-// Carries it out without a word; the report, or what this part has done.
-Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command);
-
-// Starts it as a job of this program; its id. Errors: usage, those of JobDirectory::start().
-Result<std::string> startAsJob(JobOrder order);
-
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 int showPlan(const Context& context, const Conversion& conversion);
 void sayLeftOut(const Plan& plan);
-Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
-                std::chrono::system_clock::time_point started, Verify verify);
 // What one part has done, where it has not finished the conversion.
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,

@@ -1,30 +1,108 @@
+#include <algorithm>
+
+#include "base/option_words.h"
 #include "base/units.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/one_of.h"
+#include "cli/part_option.h"
 #include "cli/ranks.h"
-#include "plan/request_text.h"
 
 namespace shardscope::cli {
 namespace {
 
-// Takes what `parse` takes; anything else is a usage error that names the option.
 template <class T>
-CLI::Validator malformed(Result<T> (*parse)(std::string_view)) {
-    return CLI::Validator(
-        [parse](std::string& text) {
-            const auto parsed = parse(text);
-            return parsed.ok() ? std::string() : parsed.error().message;
-        },
-        "");
+CLI::Validator choiceOf(const ConvertField& field) {
+    std::map<std::string, T> words;
+    for (const auto& [word, choice] : choicesOf(T{}))
+        if (field.choices.empty() || std::ranges::count(field.choices, word)) words.emplace(word, choice);
+    return oneOf(words);
 }
 
-// What --keys takes: names as they are, or in the form of a format.
-std::vector<std::string> keyForms() {
-    std::vector<std::string> forms{"plain"};
-    for (const Format* format : builtinFormats())
-        if (!format->info().refines.empty()) forms.push_back(format->info().name);
-    return forms;
+// The option of a field, which keeps what it is given.
+template <class T>
+CLI::Option* addField(CLI::App& verb, const std::string& name, T& value, const ConvertField& field) {
+    if constexpr (std::is_same_v<T, bool>) {
+        return verb.add_flag(name, value, field.help);
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+        const auto take = [name, &value](const std::string& text) {
+            const auto bytes = parseBytes(text);
+            if (!bytes || *bytes == 0)
+                throw CLI::ValidationError(name, "'" + text + "' is not a size such as 5GB");
+            value = *bytes;
+        };
+        return verb.add_option_function<std::string>(name, take, field.help);
+    } else {
+        CLI::Option* option = verb.add_option(name, value, field.help);
+        if constexpr (std::is_enum_v<T>) option->transform(choiceOf<T>(field));
+        if constexpr (std::is_same_v<T, std::string>)
+            if (!field.choices.empty()) option->check(oneOf({field.choices.begin(), field.choices.end()}));
+        if constexpr (std::is_same_v<T, std::vector<std::string>>) option->allow_extra_args(false);
+        return option;
+    }
+}
+
+// A target's variant is a name; KEY=VALUE says which checkpoint of the source is meant.
+CLI::Option* addVariant(CLI::App& verb, Context& context, ConversionRequest& request,
+                        const ConvertField& field) {
+    const auto take = [&request, &context](const std::vector<std::string>& words) {
+        for (const std::string& word : words)
+            (word.find('=') == std::string::npos ? request.variant : context.variant) = word;
+    };
+    return verb.add_option_function<std::vector<std::string>>("--variant", take, field.help)
+        ->allow_extra_args(false);
+}
+
+void addFields(CLI::App& verb, Context& context, ConversionRequest& request,
+               std::initializer_list<std::string_view> groups) {
+    for (const ConvertField& field : convertFields()) {
+        if (!std::ranges::count(groups, field.group) || !(field.verbs & convertVerb(verb.get_name())))
+            continue;
+        CLI::Option* option =
+            field.option == "variant"
+                ? addVariant(verb, context, request, field)
+                : std::visit(
+                      [&](auto member) {
+                          return addField(verb, commandOption(field.option), request.*member, field);
+                      },
+                      field.member);
+        option->group(field.group);
+        if (*field.type) option->type_name(field.type);
+        if (*field.usual) option->default_str(field.usual);
+        if (field.malformed)
+            option->check(CLI::Validator([&field](std::string& text) { return field.malformed(text); }, ""));
+    }
+}
+
+// After --to, whose word it refines.
+void addKeys(CLI::App& verb, ConversionRequest& request) {
+    const auto take = [&request](const std::string& keys) {
+        if (const Status taken = takeKeys(request, keys); !taken.ok())
+            throw CLI::ValidationError("--keys", taken.error().message);
+    };
+    verb.add_option_function<std::string>(
+            "--keys", take, "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
+        ->check(CLI::IsMember(keyForms()).description(""))
+        ->type_name("KIND")
+        ->group("Target");
+}
+
+// The checkpoints to read, and where the new one goes.
+void addEnds(CLI::App& verb, ConvertCommand& command) {
+    if (verb.get_name() == "average") {
+        verb.add_option("checkpoints", command.ends,
+                        "Checkpoints to read, in the order of training, and where the new one goes")
+            ->required()
+            ->expected(3, 1025)
+            ->type_name("SRC SRC... DST");
+        return;
+    }
+    verb.add_option("source", command.request.source, "Checkpoint to read: a directory or a file")
+        ->required()
+        ->type_name("SRC");
+    verb.add_option("destination", command.request.destination, "Where the new one goes; must not exist")
+        ->required()
+        ->type_name("DST");
 }
 
 void addOne(CLI::App& app, Context& context, const std::string& name, const std::string& description,
@@ -33,178 +111,24 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     verb->footer(footer);
     const auto command = std::make_shared<ConvertCommand>();
     command->dryRun = name == "plan";
-    ConversionRequest& request = command->request;
-    const bool averages = name == "average";
-    if (averages) {
-        verb->add_option("checkpoints", command->ends,
-                         "Checkpoints to read, in the order of training, and where the new one goes")
-            ->required()
-            ->expected(3, 1025)
-            ->type_name("SRC SRC... DST");
-    } else {
-        verb->add_option("source", request.source, "Checkpoint to read: a directory or a file")
-            ->required()
-            ->type_name("SRC");
-        verb->add_option("destination", request.destination, "Where the new one goes; must not exist")
-            ->required()
-            ->type_name("DST");
-    }
-
-    const std::string target = "Target";
-    if (name != "reshard")
-        verb->add_option("--to", request.format,
-                         "Format to write (default: the source's); 'shardscope formats' lists them")
-            ->type_name("FORMAT")
-            ->group(target);
-    verb->add_option_function<std::vector<std::string>>(
-            "--variant",
-            [&request, &context](const std::vector<std::string>& words) {
-                // A target's variant is a name; KEY=VALUE says which checkpoint of the source is meant.
-                for (const std::string& word : words)
-                    (word.find('=') == std::string::npos ? request.variant : context.variant) = word;
-            },
-            "Variant of the format, where it has several; id=N chooses a save of a Paddle source")
-        ->type_name("NAME")
-        ->allow_extra_args(false)
-        ->group(target);
-    verb->add_option_function<std::string>(
-            "--max-file-size",
-            [&request](const std::string& text) {
-                const auto bytes = parseBytes(text);
-                if (!bytes || *bytes == 0)
-                    throw CLI::ValidationError("--max-file-size", "'" + text + "' is not a size such as 5GB");
-                request.maxFileSize = *bytes;
-            },
-            "Start a new file above this size")
-        ->type_name("SIZE")
-        ->group(target);
-    if (name != "reshard") {
-        // After --to, whose word it refines.
-        verb->add_option_function<std::string>(
-                "--keys",
-                [&request](const std::string& keys) {
-                    const Format* format = findFormat(keys);
-                    if (!format) return;
-                    const FormatInfo& info = format->info();
-                    if (!request.format.empty() && request.format != info.refines &&
-                        request.format != info.name)
-                        throw CLI::ValidationError(
-                            "--keys", fmt::format("{} is a way to write {}", info.name, info.refines));
-                    request.format = info.name;
-                },
-                "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
-            ->check(CLI::IsMember(keyForms()).description(""))
-            ->type_name("KIND")
-            ->group(target);
-    }
-
-    const std::string what = "What", where = "Where each byte goes";
-    const auto repeated = [verb](const std::string& option, std::vector<std::string>& values,
-                                 const std::string& help, const char* value, const std::string& group) {
-        return verb->add_option(option, values, help)
-            ->type_name(value)
-            ->allow_extra_args(false)
-            ->group(group);
-    };
-    const auto single = [verb](const std::string& option, auto& value, const std::string& help,
-                               const char* type, const std::string& group) {
-        return verb->add_option(option, value, help)->type_name(type)->group(group);
-    };
-    repeated("--select", request.select, "Only these names (GLOB or re:REGEX, repeatable)", "GLOB", what);
-    repeated("--exclude", request.exclude, "Not these names (repeatable)", "GLOB", what);
-    if (averages) {
-        const std::string average = "Average";
-        single("--weights", request.weights,
-               "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or cosine (the "
-               "decay of the learning rate that the average stands for), or a file of numbers",
-               "WEIGHTS", average);
-        verb->add_flag("--raw-weights", request.rawWeights, "Do not make the weights sum up to one")
-            ->group(average);
-        single("--accumulate", request.accumulate, "Sum up in fp32 (default) or fp64", "DTYPE", average)
-            ->transform(oneOf<Accumulate>());
-        single(
-            "--others", request.notAveraged,
-            "Integers and single elements: those of the last checkpoint (last, default), or an error where "
-            "they differ (same)",
-            "RULE", average)
-            ->transform(oneOf<Average::Rule>());
-        verb->add_flag("--optimizer", request.averageOptimizer,
-                       "Average optimizer state too (otherwise it is left behind)")
-            ->group(average);
-    } else {
-        verb->add_flag("--weights-only", request.weightsOnly,
-                       "Parameters and buffers alone: no optimizer state, nothing else of the trainer")
-            ->group(what);
-    }
-    single(
-        "--master-weights", request.masterWeights,
-        "Values of weights whose fp32 masters the source holds: auto (default; from the masters where a cast "
-        "asks for more than the weight has), use (from the masters, as float32 without a cast) or ignore",
-        "HOW", what)
-        ->transform(oneOf<MasterWeights>());
-    verb->add_flag("--skip-damaged", request.skipDamaged,
-                   "Leave out and list what is damaged or not a plain array (otherwise an error)")
-        ->group(what);
-    repeated("--rename", request.rename, "Regular expression and replacement for names (repeatable)",
-             "FROM=TO", what)
-        ->check(malformed(parseRenameRule));
-    repeated("--dtype", request.cast, "Cast matching tensors (repeatable; the first match wins)",
-             "GLOB=DTYPE", what)
-        ->check(malformed(parseCastRule));
-    single("--map", request.map,
-           "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'", "RECIPE", what);
-    single(
-        "--expect", request.expect,
-        "Write nothing unless the result has the tensors of this model: its weights, or the layers, experts "
-        "and vocabulary of its config.json",
-        "DIR", what);
-    repeated("--set", request.set, "Value of a parameter of the recipe (repeatable)", "NAME=VALUE", what);
-    single("--objects", request.objectsFile,
-           "Keep objects that the target cannot hold in this torch.save file", "FILE.pt", what);
-    single(
-        "--assets", request.assets,
-        "Configuration and tokenizer beside safetensors: auto (default; those of the checkpoint), none, or a "
-        "directory",
-        "DIR", what);
-    verb->add_flag("--strict", request.strict, "Refuse to leave anything out")->group(what);
-    static const std::map<std::string, FillGaps> fills{{"nan", FillGaps::nan}, {"zero", FillGaps::zero}};
-    if (!averages)
-        single("--fill-gaps", request.fillGaps,
-               "Fill elements that no chunk holds with nan or zero (otherwise an error)", "VALUE", what)
-            ->transform(oneOf(fills));
-
-    single("--mesh", request.mesh, "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)",
-           "MESH", where)
-        ->check(malformed(parseMesh));
-    repeated("--shard", request.shard,
-             "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", "RULE", where)
-        ->check(malformed(parseShardRule));
-    repeated("--stage", request.stage,
-             "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", "RULE", where)
-        ->check(malformed(parseStageRule));
-    single("--like", request.like, "Same names and placement as this checkpoint", "CHECKPOINT", where);
-    single("--split", request.split, "Rule for sizes that do not divide: torch (default), even or paddle",
-           "RULE", where)
-        ->transform(oneOf<SplitRule>());
-
+    addEnds(*verb, *command);
+    addFields(*verb, context, command->request, {"Target"});
+    if (name != "reshard") addKeys(*verb, command->request);
+    addFields(*verb, context, command->request, {"What", "Average", "Where each byte goes", "How"});
     if (name != "plan") {
-        const std::string run = "How";
-        single("--verify", request.verify,
-               "digest (re-read the destination; default), full (the source again too) or none", "HOW", run)
-            ->transform(oneOf<Verify>());
-        verb->add_flag("--resume", request.resume, "Continue an interrupted job")->group(run);
-        verb->add_flag("--overwrite", request.overwrite,
-                       "Replace an existing destination, once the new one is whole")
-            ->group(run);
-        verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group(run);
-        single("--report", command->report, "Write the report to this file as JSON", "FILE", run);
+        verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group("How");
+        verb->add_option("--report", command->report, "Write the report to this file as JSON")
+            ->type_name("FILE")
+            ->group("How");
     }
+    addFields(*verb, context, command->request, {kWhoWorks});
     addRankWords(*verb, *command);
     if (name != "plan") {
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
-        single("--remote-program", context.remoteProgram,
-               "shardscope on the other hosts (default: this one; ssh copies it there once)", "PATH",
-               kWhoWorks);
+        verb->add_option("--remote-program", context.remoteProgram,
+                         "shardscope on the other hosts (default: this one; ssh copies it there once)")
+            ->type_name("PATH")
+            ->group(kWhoWorks);
     }
     addCommon(*verb, context, true);
     verb->callback([&context, command] {
@@ -215,10 +139,8 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             command->request.source = std::move(inputs.back());
             inputs.pop_back();
         }
-        command->request.sourceOptions = context.sourceWords();
-        command->request.threads = context.threads;
-        command->request.memory = context.memory;
-        command->request.io = context.io;
+        command->request.opening = context;
+        static_cast<WorkLimits&>(command->request) = context;
         context.conversion = command;
         context.verb = [&context, command] { return convert(context, *command); };
     });

@@ -1,10 +1,5 @@
-#include <ctime>
-#include <fstream>
-
 #include <fmt/format.h>
-#include <sys/resource.h>
 
-#include "base/rule.h"
 #include "base/units.h"
 #include "cli/convert.h"
 #include "cli/text.h"
@@ -12,42 +7,9 @@
 namespace shardscope::cli {
 namespace {
 
-// What the system counted for this process, as a check on our own counts: all bytes passed to read and write
-// calls.
-Json systemCounts() {
-    Json json = Json::object();
-    std::ifstream in("/proc/self/io");
-    std::string key;
-    uint64_t value = 0;
-    while (in >> key >> value) {
-        if (!key.empty()) key.pop_back();
-        json[key] = value;
-    }
-    return json;
-}
-
-// How the ranks of a group are going to work, or have worked.
-Json groupJson(const GroupReport& group) {
-    return {{"ranks", group.ranks},
-            {"mode", sourceModeName(group.mode)},
-            {"backend", group.backend},
-            {"expected_bytes_moved", group.expected.bytesMoved},
-            {"expected_seconds", group.expected.seconds},
-            {"link_rate", group.expected.linkRate},
-            {"compute", group.compute}};
-}
-
 std::string groupText(const GroupReport& group) {
     return fmt::format("{} ranks over {}, {}{}", group.ranks, group.backend, sourceModeName(group.mode),
                        group.compute == "cpu" ? "" : ", casts by GPUs");
-}
-
-Plan shownPlan(const Context& context, Plan plan) {
-    plan.sourcePath = context.shown(plan.sourcePath);
-    for (PlanAveraged& input : plan.averaged)
-        input.path = context.shown(input.path);
-    plan.targetPath = context.shown(plan.targetPath);
-    return plan;
 }
 
 uint64_t rateOf(const ConvertReport& report) {
@@ -57,56 +19,6 @@ uint64_t rateOf(const ConvertReport& report) {
 }
 
 }  // namespace
-
-Json reportJson(const Context& context, const Conversion& conversion, const ConvertReport& report,
-                std::chrono::system_clock::time_point started, Verify verify) {
-    Json json;
-    json["schema"] = "shardscope.report/1";
-    json["plan"] = planJson(shownPlan(context, conversion.prepared().plan));
-    json["started"] = isoTime(std::chrono::system_clock::to_time_t(started));
-    json["finished"] = isoTime(std::time(nullptr));
-    json["bytes_read"] = report.bytesRead;
-    json["bytes_written"] = report.bytesWritten;
-    json["bytes_reused"] = report.bytesReused;
-    rusage usage{};
-    getrusage(RUSAGE_SELF, &usage);
-    json["peak_rss"] = static_cast<uint64_t>(usage.ru_maxrss) * 1024;
-    json["system_io"] = systemCounts();
-    json["seconds"] = report.seconds;
-    json["verify_seconds"] = report.verifySeconds;
-    json["rate"] = report.seconds > 0 ? static_cast<double>(report.bytesWritten) / report.seconds : 0.0;
-    json["verified"] = report.verified;
-    json["verify"] = choiceName(verify);
-    json["left_out"] = json["plan"]["left_out"];
-    json["replicas_not_compared"] = json["plan"]["replicas_not_compared"];
-    json["findings"] = Json::array();
-    for (const auto& [name, counts] : report.counts) {
-        const bool nan = counts.nan > 0;
-        json["findings"].push_back({{"rule", nan ? rule::valueNan : rule::valueInf},
-                                    {"severity", "warning"},
-                                    {"tensor", name},
-                                    {"nan", counts.nan},
-                                    {"inf", counts.inf}});
-    }
-    for (const auto& [name, why] : report.checksums.wrong)
-        json["findings"].push_back(
-            {{"rule", rule::integrityCrc}, {"severity", "error"}, {"tensor", name}, {"message", why}});
-    const std::string unchecked = report.checksums.text();
-    json["checksums"] = {{"checked", report.checksums.checked},
-                         {"unchecked", report.checksums.unchecked},
-                         {"text", unchecked.empty() ? Json() : Json(unchecked)}};
-    json["digests"] = Json::object();
-    for (const auto& [name, digest] : report.digests)
-        json["digests"][name] = digest.hex();
-    if (const auto& group = conversion.group()) {
-        json["group"] = groupJson(*group);
-        json["group"]["bytes_moved"] = group->bytesMoved;
-        for (const GroupReport::DiskShare& share : group->disks)
-            json["group"]["disks"].push_back(
-                {{"rank", share.rank}, {"files", share.files}, {"bytes", share.bytes}});
-    }
-    return json;
-}
 
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
     const PartReport& part = *conversion.part();
@@ -127,12 +39,10 @@ void sayPart(const Context& context, const Conversion& conversion, const Parts& 
 }
 
 int showPlan(const Context& context, const Conversion& conversion) {
-    const Plan plan = shownPlan(context, conversion.prepared().plan);
+    const Plan plan = shownPlan(context, conversion);
     const auto& group = conversion.group();
     if (context.json) {
-        Json json = planJson(plan);
-        if (group) json["group"] = groupJson(*group);
-        printJson(json);
+        printJson(planJson(context, conversion));
     } else {
         std::string text;
         const std::string plain = planText(plan);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "cli/json.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -20,15 +19,15 @@ Json busyJson(const Progress::Busy& busy) {
 
 }  // namespace
 
-ProgressPrinter::ProgressPrinter(const Context& context, const Progress& progress, Workers workers)
-    : context_(context),
+ProgressPrinter::ProgressPrinter(const Output& output, const Progress& progress, Access::Workers workers)
+    : output_(output),
       progress_(progress),
       workers_(std::move(workers)),
-      bar_(context.progressBar()),
-      json_(context.progress == ProgressMode::json),
+      bar_(output.progressBar()),
+      json_(output.progress == ProgressMode::json),
       start_(std::chrono::steady_clock::now()),
       phaseStart_(start_) {
-    if (!bar_ && !json_ && !context_.onProgress) return;
+    if (!bar_ && !json_ && !output_.onProgress) return;
     try {
         thread_ = std::thread([this] { run(); });
     } catch (const std::system_error&) {
@@ -44,7 +43,7 @@ ProgressPrinter::~ProgressPrinter() {
     }
     wake_.notify_all();
     thread_.join();
-    if (json_ || context_.onProgress) show(true);
+    if (json_ || output_.onProgress) show(true);
     if (drawn_) {
         std::fputs("\r\x1b[K", stderr);
         std::fflush(stderr);
@@ -55,7 +54,7 @@ void ProgressPrinter::run() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return ending_; })) {
         // A bar for what takes less than a second would only flicker.
-        if (json_ || context_.onProgress ||
+        if (json_ || output_.onProgress ||
             std::chrono::steady_clock::now() - start_ > std::chrono::milliseconds(500))
             show(false);
     }
@@ -69,7 +68,7 @@ void ProgressPrinter::now() {
 
 void ProgressPrinter::show(bool last) {
     const std::vector<WorkerState> states = workers_ ? workers_() : std::vector<WorkerState>();
-    if (context_.onProgress) return context_.onProgress(progress_, states);
+    if (output_.onProgress) return output_.onProgress(progress_, states);
     const auto now = std::chrono::steady_clock::now();
     if (progress_.phase() != phase_) {
         phase_ = progress_.phase();

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -11,15 +10,12 @@
 
 #include "base/progress.h"
 #include "cli/context.h"
-#include "cluster/coordinator.h"
 
 namespace shardscope::cli {
 
 class ProgressPrinter {
   public:
-    // Says what the workers of a conversion by several are doing; thread-safe. Null where there are none.
-    using Workers = std::function<std::vector<WorkerState>()>;
-    ProgressPrinter(const Context& context, const Progress& progress, Workers workers = nullptr);
+    ProgressPrinter(const Output& output, const Progress& progress, Access::Workers workers = nullptr);
     ~ProgressPrinter();
     // Prints the event that is due, if there is one.
     void now();
@@ -28,9 +24,9 @@ class ProgressPrinter {
     void run();
     void show(bool last);
 
-    const Context& context_;
+    const Output& output_;
     const Progress& progress_;
-    const Workers workers_;
+    const Access::Workers workers_;
     std::string saidOfProgress_, saidOfWorkers_;  // last, of what does not pass with time
     const bool bar_;
     const bool json_;

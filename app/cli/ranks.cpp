@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/own_program.h"
 #include "cli/agent.h"
+#include "cli/part_option.h"
 #include "cluster/rendezvous.h"
 
 namespace shardscope::cli {
@@ -169,22 +170,13 @@ class RankRun {
     RankInfo place_;
 };
 
-// An option that only ranks take.
-const char* onlyForRanks(const ConversionRequest& request, const RankWords& words) {
-    static const ConversionRequest usual;
-    if (request.backend != usual.backend) return "--backend";
-    if (request.compute != usual.compute) return "--compute";
-    if (request.ownDisks) return "--own-disks";
-    return words.given();
-}
-
 }  // namespace
 
-const char* RankWords::given() const {
+std::string RankWords::given() const {
     if (!master.empty()) return "--master";
     if (!address.empty()) return "--address";
     if (joinTimeout) return "--join-timeout";
-    return torchLibrary.empty() ? nullptr : "--torch-library";
+    return torchLibrary.empty() ? "" : "--torch-library";
 }
 
 Accelerator acceleratorOf(const Context& context) {
@@ -192,36 +184,10 @@ Accelerator acceleratorOf(const Context& context) {
 }
 
 void addRankWords(CLI::App& verb, ConvertCommand& command) {
-    ConversionRequest& request = command.request;
     RankWords& words = command.ranks;
     const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
         return verb.add_option(name, value, help)->type_name(type)->group(kWhoWorks);
     };
-    add("--on", request.on, "WHERE",
-        "local:N processes, ssh:HOST,HOST through your own ssh, or slurm:nodes=N,KEY=VALUE,... on nodes that "
-        "Slurm "
-        "lends; joined by '+'; the destination must be on a file system that all share (default: this "
-        "process "
-        "alone). Or ranks:N, which serve each other their files; ranks, which torchrun, mpirun or srun "
-        "starts; "
-        "local-gpus, one on each GPU here, over NCCL. After a comma how ranks read the source: direct (each "
-        "what it "
-        "writes), broadcast (rank 0 for all), exchange (each the files that it has) or auto (as it is "
-        "stored)");
-    add("--backend", request.backend, "NAME",
-        "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)")
-        ->check(CLI::IsMember({"gloo", "nccl"}).description(""))
-        ->capture_default_str();
-    add("--compute", request.compute, "WHO",
-        "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the GPU with --backend "
-        "nccl, "
-        "else the processor; the default)")
-        ->check(CLI::IsMember({"auto", "cpu", "gpu"}).description(""));
-    verb.add_flag(
-            "--own-disks", request.ownDisks,
-            "The ranks share no file system for the destination: each of its files stays on the disk of the "
-            "rank that writes it")
-        ->group(kWhoWorks);
     add("--master", words.master, "ADDRESS",
         "HOST:PORT of rank 0, if the launcher of the ranks does not say");
     add("--address", words.address, "ADDRESS",
@@ -233,23 +199,6 @@ void addRankWords(CLI::App& verb, ConvertCommand& command) {
         "Directory of libtorch, for broadcast, NCCL and torchrun (default: that of the active Python "
         "environment, or "
         "beside the program)");
-}
-
-Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const RankWords& words) {
-    Places places;
-    if (!request.on.empty()) {
-        SHARDSCOPE_ASSIGN(places, parsePlaces(request.on));
-    }
-    if (const char* option = onlyForRanks(request, words); option && !places.ranks)
-        return makeError(ErrorCode::usage, fmt::format("{} is for ranks", option))
-            .withHint("'--on ranks:4' starts four, '--on ranks:1' one");
-    const std::string &backend = request.backend, &compute = request.compute;
-    if ((backend != "gloo" && backend != "nccl") ||
-        (compute != "auto" && compute != "cpu" && compute != "gpu"))
-        return makeError(ErrorCode::usage,
-                         fmt::format("ranks know no backend '{}' with '{}' to compute", backend, compute))
-            .withHint("gloo or nccl; auto, cpu or gpu");
-    return places.ranks;
 }
 
 Result<int> convertByRanks(const Context& context, const ConvertCommand& command, Ranks ranks) {

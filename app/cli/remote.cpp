@@ -111,9 +111,9 @@ Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool severa
 }
 
 // Where what a verb there writes goes: a terminal, or bytes as they are.
-class Output {
+class Stream {
   public:
-    explicit Output(std::FILE* file) : file_(file), terminal_(isatty(fileno(file))) {}
+    explicit Stream(std::FILE* file) : file_(file), terminal_(isatty(fileno(file))) {}
     Status put(std::string_view bytes) {
         const std::string text = terminal_ ? harmless_.take(bytes) : std::string();
         const std::string_view shown = terminal_ ? std::string_view(text) : bytes;
@@ -196,7 +196,8 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
             .withHint(fmt::format("run it there: ssh {} shardscope {} ...", call.host.host, name));
     }
     if (context.conversion) {
-        SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(context.conversion->request, context.conversion->ranks));
+        SHARDSCOPE_ASSIGN(const auto ranks,
+                          ranksOf(context.conversion->request, context.conversion->ranks.given()));
         if (ranks)
             return makeError(ErrorCode::usage, "ranks take no ssh:// paths")
                 .withHint("start shardscope on that host");
@@ -237,8 +238,8 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     order.width = terminalWidth();
     order.progress = context.progressBar() || context.progress == ProgressMode::json;
 
-    std::signal(SIGPIPE, SIG_IGN);  // of the connection; see Output for our own
-    Output out(stdout), err(stderr);
+    std::signal(SIGPIPE, SIG_IGN);  // of the connection; see Stream for our own
+    Stream out(stdout), err(stderr);
     std::string bytes;
     Progress progress;
     RunSinks sinks;

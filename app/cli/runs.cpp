@@ -5,47 +5,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "base/rule.h"
+#include "cli/text.h"
+#include "cli/validate_words.h"
 #include "engine/report.h"
 
 namespace shardscope::cli {
 namespace {
-
-std::time_t savedAt(const StepFiles& files) {
-    return static_cast<std::time_t>(files.modifiedNs / 1'000'000'000);
-}
-
-Json runJson(const Context& context, const Run& run) {
-    Json json;
-    json["schema"] = "shardscope.run/1";
-    json["path"] = context.shown(run.source.display);
-    json["tracker"] = Json();
-    if (!run.directory.tracker.empty()) {
-        json["tracker"] = Json{{"file", run.directory.tracker},
-                               {"names", run.directory.tracked},
-                               {"exists", run.directory.trackedExists}};
-    }
-    return json;
-}
-
-std::optional<Finding> missingStep(const Run& run) {
-    Finding finding;
-    finding.rule = rule::fileMissing;
-    finding.count = 1;
-    finding.message = run.missingStep();
-    if (finding.message.empty()) return std::nullopt;
-    FindingExample example;
-    example.file = run.directory.tracker;
-    finding.examples.push_back(example);
-    return finding;
-}
-
-RunFacts factsOf(const std::vector<StepLine>& lines) {
-    std::vector<SeenStep> seen;
-    for (const StepLine& line : lines)
-        seen.push_back({&line.files, line.verdict ? &*line.verdict : nullptr});
-    return shardscope::factsOf(seen);
-}
 
 // What to resume from, of the steps that were judged.
 void printNewestWhole(const Context& context, const Run& run, const RunFacts& facts, const char* before) {
@@ -79,85 +44,7 @@ Json findingsJson(const ValidationReport& report, const std::vector<Suppression>
 
 }  // namespace
 
-RunJudge::RunJudge(const Context& context, const Run& run, ValidateWords words)
-    : context_(context),
-      run_(run),
-      words_(std::move(words)),
-      verdicts_(run, fmt::format("{}", fmt::join(context.sourceWords(), "\n"))) {}
-
-std::optional<StepVerdict> RunJudge::known(const RunStep& step, const StepFiles& files, ValidateLevel level,
-                                           const SuppressionStore& accepted) const {
-    auto verdict = verdicts_.find(step, files, level);
-    if (verdict) verdict->accepted = honored(words_, acceptedOf(accepted, run_, step));
-    return verdict;
-}
-
-Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files) {
-    // What is compared with another checkpoint, or listed in full, is looked at anew.
-    const bool remembers = words_.expect.empty() && words_.examples <= ValidateWords().examples;
-    const auto validate = [&](const Checkpoint& checkpoint) {
-        return validateOpen(context_, checkpoint, words_);
-    };
-    SHARDSCOPE_ASSIGN(StepVerdict verdict, judgeStep(run_, step, files, words_.level, context_.openOptions(),
-                                                     validate, remembers ? &verdicts_ : nullptr));
-    verdict.accepted = honored(words_, std::move(verdict.accepted));
-    return verdict;
-}
-
-Json stepJson(const Context& context, const Run& run, const RunStep& step, const StepFiles& files,
-              const std::optional<StepVerdict>& verdict, const std::string& format, const StepFacts& facts) {
-    Json json;
-    json["name"] = step.name;
-    json["step"] = step.step < 0 ? Json() : Json(step.step);
-    json["path"] = context.shown(run.pathOf(step));
-    json["saved"] = files.modifiedNs ? Json(isoTime(savedAt(files))) : Json();
-    json["seconds_since_previous"] = facts.secondsSincePrevious ? Json(*facts.secondsSincePrevious) : Json();
-    json["files"] = files.files;
-    json["bytes"] = files.bytes;
-    json["format"] = format.empty() ? Json() : Json(format);
-    json["ranks"] = facts.ranks ? Json(facts.ranks) : Json();
-    json["mesh"] = facts.mesh.empty() ? Json() : Json(facts.mesh);
-    json["ranks_before"] = facts.otherRanks() ? Json(facts.ranksBefore) : Json();
-    json["mesh_before"] = facts.meshBefore.empty() ? Json() : Json(facts.meshBefore);
-    json["verdict"] = verdict ? Json(verdictName(verdict->verdict())) : Json();
-    json["level"] = verdict ? Json(levelName(verdict->report.level)) : Json();
-    if (verdict) json["unchanged"] = verdict->remembered;
-    if (verdict && verdict->error) json["error"] = errorDocument(*verdict->error);
-    return json;
-}
-
-Result<std::vector<StepLine>> stepsOf(const Context& context, const Run& run, const ValidateWords& words,
-                                      bool judge) {
-    RunJudge judging(context, run, words);
-    const SuppressionStore accepted;
-    std::vector<StepLine> lines;
-    for (const RunStep& step : run.directory.steps) {
-        SHARDSCOPE_TRY(StopToken(context.stop).poll());
-        StepLine line;
-        SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
-        line.verdict = judging.known(step, line.files, words.level, accepted);
-        if (!line.verdict && judge) {
-            SHARDSCOPE_ASSIGN(line.verdict, judging.judge(step, line.files));
-        }
-        line.format = line.verdict && !line.verdict->error ? line.verdict->format : formatOfStep(run, step);
-        lines.push_back(std::move(line));
-    }
-    return lines;
-}
-
-Json runJson(const Context& context, const Run& run, const std::vector<StepLine>& lines) {
-    const RunFacts facts = factsOf(lines);
-    Json json = runJson(context, run);
-    json["newest_whole"] =
-        facts.newestWhole == kNoStep ? Json() : Json(run.directory.steps[facts.newestWhole].name);
-    json["steps"] = Json::array();
-    for (size_t i = 0; i < lines.size(); ++i)
-        json["steps"].push_back(stepJson(context, run, run.directory.steps[i], lines[i].files,
-                                         lines[i].verdict, lines[i].format, facts.steps[i]));
-    return json;
-}
-
-Result<int> showRun(const Context& context, const Run& run, const ValidateWords& words, bool judge) {
+Result<int> showRun(const Context& context, const Run& run, const ValidateRequest& words, bool judge) {
     SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines, stepsOf(context, run, words, judge));
     if (context.json) {
         printJson(runJson(context, run, lines));
@@ -212,7 +99,8 @@ Result<int> showRun(const Context& context, const Run& run, const ValidateWords&
     return 0;
 }
 
-Result<int> validateRun(const Context& context, const Run& run, const ValidateWords& words, Severity failOn) {
+Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words,
+                        Severity failOn) {
     RunJudge judge(context, run, words);
     const Style style{context.colored()};
     bool fails = false;

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <charconv>
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -63,8 +62,14 @@ unsigned terminalWidth() {
     return 100;
 }
 
-std::string isoTime(std::time_t seconds) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
+void printJson(const Json& json) {
+    printLine(stdout, json);
+}
+
+void printLine(std::FILE* out, const Json& json) {
+    const std::string text = dump(json) + "\n";
+    std::fwrite(text.data(), 1, text.size(), out);
+    std::fflush(out);
 }
 
 std::string Style::wrap(std::string_view code, std::string_view text) const {

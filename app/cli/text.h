@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <ctime>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "answers/json.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -19,7 +19,8 @@ size_t displayWidth(std::string_view text);
 std::string cutToWidth(std::string_view text, size_t most);
 unsigned terminalWidth();
 
-std::string isoTime(std::time_t seconds);  // "2026-11-02T04:10:00Z"
+void printJson(const Json& json);                  // on stdout, one line
+void printLine(std::FILE* out, const Json& json);  // one line, flushed
 
 struct Style {
     bool on = false;

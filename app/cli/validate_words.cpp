@@ -3,22 +3,17 @@
 #include <fmt/format.h>
 
 #include "cli/one_of.h"
-#include "engine/expected.h"
-#include "validate/value_parts.h"
 
 namespace shardscope::cli {
 
 void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& description) {
-    static const std::map<std::string, ValidateLevel> levels = [] {
-        std::map<std::string, ValidateLevel> all;
-        for (const auto each : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
-            all.emplace(levelName(each), each);
-        return all;
-    }();
+    std::map<std::string, ValidateLevel> levels;
+    for (const ValidateLevel each : kLevels)
+        levels.emplace(levelName(each), each);
     verb.add_option("--level", level, description)->transform(oneOf(levels))->type_name("LEVEL");
 }
 
-void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level) {
+void addJudging(CLI::App& verb, ValidateRequest& words, const std::string& level) {
     addLevel(verb, words.level, level);
     verb.add_flag("--no-accepted", words.noAccepted,
                   "Judge as if no finding had been accepted (in the window, the page or with validate "
@@ -29,7 +24,7 @@ void addJudging(CLI::App& verb, ValidateWords& words, const std::string& level) 
         "they do");
 }
 
-void addValidateWords(CLI::App& verb, ValidateWords& words) {
+void addValidateWords(CLI::App& verb, ValidateRequest& words) {
     verb.add_option("path", words.path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
         ->type_name("PATH");
@@ -42,85 +37,6 @@ void addValidateWords(CLI::App& verb, ValidateWords& words) {
                     "vocabulary")
         ->type_name("OTHER");
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");
-}
-
-std::vector<Suppression> acceptedBy(const ValidateWords& words, const std::string& path) {
-    return honored(words, SuppressionStore().of(acceptedName(path)));
-}
-
-std::vector<Suppression> honored(const ValidateWords& words, std::vector<Suppression> accepted) {
-    if (words.noAccepted) return {};
-    if (!words.accepted)
-        std::erase_if(accepted, [](const Suppression& one) { return isStructural(one.rule); });
-    return accepted;
-}
-
-Result<Validated> openAndValidate(const Context& context, const ValidateWords& words) {
-    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context.open(words.path));
-    SHARDSCOPE_ASSIGN(ValidationReport report, validateOpen(context, checkpoint, words));
-    return Validated{std::move(checkpoint), std::move(report)};
-}
-
-namespace {
-
-// How a checkpoint is validated; calls `validate` with that.
-template <class Answer>
-Result<Answer> withWords(
-    const Context& context, const Checkpoint& checkpoint, const ValidateWords& words,
-    const std::function<Result<Answer>(shardscope::ValidateOptions& how, const Resources&)>& run) {
-    std::optional<Checkpoint> expected;
-    std::optional<std::vector<Note>> lacking;
-    shardscope::ValidateOptions how;
-    how.level = words.level;
-    how.maxExamples = words.examples;
-    uint64_t held = checkpoint.catalog().memoryBytes();
-    if (!words.expect.empty()) {
-        SHARDSCOPE_ASSIGN(lacking, expectedModelNotes(checkpoint, words.expect));
-    }
-    if (lacking) {
-        how.notes = &*lacking;
-    } else if (!words.expect.empty()) {
-        SHARDSCOPE_ASSIGN(expected, openCheckpoint(words.expect, {}));
-        how.expect = &expected->catalog();
-        held += expected->catalog().memoryBytes();
-    }
-    Work work(context, held);
-    SHARDSCOPE_TRY(work.start());
-    return run(how, work.resources());
-}
-
-}  // namespace
-
-Result<ValidationReport> validateOpen(const Context& context, const Checkpoint& checkpoint,
-                                      const ValidateWords& words) {
-    return withWords<ValidationReport>(context, checkpoint, words,
-                                       [&](shardscope::ValidateOptions& how, const Resources& resources) {
-                                           return validateCheckpoint(checkpoint, how, resources);
-                                       });
-}
-
-Result<ValidatedInParts> validateInParts(const Context& context, const Checkpoint& checkpoint,
-                                         const ValidateWords& words, const Parts& parts,
-                                         const std::string& records) {
-    if (words.level != ValidateLevel::values)
-        return makeError(ErrorCode::usage, "parts are for --level values")
-            .withHint("the other levels read little: one process is enough");
-    SHARDSCOPE_TRY(needData(checkpoint, "validating values"));
-    return withWords<ValidatedInParts>(
-        context, checkpoint, words,
-        [&](shardscope::ValidateOptions& how, const Resources& resources) -> Result<ValidatedInParts> {
-            ValidatedInParts done;
-            SHARDSCOPE_ASSIGN(const auto values, ValueParts::open(*checkpoint.reader, resources));
-            PartReading reading = values->reading();
-            reading.records = records;
-            reading.words = fmt::format("validate\n{}\n{}", words.expect, words.examples);
-            SHARDSCOPE_ASSIGN(done.read, readInParts(reading, parts, resources));
-            if (!done.read.found) return done;
-            SHARDSCOPE_TRY(values->take(*done.read.found));
-            how.parts = values.get();
-            SHARDSCOPE_ASSIGN(done.report, validateCheckpoint(checkpoint, how, resources));
-            return done;
-        });
 }
 
 void printFinding(const Finding& finding, const Style& style, size_t indent) {

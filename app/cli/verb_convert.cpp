@@ -8,43 +8,17 @@
 #include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/part_option.h"
-#include "cli/progress.h"
 #include "cli/ranks.h"
-#include "cluster/places.h"
 #include "engine/whole_file.h"
 
 namespace shardscope::cli {
 
-Result<Execution> executionOf(const Context& context, const ConvertCommand& command,
-                              const std::string& program) {
-    if (command.inParts()) {
-        if (!command.request.on.empty())
-            return makeError(ErrorCode::usage,
-                             "--part and --finish are for processes that a scheduler starts, "
-                             "--on for those that this one starts");
-        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(command.parts));
-        if (parts.seal && command.request.verify == Verify::none)
-            return makeError(ErrorCode::usage,
-                             "--finish seal is for parts that verify, --verify none for nobody who does");
-        return Execution(parts);
-    }
-    if (command.request.on.empty()) return Execution(Alone{});
-    Coordinator coordinator;
-    coordinator.options.version = SHARDSCOPE_VERSION;
-    coordinator.options.program = program;
-    coordinator.options.remoteProgram = context.remoteProgram;
-    SHARDSCOPE_ASSIGN(Places places, parsePlaces(command.request.on));
-    if (places.ranks)
-        return makeError(ErrorCode::usage, fmt::format("'{}' is for the command line", command.request.on))
-            .withHint("'shardscope convert ... --on ranks:4' starts ranks");
-    coordinator.options.places = std::move(places.workers);
-    return Execution(std::move(coordinator));
-}
-
 Result<int> convert(const Context& context, const ConvertCommand& command) {
-    SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(command.request, command.ranks));
+    SHARDSCOPE_ASSIGN(const auto ranks, ranksOf(command.request, command.ranks.given()));
     if (ranks && !command.inParts()) return convertByRanks(context, command, *ranks);
-    SHARDSCOPE_ASSIGN(const Execution execution, executionOf(context, command, ownProgram()));
+    SHARDSCOPE_ASSIGN(const Execution execution,
+                      executionOf(command.request, command.parts,
+                                  {SHARDSCOPE_VERSION, ownProgram(), context.remoteProgram}));
     return convert(context, command, execution);
 }
 
@@ -66,20 +40,7 @@ Status checkReportFile(const ConvertCommand& command) {
     return checkOutputFile(file, command.request.source, replacesReport(command));
 }
 
-Result<ConvertReport> runShown(const Context& context, Conversion& conversion) {
-    Progress progress;
-    const ProgressPrinter printer(context, progress, [&] { return conversion.workers(); });
-    return conversion.run(&progress);
-}
-
 }  // namespace
-
-Result<Json> runToReport(const Context& context, Conversion& conversion, const ConvertCommand& command) {
-    const auto started = std::chrono::system_clock::now();
-    SHARDSCOPE_ASSIGN(const ConvertReport report, runShown(context, conversion));
-    return conversion.finished() ? reportJson(context, conversion, report, started, command.request.verify)
-                                 : partJson(*conversion.part());
-}
 
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
     const Verify verify = command.request.verify;
@@ -95,14 +56,13 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     if (conversion->speaks() && first && !context.json && context.progress != ProgressMode::json)
         sayLeftOut(conversion->prepared().plan);
     const auto started = std::chrono::system_clock::now();
-    Result<ConvertReport> report = runShown(context, *conversion);
+    Result<ConvertReport> report = runWatched(context, *conversion);
     if (!report.ok()) return std::move(report).error();
     if (!conversion->speaks()) return 0;
     const bool whole = conversion->finished();
     Json json;
     if (context.json || context.progress == ProgressMode::json || !command.report.empty())
-        json = whole ? reportJson(context, *conversion, *report, started, verify)
-                     : partJson(*conversion->part());
+        json = outcomeJson(context, *conversion, *report, started, verify);
     if (!command.report.empty())
         SHARDSCOPE_TRY(writeOutputFile(
             command.report, harmlessJson(json.dump(2, ' ', false, Json::error_handler_t::replace)) + "\n",

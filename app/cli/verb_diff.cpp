@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/text.h"
 #include "plan/request_text.h"
 
@@ -46,13 +45,6 @@ Result<int> diff(const Context& context, const DiffCommand& options) {
 
 }  // namespace
 
-Result<DiffReport> diffOpen(const Context& context, const Checkpoint& a, const Checkpoint& b,
-                            const DiffOptions& options) {
-    Work work(context, a.catalog().memoryBytes() + b.catalog().memoryBytes());
-    SHARDSCOPE_TRY(work.start());
-    return diffCheckpoints(a, b, options, work.resources());
-}
-
 void addDiff(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "diff", "What differs between two checkpoints, whatever their formats and shardings");
@@ -61,7 +53,6 @@ void addDiff(CLI::App& app, Context& context) {
         "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n\nExit code 1 "
         "when they differ; a different placement alone is not a difference.");
     auto options = std::make_shared<DiffCommand>();
-    context.difference = std::shared_ptr<const DiffOptions>(options, &options->diff);
     verb->add_option("a", options->a, "First checkpoint")->required()->type_name("A");
     verb->add_option("b", options->b, "Second checkpoint")->required()->type_name("B");
     verb->add_flag("--values", options->diff.values,

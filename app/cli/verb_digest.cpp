@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/part_option.h"
 #include "cli/text.h"
 #include "execute/part_reading.h"
@@ -15,7 +14,7 @@ struct DigestOptions {
     std::string path;
     std::string pattern = "*";
     std::string algorithm = "tile";
-    PartWords parts;
+    PartRequest parts;
 };
 
 DigestKind kindOf(const std::string& algorithm) {

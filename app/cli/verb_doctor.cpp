@@ -13,7 +13,6 @@
 #include "base/own_program.h"
 #include "base/thread_pool.h"
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
 #include "engine/masters.h"
@@ -119,9 +118,7 @@ Result<int> extract(const Context& context, const ExtractOptions& options) {
         settings.select = {exactly(options.tensor)};
         settings.overwrite = options.overwrite;
         settings.masterWeights = masters ? MasterWeights::use : MasterWeights::automatic;
-        settings.memory = context.memory;
-        settings.threads = context.threads;
-        settings.io = context.io;
+        static_cast<WorkLimits&>(settings) = context;
         SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
                           prepareConversion(checkpoint, options.file, settings, context.stop));
         if (prepared.plan.tensors == 0 && !prepared.plan.leftOut.empty()) {

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {

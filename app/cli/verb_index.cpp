@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/remote.h"
 #include "cli/text.h"
 

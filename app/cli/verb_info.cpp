@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/runs.h"
 #include "cli/text.h"
 
@@ -13,8 +13,8 @@ namespace {
 
 struct InfoOptions {
     std::string path;
-    ValidateWords how{.level = ValidateLevel::metadata};  // of the steps of a run
-    bool judge = false;                                   // --level was given
+    ValidateRequest how{.level = ValidateLevel::metadata};  // of the steps of a run
+    bool judge = false;                                     // --level was given
 };
 
 Result<int> info(const Context& context, const InfoOptions& options) {

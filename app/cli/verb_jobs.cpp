@@ -8,11 +8,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "base/own_program.h"
+#include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/convert.h"
-#include "cli/documents.h"
-#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
@@ -49,12 +47,6 @@ struct JobsOptions {
     bool wait = false, follow = false;
 };
 
-Json documentOf(const JobRecord& job) {
-    Json json = jobJson(job);
-    json["schema"] = "shardscope.job/1";
-    return json;
-}
-
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
     bool drawn = false;
@@ -67,7 +59,7 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
                 return 130;
             }
             if (context.json) {
-                printJson(documentOf(job));
+                printJson(jobDocument(job));
             } else {
                 fmt::print("{} {}: {}\n", job.id, printable(job.title), stateLine(job));
                 if (const std::string hint = textIn(job.result, "hint"); !hint.empty())
@@ -109,7 +101,7 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     if (context.conversion->inParts())
         return makeError(ErrorCode::usage, "a job does the whole conversion, not a part of it")
             .withHint("parts are processes that a scheduler starts: 'shardscope convert ... --part I/N'");
-    if (const char* option = context.conversion->ranks.given())
+    if (const std::string option = context.conversion->ranks.given(); !option.empty())
         return makeError(ErrorCode::usage, fmt::format("a job does not keep {}", option))
             .withHint("it starts its ranks itself, with the libtorch that SHARDSCOPE_TORCH_LIBRARY names");
     return JobOrder{context.conversion->request, context.conversion->report, context.remoteProgram};
@@ -164,7 +156,7 @@ std::set<std::string> slurmJobs(const JobRecord& job) {
 Result<int> show(const Context& context, const std::string& id) {
     SHARDSCOPE_ASSIGN(const JobRecord job, JobDirectory().find(id));
     if (context.json) {
-        Json json = documentOf(job);
+        Json json = jobDocument(job);
         json["slurm"] = Json::array();
         for (const std::string& number : slurmJobs(job))
             json["slurm"].push_back({{"job", number}, {"state", slurmState(number)}});
@@ -199,7 +191,7 @@ Result<int> show(const Context& context, const std::string& id) {
 Result<int> said(const Context& context, const JobDirectory& jobs, const std::string& id) {
     if (!context.json) return 0;
     SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
-    printJson(documentOf(job));
+    printJson(jobDocument(job));
     return 0;
 }
 
@@ -224,22 +216,6 @@ Result<int> log(const Context& context, const std::string& id, bool follow) {
 
 }  // namespace
 
-Result<std::string> startAsJob(JobOrder order) {
-    ConversionRequest& request = order.request;
-    if (request.on.empty()) request.on = "local:1";
-    JobRecord job;
-    job.program = ownProgram();
-    SHARDSCOPE_TRY(placesOfJob(request.on));
-    SHARDSCOPE_TRY(ranksOf(request));
-    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
-                                        : fmt::format("average of {} checkpoints to {}",
-                                                      request.average.size() + 1, request.destination);
-    job.order = std::move(order);
-    const std::string id = job.id = JobDirectory::newId();
-    SHARDSCOPE_TRY(JobDirectory().start(std::move(job)));
-    return id;
-}
-
 void addJobs(CLI::App& app, Context& context) {
     CLI::App* jobs =
         app.add_subcommand("jobs", "Conversions that run elsewhere, or on after the terminal is closed");
@@ -255,15 +231,7 @@ void addJobs(CLI::App& app, Context& context) {
     const auto verb = [&](const char* name, const char* about, bool longRunning) {
         CLI::App* sub = jobs->add_subcommand(name, about);
         sub->add_flag("--json", context.json, "One JSON document on stdout, errors included");
-        if (longRunning) {
-            static const std::map<std::string, ProgressMode> modes{{"auto", ProgressMode::automatic},
-                                                                   {"bar", ProgressMode::bar},
-                                                                   {"json", ProgressMode::json},
-                                                                   {"none", ProgressMode::none}};
-            sub->add_option("--progress", context.progress, "Progress on stderr: auto, bar, json or none")
-                ->transform(oneOf(modes))
-                ->type_name("MODE");
-        }
+        if (longRunning) addProgress(*sub, context, "Progress on stderr: auto, bar, json or none");
         return sub;
     };
     const auto withId = [&](CLI::App* sub) {

@@ -10,7 +10,7 @@ namespace {
 struct LatestOptions {
     std::string path;
     bool good = false;
-    ValidateWords how;
+    ValidateRequest how;
 };
 
 Result<int> latest(const Context& context, const LatestOptions& options) {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/text.h"
 #include "survey/file_state.h"
 

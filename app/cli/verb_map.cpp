@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/text.h"
 #include "model/name_pattern.h"
 

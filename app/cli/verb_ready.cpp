@@ -9,7 +9,7 @@ namespace shardscope::cli {
 namespace {
 
 struct ReadyOptions {
-    ValidateWords how;
+    ValidateRequest how;
 };
 
 // A newer step that a run cannot resume from, and why.
@@ -48,7 +48,7 @@ int answer(const Context& context, const ReadyCard& card, const std::vector<Pass
 }
 
 Result<ReadyCard> cardOf(const Context& context, const ReadyOptions& options, const Checkpoint& checkpoint) {
-    ValidateWords how = options.how;
+    ValidateRequest how = options.how;
     how.examples = kReadyExamples;
     SHARDSCOPE_ASSIGN(const ValidationReport report, validateOpen(context, checkpoint, how));
     return readyCard(checkpoint, report, acceptedBy(options.how, acceptedName(checkpoint.path)));

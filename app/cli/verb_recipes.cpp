@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/text.h"
 #include "engine/recipe.h"
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
@@ -16,7 +15,7 @@ namespace {
 enum class Form : uint8_t { html, json, junit };
 
 struct ReportOptions {
-    ValidateWords what;
+    ValidateRequest what;
     std::string output;
     bool overwrite = false;
     Replace replace() const { return overwrite ? Replace::yes : Replace::no; }

@@ -5,26 +5,28 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/page.h"
+#include "cli/text.h"
+#include "cli/validate_words.h"
+#include "serve/page.h"
 
 namespace shardscope::cli {
 namespace {
 
 struct ServeOptions {
-    PageOptions page;
+    serve::PageOptions page;
     int port = 0;
     int idleMinutes = 30;
 };
 
-Result<int> serve(const Context& context, const ServeOptions& options) {
-    SHARDSCOPE_TRY(PageServer::available());
-    PageOptions shown = options.page;
+Result<int> servePage(const Context& context, const ServeOptions& options) {
+    SHARDSCOPE_TRY(serve::PageServer::available());
+    serve::PageOptions shown = options.page;
     shown.jobs = shown.jobs || shown.allowJobs;
     if (shown.path.empty() && !shown.jobs)
         return makeError(ErrorCode::usage, "there is nothing to show: name a checkpoint, or --jobs");
     std::signal(SIGPIPE, SIG_IGN);
-    SHARDSCOPE_ASSIGN(const auto page, Page::open(context, shown));
-    SHARDSCOPE_ASSIGN(const auto server, PageServer::listen(page->content(), options.port));
+    SHARDSCOPE_ASSIGN(const auto page, serve::Page::open(context, shown));
+    SHARDSCOPE_ASSIGN(const auto server, serve::PageServer::listen(page->content(), options.port));
     if (context.json) {
         printJson({{"schema", "shardscope.serve/1"}, {"url", server->url()}, {"port", server->port()}});
     } else {
@@ -68,7 +70,7 @@ void addServe(CLI::App& app, Context& context) {
              "How deep it validates: metadata, files (default) or values (reads every byte)");
     addCommon(*verb, context, true);
     verb->callback(
-        [&context, options] { context.verb = [&context, options] { return serve(context, *options); }; });
+        [&context, options] { context.verb = [&context, options] { return servePage(context, *options); }; });
 }
 
 }  // namespace shardscope::cli

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
-#include "cli/documents.h"
 #include "cli/text.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/json.h"
 #include "cli/one_of.h"
 #include "cli/part_option.h"
 #include "cli/runs.h"
@@ -13,9 +12,9 @@ namespace shardscope::cli {
 namespace {
 
 struct ValidateOptions {
-    ValidateWords what;
+    ValidateRequest what;
     Severity failOn = Severity::error;
-    PartWords parts;
+    PartRequest parts;
     std::string accept, because, withdraw;  // rules
 };
 

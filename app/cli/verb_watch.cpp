@@ -22,7 +22,7 @@ namespace {
 enum class WatchForm : uint8_t { text, json, junit };
 
 struct WatchOptions {
-    ValidateWords what;
+    ValidateRequest what;
     WatchForm form = WatchForm::text;
     std::string output, command;
     unsigned settle = 30, interval = 5;  // seconds

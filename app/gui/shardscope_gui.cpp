@@ -8,6 +8,8 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "base/option_words.h"
+#include "engine/request.h"
 #include "ui/bridge/tasks.h"
 #include "ui/widgets/theme.h"
 #include "ui/window/main_window.h"
@@ -52,6 +54,7 @@ int main(int argc, char** argv) {
     using namespace shardscope::ui;
     // A connection whose other end is gone is an error of the write.
     std::signal(SIGPIPE, SIG_IGN);
+    shardscope::wordOptions(shardscope::titledOption);
     Application application(argc, argv);
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationName(QStringLiteral("shardscope"));

@@ -24,12 +24,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "answers/conversion.h"
+#include "answers/documents.h"
+#include "answers/validation.h"
+#include "asked.h"
 #include "base/checked.h"
-#include "cli/application.h"
-#include "cli/convert.h"
-#include "cli/documents.h"
-#include "cli/validate_words.h"
-#include "cluster/places.h"
+#include "base/option_words.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/ready.h"
@@ -95,11 +95,16 @@ struct Sample {
 // What a call that works is told and tells.
 class Call {
   public:
+    Call() : stop_(own_) {}
+    // `asked` is stopped with it, and tells it of the work.
+    explicit Call(Asked& asked) : stop_(asked.access.stop) {
+        asked.access.watch = [this](const Progress& progress, const auto&) { return watch(progress); };
+    }
     const StopSource& stop() const { return stop_; }
-    void sample(const Progress& progress) {
-        const std::lock_guard lock(mutex_);
-        sample_ = Sample{std::string(Progress::phaseName(progress.phase())), progress.bytesDone(),
-                         progress.bytesTotal(), progress.tensor()};
+    // Tells of this work for as long as what it returns lives.
+    std::shared_ptr<void> watch(const Progress& progress) {
+        follow(&progress);
+        return {this, [](Call* call) { call->follow(nullptr); }};
     }
 
     // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others
@@ -130,6 +135,7 @@ class Call {
             while (!answer) {
                 done_.wait_for(lock, std::chrono::milliseconds(100));
                 if (raised) continue;
+                if (progress_) sample_ = sampleOf(*progress_);
                 const std::optional<Sample> sample = std::exchange(sample_, std::nullopt);
                 lock.unlock();
                 {
@@ -180,59 +186,23 @@ class Call {
         }
     }
 
-    StopSource stop_;
+    static Sample sampleOf(const Progress& progress) {
+        return {std::string(Progress::phaseName(progress.phase())), progress.bytesDone(),
+                progress.bytesTotal(), progress.tensor()};
+    }
+    void follow(const Progress* progress) {
+        const std::lock_guard lock(mutex_);
+        if (progress_) sample_ = sampleOf(*progress_);
+        progress_ = progress;
+    }
+
+    StopSource own_;
+    StopSource& stop_;
     std::mutex mutex_;
     std::condition_variable done_;
-    std::optional<Sample> sample_;
+    const Progress* progress_ = nullptr;  // of work that goes on
+    std::optional<Sample> sample_;        // at its end
     nb::object error_;
-};
-
-// A command line of this process: options as the verbs take them.
-struct Words {
-    cli::Context context;
-    std::unique_ptr<CLI::App> app;
-};
-
-Result<std::shared_ptr<Words>> parse(std::vector<std::string> words, Call& call) {
-    auto parsed = std::make_shared<Words>();
-    parsed->context.words = std::move(words);
-    parsed->context.progress = cli::ProgressMode::none;
-    parsed->context.onProgress = [&call](const Progress& progress, const auto&) { call.sample(progress); };
-    parsed->app = cli::makeApp(parsed->context);
-    try {
-        std::vector<std::string> reversed(parsed->context.words.rbegin(), parsed->context.words.rend());
-        parsed->app->parse(std::move(reversed));
-    } catch (const CLI::ParseError& error) {
-        return cli::usageError(*parsed->app, parsed->context.words, error);
-    }
-    return parsed;
-}
-
-// Stops what a context does when its call is stopped: verbs poll the context's own source.
-class StopWith {
-  public:
-    StopWith(const StopSource& from, StopSource& to)
-        : thread_([this, &from, &to] {
-              std::unique_lock lock(mutex_);
-              while (!over_) {
-                  if (from.stopRequested()) to.requestStop();
-                  wake_.wait_for(lock, std::chrono::milliseconds(100));
-              }
-          }) {}
-    ~StopWith() {
-        {
-            const std::lock_guard lock(mutex_);
-            over_ = true;
-        }
-        wake_.notify_all();
-        thread_.join();
-    }
-
-  private:
-    std::mutex mutex_;
-    std::condition_variable wake_;
-    bool over_ = false;
-    std::thread thread_;
 };
 
 std::vector<std::string> wordsOf(nb::handle list) {
@@ -355,8 +325,8 @@ nb::tuple dimsOf(DimSpan dims) {
 
 class OpenCheckpoint {
   public:
-    OpenCheckpoint(Checkpoint checkpoint, std::shared_ptr<RemoteHost> host, std::shared_ptr<Words> words)
-        : words_(std::move(words)),
+    OpenCheckpoint(Checkpoint checkpoint, std::shared_ptr<RemoteHost> host, std::shared_ptr<Asked> asked)
+        : asked_(std::move(asked)),
           host_(std::move(host)),
           checkpoint_(std::move(checkpoint)),
           process_(getpid()) {}
@@ -453,7 +423,7 @@ class OpenCheckpoint {
     const Checkpoint& checkpoint() const { return checkpoint_; }
 
   private:
-    std::shared_ptr<Words> words_;      // with the stop source that the reader polls
+    std::shared_ptr<Asked> asked_;      // with the stop source that the reader polls
     std::shared_ptr<RemoteHost> host_;  // before what reads through it
     Checkpoint checkpoint_;
     std::optional<TargetSpec> mapped_, precise_;
@@ -462,55 +432,51 @@ class OpenCheckpoint {
     pid_t process_;
 };
 
-Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Words> words, const std::string& path,
-                                                 const std::string& program) {
-    CheckpointOptions options = words->context.openOptions();
+Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Asked> asked, const std::string& path) {
+    CheckpointOptions options = asked->access.openOptions();
     std::shared_ptr<RemoteHost> host;
     if (isSshPath(path)) {
         SHARDSCOPE_ASSIGN(const SshPath there, parseSshPath(path));
-        AgentProgram own;
-        own.version = SHARDSCOPE_VERSION;
-        own.program = program;
-        own.remoteProgram = words->context.remoteProgram;
-        SHARDSCOPE_ASSIGN(host, remoteHost(there.host, own));
+        SHARDSCOPE_ASSIGN(host, remoteHost(there.host, asked->program));
         SHARDSCOPE_TRY(host->connect());
         options.fileSystem = remoteFileSystem(host);
     }
     SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
-    return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(words));
+    return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(asked));
 }
 
-OpenCheckpoint* openPath(nb::list words, nb::str path, nb::str program, nb::str map, nb::list set,
+std::shared_ptr<Asked> asked(std::string_view verb, nb::handle options, const std::string& program = {}) {
+    return valueOf(askedBy(verb, wordsOf(options), program));
+}
+
+OpenCheckpoint* openPath(nb::list options, nb::str path, nb::str program, nb::str map, nb::list set,
                          nb::list rename) {
-    Call call;
-    const std::vector<std::string> all = wordsOf(words);
-    const std::string where = fromText(path), own = fromText(program);
+    const auto how = asked("info", options, fromText(program));
+    const std::string where = fromText(path);
     Mapping mapping{fromText(map), wordsOf(set), {}, MasterWeights::ignore};
     for (const std::string& rule : wordsOf(rename))
         mapping.rename.push_back(valueOf(parseRenameRule(rule)));
-    return valueOf(call.run([&](Call& c) -> Result<std::unique_ptr<OpenCheckpoint>> {
-               SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-               // The context lives as long as the checkpoint.
-               const StopWith both(c.stop(), parsed->context.stop);
-               SHARDSCOPE_ASSIGN(auto opened, openWith(parsed, where, own));
-               if (!mapping.map.empty() || !mapping.set.empty() || !mapping.rename.empty()) {
-                   SHARDSCOPE_ASSIGN(TargetSpec spec, mappedBy(opened->checkpoint(), mapping, c.stop()));
-                   std::optional<TargetSpec> precise;
-                   if (!mastersOf(opened->checkpoint().catalog()).empty()) {
-                       mapping.masterWeights = MasterWeights::use;
-                       SHARDSCOPE_ASSIGN(precise, mappedBy(opened->checkpoint(), mapping, c.stop()));
-                   }
-                   opened->map(std::move(spec), std::move(precise));
-               }
-               return opened;
-           }))
-        .release();
+    Call call(*how);
+    auto opened = valueOf(call.run([&](Call& c) -> Result<std::unique_ptr<OpenCheckpoint>> {
+        // What was asked for lives as long as the checkpoint.
+        SHARDSCOPE_ASSIGN(auto open, openWith(how, where));
+        if (!mapping.map.empty() || !mapping.set.empty() || !mapping.rename.empty()) {
+            SHARDSCOPE_ASSIGN(TargetSpec spec, mappedBy(open->checkpoint(), mapping, c.stop()));
+            std::optional<TargetSpec> precise;
+            if (!mastersOf(open->checkpoint().catalog()).empty()) {
+                mapping.masterWeights = MasterWeights::use;
+                SHARDSCOPE_ASSIGN(precise, mappedBy(open->checkpoint(), mapping, c.stop()));
+            }
+            open->map(std::move(spec), std::move(precise));
+        }
+        return open;
+    }));
+    return opened.release();
 }
 
 nb::object infoOf(const OpenCheckpoint& open) {
     const Checkpoint& checkpoint = open.get();
-    return toText(
-        cli::dump(cli::infoJson(checkpoint, checkpoint.path, cli::summaryOf(checkpoint.catalog()))));
+    return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint.catalog()))));
 }
 
 nb::list namesOf(const OpenCheckpoint& open) {
@@ -558,7 +524,7 @@ nb::tuple partsOf(const Path& path) {
 }
 
 nb::object tensorDocument(const OpenCheckpoint& open, uint32_t t) {
-    return toText(cli::dump(cli::tensorJson(open.catalog(), open.tensor(t), true)));
+    return toText(dump(tensorJson(open.catalog(), open.tensor(t), true)));
 }
 
 nb::list objectNames(const OpenCheckpoint& open) {
@@ -632,9 +598,8 @@ uint64_t readInto(const OpenCheckpoint& open, nb::list list, unsigned threads, n
     Call call;
     return valueOf(call.run(
         [&](Call& c) {
-            auto done = work(c.stop(), counted);
-            c.sample(counted);
-            return done;
+            const auto watching = c.watch(counted);
+            return work(c.stop(), counted);
         },
         progress));
 }
@@ -667,46 +632,38 @@ void useLargePages(uintptr_t address, size_t bytes) {
 
 // ------------------------------------------------------------------ verbs
 
-ValidateLevel levelOf(const std::string& name) {
-    for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
-        if (levelName(level) == name) return level;
-    raise(makeError(ErrorCode::usage, "'" + name + "' is not a level").withHint("metadata, files or values"));
-}
-
 // Validates; `answer` makes a document of the report.
-nb::object judged(const OpenCheckpoint& open, const nb::list& words, cli::ValidateWords what,
+nb::object judged(const OpenCheckpoint& open, nb::handle options, ValidateRequest what,
                   const nb::object& progress,
                   const std::function<std::string(const Checkpoint&, const ValidationReport&)>& answer) {
     const Checkpoint& checkpoint = open.get();
     what.path = checkpoint.path;
-    const std::vector<std::string> all = wordsOf(words);
-    Call call;
+    const auto how = asked("validate", options);
+    Call call(*how);
     return toText(valueOf(call.run(
-        [&](Call& c) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-            const StopWith both(c.stop(), parsed->context.stop);
-            SHARDSCOPE_ASSIGN(const auto report, cli::validateOpen(parsed->context, checkpoint, what));
+        [&](Call&) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const auto report, validateOpen(how->access, checkpoint, what));
             return answer(checkpoint, report);
         },
         progress)));
 }
 
-nb::object validate(const OpenCheckpoint& open, nb::list words, nb::str level, nb::str expect,
+nb::object validate(const OpenCheckpoint& open, nb::list options, nb::str level, nb::str expect,
                     size_t examples, nb::object progress) {
-    cli::ValidateWords what;
-    what.level = levelOf(fromText(level));
+    ValidateRequest what;
+    what.level = valueOf(levelNamed(fromText(level)));
     what.expect = fromText(expect);
     what.examples = examples;
-    return judged(open, words, std::move(what), progress,
+    return judged(open, options, std::move(what), progress,
                   [](const Checkpoint&, const ValidationReport& report) { return validationJson(report); });
 }
 
 // The resume card, judged as strictly as validate().
-nb::object ready(const OpenCheckpoint& open, nb::list words, nb::str level, nb::object progress) {
-    cli::ValidateWords what;
-    what.level = levelOf(fromText(level));
+nb::object ready(const OpenCheckpoint& open, nb::list options, nb::str level, nb::object progress) {
+    ValidateRequest what;
+    what.level = valueOf(levelNamed(fromText(level)));
     what.examples = kReadyExamples;
-    return judged(open, words, std::move(what), progress,
+    return judged(open, options, std::move(what), progress,
                   [](const Checkpoint& checkpoint, const ValidationReport& report) {
                       return readyJson(readyCard(checkpoint, report, {}));
                   });
@@ -716,39 +673,40 @@ nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {
     return toText(validationHtml(open.get(), valueOf(validationFromJson(fromText(report)))));
 }
 
-nb::object diff(const OpenCheckpoint& a, const OpenCheckpoint& b, nb::list words, nb::object progress) {
-    const std::vector<std::string> all = wordsOf(words);
+nb::object diff(const OpenCheckpoint& a, const OpenCheckpoint& b, nb::list options, nb::object progress) {
     const Checkpoint &first = a.get(), &second = b.get();
-    Call call;
+    const auto how = asked("diff", options);
+    Call call(*how);
     return toText(valueOf(call.run(
-        [&](Call& c) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-            const StopWith both(c.stop(), parsed->context.stop);
-            SHARDSCOPE_ASSIGN(const DiffReport report,
-                              cli::diffOpen(parsed->context, first, second, *parsed->context.difference));
-            return cli::dump(cli::diffJson(report));
+        [&](Call&) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(how->access, first, second, how->difference));
+            return dump(diffJson(report));
         },
         progress)));
 }
 
-// plan, convert, reshard, average: the plan with `only_plan`, else the report.
-nb::object convert(nb::list words, nb::str program, nb::object progress) {
-    const std::vector<std::string> all = wordsOf(words);
-    const std::string own = fromText(program);
-    Call call;
+// plan, convert, reshard, average: the plan of the first, else the report.
+nb::object convert(nb::str verb, nb::list places, nb::list options, nb::str program, nb::object progress) {
+    const std::string what = fromText(verb);
+    const auto how = asked(what, options, fromText(program));
+    ConversionRequest& request = how->request;
+    std::vector<std::string> ends = wordsOf(places);
+    if (ends.size() < (what == "average" ? 3 : 2))
+        raise(makeError(ErrorCode::usage, "an average is of two checkpoints at least"));
+    request.destination = std::move(ends.back());
+    ends.pop_back();
+    request.source = std::move(ends.back());
+    ends.pop_back();
+    request.average = std::move(ends);
+    Call call(*how);
     return toText(valueOf(call.run(
-        [&](Call& c) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const auto parsed, parse(all, c));
-            cli::Context& context = parsed->context;
-            const StopWith both(c.stop(), context.stop);
-            const std::shared_ptr<const cli::ConvertCommand> command = context.conversion;
-            if (!command) return makeError(ErrorCode::internal, "no conversion was asked for");
-            SHARDSCOPE_ASSIGN(const Execution execution, cli::executionOf(context, *command, own));
+        [&](Call&) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const Execution execution, executionOf(request, how->parts, how->program));
             SHARDSCOPE_ASSIGN(const auto conversion,
-                              Conversion::prepare(command->request, execution, context.stop));
-            if (command->dryRun) return cli::dump(cli::planJson(conversion->prepared().plan));
-            SHARDSCOPE_ASSIGN(const cli::Json report, cli::runToReport(context, *conversion, *command));
-            return cli::dump(report);
+                              Conversion::prepare(request, execution, how->access.stop));
+            if (how->dryRun) return dump(planJson(how->access, *conversion));
+            SHARDSCOPE_ASSIGN(const Json report, runToReport(how->access, *conversion, request.verify));
+            return dump(report);
         },
         progress)));
 }
@@ -759,6 +717,7 @@ nb::object convert(nb::list words, nb::str program, nb::object progress) {
 NB_MODULE(_shardscope, m) {
     using namespace shardscope::python;
     using shardscope::Reader;
+    shardscope::wordOptions(keywordOption);
     m.attr("__version__") = SHARDSCOPE_VERSION;
     nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
         .def("info", &infoOf)
@@ -782,7 +741,7 @@ NB_MODULE(_shardscope, m) {
         .def(
             "placement",
             [](const OpenCheckpoint& open, uint32_t t) {
-                return shardscope::cli::placementCells(open.catalog(), open.tensor(t));
+                return shardscope::placementCells(open.catalog(), open.tensor(t));
             },
             nb::arg("tensor"))
         .def("object_names", &objectNames)
@@ -793,13 +752,14 @@ NB_MODULE(_shardscope, m) {
         .def("object_value", &objectValue, nb::arg("object"), nb::arg("opaque"))
         .def("stored_whole", &storedWhole, nb::arg("tensor"))
         .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
-        .def("ready", &ready, nb::arg("words"), nb::arg("level"), nb::arg("progress") = nb::none())
-        .def("validate", &validate, nb::arg("words"), nb::arg("level"), nb::arg("expect"),
+        .def("ready", &ready, nb::arg("options"), nb::arg("level"), nb::arg("progress") = nb::none())
+        .def("validate", &validate, nb::arg("options"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));
-    m.def("open", &openPath, nb::arg("words"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
+    m.def("open", &openPath, nb::arg("options"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
           nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
     m.def("use_large_pages", &useLargePages, nb::arg("address"), nb::arg("bytes"));
-    m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("words"), nb::arg("progress").none());
-    m.def("convert", &convert, nb::arg("words"), nb::arg("program"), nb::arg("progress").none());
+    m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("options"), nb::arg("progress").none());
+    m.def("convert", &convert, nb::arg("verb"), nb::arg("places"), nb::arg("options"), nb::arg("program"),
+          nb::arg("progress").none());
 }

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 struct PageFile {
     std::string_view name;  // "page.js"
@@ -12,4 +12,4 @@ struct PageFile {
 };
 const std::vector<PageFile>& pageFiles();
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -151,4 +151,4 @@ void PageGate::work() {
     }
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

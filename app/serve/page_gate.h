@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 struct PageConnection {
     int socket = -1;
@@ -63,4 +63,4 @@ class PageGate {
 // Ends the connection, and what the other side still sends.
 void closeConnection(const PageConnection& connection);
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

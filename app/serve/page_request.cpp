@@ -4,7 +4,7 @@
 #include "base/numbers.h"
 #include "serve/page_server.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 std::string PageRequest::text(const std::string& name, std::string otherwise) const {
     const auto found = parameters.find(name);
@@ -18,4 +18,4 @@ Result<uint64_t> PageRequest::number(const std::string& name, uint64_t otherwise
     return makeError(ErrorCode::usage, fmt::format("'{}' is not a number up to {}", name, most));
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -17,7 +17,7 @@
 #include "serve/page_files.h"
 #include "serve/page_gate.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -340,4 +340,4 @@ void PageServer::serve(const StopToken& stop, std::chrono::seconds idle) {
     impl_->serve(stop, idle);
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -22,7 +22,7 @@
 #include "base/result.h"
 #include "base/stop.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 struct PageRequest {
     std::multimap<std::string, std::string> parameters;
@@ -78,4 +78,4 @@ class PageServer {
 // has its own).
 bool isLoopbackHost(std::string_view host);
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

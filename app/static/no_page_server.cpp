@@ -1,7 +1,7 @@
 // In place of page_server.cpp: there is no static library of its HTTP server.
 #include "serve/page_server.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 class PageServer::Impl {};
 
@@ -26,4 +26,4 @@ std::string PageServer::url() const {
 }
 void PageServer::serve(const StopToken&, std::chrono::seconds) {}
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

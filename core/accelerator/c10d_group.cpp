@@ -18,6 +18,7 @@
 
 #include "accelerator/lane_transport.h"
 #include "accelerator/torch_module.h"
+#include "base/option_words.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
@@ -105,7 +106,8 @@ Result<Nccl> findNccl() {
     if (!module)
         return makeError(ErrorCode::impossible,
                          fmt::format("NCCL cannot be used here: {}", firstLine(dlerror())))
-            .withHint("install the CUDA build of libtorch with its NCCL, or use --backend gloo");
+            .withHint("install the CUDA build of libtorch with its NCCL, or use " +
+                      option("backend", "gloo"));
     Nccl nccl;
     nccl.devices = reinterpret_cast<NcclModule::Devices*>(dlsym(module, "shardscope_devices"));
     nccl.make = reinterpret_cast<NcclModule::Make*>(dlsym(module, "shardscope_make_lane"));
@@ -177,7 +179,8 @@ class C10dGroup final : public ProcessGroup {
             const int count = nccl.devices();
             if (count <= 0)
                 return makeError(ErrorCode::impossible, "this rank has no GPU that can be used")
-                    .withHint("use --backend gloo, or start ranks only where GPUs are");
+                    .withHint(
+                        fmt::format("use {}, or start ranks only where GPUs are", option("backend", "gloo")));
             device_ = spec_.device % count;
         }
         c10d::TCPStoreOptions options;

@@ -10,6 +10,7 @@
 #include "accelerator/accelerator.h"
 #include "accelerator/gpu/gpu_tiles.h"
 #include "accelerator/torch_module.h"
+#include "base/option_words.h"
 #include "base/own_program.h"
 #include "hosts/socket.h"
 
@@ -99,8 +100,8 @@ Result<std::string> findTorch() {
     }
     return makeError(ErrorCode::impossible, fmt::format("no libtorch {} was found{}", wanted, others))
         .withHint(fmt::format("activate a Python environment with torch {}, or name the directory of its "
-                              "libraries: --torch-library DIR or SHARDSCOPE_TORCH_LIBRARY=DIR",
-                              wanted));
+                              "libraries: {} DIR or SHARDSCOPE_TORCH_LIBRARY=DIR",
+                              wanted, option("torch-library")));
 }
 
 // It stays for as long as the process.
@@ -159,7 +160,7 @@ Result<std::string> findNccl() {
         std::filesystem::exists(library, none))
         return library;
     return makeError(ErrorCode::impossible, "NCCL cannot be used here")
-        .withHint("install the CUDA build of libtorch with its NCCL, or use --backend gloo");
+        .withHint("install the CUDA build of libtorch with its NCCL, or use " + option("backend", "gloo"));
 }
 
 Result<const TorchFunctions*> functionsFor(const std::string& backend) {

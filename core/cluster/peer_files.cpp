@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/option_words.h"
 #include "base/thread_pool.h"
 #include "storage/read_only.h"
 
@@ -121,7 +122,8 @@ Result<PeerTable> PeerTable::ask(const Peers& peers, const std::string& source, 
     if (table.mode_ == SourceMode::direct && !whole)
         return makeError(ErrorCode::impossible, "not every rank sees the whole source")
             .inFile(table.root_ + "/" + lacking)
-            .withHint("use --on ranks,exchange, or broadcast where rank 0 has all of it");
+            .withHint(fmt::format("use {}, or broadcast where rank 0 has all of it",
+                                  option("on", "ranks,exchange")));
     return table;
 }
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/text.h"
 #include "cluster/slurm.h"
 #include "hosts/launch.h"
@@ -93,7 +94,7 @@ Result<Places> placesOfJob(std::string_view text) {
     SHARDSCOPE_ASSIGN(Places places, parsePlaces(text));
     if (places.ranks && places.ranks->count == 0 && !places.ranks->gpus)
         return makeError(ErrorCode::usage, "a job starts its ranks itself")
-            .withHint("say how many: --on ranks:4, or local-gpus");
+            .withHint(fmt::format("say how many: {}, or local-gpus", option("on", "ranks:4")));
     return places;
 }
 

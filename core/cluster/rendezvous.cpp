@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "cluster/messages.h"
 #include "hosts/process.h"
 
@@ -82,7 +83,9 @@ Result<RankInfo> rankPlace(const Variables& variable,
     if (place.host.empty())
         return makeError(ErrorCode::usage, fmt::format("{} started {} ranks, but nobody says where rank 0 is",
                                                        place.launcher, place.size))
-            .withHint("set MASTER_ADDR to a host name of rank 0, and MASTER_PORT, or use --master HOST:PORT");
+            .withHint(
+                fmt::format("set MASTER_ADDR to a host name of rank 0, and MASTER_PORT, or use {} HOST:PORT",
+                            option("master")));
     if (place.port == 0) place.port = kPort;
     return place;
 }
@@ -127,7 +130,7 @@ Result<std::unique_ptr<RankListener>> RankListener::open(const RankInfo& place, 
         listener = Listener::open(host, static_cast<uint16_t>(port + i));
     if (!listener.ok())
         return std::move(listener).error().withHint(
-            "another job may have the port: give this one its own by MASTER_PORT or --master");
+            "another job may have the port: give this one its own by MASTER_PORT or " + option("master"));
     return std::unique_ptr<RankListener>(
         new RankListener(std::move(listener).value(), place, std::move(words)));
 }

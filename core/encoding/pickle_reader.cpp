@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_machine.h"
@@ -74,7 +75,7 @@ class GraphHandler {
         return in_->failLimit(
             fmt::format("the values of the pickle need more than the {} MiB of memory that they may take",
                         limits_.memory >> 20),
-            "raise --memory: half of it is for such values");
+            fmt::format("raise {}: half of it is for such values", option("memory")));
     }
     void memoized(NodeId) {}
 

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
+
 namespace shardscope {
 
 namespace {
@@ -98,7 +100,7 @@ Result<std::vector<AddedFile>> findAssets(const Checkpoint& checkpoint, const st
                                  fmt::format("'{}' has {} bytes, too many for a file of a tokenizer",
                                              entry.name, entry.size))
                     .inFile(place)
-                    .withHint("leave such files out with --assets none");
+                    .withHint("leave such files out with " + option("assets", "none"));
             SHARDSCOPE_ASSIGN(auto file, source->directory->openFile(entry.name));
             assets.push_back({entry.name, {}, std::move(file)});
         }
@@ -106,7 +108,7 @@ Result<std::vector<AddedFile>> findAssets(const Checkpoint& checkpoint, const st
         return assets;
     }
     if (automatic) return assets;
-    return makeError(ErrorCode::usage, "--assets names a directory without a config.json")
+    return makeError(ErrorCode::usage, option("assets") + " names a directory without a config.json")
         .inFile(wanted)
         .withHint("name the directory of the model's config.json and tokenizer, or none");
 }

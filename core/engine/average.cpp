@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "engine/filled.h"
 #include "engine/request.h"
 #include "engine/whole_file.h"
@@ -18,12 +19,11 @@ namespace {
 constexpr size_t kLargestWeightFile = 1 << 20;
 constexpr size_t kMostInputs = 1024;
 
-constexpr const char* kWeightsHint =
-    "--weights takes uniform, linear, minus-sqrt, cosine, one number for each checkpoint, or a file of "
-    "numbers";
-
 Error wrongWeights(std::string message) {
-    return makeError(ErrorCode::usage, std::move(message)).withHint(kWeightsHint);
+    return makeError(ErrorCode::usage, std::move(message))
+        .withHint(option("weights") +
+                  " takes uniform, linear, minus-sqrt, cosine, one number for each checkpoint, or a file of "
+                  "numbers");
 }
 
 using Decay = double (*)(double);
@@ -65,7 +65,9 @@ std::vector<double> numbersIn(std::string_view text) {
 Result<std::string> weightFile(const std::string& path) {
     auto text = readWholeFile(path, kLargestWeightFile);
     if (!text.ok() && text.error().code == ErrorCode::notFound)
-        return std::move(text).error().withHint(kWeightsHint);
+        return std::move(text).error().withHint(option("weights") +
+                                                " takes uniform, linear, minus-sqrt, cosine, one number for "
+                                                "each checkpoint, or a file of numbers");
     return text;
 }
 
@@ -97,8 +99,8 @@ std::vector<TensorSource> sourcesFor(const Catalog& target, const PreparedInput&
     for (TensorId t = 0; t < spec.target.tensorCount(); ++t) {
         if (!used[t])
             impossible.push_back({std::string(spec.target.name(t)),
-                                  fmt::format("'{}' has it, '{}' does not (--exclude leaves it out)",
-                                              input.source.path, last)});
+                                  fmt::format("'{}' has it, '{}' does not ({} leaves it out)",
+                                              input.source.path, last, option("exclude"))});
     }
     return sources;
 }
@@ -125,7 +127,7 @@ Result<std::vector<double>> averageWeights(const std::string& rule, size_t count
         return makeError(
                    ErrorCode::usage,
                    fmt::format("the weights sum up to {}, so they cannot be made to sum up to one", sum))
-            .withHint("--raw-weights takes them as they are");
+            .withHint(option("raw-weights") + " takes them as they are");
     for (double& weight : weights)
         weight /= sum;
     return weights;
@@ -134,13 +136,15 @@ Result<std::vector<double>> averageWeights(const std::string& rule, size_t count
 Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, const SpecFor& specFor,
                       const StopToken& stop, std::vector<PlanLeftOut>& impossible) {
     if (request.fillGaps != FillGaps::refuse)
-        return makeError(ErrorCode::usage, "an average cannot fill gaps: --fill-gaps is for one checkpoint")
+        return makeError(
+                   ErrorCode::usage,
+                   fmt::format("an average cannot fill gaps: {} is for one checkpoint", option("fill-gaps")))
             .withHint("fill them in a conversion first");
     if (request.average.size() >= kMostInputs)
         return makeError(ErrorCode::usage, fmt::format("at most {} checkpoints are averaged", kMostInputs));
     SHARDSCOPE_ASSIGN(const std::vector<double> weights,
                       averageWeights(request.weights, request.average.size() + 1, request.rawWeights));
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request));
+    CheckpointOptions options = checkpointOptions(request);
     options.io = request.io;
     options.open.stop = stop;
     options.fileSystem = p.source.fileSystem;
@@ -183,8 +187,8 @@ Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, c
             const DType here = input.sources[t].dtypeIn(input.source->catalog(), dtype);
             if (mean && !isAveraged(here))
                 impossible.push_back({name, fmt::format("{} is not averaged: its values mean nothing without "
-                                                        "their scales (--exclude leaves it out)",
-                                                        dtypeName(here))});
+                                                        "their scales ({} leaves it out)",
+                                                        dtypeName(here), option("exclude"))});
             else if (!mean && request.notAveraged == Average::Rule::same && here != dtype)
                 impossible.push_back({name, fmt::format("it is {} in one checkpoint and {} in the last",
                                                         dtypeName(here), dtypeName(dtype))});

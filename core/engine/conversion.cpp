@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "engine/average.h"
@@ -145,9 +146,9 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
                 boxes += (i ? ", " : " ") + formatBox(coverage.gaps[i].offsets, coverage.gaps[i].lengths);
             impossible.push_back(
                 {name,
-                 fmt::format(
-                     "{} elements are in no chunk (coverage.gap):{}{}; --fill-gaps nan|zero would fill them",
-                     coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "")});
+                 fmt::format("{} elements are in no chunk (coverage.gap):{}{}; {} nan|zero would fill them",
+                             coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "",
+                             option("fill-gaps"))});
         } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan &&
                    !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {
             impossible.push_back({name, fmt::format("it has gaps, and {} has no NaN to fill them with",
@@ -178,8 +179,9 @@ void findHiddenMasters(const Catalog& source, const TargetSpec& spec, MasterWeig
     if (const TensorId bucket = bucketOfMasters(source); bucket != kNone)
         impossible.push_back(
             {std::string(source.name(bucket)),
-             "it holds fp32 masters of weights, and not whose they are: --buckets parameters "
-             "finds them, --master-weights ignore takes the weights as stored"});
+             fmt::format("it holds fp32 masters of weights, and not whose they are: {} finds them, {} takes "
+                         "the weights as stored",
+                         option("buckets", "parameters"), option("master-weights", "ignore"))});
 }
 
 // Without tensors a destination is of no use, and what is left of the source went unnoticed.
@@ -398,11 +400,13 @@ std::optional<Mesh> meshOf(const Catalog& catalog) {
 Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
     const uint64_t taken = kProcessBytes + held;
     if (memory < taken + kLeastBuffers) {
-        return makeError(ErrorCode::impossible,
-                         fmt::format("--memory {} MiB is too little: metadata and program "
-                                     "need {} MiB, buffers at least {} MiB",
-                                     memory >> 20, taken >> 20, kLeastBuffers >> 20))
-            .withHint(fmt::format("give --memory {}MiB or more", ((taken + kLeastBuffers) >> 20) + 1));
+        return makeError(
+                   ErrorCode::impossible,
+                   fmt::format(
+                       "{} {} MiB is too little: metadata and program need {} MiB, buffers at least {} MiB",
+                       option("memory"), memory >> 20, taken >> 20, kLeastBuffers >> 20))
+            .withHint(
+                fmt::format("give {} {}MiB or more", option("memory"), ((taken + kLeastBuffers) >> 20) + 1));
     }
     return memory - taken;
 }
@@ -418,7 +422,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     if (!request.map.empty()) {
         SHARDSCOPE_TRY(applyRecipe(request.map, request.set, source, target));
     } else if (!request.set.empty()) {
-        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+        return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
+                                                       option("set"), option("map")));
     }
 
     p.format = request.format.empty() ? source.format : findFormat(request.format);
@@ -445,8 +450,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     const bool cuts = info.shards && std::find(wholeVariants.begin(), wholeVariants.end(),
                                                p.writeOptions.variant) == wholeVariants.end();
     if (target.mesh && target.mesh->ranks() > 1 && !cuts) {
-        return makeError(ErrorCode::usage,
-                         fmt::format("{} holds whole tensors; --mesh needs a sharded format", info.title));
+        return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; {} needs a sharded format",
+                                                       info.title, option("mesh")));
     }
 
     std::optional<Checkpoint> like;
@@ -457,7 +462,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         if (!cuts) {
             return makeError(
                 ErrorCode::usage,
-                fmt::format("{} holds whole tensors; --like needs a sharded format", info.title));
+                fmt::format("{} holds whole tensors; {} needs a sharded format", info.title, option("like")));
         }
     }
 
@@ -497,7 +502,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     if (request.strict) {
         for (const PlanLeftOut& entry : p.spec->leftOut) {
             if (kept.contains(entry.name)) continue;
-            impossible.push_back({entry.name, entry.why + " (--strict leaves nothing out)"});
+            impossible.push_back(
+                {entry.name, entry.why + fmt::format(" ({} leaves nothing out)", option("strict"))});
         }
     }
     std::vector<std::string> assets;
@@ -506,9 +512,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         (info.assets.empty() || p.singleFile))
         return makeError(
             ErrorCode::usage,
-            fmt::format(
-                "--assets is for formats whose directories hold configuration and tokenizer, not for {}",
-                info.title));
+            fmt::format("{} is for formats whose directories hold configuration and tokenizer, not for {}",
+                        option("assets"), info.title));
     auto layout = p.format->layout(p.spec->target, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "formats/companions.h"
@@ -16,10 +17,6 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kMostNamed = 5;  // tensors in one message
-
-constexpr const char* kHint =
-    "'shardscope validate' lists everything that is hurt; --skip-damaged converts the rest and lists what is "
-    "left out, --exclude leaves it out by name";
 
 // Findings that the plan looks at for each tensor by itself, or that say nothing of its values.
 bool isJudgedElsewhere(std::string_view rule) {
@@ -213,7 +210,10 @@ Error Damage::asError(const Catalog& source) const {
         others.resize(std::min(count, kMostNamed));
         first.message += fmt::format("; {} more cannot be converted: {}", count, listed(others, count));
     }
-    return std::move(first).withHint(kHint);
+    return std::move(first).withHint(fmt::format(
+        "'shardscope validate' lists everything that is hurt; {} converts the rest and lists what is "
+        "left out, {} leaves it out by name",
+        option("skip-damaged"), option("exclude")));
 }
 
 Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const Asked& asked) {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "engine/element.h"
 #include "engine/engine.h"
 #include "engine/mapped.h"
@@ -171,7 +172,8 @@ Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, con
         first.mapped = std::make_shared<const TargetSpec>(std::move(spec));
         report.mapped = {first.mapped, &first.mapped->target};
     } else if (!options.set.empty()) {
-        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+        return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
+                                                       option("set"), option("map")));
     }
     const Catalog& ca = first.catalog();
     const Catalog& cb = b.catalog();

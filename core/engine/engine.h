@@ -31,6 +31,20 @@ struct OpenProgress {
     std::atomic<bool> metadata{false};  // all of it has been read
 };
 
+// Which checkpoint a source is taken for: what a user says of it.
+struct Opening {
+    std::string format;   // empty = detected
+    std::string variant;  // "id=3": which of several checkpoints in one directory
+    std::vector<std::pair<std::string, std::string>> own;  // options of formats, by their names
+    bool operator==(const Opening&) const = default;
+};
+// What work may take of this machine.
+struct WorkLimits {
+    unsigned threads = 0;               // 0 = chosen for the machine
+    uint64_t memory = kStandardMemory;  // bytes, of the whole process
+    IoMode io = IoMode::automatic;
+};
+
 // Opens a checkpoint: detects the format by content, or takes `format`.
 // Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
 // ...).
@@ -121,14 +135,14 @@ enum class Accumulate : uint8_t { fp32, fp64 };
 // What the command line, the window, jobs and workers ask for. Rules stay in the text form of the command
 // line (plan/request_text.h), so that a form can hold unfinished ones. Every field but the ends is an option
 // of `shardscope convert`: the table in request.cpp is the one list of them.
-struct ConversionRequest : TargetChoice, ConvertOptions {
+struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     std::string source, destination;
-    std::vector<std::string> sourceOptions;  // how the source is opened: "--format", "dcp", ...
-    std::string format, variant;             // of the target; empty = the source's, the format's default
-    uint64_t maxFileSize = 0;                // bytes; 0 = the format's default
-    std::vector<std::string> rename, cast;   // "FROM=TO", "GLOB=bf16"
-    std::string map;                         // a recipe: a file, or one that is built in
-    std::vector<std::string> set;            // "NAME=VALUE" for its parameters
+    Opening opening;                        // of the source
+    std::string format, variant;            // of the target; empty = the source's, the format's default
+    uint64_t maxFileSize = 0;               // bytes; 0 = the format's default
+    std::vector<std::string> rename, cast;  // "FROM=TO", "GLOB=bf16"
+    std::string map;                        // a recipe: a file, or one that is built in
+    std::vector<std::string> set;           // "NAME=VALUE" for its parameters
     // Checkpoints of which the result is the average, in the order of training; the source comes after them.
     // The other fields for averages count only where there are some.
     std::vector<std::string> average;
@@ -148,10 +162,7 @@ struct ConversionRequest : TargetChoice, ConvertOptions {
     // Of ranks: what hands on what the first one reads for all ("nccl"), and who casts ("auto", "cpu",
     // "gpu").
     std::string backend = "gloo", compute = "auto";
-    bool ownDisks = false;              // their destinations are on disks of their own
-    unsigned threads = 0;               // 0 = chosen for the machine
-    uint64_t memory = kStandardMemory;  // bytes, of the whole process
-    IoMode io = IoMode::automatic;
+    bool ownDisks = false;  // their destinations are on disks of their own
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.
 Result<TargetRequest> targetRequest(const ConversionRequest& request);

@@ -1,5 +1,8 @@
 #include "engine/mapped.h"
 
+#include <fmt/format.h>
+
+#include "base/option_words.h"
 #include "engine/masters.h"
 #include "engine/recipe.h"
 #include "plan/steps.h"
@@ -11,7 +14,8 @@ Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping
     if (!mapping.map.empty())
         SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, request));
     else if (!mapping.set.empty())
-        return makeError(ErrorCode::usage, "--set gives values to a recipe, so it needs --map");
+        return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
+                                                       option("set"), option("map")));
     request.rename.insert(request.rename.end(), mapping.rename.begin(), mapping.rename.end());
     request.masterWeights = mapping.masterWeights;
     TargetInput input;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "engine/engine.h"
 #include "expectation/model_size.h"
 
@@ -178,7 +179,7 @@ Status checkExpected(const std::string& directory, const Catalog& target, const 
     if (weights.error().code != ErrorCode::unsupported) return weights.error();
     return makeError(ErrorCode::usage, "there are neither weights nor a config.json to expect")
         .inFile(directory)
-        .withHint("--expect takes the directory of a Hugging Face model, or any checkpoint");
+        .withHint(option("expect") + " takes the directory of a Hugging Face model, or any checkpoint");
 }
 
 }  // namespace shardscope

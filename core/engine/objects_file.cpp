@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include <fmt/format.h>
+
+#include "base/option_words.h"
 #include "engine/whole_file.h"
 #include "formats/torch_save/torch_save.h"
 
@@ -82,9 +85,9 @@ Status checkObjectsFile(const ConversionRequest& request, const PreparedConversi
     const bool begun = files->stat(stagingPath(p.destination)).ok();
     Status free = checkMayPut(*files, request.objectsFile, request.overwrite || begun);
     if (!free.ok() && free.error().code == ErrorCode::exists)
-        return makeError(ErrorCode::exists, "the file for --objects exists already")
+        return makeError(ErrorCode::exists, fmt::format("the file for {} exists already", option("objects")))
             .inFile(request.objectsFile)
-            .withHint("choose another file, or --overwrite");
+            .withHint("choose another file, or " + option("overwrite"));
     SHARDSCOPE_TRY(std::move(free));
     SHARDSCOPE_TRY(checkBeside(request.objectsFile, p.destination));
     return checkOutside(request.objectsFile, p.source.path);

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
 
@@ -90,13 +91,14 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
         const auto value = equals == std::string::npos
                                ? std::nullopt
                                : parseNumber<int64_t>(std::string_view(text).substr(equals + 1));
-        if (!value) return usage(fmt::format("--set '{}' is not NAME=INTEGER", text));
+        if (!value) return usage(fmt::format("{} '{}' is not NAME=INTEGER", option("set"), text));
         const auto it = all.parameters_.find(text.substr(0, equals));
         if (it == all.parameters_.end()) {
             std::vector<std::string_view> names;
             for (const auto& [name, parameter] : all.parameters_)
                 names.push_back(name);
-            return usage(fmt::format("--set '{}': the recipe has no such parameter (it has: {})", text,
+            return usage(fmt::format("{} '{}': the recipe has no such parameter (it has: {})", option("set"),
+                                     text,
                                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
         }
         it->second.set = value;
@@ -138,7 +140,7 @@ Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth)
         used_[name] = fmt::format("{}, from {}", value, from);
         return StepNumber{value, {}};
     };
-    if (parameter.set) return found(*parameter.set, "--set");
+    if (parameter.set) return found(*parameter.set, option("set"));
     for (const std::string& key : parameter.config) {
         if (const auto value = inConfig(key)) return found(*value, key + " of " + config_->file);
     }
@@ -155,7 +157,7 @@ Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth)
         if (value.missing.empty()) found(value.value, parameter.standard.get<std::string>());
         return value;
     }
-    std::string how = fmt::format("'{}' has no value: give --set {}=N", name, name);
+    std::string how = fmt::format("'{}' has no value: give {} {}=N", name, option("set"), name);
     if (!parameter.config.empty())
         how += fmt::format(", or put a config.json with {} beside the source", parameter.config.front());
     return StepNumber{0, how};

@@ -4,12 +4,15 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
+#include <optional>
 #include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/units.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
@@ -21,67 +24,123 @@ namespace {
 using Json = nlohmann::json;
 using Request = ConversionRequest;
 
-// The one list of what a conversion takes: the field of "job", the option of `convert`, the member; without a
-// name it stands elsewhere in a recipe, without an option elsewhere in a command line. The order is that of
-// command lines.
-struct Field {
-    std::string_view name, option;
-    std::variant<std::string Request::*, std::vector<std::string> Request::*, bool Request::*,
-                 unsigned Request::*, uint64_t Request::*, SplitRule Request::*, FillGaps Request::*,
-                 Verify Request::*, IoMode Request::*, Accumulate Request::*, Average::Rule Request::*,
-                 MasterWeights Request::*>
-        member;
-};
+using Field = ConvertField;
+
+template <auto parse>
+std::string malformed(const std::string& text) {
+    const auto parsed = parse(text);
+    return parsed.ok() ? std::string() : parsed.error().message;
+}
+
+constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average",
+                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works";
+constexpr auto kWrites = static_cast<ConvertVerbs>(kAllVerbs & ~kPlan);
+constexpr auto kOfOne = static_cast<ConvertVerbs>(kAllVerbs & ~kAverage);
+constexpr std::string_view kFills[] = {"nan", "zero"}, kBackends[] = {"gloo", "nccl"},
+                           kComputes[] = {"auto", "cpu", "gpu"};
+
 constexpr Field kFields[] = {
-    {"source", "", &Request::source},
-    {"destination", "", &Request::destination},
-    {"source_options", "", &Request::sourceOptions},
-    {"format", "--to", &Request::format},
-    {"variant", "--variant", &Request::variant},
-    {"max_file_size", "--max-file-size", &Request::maxFileSize},
-    {"", "--select", &Request::select},
-    {"", "--exclude", &Request::exclude},
-    {"weights_only", "--weights-only", &Request::weightsOnly},
-    {"master_weights", "--master-weights", &Request::masterWeights},
-    {"skip_damaged", "--skip-damaged", &Request::skipDamaged},
-    {"", "--rename", &Request::rename},
-    {"", "--dtype", &Request::cast},
-    {"map", "--map", &Request::map},
-    {"set", "--set", &Request::set},
-    {"expect", "--expect", &Request::expect},
-    {"average", "", &Request::average},
-    {"weights", "--weights", &Request::weights},
-    {"raw_weights", "--raw-weights", &Request::rawWeights},
-    {"accumulate", "--accumulate", &Request::accumulate},
-    {"others", "--others", &Request::notAveraged},
-    {"average_optimizer", "--optimizer", &Request::averageOptimizer},
-    {"objects", "--objects", &Request::objectsFile},
-    {"assets", "--assets", &Request::assets},
-    {"strict", "--strict", &Request::strict},
-    {"fill_gaps", "--fill-gaps", &Request::fillGaps},
-    {"mesh", "--mesh", &Request::mesh},
-    {"shard", "--shard", &Request::shard},
-    {"stage", "--stage", &Request::stage},
-    {"like", "--like", &Request::like},
-    {"split", "--split", &Request::split},
-    {"verify", "--verify", &Request::verify},
-    {"on", "--on", &Request::on},
-    {"backend", "--backend", &Request::backend},
-    {"compute", "--compute", &Request::compute},
-    {"own_disks", "--own-disks", &Request::ownDisks},
-    {"threads", "--threads", &Request::threads},
-    {"memory", "--memory", &Request::memory},
-    {"io", "--io", &Request::io},
-    {"overwrite", "--overwrite", &Request::overwrite},
-    {"resume", "--resume", &Request::resume},
+    {"source", "", "", &Request::source},
+    {"destination", "", "", &Request::destination},
+    {"format", "to", "Format", &Request::format, kTarget, "FORMAT",
+     "Format to write (default: the source's); 'shardscope formats' lists them",
+     static_cast<ConvertVerbs>(kAllVerbs & ~kReshard)},
+    {"variant", "variant", "Variant", &Request::variant, kTarget, "NAME",
+     "Variant of the format, where it has several; id=N chooses a save of a Paddle source"},
+    {"max_file_size", "max-file-size", "Largest file", &Request::maxFileSize, kTarget, "SIZE",
+     "Start a new file above this size"},
+    {"", "select", "Only these names", &Request::select, kWhat, "GLOB",
+     "Only these names (GLOB or re:REGEX, repeatable)"},
+    {"", "exclude", "Not these names", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)"},
+    {"average", "", "", &Request::average},
+    {"weights", "weights", "Weights", &Request::weights, kAverages, "WEIGHTS",
+     "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or "
+     "cosine (the decay of the learning rate that the average stands for), or a file of "
+     "numbers",
+     kAverage},
+    {"raw_weights", "raw-weights", "Take weights as they are", &Request::rawWeights, kAverages, "",
+     "Do not make the weights sum up to one", kAverage},
+    {"accumulate", "accumulate", "Sum up in", &Request::accumulate, kAverages, "DTYPE",
+     "Sum up in fp32 (default) or fp64", kAverage},
+    {"others", "others", "Integers and single numbers", &Request::notAveraged, kAverages, "RULE",
+     "Integers and single elements: those of the last checkpoint (last, default), or an "
+     "error where they differ (same)",
+     kAverage},
+    {"average_optimizer", "optimizer", "Average optimizer state too", &Request::averageOptimizer, kAverages,
+     "", "Average optimizer state too (otherwise it is left behind)", kAverage},
+    {"weights_only", "weights-only", "Weights only", &Request::weightsOnly, kWhat, "",
+     "Parameters and buffers alone: no optimizer state, nothing else of the trainer", kOfOne},
+    {"master_weights", "master-weights", "fp32 masters", &Request::masterWeights, kWhat, "HOW",
+     "Values of weights whose fp32 masters the source holds: auto (default; from the "
+     "masters where a cast asks for more than the weight has), use (from the masters, as "
+     "float32 without a cast) or ignore"},
+    {"skip_damaged", "skip-damaged", "Skip what is damaged", &Request::skipDamaged, kWhat, "",
+     "Leave out and list what is damaged or not a plain array (otherwise an error)"},
+    {"", "rename", "Rename", &Request::rename, kWhat, "FROM=TO",
+     "Regular expression and replacement for names (repeatable)", kAllVerbs, malformed<parseRenameRule>},
+    {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
+     "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
+    {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
+     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'"},
+    {"expect", "expect", "Expected model", &Request::expect, kWhat, "DIR",
+     "Write nothing unless the result has the tensors of this model: its weights, or the "
+     "layers, experts and vocabulary of its config.json"},
+    {"set", "set", "Recipe parameters", &Request::set, kWhat, "NAME=VALUE",
+     "Value of a parameter of the recipe (repeatable)"},
+    {"objects", "objects", "Objects file", &Request::objectsFile, kWhat, "FILE.pt",
+     "Keep objects that the target cannot hold in this torch.save file"},
+    {"assets", "assets", "Assets from", &Request::assets, kWhat, "DIR",
+     "Configuration and tokenizer beside safetensors: auto (default; those of the "
+     "checkpoint), none, or a directory"},
+    {"strict", "strict", "Strict", &Request::strict, kWhat, "", "Refuse to leave anything out"},
+    {"fill_gaps", "fill-gaps", "Elements that no chunk holds", &Request::fillGaps, kWhat, "VALUE",
+     "Fill elements that no chunk holds with nan or zero (otherwise an error)", kOfOne, nullptr, kFills},
+    {"mesh", "mesh", "Mesh", &Request::mesh, kWhere, "MESH",
+     "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)", kAllVerbs, malformed<parseMesh>},
+    {"shard", "shard", "Shard rules", &Request::shard, kWhere, "RULE",
+     "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", kAllVerbs,
+     malformed<parseShardRule>},
+    {"stage", "stage", "Pipeline stages", &Request::stage, kWhere, "RULE",
+     "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", kAllVerbs,
+     malformed<parseStageRule>},
+    {"like", "like", "Like another checkpoint", &Request::like, kWhere, "CHECKPOINT",
+     "Same names and placement as this checkpoint"},
+    {"split", "split", "Uneven sizes", &Request::split, kWhere, "RULE",
+     "Rule for sizes that do not divide: torch (default), even or paddle"},
+    {"verify", "verify", "Verify", &Request::verify, kHow, "HOW",
+     "digest (re-read the destination; default), full (the source again too) or none", kWrites},
+    {"resume", "resume", "Resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
+    {"overwrite", "overwrite", "Overwrite", &Request::overwrite, kHow, "",
+     "Replace an existing destination, once the new one is whole", kWrites},
+    {"on", "on", "Where", &Request::on, kWho, "WHERE",
+     "local:N processes, ssh:HOST,HOST through your own ssh, or "
+     "slurm:nodes=N,KEY=VALUE,... on nodes that Slurm lends; joined by '+'; the "
+     "destination must be on a file system that all share (default: this process alone). "
+     "Or ranks:N, which serve each other their files; ranks, which torchrun, mpirun or "
+     "srun starts; local-gpus, one on each GPU here, over NCCL. After a comma how ranks "
+     "read the source: direct (each what it writes), broadcast (rank 0 for all), exchange "
+     "(each the files that it has) or auto (as it is stored)"},
+    {"backend", "backend", "", &Request::backend, kWho, "NAME",
+     "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)", kAllVerbs,
+     nullptr, kBackends, "gloo"},
+    {"compute", "compute", "", &Request::compute, kWho, "WHO",
+     "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the "
+     "GPU with --backend nccl, else the processor; the default)",
+     kAllVerbs, nullptr, kComputes},
+    {"own_disks", "own-disks", "", &Request::ownDisks, kWho, "",
+     "The ranks share no file system for the destination: each of its files stays on the "
+     "disk of the rank that writes it"},
+    {"threads", "threads", "Threads", &Request::threads},
+    {"memory", "memory", "Most memory", &Request::memory},
+    {"io", "io", "Reads and writes", &Request::io},
 };
 constexpr unsigned kMostThreads = 1024;
 // Of formats, as options of opening.
-constexpr std::string_view kMasterWeights = "--master-weights", kBuckets = "--buckets";
+constexpr std::string_view kMasterWeights = "master-weights", kBuckets = "buckets";
 
 // How any source is opened, then what the formats take; each option has a value.
 std::vector<FormatOption> openingOptions() {
-    std::vector<FormatOption> all{{"--format"}, {"--variant"}};
+    std::vector<FormatOption> all{{commandOption("format")}, {commandOption("variant")}};
     for (const FormatOption& option : formatOptions())
         all.push_back(option);
     return all;
@@ -130,6 +189,7 @@ Json pairsOf(const std::vector<std::string>& rules, const char* first, const cha
 Json documentOf(const Request& request) {
     static const Request usual;
     Json job;
+    if (request.opening != Opening()) job["source_options"] = openingWords(request.opening);
     for (const Field& field : kFields) {
         if (field.name.empty()) continue;
         if (Json value = valueOf(request, field); value != valueOf(usual, field))
@@ -153,61 +213,98 @@ Result<std::string> textOf(const Json& recipe) {
     }
 }
 
-Error wrongField(const Field& field, std::string_view kind) {
-    return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, kind));
+// What a field expects of a text that it does not take; empty = it takes it.
+template <class T>
+std::string takeText(T& value, const std::string& text) {
+    if constexpr (std::is_same_v<T, std::string>) {
+        value = text;
+    } else if constexpr (std::is_same_v<T, uint64_t>) {
+        const auto bytes = parseBytes(text);
+        if (!bytes) return "a size such as 512MiB";
+        value = *bytes;
+    } else {
+        std::string all;
+        for (const auto& [name, choice] : choicesOf(T{})) {
+            if (name == text) return value = choice, std::string();
+            all += fmt::format("{}{}", all.empty() ? "one of " : ", ", name);
+        }
+        return all;
+    }
+    return {};
+}
+
+std::string takeNumber(unsigned& value, std::optional<uint64_t> number) {
+    if (!number || *number > kMostThreads) return fmt::format("a number from 0 to {}", kMostThreads);
+    value = static_cast<unsigned>(*number);
+    return {};
+}
+
+// The same of what a recipe holds.
+template <class T>
+std::string takeJson(T& value, const Json& json) {
+    if constexpr (std::is_same_v<T, bool>) {
+        if (!json.is_boolean()) return "true or false";
+        value = json.get<bool>();
+        return {};
+    } else if constexpr (std::is_same_v<T, unsigned>) {
+        return takeNumber(value,
+                          json.is_number_unsigned() ? std::optional(json.get<uint64_t>()) : std::nullopt);
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        if (!json.is_array() || !std::ranges::all_of(json, [](const Json& item) { return item.is_string(); }))
+            return "a list of texts";
+        value = json.get<T>();
+        return {};
+    } else {
+        return json.is_string() ? takeText(value, json.get_ref<const std::string&>()) : "a text";
+    }
+}
+
+// And of a command line.
+template <class T>
+std::string takeWord(T& value, const std::string& text) {
+    if constexpr (std::is_same_v<T, bool>) {
+        value = true;
+        return text.empty() ? "" : "without a value";
+    } else if constexpr (std::is_same_v<T, unsigned>) {
+        return takeNumber(value, parseNumber<uint64_t>(text));
+    } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+        value.push_back(text);
+        return {};
+    } else {
+        return takeText(value, text);
+    }
 }
 
 Status takeField(Request& request, const Field& field, const Json& json) {
-    const auto texts = [](const Json& list) {
-        return std::all_of(list.begin(), list.end(), [](const Json& item) { return item.is_string(); });
-    };
-    return std::visit(
-        [&](auto member) -> Status {
-            auto& value = request.*member;
-            using T = std::decay_t<decltype(value)>;
-            if constexpr (std::is_same_v<T, bool>) {
-                if (!json.is_boolean()) return wrongField(field, "true or false");
-                value = json.get<bool>();
-            } else if constexpr (std::is_same_v<T, unsigned>) {
-                if (!json.is_number_unsigned() || json.get<uint64_t>() > kMostThreads)
-                    return wrongField(field, fmt::format("a number from 0 to {}", kMostThreads));
-                value = json.get<unsigned>();
-            } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
-                if (!json.is_array() || !texts(json)) return wrongField(field, "a list of texts");
-                value = json.get<T>();
-            } else {
-                if (!json.is_string()) return wrongField(field, "a text");
-                const auto& text = json.get_ref<const std::string&>();
-                if constexpr (std::is_same_v<T, std::string>) {
-                    value = text;
-                } else if constexpr (std::is_same_v<T, uint64_t>) {
-                    const auto bytes = parseBytes(text);
-                    if (!bytes) return wrongField(field, "a size such as 512MiB");
-                    value = *bytes;
-                } else {
-                    std::string all;
-                    for (const auto& [name, choice] : choicesOf(T{})) {
-                        if (name == text) return value = choice, Status();
-                        all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
-                    }
-                    return wrongField(field, "one of " + all);
-                }
-            }
-            return {};
-        },
-        field.member);
+    const std::string expected =
+        std::visit([&](auto member) { return takeJson(request.*member, json); }, field.member);
+    if (expected.empty()) return {};
+    return wrongRecipe(fmt::format("'job.{}' is not {}", field.name, expected));
+}
+
+Status takeOpening(Opening& opening, const Json& json) {
+    std::vector<std::string> words;
+    if (const std::string expected = takeJson(words, json); !expected.empty())
+        return wrongRecipe("'job.source_options' is not " + expected);
+    auto taken = openingOf(words);
+    if (!taken.ok()) return wrongRecipe("'job.source_options': " + taken.error().message);
+    opening = *std::move(taken);
+    return {};
 }
 
 Status takeJob(Request& request, const Json& job) {
     for (const auto& [name, value] : job.items()) {
+        if (name == "source_options") {
+            SHARDSCOPE_TRY(takeOpening(request.opening, value));
+            continue;
+        }
         const auto field = std::ranges::find_if(
             kFields, [&, &name = name](const Field& f) { return f.name == name && !name.empty(); });
         if (field == std::end(kFields))
             return wrongRecipe(fmt::format("'job.{}' is not a field of a recipe", name));
         SHARDSCOPE_TRY(takeField(request, *field, value));
     }
-    auto opening = openingOf(request.sourceOptions);
-    return opening.ok() ? Status() : wrongRecipe("'job.source_options': " + opening.error().message);
+    return {};
 }
 
 // Rules that no one could run are refused when they are read or kept, not when a job starts.
@@ -226,6 +323,10 @@ Result<Request> requestOf(const Json& recipe) {
 // Calls use(text) for everything that the user has written.
 template <class Use>
 void forEachText(Request& request, Use&& use) {
+    use(request.opening.format);
+    use(request.opening.variant);
+    for (auto& option : request.opening.own)
+        use(option.second);
     for (const Field& field : kFields) {
         if (const auto* text = std::get_if<std::string Request::*>(&field.member)) use(request.**text);
         if (const auto* list = std::get_if<std::vector<std::string> Request::*>(&field.member))
@@ -293,8 +394,7 @@ namespace {
 
 // What the words say with which the source is opened.
 MasterWeights openedWith(const Request& request) {
-    const auto options = openingOf(request.sourceOptions);
-    const auto values = options.ok() ? options->open.valuesOf(kMasterWeights) : std::vector<std::string>();
+    const auto values = checkpointOptions(request.opening).open.valuesOf(commandOption(kMasterWeights));
     for (const auto& [name, choice] : choicesOf(MasterWeights{}))
         if (!values.empty() && values.back() == name) return choice;
     return MasterWeights::automatic;
@@ -316,8 +416,8 @@ Result<TargetRequest> targetRequest(const Request& from) {
     return target;
 }
 
-Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
-    CheckpointOptions options;
+Result<Opening> openingOf(const std::vector<std::string>& words) {
+    Opening opening;
     const std::vector<FormatOption> known = openingOptions();
     for (size_t i = 0; i < words.size(); ++i) {
         const size_t equals = words[i].starts_with("--") ? words[i].find('=') : std::string::npos;
@@ -336,27 +436,96 @@ Result<CheckpointOptions> openingOf(const std::vector<std::string>& words) {
         if (const auto values = option->values(); !values.empty() && !std::ranges::count(values, value))
             return makeError(ErrorCode::usage,
                              fmt::format("{} takes '{}'", name, fmt::join(values, "' or '")));
-        if (name == "--format")
-            options.format = std::move(value);
-        else if (name == "--variant")
-            options.open.variant = std::move(value);
+        if (option == known.begin())
+            opening.format = std::move(value);
+        else if (option == known.begin() + 1)
+            opening.variant = std::move(value);
         else
-            options.open.own.emplace_back(name, std::move(value));
+            opening.own.emplace_back(name, std::move(value));
     }
+    return opening;
+}
+
+std::vector<std::string> openingWords(const Opening& opening) {
+    std::vector<std::string> words;
+    if (!opening.format.empty()) addOption(words, commandOption("format"), opening.format);
+    if (!opening.variant.empty()) addOption(words, commandOption("variant"), opening.variant);
+    for (const auto& [name, value] : opening.own)
+        addOption(words, name, value);
+    return words;
+}
+
+CheckpointOptions checkpointOptions(const Opening& opening) {
+    CheckpointOptions options;
+    options.format = opening.format;
+    options.open.variant = opening.variant;
+    options.open.own = opening.own;
     return options;
 }
 
-Result<CheckpointOptions> openingOf(const Request& request) {
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request.sourceOptions));
+CheckpointOptions checkpointOptions(const Request& request) {
+    CheckpointOptions options = checkpointOptions(request.opening);
     if (request.masterWeights != MasterWeights::automatic)
-        options.open.own.emplace_back(kMasterWeights, choiceName(request.masterWeights));
+        options.open.own.emplace_back(commandOption(kMasterWeights), choiceName(request.masterWeights));
     // Megatron's buckets hold masters, too; as long as they are not to be converted, they are best taken
     // apart.
     const bool masters = request.masterWeights == MasterWeights::use ||
                          (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
-    if (masters && request.weightsOnly && options.open.valuesOf(kBuckets).empty())
-        options.open.own.emplace_back(kBuckets, "parameters");
+    if (masters && request.weightsOnly && options.open.valuesOf(commandOption(kBuckets)).empty())
+        options.open.own.emplace_back(commandOption(kBuckets), "parameters");
     return options;
+}
+
+std::span<const ConvertField> convertFields() {
+    return kFields;
+}
+
+std::string titledOption(std::string_view name, std::string_view value) {
+    std::string title;
+    if (const auto field = std::ranges::find(kFields, name, &Field::option); field != std::end(kFields))
+        title = field->title;
+    for (const FormatOption& each : formatOptions())
+        if (title.empty() && each.name == commandOption(name)) title = each.title;
+    if (title.empty()) return commandOption(name, value);
+    return fmt::format("“{}”{}{}", title, value.empty() ? "" : " ", value);
+}
+
+ConvertVerbs convertVerb(std::string_view name) {
+    return name == "plan"      ? kPlan
+           : name == "convert" ? kConvert
+           : name == "reshard" ? kReshard
+           : name == "average" ? kAverage
+                               : ConvertVerbs();
+}
+
+std::vector<std::string> keyForms() {
+    std::vector<std::string> forms{"plain"};
+    for (const Format* format : builtinFormats())
+        if (!format->info().refines.empty()) forms.push_back(format->info().name);
+    return forms;
+}
+
+Status takeKeys(Request& request, const std::string& keys) {
+    const Format* format = findFormat(keys);
+    if (!format) return {};
+    const FormatInfo& info = format->info();
+    if (!request.format.empty() && request.format != info.refines && request.format != info.name)
+        return makeError(ErrorCode::usage, fmt::format("{} is a way to write {}", info.name, info.refines));
+    request.format = info.name;
+    return {};
+}
+
+Result<bool> takeConvertOption(Request& request, ConvertVerbs verbs, std::string_view option,
+                               const std::string& value) {
+    const auto field = std::ranges::find(kFields, option, &Field::option);
+    if (option.empty() || field == std::end(kFields) || !(field->verbs & verbs)) return false;
+    std::string wrong =
+        std::visit([&](auto member) { return takeWord(request.*member, value); }, field->member);
+    if (!wrong.empty()) wrong = fmt::format("'{}' is not {}", value, wrong);
+    if (wrong.empty() && field->malformed) wrong = field->malformed(value);
+    if (!wrong.empty())
+        return makeError(ErrorCode::usage, fmt::format("{}: {}", commandOption(option), wrong));
+    return true;
 }
 
 std::vector<std::string> convertWords(const Request& request) {
@@ -366,19 +535,21 @@ std::vector<std::string> convertWords(const Request& request) {
     ends.insert(ends.end(), {request.source, request.destination});
     for (const std::string& path : ends)
         words.push_back(path.starts_with('-') ? "./" + path : path);
-    words.insert(words.end(), request.sourceOptions.begin(), request.sourceOptions.end());
+    const CheckpointOptions opened = checkpointOptions(request.opening);
+    for (const std::string& word : openingWords(request.opening))
+        words.push_back(word);
     for (const Field& field : kFields) {
         const Json value = valueOf(request, field);
-        if (field.option.empty() || value == valueOf(usual, field) ||
-            std::ranges::count(request.sourceOptions, field.option))
+        const std::string option = commandOption(field.option);
+        if (field.option.empty() || value == valueOf(usual, field) || !opened.open.valuesOf(option).empty())
             continue;
         if (value.is_boolean())
-            words.emplace_back(field.option);
+            words.push_back(option);
         else if (value.is_array())
             for (const Json& item : value)
-                addOption(words, field.option, item.get<std::string>());
+                addOption(words, option, item.get<std::string>());
         else
-            addOption(words, field.option, value.is_string() ? value.get<std::string>() : value.dump());
+            addOption(words, option, value.is_string() ? value.get<std::string>() : value.dump());
     }
     return words;
 }

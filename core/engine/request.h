@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/engine.h"
@@ -31,9 +32,46 @@ std::string_view choiceName(T value) {
 }
 
 // How a source is opened, from words such as "--format", "dcp" or "--format=dcp". Errors: usage.
-Result<CheckpointOptions> openingOf(const std::vector<std::string>& words);
-// As a conversion opens it.
-Result<CheckpointOptions> openingOf(const ConversionRequest& request);
+Result<Opening> openingOf(const std::vector<std::string>& words);
+std::vector<std::string> openingWords(const Opening& opening);
+CheckpointOptions checkpointOptions(const Opening& opening);
+// As a conversion opens its source.
+CheckpointOptions checkpointOptions(const ConversionRequest& request);
+
+// The verbs that convert, as a set.
+enum ConvertVerbs : uint8_t { kPlan = 1, kConvert = 2, kReshard = 4, kAverage = 8, kAllVerbs = 15 };
+ConvertVerbs convertVerb(std::string_view name);  // of none 0
+
+// One of the fields of a request: what it is in recipes, on command lines and in Python.
+struct ConvertField {
+    template <class T>
+    using Of = T ConversionRequest::*;
+    std::string_view name;    // of "job" in a recipe; empty = it stands elsewhere in one
+    std::string_view option;  // "to"; empty = it stands elsewhere in a command line
+    const char* title;        // of its field in window and page; empty = there is none
+    std::variant<Of<std::string>, Of<std::vector<std::string>>, Of<bool>, Of<unsigned>, Of<uint64_t>,
+                 Of<SplitRule>, Of<FillGaps>, Of<Verify>, Of<IoMode>, Of<Accumulate>, Of<Average::Rule>,
+                 Of<MasterWeights>>
+        member;
+    const char *group = "", *type = "", *help = "";          // of the option; without help all verbs have it
+    ConvertVerbs verbs = kAllVerbs;                          // that take it
+    std::string (*malformed)(const std::string&) = nullptr;  // says what is wrong with a value
+    std::span<const std::string_view> choices = {};          // all values; empty = any, or all of its type
+    const char* usual = "";                                  // without the option, where that is shown
+};
+// The one list of them, in the order of command lines.
+std::span<const ConvertField> convertFields();
+
+// Words options as window and page do, by the names of their fields (base/option_words.h).
+std::string titledOption(std::string_view name, std::string_view value);
+
+// One option of these verbs: "to" and its value, empty where the option has none. False: they take none of
+// this name. Errors: usage.
+Result<bool> takeConvertOption(ConversionRequest& request, ConvertVerbs verbs, std::string_view option,
+                               const std::string& value);
+// Names of tensors as --keys says them, which refines the format. Errors: usage.
+Status takeKeys(ConversionRequest& request, const std::string& keys);
+std::vector<std::string> keyForms();
 
 // As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults.
 std::vector<std::string> convertWords(const ConversionRequest& request);

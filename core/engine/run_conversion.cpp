@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "cluster/peer_disks.h"
 #include "cluster/placement.h"
 #include "engine/filled.h"
@@ -179,9 +180,9 @@ Status Conversion::connect(const Coordinator& coordinator) {
     // Only the source is looked for on their disks.
     if (!request_.average.empty() && coordinator.mode != SourceMode::automatic &&
         coordinator.mode != SourceMode::direct)
-        return makeError(
-            ErrorCode::usage,
-            "the checkpoints of an average must be where all ranks see them (--on ranks,direct)");
+        return makeError(ErrorCode::usage,
+                         fmt::format("the checkpoints of an average must be where all ranks see them ({})",
+                                     option("on", "ranks,direct")));
     const SourceMode mode = request_.average.empty() ? coordinator.mode : SourceMode::direct;
     SHARDSCOPE_ASSIGN(PeerTable table, PeerTable::ask(*peers_, request_.source, mode, stop_));
     group_.emplace();
@@ -196,7 +197,7 @@ Status Conversion::connect(const Coordinator& coordinator) {
 }
 
 Status Conversion::open() {
-    SHARDSCOPE_ASSIGN(CheckpointOptions options, openingOf(request_));
+    CheckpointOptions options = checkpointOptions(request_);
     options.io = request_.io;
     options.open.limits.valueMemory = request_.memory / 2;
     options.open.stop = stop_;

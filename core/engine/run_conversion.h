@@ -59,7 +59,7 @@ struct GroupReport {
 class Conversion {
   public:
     // Opens the source and plans; writes nothing, and starts workers only where the source may be on their
-    // disks. Errors: those of openingOf(), openCheckpoint() and prepareConversion(), and of
+    // disks. Errors: those of openCheckpoint() and prepareConversion(), and of
     // WorkerScheduler::connect().
     static Result<std::unique_ptr<Conversion>> prepare(const ConversionRequest& request,
                                                        const Execution& execution, const StopToken& stop);

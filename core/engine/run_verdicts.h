@@ -72,8 +72,8 @@ std::vector<Suppression> acceptedOf(const SuppressionStore& store, const Run& ru
 // $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.
 class RunVerdicts {
   public:
-    // `openedHow`: options that change what is opened (engine/request.h, openingOf). `directory` empty = as
-    // above.
+    // `openedHow`: options that change what is opened (engine/request.h, openingWords). `directory` empty =
+    // as above.
     RunVerdicts(const Run& run, const std::string& openedHow, std::string directory = {});
 
     // At this level or a deeper one, when the step is as it was then.

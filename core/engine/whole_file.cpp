@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/option_words.h"
 #include "execute/executor.h"
 #include "storage/system_file.h"
 
@@ -107,7 +108,7 @@ Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace
     if (!replace)
         return makeError(ErrorCode::exists, "the file is already there")
             .inFile(file)
-            .withHint("--overwrite replaces it");
+            .withHint(option("overwrite") + " replaces it");
     return {};
 }
 

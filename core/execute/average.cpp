@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "execute/executor.h"
 #include "execute/unaligned.h"
 
@@ -176,7 +177,7 @@ Status SameReader::readTile(int64_t a, int64_t b, std::span<std::byte> tile,
                    fmt::format("input {} differs from the last one in element {}, and this tensor is not "
                                "averaged",
                                i + 1, a + at * 8 / dtypeBits(dtype_)))
-            .withHint("--others last takes the values of the last input");
+            .withHint(option("others", "last") + " takes the values of the last input");
     }
     return {};
 }

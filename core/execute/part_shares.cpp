@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "execute/scan.h"
 #include "execute/values.h"
 
@@ -152,13 +153,13 @@ Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std:
                      fmt::format("{} of {} parts are not done: {}{}", open.size(), count,
                                  fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
         .inFile(directory)
-        .withHint(fmt::format("run them, then finish: --part {}/{}", open.front(), count));
+        .withHint(fmt::format("run them, then finish: {} {}/{}", option("part"), open.front(), count));
 }
 
 Error noParts(const std::string& directory) {
     return makeError(ErrorCode::notFound, "no part of this job has begun")
         .inFile(directory)
-        .withHint("run the parts first: --part 0/4, --part 1/4, ...");
+        .withHint(fmt::format("run the parts first: {} 0/4, {} 1/4, ...", option("part"), option("part")));
 }
 
 }  // namespace shardscope

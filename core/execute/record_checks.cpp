@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "storage/digest.h"
 
@@ -44,10 +45,9 @@ Status RecordChecks::judge(const Record& record, uint32_t crc) {
         .inFile(record.extent.file->path())
         .ofTensor(record.tensor)
         .byRule(rule::integrityCrc)
-        .withHint(
-            "'shardscope validate --level values' finds all of them; --skip-damaged converts them as they "
-            "are "
-            "and lists them");
+        .withHint(fmt::format("'shardscope validate --level values' finds all of them; {} converts them as "
+                              "they are and lists them",
+                              option("skip-damaged")));
 }
 
 Status RecordChecks::saw(const Extent& extent, uint64_t offset, std::span<const std::byte> bytes,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "execute/part_shares.h"
 
 namespace shardscope {
@@ -155,8 +156,8 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const Jour
         error.message = "the coordinator's staging directory is not seen from here: " + error.message;
         error.code = ErrorCode::remote;
         return std::move(error).withHint(
-            "the destination must be on a file system that all workers share, or on the ranks' own disks: "
-            "--own-disks");
+            "the destination must be on a file system that all workers share, or on the ranks' own disks: " +
+            option("own-disks"));
     };
     if (Status opened = staging->openDirectory(); !opened.ok()) return elsewhere(std::move(opened).error());
     auto marker = PartJournals::marker(*staging->directory_);
@@ -213,7 +214,7 @@ Status Staging::checkDestination() {
                              ? "the destination that this job has published is not whole any more"
                              : "the destination exists already")
             .inFile(job_.destination)
-            .withHint("choose another destination, or --overwrite");
+            .withHint("choose another destination, or " + option("overwrite"));
     }
     if (job_.singleFile && job_.layout->files.size() != 1) {
         return makeError(ErrorCode::internal, "a single-file destination with several files");
@@ -367,7 +368,7 @@ Status Staging::startOver() {
 Error Staging::hasWork() const {
     return makeError(ErrorCode::exists, "an interrupted job has left its work here")
         .inFile(path_)
-        .withHint("use --resume to continue it; or remove the directory");
+        .withHint(fmt::format("use {} to continue it; or remove the directory", option("resume")));
 }
 
 // ------------------------------------------------------------------ in parts
@@ -515,7 +516,8 @@ Status Staging::setUpParts() {
     if (directory_->stat(kJournalName).ok())
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
             .inFile(path_)
-            .withHint("--resume without --part continues it; or remove the directory");
+            .withHint(fmt::format("{} without {} continues it; or remove the directory", option("resume"),
+                                  option("part")));
     // Without a marker all that is here is of no use: of parts with other words that were ended while they
     // set up, or of an earlier conversion, whose publication may have put the former destination here.
     SHARDSCOPE_TRY(parts_->removeJournals());
@@ -780,13 +782,14 @@ Error Staging::giveUp(Error error) {
     if (role_ == Role::part || (role_ == Role::finish && worthKeeping(error.code))) {
         if (!error.hint.empty()) error.hint += "; ";
         error.hint += role_ == Role::part ? "the part continues where it stopped when it runs again"
-                                          : "--finish can be tried again";
+                                          : option("finish") + " can be tried again";
         return error;
     }
     if (role_ == Role::coordinate) resumable_ = isWorthResuming();
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
         if (!error.hint.empty()) error.hint += "; ";
-        error.hint += fmt::format("--resume continues where it stopped; the work so far is in {}", path_);
+        error.hint +=
+            fmt::format("{} continues where it stopped; the work so far is in {}", option("resume"), path_);
         return error;
     }
     (void)system_.removeTree(path_);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "execute/gather.h"
 #include "execute/restride.h"
@@ -166,14 +167,14 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
                 return source->named(damaged(fmt::format("no chunk holds {} of its {} elements{}",
                                                          coverage.gapElements, source->elements_, where))
                                          .byRule(rule::coverageGap)
-                                         .withHint("--fill-gaps nan or zero fills them"));
+                                         .withHint(option("fill-gaps") + " nan or zero fills them"));
             }
             if (!fillPattern(source->dtype_, context.fill) || !dtypeIsWholeBytes(source->dtype_)) {
                 return source->named(
                     makeError(ErrorCode::impossible,
                               fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
                                           coverage.gapElements, where, dtypeName(source->dtype_)))
-                        .withHint("--fill-gaps zero"));
+                        .withHint(option("fill-gaps", "zero")));
             }
         }
     }

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "storage/digest.h"
 
 namespace shardscope {
@@ -136,7 +137,8 @@ Result<Placements> RankWriter::placementsOf(TensorId t) const {
                      fmt::format("its pieces are not those of shards and replicas on the mesh {}",
                                  formatMesh(mesh_)))
         .ofTensor(target_.name(t))
-        .withHint("--mesh 'fsdp=8' cuts every parameter along its first dimension; --shard says otherwise");
+        .withHint(fmt::format("{} cuts every parameter along its first dimension; {} says otherwise",
+                              option("mesh", "'fsdp=8'"), option("shard")));
 }
 
 Dims RankWriter::localShape(TensorId t, uint32_t rank) const {

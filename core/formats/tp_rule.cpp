@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "model/region.h"
 
 namespace shardscope {
@@ -21,8 +22,10 @@ FormatOption tpDimOption() {
 Result<TpRule> parseTpRule(const std::string& text) {
     const size_t equals = text.rfind('=');
     const auto bad = [&] {
-        return makeError(ErrorCode::usage, fmt::format("--tp-dim '{}' is not GLOB=DIMENSION", text))
-            .withHint("such as --tp-dim '*.proj.weight=1', or =none where each rank holds the whole tensor");
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} '{}' is not GLOB=DIMENSION", option("tp-dim"), text))
+            .withHint(fmt::format("such as {}, or =none where each rank holds the whole tensor",
+                                  option("tp-dim", "'*.proj.weight=1'")));
     };
     if (equals == text.npos || equals == 0) return bad();
     TpRule rule;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "base/option_words.h"
 #include "base/text.h"
 
 namespace shardscope {
@@ -142,7 +143,8 @@ Status checkHello(const Json& hello, const std::string& version, bool sameVersio
                           theirs, version);
     if (why.empty()) return {};
     return makeError(ErrorCode::remote, std::move(why))
-        .withHint("install this version there, or leave out --remote-program: then it is copied");
+        .withHint(fmt::format("install this version there, or leave out {}: then it is copied",
+                              option("remote-program")));
 }
 
 Status meetAgent(Channel& channel, const std::string& version) {

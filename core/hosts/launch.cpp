@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/text.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
@@ -151,7 +152,7 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
     if (there != own.system) {
         return makeError(ErrorCode::remote,
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
-            .withHint("install shardscope there and name it with --remote-program");
+            .withHint("install shardscope there and name it with " + option("remote-program"));
     }
     SHARDSCOPE_TRY(install(spec, directory, own, over));
     instead.clear();
@@ -159,9 +160,8 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
     if (second.ok() || instead.find(kMissing) == std::string::npos) return second;
     return makeError(ErrorCode::remote,
                      fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
-        .withHint(
-            "its file system may be mounted noexec: put shardscope elsewhere there, and name it with "
-            "--remote-program");
+        .withHint("its file system may be mounted noexec: put shardscope elsewhere there, and name it with " +
+                  option("remote-program"));
 }
 
 }  // namespace

@@ -4,14 +4,16 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
+
 namespace shardscope {
 namespace {
 
-Result<int> axisOf(const Mesh& mesh, const std::string& name, const char* option) {
+Result<int> axisOf(const Mesh& mesh, const std::string& name, const std::string& rule) {
     const int axis = mesh.axisIndex(name);
     if (axis < 0) {
         return makeError(ErrorCode::usage,
-                         fmt::format("{} names axis '{}', the mesh is {}", option, name, formatMesh(mesh)));
+                         fmt::format("{} names axis '{}', the mesh is {}", rule, name, formatMesh(mesh)));
     }
     return axis;
 }
@@ -28,14 +30,14 @@ Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request, bool
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
         Shard shard{std::move(pattern), {}};
         for (const auto& [name, dim] : rule.axisDims) {
-            SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, name, "--shard"));
+            SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, name, option("shard")));
             shard.axisDims.emplace_back(axis, dim);
         }
         std::sort(shard.axisDims.begin(), shard.axisDims.end());
         for (size_t i = 1; i < shard.axisDims.size(); ++i) {
             if (shard.axisDims[i].first == shard.axisDims[i - 1].first) {
                 return makeError(ErrorCode::usage,
-                                 fmt::format("--shard '{}' names axis '{}' twice", rule.pattern,
+                                 fmt::format("{} '{}' names axis '{}' twice", option("shard"), rule.pattern,
                                              mesh.axes[shard.axisDims[i].first].name));
             }
         }
@@ -43,11 +45,11 @@ Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request, bool
     }
     for (const StageRule& rule : request.stage) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
-        SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, rule.axis, "--stage"));
+        SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, rule.axis, option("stage")));
         if (rule.coordinate >= mesh.axes[axis].size) {
             return makeError(ErrorCode::usage,
-                             fmt::format("--stage puts '{}' on {}={}, the axis has {} places", rule.pattern,
-                                         rule.axis, rule.coordinate, mesh.axes[axis].size));
+                             fmt::format("{} puts '{}' on {}={}, the axis has {} places", option("stage"),
+                                         rule.pattern, rule.axis, rule.coordinate, mesh.axes[axis].size));
         }
         placer.stages_.push_back({std::move(pattern), axis, rule.coordinate});
     }

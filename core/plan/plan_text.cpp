@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "plan/plan.h"
@@ -17,7 +18,8 @@ void listEntries(std::string& out, std::string_view title, const std::vector<Pla
                            entries[i].why);
     }
     if (entries.size() > kShown)
-        out += fmt::format("  ... and {} more (all of them with --json)\n", entries.size() - kShown);
+        out +=
+            fmt::format("  ... and {} more (all of them with {})\n", entries.size() - kShown, option("json"));
 }
 
 }  // namespace
@@ -47,10 +49,8 @@ std::string planText(const Plan& plan) {
         out += fmt::format("masters  {} weights take their values from their fp32 masters\n",
                            plan.fromMasters.size());
     if (plan.mastersUnused > 0)
-        out += fmt::format(
-            "masters  {} weights are converted as stored, not from their fp32 masters (--master-weights "
-            "use)\n",
-            plan.mastersUnused);
+        out += fmt::format("masters  {} weights are converted as stored, not from their fp32 masters ({})\n",
+                           plan.mastersUnused, option("master-weights", "use"));
     if (!plan.checksums.empty()) out += fmt::format("check    {}\n", plan.checksums);
     listEntries(out, "Impossible", plan.impossible, ": ");
     listEntries(out, "Left out", plan.leftOut, ": ");

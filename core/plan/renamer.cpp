@@ -1,3 +1,4 @@
+#include "base/option_words.h"
 #include "plan/plan.h"
 
 namespace shardscope {
@@ -8,7 +9,7 @@ Result<Renamer> Renamer::make(const std::vector<RenameRule>& rules) {
         auto from = RegularExpression::parse(rule.from);
         if (!from.ok()) {
             Error error = std::move(from).error();
-            error.message = "--rename " + error.message;
+            error.message = option("rename") + " " + error.message;
             return error;
         }
         renamer.rules_.emplace_back(std::move(from).value(), rule.to);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "plan/step_views.h"
 
@@ -343,8 +344,8 @@ class StepRun {
                 if (reading.suffix.empty() || !allDigits(reading.core)) continue;
                 return fail(
                     fmt::format("the optimizer state is kept by number ('{}'), so it cannot follow its "
-                                "parameter; leave it behind with --weights-only",
-                                tensor.name));
+                                "parameter; leave it behind with {}",
+                                tensor.name, option("weights-only")));
             }
         }
         return {};

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "model/coverage.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
@@ -133,8 +134,9 @@ class TargetResolver {
         if (input_.like) {
             for (TensorId t = 0; t < input_.like->tensorCount(); ++t) {
                 if (!names_.contains(std::string(input_.like->name(t)))) {
-                    spec_.impossible.push_back({std::string(input_.like->name(t)),
-                                                "the --like checkpoint has it, the source does not"});
+                    spec_.impossible.push_back(
+                        {std::string(input_.like->name(t)),
+                         fmt::format("the {} checkpoint has it, the source does not", option("like"))});
                 }
             }
         }
@@ -154,8 +156,8 @@ class TargetResolver {
         for (const ObjectInfo& object : source_.objects()) {
             if (anyMatches(select_, object.name)) return;
         }
-        spec_.impossible.push_back(
-            {fmt::format("{}", fmt::join(request_.select, " ")), "no tensor and no object matches --select"});
+        spec_.impossible.push_back({fmt::format("{}", fmt::join(request_.select, " ")),
+                                    "no tensor and no object matches " + option("select")});
     }
 
     Status preparePlacement() {
@@ -164,7 +166,8 @@ class TargetResolver {
             if (input_.like->mesh()) builder_.setMesh(*input_.like->mesh());
             if (request_.mesh)
                 return makeError(ErrorCode::usage,
-                                 "--mesh and --like both say where the pieces go; give one of them");
+                                 fmt::format("{} and {} both say where the pieces go; give one of them",
+                                             option("mesh"), option("like")));
         } else if (request_.mesh) {
             SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_, input_.replicas));
             placer_ = std::move(placer);
@@ -178,19 +181,20 @@ class TargetResolver {
             builder_.setRankCount(1);
         }
         if (!request_.shard.empty() || !request_.stage.empty()) {
-            return makeError(ErrorCode::usage, "--shard and --stage need --mesh")
-                .withHint("for example --mesh 'dp=2,tp=4'");
+            return makeError(ErrorCode::usage, fmt::format("{} and {} need {}", option("shard"),
+                                                           option("stage"), option("mesh")))
+                .withHint("for example " + option("mesh", "'dp=2,tp=4'"));
         }
         return {};
     }
 
     bool wantedByUser(std::string_view name, std::string* why) const {
         if (!select_.empty() && !anyMatches(select_, name)) {
-            *why = "not matched by --select";
+            *why = "not matched by " + option("select");
             return false;
         }
         if (anyMatches(exclude_, name)) {
-            *why = "matched by --exclude";
+            *why = "matched by " + option("exclude");
             return false;
         }
         return true;
@@ -264,13 +268,14 @@ class TargetResolver {
         if (input_.like) {
             likeTensor = input_.like->find(info.name);
             if (likeTensor == kNone) {
-                spec_.leftOut.push_back({name, "the --like checkpoint does not have it"});
+                spec_.leftOut.push_back(
+                    {name, fmt::format("the {} checkpoint does not have it", option("like"))});
                 return {};
             }
             if (!std::ranges::equal(input_.like->shape(likeTensor), shape)) {
                 spec_.impossible.push_back(
-                    {name, fmt::format("its shape is {}, the --like checkpoint has {}", formatDims(shape),
-                                       formatDims(input_.like->shape(likeTensor)))});
+                    {name, fmt::format("its shape is {}, the {} checkpoint has {}", formatDims(shape),
+                                       option("like"), formatDims(input_.like->shape(likeTensor)))});
                 names_.emplace(info.name, name);
                 return {};
             }

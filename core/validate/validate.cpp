@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "encoding/pickle_globals.h"
 #include "formats/companions.h"
@@ -58,7 +59,7 @@ class Validation {
         if (const std::string elsewhere = reader_.dataElsewhere();
             !elsewhere.empty() && options_.level > ValidateLevel::metadata) {
             return unsupported(fmt::format("the data is not here: this is {}", elsewhere))
-                .withHint("--level metadata checks what an index knows");
+                .withHint(commandOption("level", "metadata") + " checks what an index knows");
         }
         ValidationReport report;
         report.level = options_.level;
@@ -86,7 +87,8 @@ class Validation {
             report.checked.emplace_back("what surrounds the data in the files against the metadata");
             report.checked.emplace_back("objects, and what their pickles name");
         } else {
-            report.notChecked.push_back({"what surrounds the data in the files", "--level files"});
+            report.notChecked.push_back(
+                {"what surrounds the data in the files", commandOption("level", "files")});
         }
         if (options_.level >= ValidateLevel::values) {
             ValueScope scope{reader_,         readable_,           resources_,
@@ -98,7 +100,8 @@ class Validation {
                 scope.stopped ? "values, stored checksums and replicas, as far as they were read"
                               : "values, stored checksums and replicas");
         } else {
-            report.notChecked.push_back({"values, stored checksums and replicas", "--level values"});
+            report.notChecked.push_back(
+                {"values, stored checksums and replicas", commandOption("level", "values")});
         }
         // Of these there is nothing to check: the catalog has them not.
         std::set<std::string_view> left;
@@ -110,7 +113,8 @@ class Validation {
                 {fmt::format("{} tensor{} that could not be included, such as {}", left.size(),
                              left.size() == 1 ? "" : "s", *left.begin())});
         if (!options_.expect)
-            report.notChecked.push_back({"names, shapes and dtypes against another checkpoint", "--expect"});
+            report.notChecked.push_back(
+                {"names, shapes and dtypes against another checkpoint", commandOption("expect")});
 
         report.findings = std::move(findings_).take();
         checkEmpty(report.findings);

@@ -46,13 +46,18 @@ function takeToken() {
 addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) location.reload(); });
 const ask = (path, parameters, more) => fetch(address(path, parameters), { ...more, headers: { ...more?.headers, "X-Shardscope-Token": secret } });
 
+// Options that a hint names, as the fields of this page's forms; what stands in a command stays.
+const fields = { overwrite: "Overwrite", resume: "Resume", strict: "Leave nothing out", "weights-only": "Weights only", "skip-damaged": "Skip what is damaged", mesh: "Mesh", shard: "Sharding",
+  stage: "Stages", select: "Only tensors", exclude: "Without tensors", rename: "Rename", dtype: "Cast", map: "Names", set: "Recipe parameters", "fill-gaps": "Gaps", "master-weights": "fp32 masters" };
+export const advice = (text) => text.replace(/'[^']*'|--([a-z][a-z-]*)/g, (all, name) => (fields[name] ? "“" + fields[name] + "”" : all));
+
 // Errors of the server as their message and hint.
 async function checked(answer) {
   if (answer.ok) return answer;
   const text = await answer.text();
   let said = null;
   try { said = JSON.parse(text); } catch { /* plain words */ }
-  const error = new Error(said && said.message ? said.message + (said.hint ? " (" + said.hint + ")" : "") : text.trim() || "error " + answer.status);
+  const error = new Error(said && said.message ? advice(said.message) + (said.hint ? " (" + advice(said.hint) + ")" : "") : text.trim() || "error " + answer.status);
   error.status = answer.status;
   throw error;
 }

@@ -1,6 +1,6 @@
 // The guided conversion. As in the window, a plan comes first, and only a plan without obstacles that was made of exactly
 // what the form says can be started.
-import { bytesText, counted, countText, element, get, post, shown, table, tell, timeText } from "./common.js";
+import { advice, bytesText, counted, countText, element, get, post, shown, table, tell, timeText } from "./common.js";
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const pairs = (text, first, second) => lines(text).map((line) => { const at = line.lastIndexOf("="); return { [first]: line.slice(0, Math.max(0, at)), [second]: line.slice(at + 1) }; });
@@ -31,7 +31,7 @@ function group(title, list, second, open) {
   if (!list || !list.length) return null;
   const kMost = 200;
   return element("details", { open }, element("summary", {}, title + " (" + countText(list.length) + ")"),
-    table(["what", second === "from" ? "made of" : second === "to" ? "becomes" : "why"], list.slice(0, kMost).map((entry) => [element("span", { class: "mono" }, entry.name), entry[second]])),
+    table(["what", second === "from" ? "made of" : second === "to" ? "becomes" : "why"], list.slice(0, kMost).map((entry) => [element("span", { class: "mono" }, entry.name), second === "why" ? advice(entry.why) : entry[second]])),
     list.length > kMost ? element("p", { class: "quiet" }, countText(list.length - kMost) + " more; shardscope plan lists all.") : null);
 }
 
@@ -54,7 +54,7 @@ export function planner(prefix, request, parameters) {
     const average = plan.average;
     result.replaceChildren(element("section", { class: "plan tone-" + tone, id: prefix + "-plan" }, ...[
       element("h3", {}, plan.obstacles.length ? "✕ This cannot be started" : "✓ This can run"),
-      plan.obstacles.length ? element("ul", { class: "error" }, ...plan.obstacles.slice(0, 20).map((why) => element("li", {}, why))) : null,
+      plan.obstacles.length ? element("ul", { class: "error" }, ...plan.obstacles.slice(0, 20).map((why) => element("li", {}, advice(why)))) : null,
       element("dl", {}, ...[
         ["reads", bytesText(plan.bytes_read) + " from " + plan.source.path + " (" + plan.source.format + ")" + (average ? " and " + counted(average.inputs.length - 1, "other step", "other steps") : "")],
         ["writes", bytesText(plan.bytes_written) + " in " + counted(plan.files.length, "file", "files") + " to " + plan.target.path + " (" + plan.target.format + ")"],

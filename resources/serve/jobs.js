@@ -1,5 +1,5 @@
 // Jobs as they run, and where it is allowed: cancel and resume.
-import { allowed, bytesText, button, countText, element, fill, post, shown, timeText } from "./common.js";
+import { advice, allowed, bytesText, button, countText, element, fill, post, shown, timeText } from "./common.js";
 
 const kinds = { done: "safe", failed: "error", lost: "error", cancelled: "warning" };
 const marks = { done: "✓ ", failed: "✕ ", lost: "✕ ", cancelled: "▲ " };
@@ -22,7 +22,7 @@ function one(job) {
   if (job.state === "running" && now)
     box.append(element("div", {}, now.share != null ? element("progress", { value: now.share, max: 1, "aria-label": "done" }) : "", " " + now.text));
   const result = job.result;
-  if (result && result.message) box.append(element("div", { class: "error" }, result.message + (result.hint ? " (" + result.hint + ")" : "")));
+  if (result && result.message) box.append(element("div", { class: "error" }, advice(result.message) + (result.hint ? " (" + advice(result.hint) + ")" : "")));
   else if (result && result.bytes_written != null)
     box.append(element("div", {}, bytesText(result.bytes_written) + " in " + timeText(result.seconds) + (result.verified ? ", verified" : "")));
   const workers = Array.isArray(job.workers) ? job.workers : [];

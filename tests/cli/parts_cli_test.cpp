@@ -8,8 +8,8 @@
 #include <map>
 #include <memory>
 
+#include "answers/part_request.h"
 #include "cli/genuine_checks.h"
-#include "cli/part_option.h"
 #include "storage/file_system.h"
 
 using namespace shardscope;
@@ -793,7 +793,7 @@ class PartsCliTest : public QObject {
         std::map<std::string, std::string> set;
         for (const QString& pair : variables.split(' ', Qt::SkipEmptyParts))
             set[pair.section('=', 0, 0).toStdString()] = pair.section('=', 1).toStdString();
-        const auto found = cli::partFromEnvironment([&](const char* name) -> std::optional<std::string> {
+        const auto found = partFromEnvironment([&](const char* name) -> std::optional<std::string> {
             const auto it = set.find(name);
             return it == set.end() ? std::nullopt : std::optional(it->second);
         });

@@ -52,7 +52,7 @@ class ServeCliTest : public QObject {
     void hosts() {
         QFETCH(QByteArray, host);
         QFETCH(bool, own);
-        QCOMPARE(cli::isLoopbackHost(host.toStdString()), own);
+        QCOMPARE(serve::isLoopbackHost(host.toStdString()), own);
     }
 
     void onlyWithTheToken() {

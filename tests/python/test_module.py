@@ -95,7 +95,7 @@ def test_convert_plan_diff(tmp_path):
     assert again["equal"] and again["values_compared"]
     with pytest.raises(shardscope.Error) as raised:
         shardscope.convert(STANDARD, target, to="safetensors")
-    assert raised.value.code == "exists"
+    assert raised.value.code == "exists" and "overwrite=True" in raised.value.hint
     resharded = tmp_path / "resharded"
     shardscope.reshard(STANDARD, resharded, mesh="tp=2", shard=["*:tp=0"])
     assert shardscope.diff(STANDARD, resharded, values=True)["equal"]

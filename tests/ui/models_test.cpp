@@ -1,5 +1,6 @@
 #include <QAbstractItemModelTester>
 
+#include "engine/request.h"
 #include "support/gui_test.h"
 #include "survey/placement_matrix.h"
 #include "ui/models/chunk_table_model.h"
@@ -32,6 +33,14 @@ size_t countOf(const Catalog& catalog, const char* text, const Facts* facts = nu
 class ModelsTest : public QObject {
     Q_OBJECT
   private slots:
+    void optionsAreNamedAsFields() {
+        QCOMPARE(QString::fromStdString(titledOption("overwrite", {})), QStringLiteral("“Overwrite”"));
+        QCOMPARE(QString::fromStdString(titledOption("tp-dim", "'*=0'")),
+                 QStringLiteral("“Cut dimensions” '*=0'"));
+        QCOMPARE(QString::fromStdString(titledOption("torch-library", {})),
+                 QStringLiteral("--torch-library"));
+    }
+
     void naturalOrder() {
         QVERIFY(naturalLess("layers.2.w", "layers.10.w"));
         QVERIFY(naturalLess("a.b", "a.b.c"));

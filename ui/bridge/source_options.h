@@ -26,7 +26,8 @@ struct SourceOptions {
     static QStringList split(const QString& text);
     static SourceOptions fromWords(const QStringList& words);
     // Errors: usage, naming the word.
-    Result<CheckpointOptions> toEngine() const;
+    Result<Opening> opening() const;
+    Result<CheckpointOptions> toEngine() const;  // the same
 };
 
 }  // namespace shardscope::ui

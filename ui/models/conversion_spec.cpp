@@ -76,7 +76,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
 
 ConversionRequest ConversionSpec::toRequest() const {
     ConversionRequest request;
-    request.sourceOptions = strings(options.words());
+    if (auto how = options.opening(); how.ok()) request.opening = *std::move(how);
     forEachField(*this, request, [](const auto& here, auto& there) {
         using Here = std::decay_t<decltype(here)>;
         if constexpr (std::is_same_v<Here, QString>)
@@ -91,7 +91,7 @@ ConversionRequest ConversionSpec::toRequest() const {
 
 ConversionSpec ConversionSpec::fromRequest(const ConversionRequest& request) {
     ConversionSpec spec;
-    spec.options = SourceOptions::fromWords(texts(request.sourceOptions));
+    spec.options = SourceOptions::fromWords(texts(openingWords(request.opening)));
     forEachField(spec, request, [](auto& here, const auto& there) {
         using Here = std::decay_t<decltype(here)>;
         if constexpr (std::is_same_v<Here, QString>)

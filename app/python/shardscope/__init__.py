@@ -51,13 +51,12 @@ def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: boo
     values: compare every element. options: as of ``shardscope diff``: ``rename=["FROM=TO"]``, ``map=``, ``set=``.
     """
     first, second = _opened(a), _opened(b)
-    words = ["diff", *words_of({"values": values, **options}), "--", first.path, second.path]
-    return _parsed(_shardscope.diff(first._open, second._open, words, progress))
+    return _parsed(_shardscope.diff(first._open, second._open, words_of({"values": values, **options}), progress))
 
 
 def _convert(verb: str, places: list[_Place], options: dict, progress: Optional[Progress]) -> dict:
-    words = [verb, *words_of(options), "--", *(os.fspath(place) for place in places)]
-    return _parsed(_shardscope.convert(words, program(), progress))
+    ends = [os.fspath(place) for place in places]
+    return _parsed(_shardscope.convert(verb, ends, words_of(options), program(), progress))
 
 
 def plan(source: _Place, destination: _Place, **options: Any) -> dict:

@@ -462,9 +462,8 @@ class Checkpoint(Mapping):
         expect: another checkpoint whose names, shapes and dtypes this one must have. options: as of
         ``shardscope validate``, such as ``memory="2GiB"``, ``threads=4``.
         """
-        words = ["validate", *words_of(options), "--", self.path]
-        return Validation(self, self._open.validate(words, level, "" if expect is None else os.fspath(expect), examples,
-                                                    progress))
+        return Validation(self, self._open.validate(words_of(options), level, "" if expect is None else os.fspath(expect),
+                                                    examples, progress))
 
     def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict:
         """May a run resume from it? The ten lines of ``shardscope ready`` (shardscope.ready/1): ``resumes``, ``words``,
@@ -472,8 +471,7 @@ class Checkpoint(Mapping):
 
         level and options: as of ``validate``.
         """
-        words = ["validate", *words_of(options), "--", self.path]
-        return _parsed(self._open.ready(words, level, progress))
+        return _parsed(self._open.ready(words_of(options), level, progress))
 
     def __repr__(self) -> str:
         return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
@@ -497,8 +495,8 @@ def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Op
         return [value] if isinstance(value, str) else list(value)
 
     place = os.fspath(path)
-    words = ["info", *words_of({"format": format, **options})]
-    opened = _shardscope.open([*words, "--", place], place, program(), "" if map is None else os.fspath(map), listed(set),
+    words = words_of({"format": format, **options})
+    opened = _shardscope.open(words, place, program(), "" if map is None else os.fspath(map), listed(set),
                               listed(rename))
     if opened.chosen:
         print(f"shardscope: opens {opened.path}: {opened.chosen}", file=sys.stderr)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "accelerator/gpu/kernel_files.h"
+#include "base/option_words.h"
 
 namespace shardscope {
 namespace {
@@ -30,7 +31,7 @@ Result<GpuDriver> GpuDriver::open(const std::string& library) {
     void* opened = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!opened)
         return unsupported(fmt::format("there is no driver for NVIDIA's GPUs here ({})", library))
-            .withHint("use --compute cpu, or start ranks only where GPUs are");
+            .withHint(fmt::format("use {}, or start ranks only where GPUs are", option("compute", "cpu")));
     GpuDriver driver;
     const char* missing = nullptr;
 #define SHARDSCOPE_FIND(name, parameters) \
@@ -40,15 +41,16 @@ Result<GpuDriver> GpuDriver::open(const std::string& library) {
     if (missing)
         return unsupported(
                    fmt::format("the driver of the GPUs ({}) is too old: it has no {}", library, missing))
-            .withHint("use --compute cpu, or a driver of CUDA 11.4 or later");
+            .withHint(fmt::format("use {}, or a driver of CUDA 11.4 or later", option("compute", "cpu")));
     if (const int result = driver.cuInit(0); result != 0)
         return unsupported(driver.check(result, "start the driver of the GPUs").error().message)
-            .withHint("nvidia-smi shows what is wrong; --compute cpu works without a GPU");
+            .withHint(fmt::format("nvidia-smi shows what is wrong; {} works without a GPU",
+                                  option("compute", "cpu")));
     int count = 0;
     SHARDSCOPE_TRY(driver.check(driver.cuDeviceGetCount(&count), "count the GPUs"));
     if (count == 0)
         return unsupported("this machine has no GPU that can be used")
-            .withHint("use --compute cpu, or start ranks only where GPUs are");
+            .withHint(fmt::format("use {}, or start ranks only where GPUs are", option("compute", "cpu")));
     return driver;
 }
 
@@ -57,7 +59,7 @@ Status GpuDriver::check(int result, std::string_view doing) const {
     const char* said = nullptr;
     if (cuGetErrorString(result, &said) != 0 || !said) said = "the driver does not say why";
     return makeError(ErrorCode::io, fmt::format("could not {}: {} (CUDA error {})", doing, said, result))
-        .withHint("--compute cpu does the same without the GPU");
+        .withHint(option("compute", "cpu") + " does the same without the GPU");
 }
 
 // ------------------------------------------------------------------ the compiler
@@ -70,7 +72,8 @@ Result<GpuCompiler> GpuCompiler::open(const std::vector<std::string>& libraries)
     }
     if (!opened)
         return unsupported("the compiler for GPUs, NVRTC (libnvrtc.so), was not found")
-            .withHint("it comes with libtorch for CUDA (packaging/libtorch nccl); --compute cpu needs none");
+            .withHint(fmt::format("it comes with libtorch for CUDA (packaging/libtorch nccl); {} needs none",
+                                  option("compute", "cpu")));
     GpuCompiler compiler;
     const char* missing = nullptr;
 #define SHARDSCOPE_FIND(name, parameters) \
@@ -81,7 +84,7 @@ Result<GpuCompiler> GpuCompiler::open(const std::vector<std::string>& libraries)
     if (missing || compiler.nvrtcVersion(&major, &minor) != 0 || major < 12 ||
         compiler.nvrtcGetNumSupportedArchs(&count) != 0 || count <= 0)
         return unsupported("the compiler for GPUs, NVRTC, is too old: 12.0 or later is needed")
-            .withHint("--compute cpu needs none");
+            .withHint(option("compute", "cpu") + " needs none");
     compiler.capabilities_.resize(static_cast<size_t>(count));
     compiler.nvrtcGetSupportedArchs(compiler.capabilities_.data());
     std::sort(compiler.capabilities_.begin(), compiler.capabilities_.end());
@@ -93,7 +96,7 @@ Result<GpuCompiler::Compiled> GpuCompiler::compile(const std::string& program, i
     if (capability < capabilities_.front())
         return unsupported(fmt::format("a GPU of compute capability {}.{} is too old for NVRTC {}",
                                        capability / 10, capability % 10, version_))
-            .withHint("use --compute cpu");
+            .withHint("use " + option("compute", "cpu"));
     // Code for just this GPU; or where it is not known, the newest that is, to be finished by the driver.
     const bool known = std::binary_search(capabilities_.begin(), capabilities_.end(), capability);
     const int nearest = *std::prev(std::upper_bound(capabilities_.begin(), capabilities_.end(), capability));
@@ -125,7 +128,7 @@ Result<GpuCompiler::Compiled> GpuCompiler::compile(const std::string& program, i
     if (failed != 0)
         return makeError(ErrorCode::internal,
                          fmt::format("NVRTC {} does not compile the kernels: {}", version_, compiled.log))
-            .withHint("--compute cpu needs none");
+            .withHint(option("compute", "cpu") + " needs none");
     compiled.image = known ? take(nvrtcGetCUBINSize, nvrtcGetCUBIN) : take(nvrtcGetPTXSize, nvrtcGetPTX);
     if (compiled.image.empty()) return makeError(ErrorCode::internal, "NVRTC gives no code for this GPU");
     return compiled;

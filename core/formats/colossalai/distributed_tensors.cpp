@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/colossalai/distributed.h"
 #include "formats/colossalai/names.h"
@@ -74,11 +75,10 @@ int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece
     if (stated || (fusedGiven_ && fusedPatterns_.empty())) return cut;
     assembly_.note(
         rule::layoutFused, Severity::error,
-        fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | "
-                    "v_r]. The metadata "
-                    "says that the pieces follow each other along dim {}, which would give [q0 k0 v0 q1 "
-                    "k1 v1 ...] (--variant 'fused-qkv=auto' reads it so)",
-                    cut),
+        fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | v_r]. "
+                    "The metadata says that the pieces follow each other along dim {}, which would give [q0 "
+                    "k0 v0 q1 k1 v1 ...] ({} reads it so)",
+                    cut, commandOption("variant", "'fused-qkv=auto'")),
         {}, name);
     return -1;
 }

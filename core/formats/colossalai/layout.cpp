@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/option_words.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_archive.h"
@@ -279,7 +280,7 @@ class Layout final : public TargetLayout {
                 wanted_.chunk(t, wanted_.firstChunk(t)).elements() != wanted_.elements(t)) {
                 return makeError(ErrorCode::impossible, "the gathered layouts hold whole tensors")
                     .ofTensor(wanted_.name(t))
-                    .withHint("leave --mesh out, or take the variant 'distributed'");
+                    .withHint(fmt::format("leave {} out, or take the variant 'distributed'", option("mesh")));
             }
             const Path path = wanted_.path(t);
             if (wanted_.role(t) == Role::optimizer && isState(path)) {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/torch_walk.h"
@@ -141,7 +142,8 @@ Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
         if (torch_save::isTensorLike(graph, root) && special.ok() && special->warning.empty()) {
             return unsupported(fmt::format("the entry holds a tensor of kind {}, which is not a plain array",
                                            special->about.kind))
-                .withHint("leave it out (--exclude), or save its parts as tensors of their own");
+                .withHint(fmt::format("leave it out ({}), or save its parts as tensors of their own",
+                                      option("exclude")));
         }
         return damaged("the entry holds something else than a plain tensor").byRule(rule::metaInconsistent);
     }

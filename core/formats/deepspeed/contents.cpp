@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/text.h"
 #include "encoding/pickle.h"
 #include "formats/entry_tree.h"
@@ -139,9 +140,8 @@ Contents sortContents(const Catalog& target) {
                       : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
         } else if (master == kNone && !fitsFloat32(target.dtype(weight))) {
             why = fmt::format(
-                "its weight is {}, whose values a float32 master cannot hold; --dtype '{}=float32' "
-                "rounds it",
-                dtypeName(target.dtype(weight)), printable(state.parameter, kNameInMessage));
+                "its weight is {}, whose values a float32 master cannot hold; {} '{}=float32' rounds it",
+                dtypeName(target.dtype(weight)), option("dtype"), printable(state.parameter, kNameInMessage));
         } else if (state.state == kStep) {
             if (target.elements(t) != 1) why = "a step is one number";
         } else if (!isDirectoryName(state.state + ".pt")) {

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
 #include "formats/deepspeed/contents.h"
@@ -134,10 +135,10 @@ class UniversalLayout final : public TargetLayout {
                 .ofTensor(contents_.cannot[0].name);
         for (const TrainedParameter& parameter : contents_.trained) {
             if (!isDirectoryName(parameter.name))
-                return makeError(
-                           ErrorCode::impossible,
-                           "each trained parameter has a directory of its name, and no directory can have "
-                           "this one; --rename gives it another")
+                return makeError(ErrorCode::impossible,
+                                 fmt::format("each trained parameter has a directory of its name, and no "
+                                             "directory can have this one; {} gives it another",
+                                             option("rename")))
                     .ofTensor(parameter.name);
         }
         chunkFile.assign(wanted_.chunkCount(), kNone);

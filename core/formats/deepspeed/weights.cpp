@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/deepspeed/opener.h"
 
@@ -311,12 +312,11 @@ Status Opener::placeAll() {
         concluded += !parameters_[p].buffer;
     }
     if (tpDegree_ > 1 && !tp_->hasPatterns() && concluded > 0)
-        assembly_.note(
-            rule::metaInconsistent, Severity::info,
-            fmt::format("the files do not say along which dimension {} tensor-parallel ranks cut the "
-                        "parameters (no universal_checkpoint_info); it is concluded from values, shapes and "
-                        "names, and can be stated: --tp-dim 'GLOB=DIM'",
-                        tpDegree_));
+        assembly_.note(rule::metaInconsistent, Severity::info,
+                       fmt::format("the files do not say along which dimension {} tensor-parallel ranks cut "
+                                   "the parameters (no universal_checkpoint_info); it is concluded from "
+                                   "values, shapes and names, and can be stated: {}",
+                                   tpDegree_, commandOption("tp-dim", "'GLOB=DIM'")));
     return {};
 }
 

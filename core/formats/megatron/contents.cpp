@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
 #include "formats/megatron/cuts.h"
@@ -219,10 +220,11 @@ class ContentsBuilder {
             const std::string_view name = target_.name(t);
             out_.inCommon.push_back(isCommon(name));
             if (isOneExpert(name))
-                return makeError(
-                           ErrorCode::impossible,
-                           "Megatron-Core loads the experts of a layer as one tensor, and here each is a "
-                           "tensor of its own; a recipe (--map) that stacks them is needed")
+                return makeError(ErrorCode::impossible,
+                                 fmt::format(
+                                     "Megatron-Core loads the experts of a layer as one tensor, and here "
+                                     "each is a tensor of its own; a recipe ({}) that stacks them is needed",
+                                     option("map")))
                     .ofTensor(name);
         }
         return {};
@@ -389,11 +391,11 @@ class ContentsBuilder {
         if (!stated || !sizes ||
             (stated->tp == sizes->tp && stated->pp == sizes->pp && stated->ep == sizes->ep))
             return {};
-        return makeError(
-                   ErrorCode::impossible,
-                   "the optimizer's state is in buckets (dp_reshardable), which Megatron-Core loads on the "
-                   "same tensor, pipeline and expert-parallel ranks only; --buckets parameters finds the "
-                   "parameters in them")
+        return makeError(ErrorCode::impossible,
+                         fmt::format("the optimizer's state is in buckets (dp_reshardable), which "
+                                     "Megatron-Core loads on the same tensor, pipeline and expert-parallel "
+                                     "ranks only; {} finds the parameters in them",
+                                     option("buckets", "parameters")))
             .ofTensor("optimizer.distributed");
     }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/megatron/legacy.h"
 
@@ -216,8 +217,8 @@ bool LegacyOpener::refused(const Parameter& parameter, const Path& path, DType d
     assembly_.note(
         rule::layoutFused, Severity::error,
         "how tensor-parallel ranks cut it is not known: " + parameter.refused +
-            ". It is not put together; --tp-dim 'GLOB=DIM' states the cut, where each rank has one "
-            "part",
+            fmt::format(". It is not put together; {} states the cut, where each rank has one part",
+                        commandOption("tp-dim", "'GLOB=DIM'")),
         contents(parameter.shards[0].rank->model).name, name);
     return true;
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "formats/megatron/cuts.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
@@ -202,7 +203,8 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
             return makeError(ErrorCode::usage,
                              fmt::format("Megatron-Core has no mesh {}: its axes are pp, dp, ep, cp and tp",
                                          formatMesh(*asked)))
-                .withHint("for example --mesh pp=2,dp=2,tp=2; --shard and --stage place tensors on any mesh");
+                .withHint(fmt::format("for example {} pp=2,dp=2,tp=2; {} and {} place tensors on any mesh",
+                                      option("mesh"), option("shard"), option("stage")));
     } else if (source.format() == "megatron" && source.mesh()) {
         sizes = sizesOf(*source.mesh());
     }

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/open_files.h"
 #include "formats/paddle_dist/dist_catalog.h"
@@ -181,14 +182,13 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
         if (missing.empty()) return candidate;
         if (incomplete) continue;
         if (saves.size() > 1) {
-            notes.push_back(
-                {rule::fileMissing,
-                 Severity::warning,
-                 fmt::format("save {} is not complete: '{}' is missing (--variant id={} opens it)", id,
-                             missing, id),
-                 missing,
-                 {},
-                 std::nullopt});
+            notes.push_back({rule::fileMissing,
+                             Severity::warning,
+                             fmt::format("save {} is not complete: '{}' is missing ({} id={} opens it)", id,
+                                         missing, commandOption("variant"), id),
+                             missing,
+                             {},
+                             std::nullopt});
         }
         incomplete = std::move(candidate).value();
     }
@@ -255,14 +255,13 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
     SHARDSCOPE_ASSIGN(Candidate chosen, chooseSave(source, options, saves, wanted, notes));
     for (const auto& [id, save] : saves) {
         if (id == chosen.id || save.metadata.empty()) continue;
-        notes.push_back(
-            {rule::fileUnreferenced,
-             Severity::info,
-             fmt::format("save {} is in the same directory; --variant id={} opens it instead of save {}", id,
-                         id, chosen.id),
-             save.metadata,
-             {},
-             std::nullopt});
+        notes.push_back({rule::fileUnreferenced,
+                         Severity::info,
+                         fmt::format("save {} is in the same directory; {} id={} opens it instead of save {}",
+                                     id, commandOption("variant"), id, chosen.id),
+                         save.metadata,
+                         {},
+                         std::nullopt});
     }
     const std::string described = source.directory->path() + "/" + saves.at(chosen.id).metadata;
     auto files = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddleTensorsOnly);

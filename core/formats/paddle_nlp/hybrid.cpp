@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/catalog_opener.h"
 #include "formats/paddle_nlp/fused.h"
@@ -118,7 +119,7 @@ class HybridOpener : private CatalogOpener {
                             [&](const Parameter& p) { return rule.pattern.matches(p.name); });
             if (!matches)
                 note(rule::metaInconsistent, Severity::warning,
-                     fmt::format("--tp-dim '{}' matches no tensor", rule.text));
+                     fmt::format("{} '{}' matches no tensor", commandOption("tp-dim"), rule.text));
         }
         SHARDSCOPE_ASSIGN(
             axes_, concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_.tpRules));
@@ -201,10 +202,10 @@ class HybridOpener : private CatalogOpener {
             }
             const std::string why = fmt::format(
                 "by its name it holds {} projections, of which each rank has its part one behind the other "
-                "({}). Laid one after the other along dim {} the ranks' pieces give {} (--variant "
-                "'fused-qkv=auto' reads it so)",
+                "({}). Laid one after the other along dim {} the ranks' pieces give {} ({} reads it so)",
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
-                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]");
+                parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
+                commandOption("variant", "'fused-qkv=auto'"));
             note(rule::layoutFused, Severity::error, why, {}, p.name);
             // Its states are placed the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
@@ -592,16 +593,14 @@ class HybridOpener : private CatalogOpener {
                      fromMasters_));
         } else if (fromMasters_ > 0) {
             note(rule::metaInconsistent, Severity::info,
-                 fmt::format(
-                     "the weights of {} parameters are their fp32 masters cast to the parameter's dtype, to "
-                     "nearest, ties to even (--master-weights use)",
-                     fromMasters_));
+                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
+                             "dtype, to nearest, ties to even ({})",
+                             fromMasters_, commandOption("master-weights", "use")));
         }
         if (ignored_ > 0) {
             note(rule::metaInconsistent, Severity::info,
-                 fmt::format(
-                     "the weights of {} parameters are not stored, and left out (--master-weights ignore)",
-                     ignored_));
+                 fmt::format("the weights of {} parameters are not stored, and left out ({})", ignored_,
+                             commandOption("master-weights", "ignore")));
         }
         if (!shared_.empty()) {
             note(rule::metaInconsistent, Severity::info,

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/paddle_nlp/family_rules.h"
 
@@ -97,12 +98,12 @@ class Conclusion {
             if (rule.axis >= static_cast<int>(q.local.size())) {
                 return makeError(
                            ErrorCode::usage,
-                           fmt::format("--tp-dim '{}' names dimension {} of '{}', which has the shape {} on "
-                                       "each rank",
-                                       rule.text, rule.axis, q.name, formatDims(q.local)))
+                           fmt::format(
+                               "{} '{}' names dimension {} of '{}', which has the shape {} on each rank",
+                               option("tp-dim"), rule.text, rule.axis, q.name, formatDims(q.local)))
                     .ofTensor(q.name);
             }
-            answer(i, rule.axis, fmt::format("as --tp-dim '{}' states", rule.text));
+            answer(i, rule.axis, fmt::format("as {} '{}' states", commandOption("tp-dim"), rule.text));
             return true;
         }
         return false;
@@ -294,9 +295,8 @@ class Conclusion {
                                  "cannot be converted"
                                : ""))
             .ofTensor(questions_[open[0]].name)
-            .withHint(
-                fmt::format("state it: --tp-dim '{}=0' (or =1, or =none where each rank holds the whole)",
-                            questions_[open[0]].name));
+            .withHint(fmt::format("state it: {} '{}=0' (or =1, or =none where each rank holds the whole)",
+                                  option("tp-dim"), questions_[open[0]].name));
     }
 
     const std::vector<TpQuestion>& questions_;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "formats/indexed_files.h"
@@ -331,8 +332,8 @@ class UnifiedOpener {
         assembly_.note(
             rule::metaInconsistent, Severity::info,
             fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's dtype, "
-                        "to nearest, ties to even (--master-weights use)",
-                        fromMasters_));
+                        "to nearest, ties to even ({})",
+                        fromMasters_, commandOption("master-weights", "use")));
     }
 
     // Degrees of the ranks' files, and the dimension that each parameter is cut along.

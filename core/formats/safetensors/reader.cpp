@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/safetensors_header.h"
@@ -434,12 +435,10 @@ class Opener : private CatalogOpener {
     void noteCopy(std::string_view name, std::string_view first, std::string_view file, bool fits,
                   bool same) {
         if (same) {
-            note(
-                rule::metaDuplicate, index_ ? Severity::info : Severity::warning,
-                fmt::format("it is in '{}', too; this one is taken for a copy of it (--level values compares "
-                            "them)",
-                            first),
-                file, name);
+            note(rule::metaDuplicate, index_ ? Severity::info : Severity::warning,
+                 fmt::format("it is in '{}', too; this one is taken for a copy of it ({} compares them)",
+                             first, commandOption("level", "values")),
+                 file, name);
             return;
         }
         note(rule::metaDuplicate, Severity::error,

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/open_files.h"
 #include "formats/tensor_assembly.h"
@@ -175,7 +176,8 @@ class Opener {
             const auto cut = cuts.of(shards, i);
             if (!cut.ok()) {
                 fail(entry, first, rule::layoutFused,
-                     cut.error().message + ". --tp-dim 'GLOB=DIM' states it, where each rank has one part");
+                     cut.error().message + fmt::format(". {} states it, where each rank has one part",
+                                                       commandOption("tp-dim", "'GLOB=DIM'")));
                 return addWhole(entry, first);
             }
             addCut(entry, entry.held[i], *cut);

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
@@ -116,7 +117,8 @@ class RankFilesOpener {
         if (!wanted)
             return unsupported(fmt::format("holds files of saves by {} ranks", fmt::join(worlds, " and by ")))
                 .inFile(source_.display)
-                .withHint(fmt::format("choose one of them, such as --variant world={}", *worlds.rbegin()));
+                .withHint(fmt::format("choose one of them, such as {} world={}", option("variant"),
+                                      *worlds.rbegin()));
         parts_.raiseWorld(*wanted);
         if (stated && *stated != *wanted)
             assembly_.note(rule::metaInconsistent, Severity::warning,

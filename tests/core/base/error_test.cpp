@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/checked.h"
+#include "base/option_words.h"
 #include "base/result.h"
 
 using namespace shardscope;
@@ -28,6 +29,14 @@ class ErrorTest : public QObject {
         const Error error =
             damaged("short", 12).inFile("a").inFile("b").at(99).ofTensor("w").withHint("do this");
         QCOMPARE(describe(error), std::string("a at byte 12: tensor 'w': short (do this)"));
+    }
+
+    void optionsAreWordedForTheirReader() {
+        QCOMPARE(option("fill-gaps", "zero"), std::string("--fill-gaps zero"));
+        wordOptions([](std::string_view name, std::string_view) { return "<" + std::string(name) + ">"; });
+        QCOMPARE(option("overwrite"), std::string("<overwrite>"));
+        QCOMPARE(commandOption("overwrite"), std::string("--overwrite"));
+        wordOptions(commandOption);
     }
 
     void systemErrorsAreTold() {

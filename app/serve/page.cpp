@@ -1,4 +1,4 @@
-#include "cli/page.h"
+#include "serve/page.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,14 +8,14 @@
 
 #include <fmt/format.h>
 
-#include "cli/convert.h"
-#include "cli/runs.h"
+#include "answers/conversion.h"
+#include "answers/runs.h"
 #include "engine/report.h"
 #include "engine/start_check.h"
 #include "engine/whole_file.h"
 #include "validate/rules.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -119,15 +119,15 @@ class PageJobs {
 
 class Page::Impl {
   public:
-    Impl(const Context& context, const PageOptions& options) : context_(context), options_(options) {}
+    Impl(const Access& access, const PageOptions& options) : access_(access), options_(options) {}
 
     Status open() {
         if (options_.path.empty()) return {};
-        SHARDSCOPE_ASSIGN(auto opened, context_.openAny(options_.path));
+        SHARDSCOPE_ASSIGN(auto opened, access_.openAny(options_.path));
         if (auto* run = std::get_if<Run>(&opened))
             run_ = std::make_unique<Run>(std::move(*run));
         else
-            only_ = std::make_shared<PageCheckpoint>(context_, std::get<Checkpoint>(std::move(opened)),
+            only_ = std::make_shared<PageCheckpoint>(access_, std::get<Checkpoint>(std::move(opened)),
                                                      options_.level, nullptr);
         return {};
     }
@@ -237,7 +237,7 @@ class Page::Impl {
         const auto step = std::ranges::find_if(all, [&](const RunStep& s) { return s.name == name; });
         if (step == all.end()) return makeError(ErrorCode::notFound, "the run has no such step");
         SHARDSCOPE_ASSIGN(const StepFiles files, listStep(*run_, *step));
-        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context_.open(run_->pathOf(*step)));
+        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, access_.open(run_->pathOf(*step)));
         // As `validate` of the run remembers it.
         const StepVerdict opened = verdictOf(checkpoint, {});
         const auto remember = [this, run = *run_, step = *step, files,
@@ -246,11 +246,11 @@ class Page::Impl {
             verdict.report = report;
             // Two steps may be done at once, and each writes the file anew.
             std::lock_guard remembering(remembering_);
-            RunVerdicts(run, fmt::format("{}", fmt::join(context_.sourceWords(), "\n")))
+            RunVerdicts(run, fmt::format("{}", fmt::join(openingWords(access_), "\n")))
                 .keep(run, step, files, verdict);
         };
-        steps_.emplace_front(name, std::make_shared<PageCheckpoint>(context_, std::move(checkpoint),
-                                                                    options_.level, remember));
+        steps_.emplace_front(
+            name, std::make_shared<PageCheckpoint>(access_, std::move(checkpoint), options_.level, remember));
         // An answer that is being made keeps its own.
         if (steps_.size() > kMostSteps) steps_.pop_back();
         return steps_.front().second;
@@ -258,7 +258,7 @@ class Page::Impl {
 
     // Steps come and go while a run continues. With mutex_ held.
     Status listRun() {
-        SHARDSCOPE_ASSIGN(auto run, openRun(options_.path, context_.openOptions()));
+        SHARDSCOPE_ASSIGN(auto run, openRun(options_.path, access_.openOptions()));
         if (run) *run_ = *std::move(run);
         return {};
     }
@@ -269,8 +269,8 @@ class Page::Impl {
         if (!runText_.empty() && Clock::now() - listed_ < kListedFor) return runText_;
         SHARDSCOPE_TRY(listRun());
         SHARDSCOPE_ASSIGN(const std::vector<StepLine> lines,
-                          stepsOf(context_, *run_, {.level = ValidateLevel::metadata}, false));
-        runText_ = dump(runJson(context_, *run_, lines));
+                          stepsOf(access_, *run_, {.level = ValidateLevel::metadata}, false));
+        runText_ = dump(runJson(access_, *run_, lines));
         listed_ = Clock::now();
         return runText_;
     }
@@ -295,17 +295,15 @@ class Page::Impl {
         if (request.flag("values") && !options_.allowJobs)
             return makeError(ErrorCode::permission, "values are compared only where jobs are allowed")
                 .withHint("'shardscope serve --allow-jobs'");
-        SHARDSCOPE_ASSIGN(const Checkpoint other, context_.open(request.text("with")));
+        SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
         return shown.diff(other, request.flag("values"));
     }
 
     static Status validate(PageCheckpoint& shown, const PageRequest& request) {
         SHARDSCOPE_ASSIGN(const Json body, bodyOf(request));
         SHARDSCOPE_ASSIGN(const std::string name, fieldOf(body, "level"));
-        for (const auto level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values}) {
-            if (levelName(level) == name) return shown.validate(level);
-        }
-        return makeError(ErrorCode::usage, "the level is metadata, files or values");
+        SHARDSCOPE_ASSIGN(const ValidateLevel level, levelNamed(name));
+        return shown.validate(level);
     }
 
     static Status accept(PageCheckpoint& shown, const PageRequest& request) {
@@ -353,7 +351,7 @@ class Page::Impl {
         const Checkpoint& source = *shown.checkpoint();
         SHARDSCOPE_TRY(nameInputs(request.average));
         request.source = source.path;
-        request.sourceOptions = context_.sourceWords();
+        request.opening = access_;
         if (!request.destination.starts_with('/'))
             return makeError(ErrorCode::usage, "the destination is an absolute path, such as /data/model");
         SHARDSCOPE_TRY(checkOutside(request.destination, source.path));
@@ -361,7 +359,7 @@ class Page::Impl {
             SHARDSCOPE_TRY(checkOutside(request.destination, input));
         SHARDSCOPE_TRY(needData(source, "a conversion"));
         SHARDSCOPE_ASSIGN(const PreparedConversion prepared,
-                          prepareConversion(source, request.destination, request, context_.stop));
+                          prepareConversion(source, request.destination, request, access_.stop));
         planned.plan = prepared.plan;
         Json json = planJson(planned.plan);
         json["obstacles"] = obstaclesOf(planned);
@@ -401,12 +399,10 @@ class Page::Impl {
         SHARDSCOPE_TRY(change(directory, job));
         jobs_.forget();
         SHARDSCOPE_ASSIGN(const JobRecord now, directory.find(job.id));
-        Json json = jobJson(now);
-        json["schema"] = "shardscope.job/1";
-        return json;
+        return jobDocument(now);
     }
 
-    const Context& context_;
+    const Access& access_;
     const PageOptions options_;
     std::mutex remembering_;  // outlives the steps
     ShownPtr only_;
@@ -423,8 +419,8 @@ class Page::Impl {
 Page::Page(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Page::~Page() = default;
 
-Result<std::unique_ptr<Page>> Page::open(const Context& context, const PageOptions& options) {
-    auto impl = std::make_unique<Impl>(context, options);
+Result<std::unique_ptr<Page>> Page::open(const Access& access, const PageOptions& options) {
+    auto impl = std::make_unique<Impl>(access, options);
     SHARDSCOPE_TRY(impl->open());
     return std::unique_ptr<Page>(new Page(std::move(impl)));
 }
@@ -433,4 +429,4 @@ PageContent Page::content() {
     return impl_->content();
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -1,13 +1,14 @@
-#include "cli/json.h"
+#include "answers/json.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include "base/text.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 
 namespace {
 
@@ -38,14 +39,8 @@ std::string dump(const Json& json) {
     return harmlessJson(json.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-void printJson(const Json& json) {
-    printLine(stdout, json);
-}
-
-void printLine(std::FILE* out, const Json& json) {
-    const std::string text = dump(json) + "\n";
-    std::fwrite(text.data(), 1, text.size(), out);
-    std::fflush(out);
+std::string isoTime(std::time_t seconds) {
+    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));
 }
 
 Json errorDocument(const Error& error) {
@@ -208,4 +203,4 @@ Json diffJson(const DiffReport& report) {
     return json;
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope

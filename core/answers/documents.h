@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/json.h"
+#include "answers/json.h"
 #include "engine/slice_values.h"
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
 #include "survey/placement_matrix.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 
 // What `info` says besides the catalog's own totals.
 struct Summary {
@@ -68,7 +68,7 @@ Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceV
 
 Json formatsJson();                                 // shardscope.formats/1
 Json recipesJson();                                 // shardscope.recipes/1
-Json jobJson(const JobRecord& job);                 // shardscope.job/1, without its "schema"
+Json jobDocument(const JobRecord& job);             // shardscope.job/1
 Json jobsJson(const std::vector<JobRecord>& jobs);  // shardscope.jobs/1
 
-}  // namespace shardscope::cli
+}  // namespace shardscope

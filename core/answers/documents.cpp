@@ -1,4 +1,4 @@
-#include "cli/documents.h"
+#include "answers/documents.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 namespace {
 
 // Bytes by the first components of the names: as deep as it takes to get beyond a single common prefix.
@@ -63,6 +63,32 @@ Json statisticsJson(const TensorStatistics& s) {
     json["histogram"] = {{"low", s.finite ? numberJson(s.min) : Json()},
                          {"high", s.finite ? numberJson(s.max) : Json()},
                          {"counts", s.histogram}};
+    return json;
+}
+
+// Without its "schema".
+Json jobJson(const JobRecord& job) {
+    Json json{{"id", job.id},
+              {"title", job.title},
+              {"state", jobStateName(job.state)},
+              {"source", job.source},
+              {"destination", job.destination},
+              {"arguments", job.arguments},
+              {"directory", job.workingDirectory},
+              {"host", job.host},
+              {"created", job.created},
+              {"started", job.started},
+              {"attempts", job.attempts}};
+    json["exit_code"] = job.exitCode >= 0 ? Json(job.exitCode) : Json();
+    json["progress"] = job.progress;
+    // Of the whole job, where `progress` is the last event as it was printed.
+    if (const JobProgress at = job.at(); job.state == JobState::running && !at.phase.empty())
+        json["overall"] = {{"share", at.share >= 0 ? Json(at.share) : Json()},
+                           {"rate", at.rate},
+                           {"seconds_left", at.secondsLeft >= 0 ? Json(at.secondsLeft) : Json()},
+                           {"text", at.text()}};
+    json["workers"] = job.workers;
+    json["result"] = job.result;
     return json;
 }
 
@@ -140,28 +166,9 @@ std::string placementCells(const Catalog& catalog, TensorId t) {
     return cells;
 }
 
-Json jobJson(const JobRecord& job) {
-    Json json{{"id", job.id},
-              {"title", job.title},
-              {"state", jobStateName(job.state)},
-              {"source", job.source},
-              {"destination", job.destination},
-              {"arguments", job.arguments},
-              {"directory", job.workingDirectory},
-              {"host", job.host},
-              {"created", job.created},
-              {"started", job.started},
-              {"attempts", job.attempts}};
-    json["exit_code"] = job.exitCode >= 0 ? Json(job.exitCode) : Json();
-    json["progress"] = job.progress;
-    // Of the whole job, where `progress` is the last event as it was printed.
-    if (const JobProgress at = job.at(); job.state == JobState::running && !at.phase.empty())
-        json["overall"] = {{"share", at.share >= 0 ? Json(at.share) : Json()},
-                           {"rate", at.rate},
-                           {"seconds_left", at.secondsLeft >= 0 ? Json(at.secondsLeft) : Json()},
-                           {"text", at.text()}};
-    json["workers"] = job.workers;
-    json["result"] = job.result;
+Json jobDocument(const JobRecord& job) {
+    Json json = jobJson(job);
+    json["schema"] = "shardscope.job/1";
     return json;
 }
 
@@ -395,4 +402,4 @@ Json jobsJson(const std::vector<JobRecord>& jobs) {
     return json;
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope

@@ -10,17 +10,17 @@
 #include <string>
 #include <thread>
 
-#include "cli/documents.h"
-#include "cli/validate_words.h"
+#include "answers/documents.h"
+#include "answers/validation.h"
 #include "serve/page_server.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 class PageCheckpoint {
   public:
     // Told of each report; null = nobody.
     using OnReport = std::function<void(const ValidationReport&)>;
-    PageCheckpoint(const Context& context, Checkpoint checkpoint, ValidateLevel level, OnReport onReport);
+    PageCheckpoint(const Access& access, Checkpoint checkpoint, ValidateLevel level, OnReport onReport);
     ~PageCheckpoint();
     // What runs ends soon.
     void stop();
@@ -60,13 +60,12 @@ class PageCheckpoint {
     using FactsPtr = std::shared_ptr<const Facts>;
     // One validation, in a thread of its own.
     struct Validation {
-        Context context;  // prints nothing
+        Access access;
         ValidateLevel level = ValidateLevel::files;
         std::unique_ptr<Work> work;
         std::thread thread;
     };
     const Catalog& catalog() const { return checkpoint_->catalog(); }
-    void quiet(const Context& from, Context& to) const;
     void run(Validation& validation);
     Result<MatrixPtr> matrix(const PageRequest& request) const;
     Result<FactsPtr> facts() const;  // with what was found; errors: cancelled
@@ -75,7 +74,7 @@ class PageCheckpoint {
     const std::shared_ptr<const Checkpoint> checkpoint_;
     const OnReport onReport_;
     const std::string info_, key_;  // key_: what findings are accepted under
-    Context context_;               // of what is read for an answer
+    Access access_;                 // of what is read for an answer
     std::shared_future<FactsPtr> computed_;
     mutable std::mutex mutex_;
     std::unique_ptr<Validation> validation_;  // the last one
@@ -95,4 +94,4 @@ class PageCheckpoint {
     const std::vector<uint64_t> used_;  // bytes of each file
 };
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

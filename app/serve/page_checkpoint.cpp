@@ -1,17 +1,17 @@
-#include "cli/page_checkpoint.h"
+#include "serve/page_checkpoint.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "answers/json.h"
 #include "base/text.h"
-#include "cli/json.h"
 #include "engine/ready.h"
 #include "engine/report.h"
 #include "survey/file_state.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 namespace {
 
 constexpr uint64_t kMostRows = 512, kMostColumns = 4096, kMostChunks = 1000, kMostNames = 100;
@@ -42,7 +42,7 @@ Json suppressionsJson(const std::vector<Suppression>& list) {
 // A page that holds a hundred thousand examples is slow, whatever it shows.
 ValidationReport trimmed(ValidationReport report) {
     const size_t most = std::clamp<size_t>(kMostExamples / std::max<size_t>(1, report.findings.size()), 5,
-                                           shardscope::ValidateOptions().maxExamples);
+                                           ValidateOptions().maxExamples);
     for (Finding& finding : report.findings)
         finding.examples.resize(std::min(finding.examples.size(), most));
     return report;
@@ -50,23 +50,16 @@ ValidationReport trimmed(ValidationReport report) {
 
 }  // namespace
 
-void PageCheckpoint::quiet(const Context& from, Context& to) const {
-    to.progress = ProgressMode::none;
-    to.memory = from.memory;
-    to.threads = from.threads;
-    to.io = from.io;
-}
-
-PageCheckpoint::PageCheckpoint(const Context& context, Checkpoint checkpoint, ValidateLevel level,
+PageCheckpoint::PageCheckpoint(const Access& access, Checkpoint checkpoint, ValidateLevel level,
                                OnReport onReport)
     : checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
       onReport_(std::move(onReport)),
       info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(catalog())))),
       key_(acceptedName(checkpoint_->path)),
       used_(usedBytes(catalog())) {
-    quiet(context, context_);
+    static_cast<WorkLimits&>(access_) = access;
     computed_ =
-        std::async(std::launch::async, [this] { return computeFacts(catalog(), context_.stop); }).share();
+        std::async(std::launch::async, [this] { return computeFacts(catalog(), access_.stop); }).share();
     // Of an index there is no more to look at.
     (void)validate(checkpoint_->reader->dataElsewhere().empty() ? level : ValidateLevel::metadata);
 }
@@ -79,8 +72,8 @@ PageCheckpoint::~PageCheckpoint() {
 void PageCheckpoint::stop() {
     std::lock_guard lock(mutex_);
     stopped_ = true;
-    context_.stop.requestStop();
-    if (validation_) validation_->context.stop.requestStop();
+    access_.stop.requestStop();
+    if (validation_) validation_->access.stop.requestStop();
 }
 
 // ------------------------------------------------------------------ findings
@@ -93,9 +86,9 @@ Status PageCheckpoint::validate(ValidateLevel level) {
     if (validation_) validation_->thread.join();
     validation_ = std::make_unique<Validation>();
     Validation& next = *validation_;
-    quiet(context_, next.context);
+    static_cast<WorkLimits&>(next.access) = access_;
     next.level = level;
-    next.work = std::make_unique<Work>(next.context, catalog().memoryBytes());
+    next.work = std::make_unique<Work>(next.access, catalog().memoryBytes());
     validating_ = true;
     next.thread = std::thread([this, &next] { run(next); });
     return {};
@@ -103,7 +96,7 @@ Status PageCheckpoint::validate(ValidateLevel level) {
 
 void PageCheckpoint::run(Validation& validation) {
     const auto done = [&]() -> Result<ValidationReport> {
-        shardscope::ValidateOptions how;
+        ValidateOptions how;
         how.level = validation.level;
         how.maxExamples = kReadyExamples;
         SHARDSCOPE_TRY(validation.work->start());
@@ -129,7 +122,7 @@ void PageCheckpoint::run(Validation& validation) {
 
 void PageCheckpoint::cancelValidation() {
     std::lock_guard lock(mutex_);
-    if (validating_) validation_->context.stop.requestStop();
+    if (validating_) validation_->access.stop.requestStop();
 }
 
 std::string PageCheckpoint::findings() const {
@@ -231,7 +224,7 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
         }
         matrix = matrices_.front().second;
     }
-    if (build) made.set_value(matrixOf(checkpoint_, facts, pattern, options, context_.stop));
+    if (build) made.set_value(matrixOf(checkpoint_, facts, pattern, options, access_.stop));
     if (!matrix.get()) return makeError(ErrorCode::cancelled, "cancelled");
     return matrix.get();
 }
@@ -328,7 +321,7 @@ Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
             return makeError(ErrorCode::exists,
                              "values are being read already; ask again when they are there");
         constexpr size_t kBins = 64;
-        Work work(context_, catalog().memoryBytes());
+        Work work(access_, catalog().memoryBytes());
         SHARDSCOPE_TRY(work.start());
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
     }
@@ -365,7 +358,7 @@ Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {
             std::clamp<int64_t>(at, 0, std::max<int64_t>(0, shape[static_cast<size_t>(d)] - 1)));
     }
     const std::lock_guard lock(slicing_);
-    Work work(context_, catalog().memoryBytes());
+    Work work(access_, catalog().memoryBytes());
     SHARDSCOPE_TRY(work.start());
     SHARDSCOPE_ASSIGN(const SliceValues values, sliceValues(*checkpoint_->reader, wanted, work.resources()));
     return dump(sliceJson(catalog(), wanted, values));
@@ -487,8 +480,8 @@ Result<std::string> PageCheckpoint::diff(const Checkpoint& other, bool values) c
     std::unique_lock lock(reading_, std::defer_lock);
     if (values && !lock.try_lock())
         return makeError(ErrorCode::exists, "values are being read already; ask again when they are there");
-    SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(context_, *checkpoint_, other, options));
+    SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(access_, *checkpoint_, other, options));
     return dump(diffJson(report));
 }
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -1,13 +1,13 @@
 // The JSON documents of docs/cli.md, from the engine's values.
 #pragma once
 
-#include <cstdio>
+#include <ctime>
 
 #include <nlohmann/json.hpp>
 
 #include "engine/engine.h"
 
-namespace shardscope::cli {
+namespace shardscope {
 
 using Json = nlohmann::ordered_json;
 
@@ -15,8 +15,7 @@ using Json = nlohmann::ordered_json;
 std::string harmlessJson(std::string text);
 // Names from files may be invalid UTF-8; what is not is replaced rather than refused.
 std::string dump(const Json& json);
-void printJson(const Json& json);                  // on stdout, one line
-void printLine(std::FILE* out, const Json& json);  // one line, flushed
+std::string isoTime(std::time_t seconds);  // "2026-11-02T04:10:00Z"
 
 Json errorDocument(const Error& error);  // shardscope.error/1
 Json pathJson(const Path& path);         // ["model", "layers", 0, "weight"]
@@ -28,4 +27,4 @@ Json meshJson(const std::optional<Mesh>& mesh);
 Json planJson(const Plan& plan);          // shardscope.plan/1
 Json diffJson(const DiffReport& report);  // shardscope.diff/1
 
-}  // namespace shardscope::cli
+}  // namespace shardscope

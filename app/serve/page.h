@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "cli/page_checkpoint.h"
+#include "serve/page_checkpoint.h"
 
-namespace shardscope::cli {
+namespace shardscope::serve {
 
 struct PageOptions {
     std::string path;  // empty = jobs alone
@@ -18,8 +18,8 @@ struct PageOptions {
 
 class Page {
   public:
-    // The context outlives the page. Errors: those of opening.
-    static Result<std::unique_ptr<Page>> open(const Context& context, const PageOptions& options);
+    // `access` outlives the page. Errors: those of opening.
+    static Result<std::unique_ptr<Page>> open(const Access& access, const PageOptions& options);
     ~Page();
     // Refers to this page.
     PageContent content();
@@ -30,4 +30,4 @@ class Page {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace shardscope::cli
+}  // namespace shardscope::serve

@@ -1,0 +1,51 @@
+#include "answers/access.h"
+
+#include "engine/request.h"
+#include "execute/executor.h"
+
+namespace shardscope {
+
+std::string Access::shown(const std::string& path) const {
+    return away() && path.starts_with('/') ? place + path : path;
+}
+
+CheckpointOptions Access::openOptions() const {
+    CheckpointOptions options = checkpointOptions(*this);
+    options.open.limits.valueMemory = memory / 2;
+    options.io = io;
+    options.open.stop = stop;
+    return options;
+}
+
+Result<Checkpoint> Access::open(const std::string& path) const {
+    auto checkpoint = openCheckpoint(path, openOptions());
+    if (checkpoint.ok() && opened) opened(*checkpoint);
+    return checkpoint;
+}
+
+Result<CheckpointOrRun> Access::openAny(const std::string& path) const {
+    auto found = openCheckpointOrRun(path, openOptions());
+    const auto* checkpoint = found.ok() ? std::get_if<Checkpoint>(&*found) : nullptr;
+    if (checkpoint && opened) opened(*checkpoint);
+    return found;
+}
+
+std::shared_ptr<void> Access::watched(const Progress& progress, Workers workers) const {
+    return watch ? watch(progress, std::move(workers)) : nullptr;
+}
+
+Status Work::start() {
+    SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(access_.memory, held_));
+    resources_ = std::make_unique<JobResources>(access_.threads, buffers, &progress_, access_.stop);
+    watching_ = access_.watched(progress_);
+    return {};
+}
+
+Result<DiffReport> diffOpen(const Access& access, const Checkpoint& a, const Checkpoint& b,
+                            const DiffOptions& options) {
+    Work work(access, a.catalog().memoryBytes() + b.catalog().memoryBytes());
+    SHARDSCOPE_TRY(work.start());
+    return diffCheckpoints(a, b, options, work.resources());
+}
+
+}  // namespace shardscope

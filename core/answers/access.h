@@ -1,0 +1,59 @@
+// How an answer opens checkpoints and works on them, the same for verbs, page and Python.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory_budget.h"
+#include "base/progress.h"
+#include "base/stop.h"
+#include "engine/engine.h"
+#include "engine/run_directory.h"
+#include "hosts/worker_state.h"
+
+namespace shardscope {
+
+struct Access : Opening, WorkLimits {
+    // Says what the workers of a conversion by several are doing; thread-safe. Null where there are none.
+    using Workers = std::function<std::vector<WorkerState>()>;
+
+    StopSource stop;
+    // Called when work begins; what it returns lives as long as the work. Null = nobody watches.
+    std::function<std::shared_ptr<void>(const Progress&, Workers)> watch;
+    // Told of each checkpoint that was opened by a path. May be null.
+    std::function<void(const Checkpoint&)> opened;
+    // What this host is called where the answer is read; empty = it is read here.
+    std::string place;
+
+    bool away() const { return !place.empty(); }
+    // A path as the user gave it.
+    std::string shown(const std::string& path) const;
+    CheckpointOptions openOptions() const;
+    Result<Checkpoint> open(const std::string& path) const;
+    Result<CheckpointOrRun> openAny(const std::string& path) const;
+    std::shared_ptr<void> watched(const Progress& progress, Workers workers = nullptr) const;
+};
+
+// A pool, a budget and somebody who watches, for one long operation.
+class Work {
+  public:
+    Work(const Access& access, uint64_t heldBytes) : access_(access), held_(heldBytes) {}
+    Status start();                                             // errors: limit
+    const Resources& resources() const { return *resources_; }  // once it has started
+    Progress& progress() { return progress_; }
+
+  private:
+    const Access& access_;
+    uint64_t held_;
+    Progress progress_;
+    std::unique_ptr<JobResources> resources_;
+    std::shared_ptr<void> watching_;
+};
+
+// As `shardscope diff` of what is open.
+Result<DiffReport> diffOpen(const Access& access, const Checkpoint& a, const Checkpoint& b,
+                            const DiffOptions& options);
+
+}  // namespace shardscope

@@ -1,0 +1,34 @@
+// Which part of a job this process does: as it is told, or the scheduler that started it says.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "answers/json.h"
+#include "base/result.h"
+#include "cluster/launched_as.h"
+#include "execute/part_reading.h"
+#include "execute/parts.h"
+
+namespace shardscope {
+
+// "3/8", counted from 0. Errors: usage.
+Result<PartSpec> parsePart(std::string_view text);
+
+// From SHARDSCOPE_PART, else as launchedAs() says. Errors: usage where nobody says it, or two disagree.
+Result<PartSpec> partFromEnvironment(const Variables& variables);
+
+// --part, --finish and --records, as they are given.
+struct PartRequest {
+    std::string part;  // "I/N" or "auto"
+    std::string
+        finish;  // "yes" (no part is done), "auto" (by the last part), "seal" (sealParts(), by the last part)
+    std::string records;  // of a job without a destination; see execute/part_reading.h
+    bool given() const { return !part.empty() || !finish.empty(); }
+};
+// What they mean. Errors: usage.
+Result<Parts> partsOf(const PartRequest& request);
+// What one part has done, where it has not finished the job.
+Json partJson(const PartReport& part);
+
+}  // namespace shardscope

@@ -1,0 +1,96 @@
+#include "answers/validation.h"
+
+#include <fmt/format.h>
+
+#include "base/option_words.h"
+#include "engine/expected.h"
+#include "validate/value_parts.h"
+
+namespace shardscope {
+
+Result<ValidateLevel> levelNamed(std::string_view name) {
+    for (const auto level : kLevels)
+        if (levelName(level) == name) return level;
+    return makeError(ErrorCode::usage, fmt::format("'{}' is not a level", name))
+        .withHint("metadata, files or values");
+}
+
+std::vector<Suppression> acceptedBy(const ValidateRequest& request, const std::string& path) {
+    return honored(request, SuppressionStore().of(acceptedName(path)));
+}
+
+std::vector<Suppression> honored(const ValidateRequest& request, std::vector<Suppression> accepted) {
+    if (request.noAccepted) return {};
+    if (!request.accepted)
+        std::erase_if(accepted, [](const Suppression& one) { return isStructural(one.rule); });
+    return accepted;
+}
+
+Result<Validated> openAndValidate(const Access& access, const ValidateRequest& request) {
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, access.open(request.path));
+    SHARDSCOPE_ASSIGN(ValidationReport report, validateOpen(access, checkpoint, request));
+    return Validated{std::move(checkpoint), std::move(report)};
+}
+
+namespace {
+
+// How a checkpoint is validated; calls `run` with that.
+template <class Answer>
+Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, const ValidateRequest& request,
+                           const std::function<Result<Answer>(ValidateOptions& how, const Resources&)>& run) {
+    std::optional<Checkpoint> expected;
+    std::optional<std::vector<Note>> lacking;
+    ValidateOptions how;
+    how.level = request.level;
+    how.maxExamples = request.examples;
+    uint64_t held = checkpoint.catalog().memoryBytes();
+    if (!request.expect.empty()) {
+        SHARDSCOPE_ASSIGN(lacking, expectedModelNotes(checkpoint, request.expect));
+    }
+    if (lacking) {
+        how.notes = &*lacking;
+    } else if (!request.expect.empty()) {
+        SHARDSCOPE_ASSIGN(expected, openCheckpoint(request.expect, {}));
+        how.expect = &expected->catalog();
+        held += expected->catalog().memoryBytes();
+    }
+    Work work(access, held);
+    SHARDSCOPE_TRY(work.start());
+    return run(how, work.resources());
+}
+
+}  // namespace
+
+Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
+                                      const ValidateRequest& request) {
+    return withRequest<ValidationReport>(access, checkpoint, request,
+                                         [&](ValidateOptions& how, const Resources& resources) {
+                                             return validateCheckpoint(checkpoint, how, resources);
+                                         });
+}
+
+Result<ValidatedInParts> validateInParts(const Access& access, const Checkpoint& checkpoint,
+                                         const ValidateRequest& request, const Parts& parts,
+                                         const std::string& records) {
+    if (request.level != ValidateLevel::values)
+        return makeError(ErrorCode::usage, "parts are for " + option("level", "values"))
+            .withHint("the other levels read little: one process is enough");
+    SHARDSCOPE_TRY(needData(checkpoint, "validating values"));
+    return withRequest<ValidatedInParts>(
+        access, checkpoint, request,
+        [&](ValidateOptions& how, const Resources& resources) -> Result<ValidatedInParts> {
+            ValidatedInParts done;
+            SHARDSCOPE_ASSIGN(const auto values, ValueParts::open(*checkpoint.reader, resources));
+            PartReading reading = values->reading();
+            reading.records = records;
+            reading.words = fmt::format("validate\n{}\n{}", request.expect, request.examples);
+            SHARDSCOPE_ASSIGN(done.read, readInParts(reading, parts, resources));
+            if (!done.read.found) return done;
+            SHARDSCOPE_TRY(values->take(*done.read.found));
+            how.parts = values.get();
+            SHARDSCOPE_ASSIGN(done.report, validateCheckpoint(checkpoint, how, resources));
+            return done;
+        });
+}
+
+}  // namespace shardscope

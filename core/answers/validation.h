@@ -1,0 +1,48 @@
+// A validation as verbs, page and Python ask for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "answers/access.h"
+#include "engine/suppressions.h"
+#include "execute/part_reading.h"
+
+namespace shardscope {
+
+struct ValidateRequest {
+    std::string path;
+    ValidateLevel level = ValidateLevel::files;
+    std::string expect;
+    size_t examples = 100;    // most that are listed for a finding
+    bool noAccepted = false;  // judge as if no finding had been accepted
+    bool accepted = false;    // structural findings that were accepted do not count either
+};
+inline constexpr ValidateLevel kLevels[] = {ValidateLevel::metadata, ValidateLevel::files,
+                                            ValidateLevel::values};
+// Errors: usage.
+Result<ValidateLevel> levelNamed(std::string_view name);
+
+// Those of the accepted findings that do not count.
+std::vector<Suppression> honored(const ValidateRequest& request, std::vector<Suppression> accepted);
+// The findings of a checkpoint that do not count.
+std::vector<Suppression> acceptedBy(const ValidateRequest& request, const std::string& path);
+
+struct Validated {
+    Checkpoint checkpoint;
+    ValidationReport report;
+};
+Result<Validated> openAndValidate(const Access& access, const ValidateRequest& request);
+// The same of one that is open.
+Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
+                                      const ValidateRequest& request);
+// The same in parts, with level `values`: the report where this process completes it.
+struct ValidatedInParts {
+    ReadInParts read;
+    ValidationReport report;
+};
+Result<ValidatedInParts> validateInParts(const Access& access, const Checkpoint& checkpoint,
+                                         const ValidateRequest& request, const Parts& parts,
+                                         const std::string& records);
+
+}  // namespace shardscope
