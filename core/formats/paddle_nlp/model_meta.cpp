@@ -12,23 +12,27 @@ namespace shardscope::paddle_nlp {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Ordered = nlohmann::ordered_json;
+using Json = Ordered;
 constexpr int kMaxDepth =
     16;  // nlohmann's parser keeps a stack of its own; its values are destroyed level by level
 
-// A document whose objects have no key twice.
+// A document whose objects have no key twice. Objects of nlohmann's that keep their order look for a key from
+// the first to the last.
+template <class Json = Ordered>
 Result<Json> parse(std::string_view text, std::string_view what) {
     std::vector<std::set<std::string>> keys;
     std::string twice;
     bool deep = false;
-    const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    using Event = typename Json::parse_event_t;
+    const auto watch = [&](int depth, Event event, Json& value) {
         if (depth > kMaxDepth) deep = true;
-        if (event == Json::parse_event_t::object_start) {
+        if (event == Event::object_start) {
             keys.emplace_back();
-        } else if (event == Json::parse_event_t::object_end) {
+        } else if (event == Event::object_end) {
             keys.pop_back();
-        } else if (event == Json::parse_event_t::key && twice.empty()) {
-            const std::string key = value.get<std::string>();
+        } else if (event == Event::key && twice.empty()) {
+            const std::string key = value.template get<std::string>();
             if (!keys.back().insert(key).second) twice = key;
         }
         return !deep;
@@ -41,18 +45,19 @@ Result<Json> parse(std::string_view text, std::string_view what) {
                 .byRule(rule::metaDuplicate);
         if (!document.is_object()) return damaged(fmt::format("{} is not a JSON object", what), 0);
         return document;
-    } catch (const Json::parse_error& error) {
+    } catch (const typename Json::parse_error& error) {
         // The parser counts the byte after the last one that it took.
         const uint64_t at = error.byte > 0 ? error.byte - 1 : 0;
         const bool ended = at >= text.size();
         Error out =
             damaged(fmt::format("{} is not valid JSON{}", what, ended ? ": it ends too early" : ""), at);
         return ended ? std::move(out).byRule(rule::fileTruncated) : std::move(out);
-    } catch (const Json::exception& error) {
+    } catch (const typename Json::exception& error) {
         return damaged(fmt::format("{} is not valid JSON", what), 0);
     }
 }
 
+template <class Json>
 const Json* member(const Json& object, const char* key) {
     const auto it = object.find(key);
     return it == object.end() ? nullptr : &*it;
@@ -187,7 +192,8 @@ Result<GroupMeta> parseShardMeta(std::string_view text) {
 }
 
 Result<UnifiedIndex> parseUnifiedIndex(std::string_view text) {
-    SHARDSCOPE_ASSIGN(const Json json, parse(text, "the index"));
+    using Json = nlohmann::json;  // a weight_map is long
+    SHARDSCOPE_ASSIGN(const Json json, parse<Json>(text, "the index"));
     UnifiedIndex index;
     index.map = json.contains("weight_map");
     const Json* metadata = member(json, "metadata");

@@ -75,6 +75,12 @@ class UnifiedOpener {
         Mesh mesh = meshOfNames();
         const uint32_t ranks = std::max(mesh.ranks(), count_);
         if (mesh.ranks() < count_) mesh = {};
+        // What they say is in the assembly now.
+        entries_ = {};
+        byKey_ = {};
+        indexes_ = {};
+        for (auto& names : stored_)
+            names.clear();
         return assembly_.finish(ranks, std::move(mesh));
     }
 
