@@ -82,7 +82,6 @@ void addKeys(CLI::App& verb, ConversionRequest& request) {
     };
     verb.add_option_function<std::string>(
             "--keys", take, "Names in safetensors files: plain, or olmo (nested keys as OLMo pickles them)")
-        ->check(CLI::IsMember(keyForms()).description(""))
         ->type_name("KIND")
         ->group("Target");
 }

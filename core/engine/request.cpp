@@ -498,17 +498,14 @@ ConvertVerbs convertVerb(std::string_view name) {
                                : ConvertVerbs();
 }
 
-std::vector<std::string> keyForms() {
+Status takeKeys(Request& request, const std::string& keys) {
     std::vector<std::string> forms{"plain"};
     for (const Format* format : builtinFormats())
         if (!format->info().refines.empty()) forms.push_back(format->info().name);
-    return forms;
-}
-
-Status takeKeys(Request& request, const std::string& keys) {
-    const Format* format = findFormat(keys);
-    if (!format) return {};
-    const FormatInfo& info = format->info();
+    if (!std::ranges::count(forms, keys))
+        return makeError(ErrorCode::usage, fmt::format("{} not in {{{}}}", keys, fmt::join(forms, ",")));
+    if (keys == forms[0]) return {};
+    const FormatInfo& info = findFormat(keys)->info();
     if (!request.format.empty() && request.format != info.refines && request.format != info.name)
         return makeError(ErrorCode::usage, fmt::format("{} is a way to write {}", info.name, info.refines));
     request.format = info.name;

@@ -71,7 +71,6 @@ Result<bool> takeConvertOption(ConversionRequest& request, ConvertVerbs verbs, s
                                const std::string& value);
 // Names of tensors as --keys says them, which refines the format. Errors: usage.
 Status takeKeys(ConversionRequest& request, const std::string& keys);
-std::vector<std::string> keyForms();
 
 // As words after `shardscope`: "convert" or "average", the ends, and what differs from the defaults.
 std::vector<std::string> convertWords(const ConversionRequest& request);
