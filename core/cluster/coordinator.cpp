@@ -164,9 +164,9 @@ class CoordinatorRun {
 
     void work(Worker& worker) {
         Status joined = connect(worker);
-        countDown(connecting_);
+        countDown(&CoordinatorRun::connecting_);
         if (joined.ok()) joined = start(worker);
-        countDown(joining_);
+        countDown(&CoordinatorRun::joining_);
         Status status = joined.ok() ? serve(worker) : std::move(joined);
         const bool wasStopped = [&] {
             MutexLock lock(mutex_);
@@ -185,10 +185,10 @@ class CoordinatorRun {
         wakeAll();
     }
 
-    void countDown(size_t& count) {
+    void countDown(size_t CoordinatorRun::*count) {
         {
             MutexLock lock(mutex_);
-            --count;
+            --(this->*count);
         }
         wakeAll();
     }

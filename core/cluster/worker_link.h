@@ -15,6 +15,8 @@
 
 namespace shardscope {
 
+class SlurmAllocation;  // cluster/slurm.h
+
 class WorkerLink {
   public:
     using Clock = Channel::Clock;
