@@ -26,7 +26,7 @@ Result<PartSpec> partFromEnvironment(const Variables& variables) {
     if (!found.ok())
         return std::move(found).error().withHint(
             fmt::format("say which part this is: {} I/N", option("part")));
-    if (*found) return PartSpec{(*found)->index, (*found)->count, {}};
+    if (*found) return PartSpec{(*found)->index, (*found)->count, {}, {}, (*found)->atOnce};
     return makeError(ErrorCode::usage, "no scheduler says which part this is")
         .withHint(fmt::format("give {} I/N, or set SHARDSCOPE_PART=I/N", option("part")));
 }
@@ -66,7 +66,9 @@ Json partJson(const PartReport& part) {
             {"bytes_read", part.bytesRead},
             {"bytes_reused", part.bytesReused},
             {"seconds", part.seconds},
-            {"open", part.open}};
+            {"open", part.open},
+            {"set_up_by", part.setUpBy},
+            {"alone", part.alone}};
 }
 
 }  // namespace shardscope

@@ -80,6 +80,9 @@ Result<std::optional<LaunchedAs>> stated(const Variables& variable, const Launch
     SHARDSCOPE_ASSIGN(as.local, launchNumber(variable, launcher.local));
     SHARDSCOPE_ASSIGN(as.localCount, launchNumber(variable, launcher.localCount));
     as.group = launchText(variable, launcher.group).value_or("");
+    // Variables of ours, and torchrun's without a run, are also set by people, one process after the other.
+    const std::string_view name = launcher.name;
+    as.atOnce = launcher.ranks && name != "shardscope" && (name != "torchrun" || !as.group.empty());
     return std::optional(std::move(as));
 }
 

@@ -21,6 +21,7 @@ struct LaunchedAs {
     uint32_t index = 0, count = 1;
     std::optional<uint32_t> local, localCount;  // among those of this host
     std::string group;                          // what tells these processes from others; may be empty
+    bool atOnce = false;  // they all run at the same time, for sure: their launcher has started them
 };
 
 enum class LaunchOf : uint8_t {

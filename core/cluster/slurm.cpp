@@ -204,7 +204,9 @@ Status SlurmAllocation::ask(const std::function<bool()>& over, const Waiting& wa
         int fd;
         ~Closing() { ::close(fd); }
     } closing{output};
-    if (::write(hold_, kGranted.data(), kGranted.size()) != static_cast<ssize_t>(kGranted.size()))
+    // One that has ended already says why below.
+    if (::write(hold_, kGranted.data(), kGranted.size()) != static_cast<ssize_t>(kGranted.size()) &&
+        errno != EPIPE)
         return systemError(errno, "talk to", "salloc");
     std::string have, told;
     std::array<char, 65536> bytes;

@@ -451,7 +451,7 @@ Result<ConvertReport> completeParts(const ConvertJob& job, const std::string& ve
         Staging::openFinish(job, conversionHeader(job, files, shares.tileBytes()), {0, count, version}));
     const std::vector<uint32_t> open =
         shares.openParts(doneTiles(staging->reusable(), staging->begunParts()));
-    if (!open.empty()) return partsAreOpen(open, count, stagingPath(job.destination));
+    if (!open.empty()) return partsAreOpen(open, count, stagingPath(job.destination), staging->setUpBy());
     if (seal && staging->isSealed()) return ConvertReport();
     return runStaged(job, resources, files, *staging, true, seal);
 }

@@ -19,6 +19,8 @@ namespace {
 constexpr const char* kMarkerName = "parts";
 constexpr std::string_view kJournalPrefix = "part-", kJournalSuffix = ".journal";
 constexpr uint64_t kMostMarkerBytes = 4096;
+// For the slowest of parts that were started at once to open the source.
+constexpr std::chrono::seconds kAllBegin{60};
 
 std::string journalName(std::string_view what) {
     return fmt::format("{}{}{}", kJournalPrefix, what, kJournalSuffix);
@@ -106,6 +108,11 @@ bool PartJournals::isThere() const {
     return directory_->stat(kMarkerName).ok();
 }
 
+std::string PartJournals::setUpBy() const {
+    const auto marker = PartJournals::marker(*directory_);
+    return marker.ok() && *marker ? (*marker)->host : std::string();
+}
+
 Status PartJournals::begin(const StopToken& stop, const std::function<Status()>& setUp,
                            const std::function<Status()>& wait) const {
     for (;;) {
@@ -186,6 +193,25 @@ Result<std::set<uint32_t>> PartJournals::readAll(const TakeRecord& take) const {
     for (uint32_t p = 0; given && p < part_.count; ++p)
         begun.insert(p);
     return begun;
+}
+
+Status PartJournals::awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const {
+    const auto until = std::chrono::steady_clock::now() + kAllBegin;
+    for (uint32_t p = 0; p < part_.count; ++p) {
+        // Without the marker another one has finished all.
+        while (!begun.contains(p) && !directory_->stat(partJournal(p)).ok() && isThere()) {
+            SHARDSCOPE_TRY(stop.poll());
+            if (std::chrono::steady_clock::now() >= until)
+                return makeError(ErrorCode::remote,
+                                 fmt::format("part {} was started with this one, but has not begun in the "
+                                             "directory that this host sees, which {} has set up",
+                                             p, setUpBy()))
+                    .inFile(directory_->path())
+                    .withHint("the hosts do not share it: choose one on a file system that all of them see");
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        }
+    }
+    return {};
 }
 
 Result<bool> PartJournals::readWorkers(const TakeRecord& take) const {

@@ -42,6 +42,7 @@ class PartJournals {
     // Whether a part has begun; notFound's opposite. Errors: changed, when it is another job's.
     Result<bool> check() const;
     bool isThere() const;
+    std::string setUpBy() const;  // Marker::host; empty where that cannot be read
     // Goes on once one process has set up: this one, with `setUp` before it says so, or another one. `wait`
     // is asked while another one holds the lock; its error ends the waiting. Errors: changed, cancelled, io.
     Status begin(const StopToken& stop, const std::function<Status()>& setUp,
@@ -64,6 +65,9 @@ class PartJournals {
     Result<std::string> freshRun() const;
     // Empty journals for workers, so that their names are there for everyone before the work. Errors: io.
     Status makeJournals(const std::vector<std::string>& names) const;
+
+    // Waits until all parts have begun, as they must that were started at once. Errors: remote, cancelled.
+    Status awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const;
 
     Status writeMarker() const;
     Status removeMarker() const;

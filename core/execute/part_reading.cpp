@@ -153,8 +153,11 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     PartShares::Done all;
     SHARDSCOPE_ASSIGN(all.begun, journals.readAll(tilesTo(all)));
     report.open = shares.openParts(all);
+    if (part.atOnce && !report.open.empty()) SHARDSCOPE_TRY(journals.awaitAll(all.begun, resources.stop));
     // Once all are done another one may finish, and take the journals away while they are read.
     if (!report.open.empty() && !journals.isThere()) report.open.clear();
+    report.setUpBy = journals.setUpBy();
+    report.alone = part.count > 1 && all.begun.size() == 1;
     return report;
 }
 
@@ -196,7 +199,7 @@ Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading
     const std::vector<uint32_t> open = shares.openParts(all);
     if (open.empty()) return finished;
     // Another process may have finished meanwhile.
-    return s.journals->isThere() ? partsAreOpen(open, marker->count, s.path) : noParts(s.path);
+    return s.journals->isThere() ? partsAreOpen(open, marker->count, s.path, marker->host) : noParts(s.path);
 }
 
 Status FinishedReading::forEach(

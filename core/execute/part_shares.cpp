@@ -146,14 +146,18 @@ Status checkPart(const PartSpec& part) {
     return makeError(ErrorCode::usage, fmt::format("part {} of {} does not exist", part.index, part.count));
 }
 
-Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory) {
+Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory,
+                   const std::string& setUpBy) {
     constexpr size_t kMostNamed = 20;
     const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
     return makeError(ErrorCode::notFound,
-                     fmt::format("{} of {} parts are not done: {}{}", open.size(), count,
-                                 fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
+                     fmt::format("{} of {} parts are not done: {}{}, in the directory that {} has set up",
+                                 open.size(), count, fmt::join(named, ", "),
+                                 open.size() > kMostNamed ? ", ..." : "", setUpBy))
         .inFile(directory)
-        .withHint(fmt::format("run them, then finish: {} {}/{}", option("part"), open.front(), count));
+        .withHint(fmt::format("run them, then finish: {}; if they have run, their hosts do not share this "
+                              "directory",
+                              option("part", fmt::format("{}/{}", open.front(), count))));
 }
 
 Error noParts(const std::string& directory) {

@@ -80,8 +80,11 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
     report.bytesRead = context->bytesRead;
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
     report.open = shares.openParts(doneTiles(all, staging->begunParts()));
+    if (part.atOnce && !report.open.empty()) SHARDSCOPE_TRY(staging->awaitAllParts(resources.stop));
     // Once all are done another one may publish, and take the journals away while they are read.
     if (!report.open.empty() && !staging->isInParts()) report.open.clear();
+    report.setUpBy = staging->setUpBy();
+    report.alone = part.count > 1 && staging->begunParts().size() == 1;
     report.seconds = steadySeconds() - begin;
     return report;
 }

@@ -30,6 +30,9 @@ struct PartSpec {
     std::string version;  // of this program; all parts must have the same
     // Name of the journal of a worker that a coordinator gives parts to (part_worker.h); empty = the part's.
     std::string journal{};
+    // Whatever started it has started all parts at once: where one does not begin, its host does not share
+    // the directory.
+    bool atOnce = false;
 };
 constexpr uint32_t kMostParts = 100'000;
 
@@ -51,12 +54,16 @@ struct PartReport {
     uint64_t bytesRead = 0, bytesReused = 0;
     double seconds = 0;
     std::vector<uint32_t> open;  // the parts that are not done, in order
+    // As the directory shows that this host sees, which is another one where hosts share none:
+    std::string setUpBy;  // the host that set it up, and what that names its file system
+    bool alone = false;   // of several parts no other one has begun
 };
 
 // Does one part; once all are sealed, reads back its share instead, unless nothing is to be verified; once
 // the destination is published, see publishedPart(). Errors: exists (the destination, another job, another
 // process that does this part), changed (other words, another version or another source than those of the
-// parts that are there), and those of runConversion(). What is finished stays, and the next run continues
+// parts that are there), remote (a part that was started with it does not begin here), and those of
+// runConversion(). What is finished stays, and the next run continues
 // from it.
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
 

@@ -66,6 +66,8 @@ class Staging {
     const PartSpec& part() const { return part_; }
     // Whether the staging directory is still there, and that of a conversion in parts.
     bool isInParts() const { return parts_->isThere(); }
+    std::string setUpBy() const { return parts_->setUpBy(); }
+    Status awaitAllParts(const StopToken& stop) const { return parts_->awaitAll(begunParts_, stop); }
 
     // What workers must know of this directory, which they find by it; has journals for so many of them and
     // for this process. Errors: io.

@@ -362,6 +362,32 @@ class PartsCliTest : public QObject {
         QVERIFY(bytesBelow(target()) == whole());
     }
 
+    // Parts that one launcher has started do not all end well where their hosts do not share the directory.
+    void withoutASharedDirectory() {
+        const Outcome alone = run({"--part", part(1)});
+        QCOMPARE(alone.exitCode, 0);
+        QVERIFY2(alone.json()["alone"].get<bool>(), alone.out.c_str());
+        const std::string host = alone.json()["set_up_by"];
+        QVERIFY2(host.starts_with(QSysInfo::machineHostName().toStdString()), alone.out.c_str());
+        const Outcome finish = run({"--finish"});
+        QCOMPARE(finish.exitCode, 3);
+        QVERIFY2(finish.json()["message"].get<std::string>().find(host + " has set up") != std::string::npos,
+                 finish.out.c_str());
+        QVERIFY2(
+            finish.json()["hint"].get<std::string>().find("do not share this directory") != std::string::npos,
+            finish.out.c_str());
+        qputenv("SLURM_PROCID", "1");
+        qputenv("SLURM_STEP_NUM_TASKS", "4");
+        const Outcome together = run({"--part", "auto", "--finish", "auto"});
+        qunsetenv("SLURM_PROCID");
+        qunsetenv("SLURM_STEP_NUM_TASKS");
+        QCOMPARE(together.exitCode, 4);
+        QVERIFY2(together.json()["message"].get<std::string>().find("part 0 was started with this one") == 0,
+                 together.out.c_str());
+        // What was done stays, for the next attempt.
+        QVERIFY(run({"--part", part(1)}).json()["was_done"].get<bool>());
+    }
+
     void aChangedSourceIsRefused() {
         const QString before = source_;
         const QString copy = place_->filePath("source.safetensors");

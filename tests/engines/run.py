@@ -1,4 +1,4 @@
-"""run.py ENGINE: an engine of docs/engines.md does a conversion in parts, of which one is killed on the way, and what it publishes is what one process
+"""run.py ENGINE: an engine of docs/distributed.md does a conversion in parts, of which one is killed on the way, and what it publishes is what one process
 writes. Exits with 77 where the engine is missing. SHARDSCOPE names the program."""
 import filecmp
 import json
