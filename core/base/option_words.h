@@ -7,7 +7,7 @@
 
 namespace shardscope {
 
-// As whoever reads this process's errors and plans gives it: ("fill-gaps", "zero"). `value` may be empty.
+// An option with its value, in the words of this process's user: ("fill-gaps", "zero"). `value` may be empty.
 std::string option(std::string_view name, std::string_view value = {});
 // As a command line does: of findings, which are remembered and read by all.
 std::string commandOption(std::string_view name, std::string_view value = {});

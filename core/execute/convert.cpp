@@ -417,7 +417,7 @@ Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& give
     SHARDSCOPE_TRY(checkJob(job));
     const BoundedResources resources(given);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    // What one process alone has begun it goes on with alone; its tiles are none that others know.
+    // A job that one process began alone is continued by one process: only it can cut the same tiles.
     bool alone = !job.scheduler;
     if (job.options.resume) {
         SHARDSCOPE_ASSIGN(const bool begunAlone, Staging::isOfOneProcess(job));

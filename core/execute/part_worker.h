@@ -128,7 +128,7 @@ class PartWorker {
 // The number of parts that a coordinator gives out.
 uint32_t partsFor(uint64_t bytes, size_t workers);
 
-// Does parts in this process, where it alone goes on with what several have begun.
+// Does all parts in this process: to continue, without workers, a job that was begun in parts.
 class OwnParts final : public PartScheduler {
   public:
     OwnParts(const ConvertJob& job, const Resources& resources) : job_(job), resources_(resources) {}

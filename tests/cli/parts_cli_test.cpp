@@ -314,7 +314,7 @@ class PartsCliTest : public QObject {
     }
 
     // How a conversion was begun does not matter to who continues it.
-    void whoeverContinues_data() {
+    void anyWayContinuesParts_data() {
         QTest::addColumn<QStringList>("more");
         QTest::addColumn<bool>("sealed");
         const QStringList workers{"--on", "local:2"}, ranks{"--on", "ranks:2"};
@@ -324,7 +324,7 @@ class PartsCliTest : public QObject {
         QTest::newRow("one process, once sealed") << QStringList{} << true;
         QTest::newRow("workers, once sealed") << workers << true;
     }
-    void whoeverContinues() {
+    void anyWayContinuesParts() {
         QFETCH(QStringList, more);
         QFETCH(bool, sealed);
         if (sealed) {
