@@ -270,26 +270,32 @@ Error Staging::isBusy(const char* whoElse) const {
     return makeError(ErrorCode::exists, whoElse).inFile(path_).withHint("wait for it, or stop it first");
 }
 
-Status Staging::begin() {
+// The staging directory, new or that of an earlier job, held by this one; says whether it is new.
+Result<bool> Staging::makeAndLock() {
     SHARDSCOPE_TRY(checkDestination());
     Status made = makeStagingDirectory();
-    if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+    if (!made.ok() && made.error().code != ErrorCode::exists) return std::move(made).error();
     owned_ = made.ok();
-    SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
+    SHARDSCOPE_TRY(openDirectory());
     if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
         owned_ = owned_ && locked.error().code != ErrorCode::exists;
-        return locked;
+        return std::move(locked).error();
     }
+    return made.ok();
+}
+
+Status Staging::begin() {
+    SHARDSCOPE_ASSIGN(bool isNew, makeAndLock());
     SHARDSCOPE_ASSIGN(const auto parts, PartJournals::marker(*directory_));
     if (parts) {
         owned_ = false;
         parts_.emplace(directory_, header_, PartSpec{0, parts->count, parts->version});
         if (isWorthResuming()) return hasWork();
         SHARDSCOPE_TRY(startOver());
-        made = {};
+        isNew = true;
     }
     SHARDSCOPE_TRY(restoreFormer());
-    if (!made.ok()) SHARDSCOPE_TRY(takeOver());
+    if (!isNew) SHARDSCOPE_TRY(takeOver());
     SHARDSCOPE_TRY(makeData());
     return startJournal();
 }
@@ -461,17 +467,9 @@ Status Staging::startPartJournal() {
 }
 
 Status Staging::beginTogether() {
-    SHARDSCOPE_TRY(checkDestination());
-    Status made = makeStagingDirectory();
-    if (!made.ok() && made.error().code != ErrorCode::exists) return made;
-    owned_ = made.ok();
-    SHARDSCOPE_TRY(openDirectory());
-    if (Status locked = takeLock(kAnotherJob); !locked.ok()) {
-        owned_ = owned_ && locked.error().code != ErrorCode::exists;
-        return locked;
-    }
+    SHARDSCOPE_ASSIGN(const bool isNew, makeAndLock());
     SHARDSCOPE_TRY(restoreFormer());
-    if (!made.ok()) SHARDSCOPE_TRY(takeOverParts());
+    if (!isNew) SHARDSCOPE_TRY(takeOverParts());
     if (resumable_) return {};
     SHARDSCOPE_TRY(setUpParts());
     return parts_->writeMarker();

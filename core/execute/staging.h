@@ -106,6 +106,7 @@ class Staging {
     Status takeOver();
     Status beginPart(const StopToken& stop);
     Status beginTogether();
+    Result<bool> makeAndLock();
     Status takeOverParts();
     bool isWorthResuming() const;
     Status startOver();
