@@ -43,10 +43,22 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     endif()
 endforeach()
 
+# What packaging/curl makes; without it these programs have no HTTP.
+set(curl_archive "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a")
+if(NOT EXISTS "${curl_archive}")
+    message(STATUS "shardscope-static reads no buckets: packaging/curl makes the library that it needs")
+endif()
+
 # shardscope_link_static(<target> <library> <re2>): links our library, and all that it needs but the C library, as .a files.
 function(shardscope_link_static target library re2)
     target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/app/static/fmt.cpp")
     shardscope_archives(archives ${library})
+    if(EXISTS "${curl_archive}")
+        set(curl "${curl_archive}" -l:libssl.a)
+    else()
+        list(TRANSFORM archives REPLACE "^shardscope_http$" shardscope_no_http)
+        set(curl)
+    endif()
     set(files)
     foreach(archive ${archives})
         target_include_directories(${target} PRIVATE "$<TARGET_PROPERTY:${archive},INTERFACE_INCLUDE_DIRECTORIES>")
@@ -54,7 +66,7 @@ function(shardscope_link_static target library re2)
     endforeach()
     # By file and not as targets, which would bring the shared libraries.
     target_link_libraries(${target} PRIVATE shardscope_options -Wl,--start-group ${files} -Wl,--end-group
-                          ${re2} -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
+                          ${curl} ${re2} -l:libxxhash.a -l:libdeflate.a -l:libzstd.a -l:libz.a -l:libcrypto.a)
     add_dependencies(${target} ${archives})
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()

@@ -34,4 +34,22 @@ class StopToken {
     const std::atomic<bool>* flag_ = nullptr;
 };
 
+// The token of the work that this thread does, for waits behind interfaces that know none, such as a read of
+// a file that is on a network. Of scopes inside each other the inner one counts.
+class StopScope {
+  public:
+    explicit StopScope(StopToken stop) : outer_(current()) { current() = stop; }
+    ~StopScope() { current() = outer_; }
+    StopScope(const StopScope&) = delete;
+    StopScope& operator=(const StopScope&) = delete;
+
+    static StopToken& current() {
+        static thread_local StopToken stop;
+        return stop;
+    }
+
+  private:
+    const StopToken outer_;
+};
+
 }  // namespace shardscope

@@ -53,8 +53,8 @@ struct CheckpointOptions {
     OpenOptions open;
     IoMode io = IoMode::automatic;
     std::shared_ptr<OpenProgress> progress;  // told how far it is; may be null
-    // Whose files the path means, such as those of another host (cluster/remote_file_system.h); null = this
-    // machine's. `io` counts only here.
+    // Whose files the path means, such as those of another host (hosts/remote_file_system.h); null = by its
+    // scheme (storage/url.h), else this machine's, where alone `io` counts.
     std::shared_ptr<FileSystem> fileSystem;
 };
 struct FormatMatch {

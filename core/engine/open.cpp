@@ -11,6 +11,8 @@
 #include "engine/surroundings.h"
 #include "formats/companions.h"
 #include "formats/open_files.h"
+#include "places/places.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -54,10 +56,21 @@ std::string formatList() {
     return list;
 }
 
+// Takes the files that a path means by its scheme, unless the caller has said whose they are.
+Status usePlace(std::string& path, std::shared_ptr<FileSystem>& files) {
+    if (files || schemeOf(path).empty()) return {};
+    SHARDSCOPE_ASSIGN(Place place, placeOf(path));
+    path = std::move(place.path);
+    files = std::move(place.files);
+    return {};
+}
+
 }  // namespace
 
-Result<Source> sourceFor(const std::string& path, IoMode io, std::shared_ptr<FileSystem> fileSystem) {
+Result<Source> sourceFor(const std::string& named, IoMode io, std::shared_ptr<FileSystem> fileSystem) {
     Source source;
+    std::string path = named;
+    SHARDSCOPE_TRY(usePlace(path, fileSystem));
     const bool here = !fileSystem;
     source.fileSystem = here ? systemFileSystem(io) : std::move(fileSystem);
     source.display = path;
@@ -269,11 +282,19 @@ const Format* detectFormat(const Source& source) {
     return possible;
 }
 
-Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options) {
+Result<Checkpoint> openCheckpoint(const std::string& named, const CheckpointOptions& asked) {
+    std::string path = named;
+    CheckpointOptions options = asked;
+    const StopScope scope(options.open.stop);
+    SHARDSCOPE_TRY(usePlace(path, options.fileSystem));
     return openAt(path, options, kMostLevels);
 }
 
-Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options) {
+Result<CheckpointOrRun> openCheckpointOrRun(const std::string& named, const CheckpointOptions& asked) {
+    std::string path = named;
+    CheckpointOptions options = asked;
+    const StopScope scope(options.open.stop);
+    SHARDSCOPE_TRY(usePlace(path, options.fileSystem));
     std::optional<Run> run;
     SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openAt(path, options, kMostLevels, &run));
     if (run) return CheckpointOrRun(*std::move(run));

@@ -138,6 +138,8 @@ class FileSystem {
     virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;
     // Reading side of a scratch file or of a file being written.
     virtual Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) = 0;
+    // Reads that are worth having under way because they mostly wait; 0 = as many as there are processors.
+    virtual unsigned waiting() const { return 0; }
 };
 
 // The machine's own file system.
@@ -146,7 +148,8 @@ std::shared_ptr<FileSystem> systemFileSystem(IoMode mode = IoMode::automatic);
 // Lexical check of a name from metadata; see Directory::openFile. Errors: unsafe.
 Status checkRelativeName(std::string_view name);
 
-// Splits "/a/b/c" in parent and last component; "." for a bare name.
+// Splits "/a/b/c" in parent and last component; "." for a bare name. A place (storage/url.h) is its own
+// parent: "s3://bucket" and "".
 std::pair<std::string, std::string> splitPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);

@@ -17,6 +17,7 @@
 #include "storage/beneath.h"
 #include "storage/file_system.h"
 #include "storage/system_file.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -454,8 +455,10 @@ std::string asidePath(const std::string& path) {
 
 std::pair<std::string, std::string> splitPath(const std::string& path) {
     std::string_view text = path;
-    while (text.size() > 1 && text.back() == '/')
+    const size_t place = std::max<size_t>(placeLength(path), 1);
+    while (text.size() > place && text.back() == '/')
         text.remove_suffix(1);
+    if (place > 1 && text.size() == place) return {std::string(text), ""};
     const size_t slash = text.rfind('/');
     if (slash == std::string_view::npos) return {".", std::string(text)};
     std::string_view parent = text.substr(0, slash);

@@ -1,0 +1,48 @@
+#include "places/credentials.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "places/http.h"
+
+namespace shardscope {
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+
+std::string contentOf(const std::string& path) {
+    constexpr std::streamsize most = std::streamsize{4} << 20;
+    std::ifstream file(path, std::ios::binary);
+    std::string text(static_cast<size_t>(most), '\0');
+    file.read(text.data(), most);
+    text.resize(static_cast<size_t>(file.gcount()));
+    return text;
+}
+
+Result<Credentials> CredentialSource::get() {
+    using namespace std::chrono_literals;
+    MutexLock lock(mutex_);
+    const auto now = std::chrono::system_clock::now();
+    if (known_ && (!known_->ends || now + 10min < *known_->ends)) return *known_;
+    auto found = find_();
+    if (found.ok()) {
+        known_ = *found;
+    } else if (known_ && now < *known_->ends) {
+        return *known_;  // still good for a while
+    }
+    return found;
+}
+
+void CredentialSource::forget() {
+    MutexLock lock(mutex_);
+    known_.reset();
+}
+
+std::string CredentialSource::described() {
+    MutexLock lock(mutex_);
+    return known_ ? known_->source : std::string();
+}
+
+}  // namespace shardscope

@@ -1,0 +1,494 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include <curl/curl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/mutex.h"
+#include "base/numbers.h"
+#include "places/http.h"
+
+namespace shardscope {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostHeaders = size_t{256} << 10;                      // bytes of an answer's
+constexpr uint64_t kSmallTransfer = uint64_t{256} << 10;                // goes before larger ones
+constexpr unsigned kFirstLimit = 16, kLeastLimit = 2, kMostLimit = 64;  // transfers to one host
+constexpr std::chrono::milliseconds kStopInterval{100};
+
+class HttpTransfer {
+  public:
+    explicit HttpTransfer(HttpRequest r) : request(std::move(r)) {}
+
+    HttpRequest request;
+    HttpAnswer answer;
+    // All that follows belongs to the transfers' thread, but `done` and `unwanted`, which the mutex guards.
+    CURL* easy = nullptr;
+    curl_slist* lines = nullptr;
+    std::string host;
+    size_t headerBytes = 0;
+    uint64_t placed = 0;
+    std::optional<bool> range;  // the body goes into the buffer
+    std::array<char, CURL_ERROR_SIZE> why{};
+    bool done = false, unwanted = false;
+};
+
+namespace {
+
+std::string lower(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
+        text.remove_prefix(1);
+    while (!text.empty() && (text.back() == '\r' || text.back() == '\n' || text.back() == ' '))
+        text.remove_suffix(1);
+    return text;
+}
+
+struct ContentRange {
+    uint64_t first = 0, last = 0, whole = 0;
+};
+std::optional<ContentRange> parseContentRange(std::string_view text) {
+    ContentRange range;
+    if (!text.starts_with("bytes ")) return std::nullopt;
+    text.remove_prefix(6);
+    const auto take = [&](uint64_t& to, std::string_view after) {
+        const auto number = takeNumber<uint64_t>(text);
+        if (!number || !text.starts_with(after)) return false;
+        to = *number;
+        text.remove_prefix(after.size());
+        return true;
+    };
+    if (!take(range.first, "-") || !take(range.last, "/")) return std::nullopt;
+    if (text == "*") return range;
+    return take(range.whole, "") && text.empty() ? std::optional(range) : std::nullopt;
+}
+
+// Whether an answer is the range that was asked for; says why not.
+std::string checkRange(const HttpTransfer& transfer) {
+    const HttpRequest& asked = transfer.request;
+    const std::string_view encoding = transfer.answer.header("content-encoding");
+    if (!encoding.empty() && encoding != "identity" && encoding != "aws-chunked")
+        return fmt::format("the server compresses it ({}), so that no part of it can be read", encoding);
+    const auto range = parseContentRange(transfer.answer.header("content-range"));
+    if (!range) return "the server does not serve parts of files (no Content-Range)";
+    const uint64_t last = asked.offset + asked.into.size() - 1;
+    if (range->first != asked.offset || range->last != last)
+        return fmt::format("bytes {} to {} were asked for, the server sends {} to {}", asked.offset, last,
+                           range->first, range->last);
+    if (asked.whole && range->whole && range->whole != *asked.whole)
+        return fmt::format("it had {} bytes and now has {}", *asked.whole, range->whole);
+    return {};
+}
+
+size_t onHeader(const char* data, size_t one, size_t count, void* user) {
+    HttpTransfer& transfer = *static_cast<HttpTransfer*>(user);
+    const size_t size = one * count;
+    const std::string_view line(data, size);
+    if ((transfer.headerBytes += size) > kMostHeaders) {
+        transfer.answer.failed = "its headers are longer than any should be";
+        return 0;
+    }
+    if (line.starts_with("HTTP/")) {
+        transfer.answer.headers.clear();  // those of "100 Continue" or of a proxy
+        return size;
+    }
+    const size_t colon = line.find(':');
+    if (colon != std::string_view::npos)
+        transfer.answer.headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+    return size;
+}
+
+size_t onBody(const char* data, size_t one, size_t count, void* user) {
+    HttpTransfer& transfer = *static_cast<HttpTransfer*>(user);
+    const size_t size = one * count;
+    HttpAnswer& answer = transfer.answer;
+    if (!transfer.range) {
+        long status = 0;
+        curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
+        transfer.range = !transfer.request.into.empty() && (status == 206 || status == 200);
+        if (*transfer.range) {
+            answer.failed = checkRange(transfer);
+            if (!answer.failed.empty()) return 0;
+        }
+    }
+    if (*transfer.range) {
+        if (size > transfer.request.into.size() - transfer.placed) {
+            answer.failed = "the server sends more than was asked for";
+            return 0;
+        }
+        std::memcpy(transfer.request.into.data() + transfer.placed, data, size);
+        transfer.placed += size;
+        return size;
+    }
+    if (answer.body.size() + size > transfer.request.most) {
+        answer.failed = fmt::format("its answer is longer than {} bytes", transfer.request.most);
+        return 0;
+    }
+    answer.body.append(data, size);
+    return size;
+}
+
+size_t onSend(char* to, size_t one, size_t count, void* user) {
+    HttpTransfer& transfer = *static_cast<HttpTransfer*>(user);
+    std::span<const std::byte>& rest = transfer.request.content;
+    const size_t size = std::min(one * count, rest.size());
+    std::memcpy(to, rest.data(), size);
+    rest = rest.subspan(size);
+    return size;
+}
+
+bool isTemporary(CURLcode code) {
+    switch (code) {
+        case CURLE_COULDNT_RESOLVE_HOST:
+        case CURLE_COULDNT_RESOLVE_PROXY:
+        case CURLE_COULDNT_CONNECT:
+        case CURLE_OPERATION_TIMEDOUT:
+        case CURLE_GOT_NOTHING:
+        case CURLE_PARTIAL_FILE:
+        case CURLE_SEND_ERROR:
+        case CURLE_RECV_ERROR:
+        case CURLE_SSL_CONNECT_ERROR:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// Where the certificates of authorities are: what the user says, then the places of distributions. A program
+// that was built elsewhere knows none by itself.
+const std::string& certificates() {
+    static const std::string file = [] {
+        for (const char* name : {"SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE"}) {
+            const char* value = std::getenv(name);
+            if (value && *value) return std::string(value);
+        }
+        for (const char* place : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                  "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+            if (access(place, R_OK) == 0) return std::string(place);
+        }
+        return std::string();
+    }();
+    return file;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------ the thread
+
+struct Http::Work {
+    struct Host {
+        std::deque<Ticket> small, large;
+        unsigned underWay = 0, limit = kFirstLimit;
+        uint64_t bytes = 0;  // since `since`
+        double best = 0;     // bytes in a second
+        Clock::time_point since = Clock::now(), halved{};
+    };
+
+    const pid_t process = getpid();
+    CURLM* const multi = curl_multi_init();
+    mutable Mutex mutex;
+    Condition changed;
+    std::deque<Ticket> posted SHARDSCOPE_GUARDED_BY(mutex);
+    bool unwanted SHARDSCOPE_GUARDED_BY(mutex) = false;  // some transfer is
+    bool ending SHARDSCOPE_GUARDED_BY(mutex) = false;
+    Traffic traffic SHARDSCOPE_GUARDED_BY(mutex);
+    // Of the thread alone.
+    std::map<std::string, Host> hosts;
+    std::vector<Ticket> running;
+    std::thread thread;
+
+    void run();
+    void takePosted();
+    void begin(Host& host);
+    void start(const Ticket& ticket);
+    void finish(const Ticket& ticket, CURLcode code);
+    void release(const Ticket& ticket);
+    void dropUnwanted();
+    void learn(Host& host, const HttpTransfer& transfer);
+};
+
+void Http::Work::run() {
+    for (;;) {
+        takePosted();
+        for (auto& [name, host] : hosts)
+            begin(host);
+        int active = 0;
+        curl_multi_perform(multi, &active);
+        int left = 0;
+        bool finished = false;
+        while (const CURLMsg* message = curl_multi_info_read(multi, &left)) {
+            if (message->msg != CURLMSG_DONE) continue;
+            char* own = nullptr;
+            curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &own);
+            const auto it = std::find_if(running.begin(), running.end(), [&](const Ticket& t) {
+                return t.get() == reinterpret_cast<HttpTransfer*>(own);
+            });
+            if (it == running.end()) continue;
+            const Ticket ticket = *it;
+            running.erase(it);
+            finish(ticket, message->data.result);
+            finished = true;
+        }
+        if (finished) continue;
+        {
+            MutexLock lock(mutex);
+            if (ending && running.empty() && posted.empty()) return;
+        }
+        curl_multi_poll(multi, nullptr, 0, 1000, nullptr);
+    }
+}
+
+void Http::Work::takePosted() {
+    std::deque<Ticket> taken;
+    bool drop = false;
+    {
+        MutexLock lock(mutex);
+        taken.swap(posted);
+        drop = std::exchange(unwanted, false);
+    }
+    for (Ticket& ticket : taken) {
+        const auto url = parseUrl(ticket->request.url);
+        ticket->host = url ? url->scheme + "://" + url->authority : std::string();
+        Host& host = hosts[ticket->host];
+        const uint64_t size = ticket->request.into.size() + ticket->request.content.size();
+        (size < kSmallTransfer ? host.small : host.large).push_back(std::move(ticket));
+    }
+    if (drop) dropUnwanted();
+}
+
+void Http::Work::dropUnwanted() {
+    std::vector<Ticket> gone;
+    {
+        MutexLock lock(mutex);
+        const auto take = [&](auto& from) SHARDSCOPE_REQUIRES(mutex) {
+            std::erase_if(from, [&](const Ticket& t) {
+                if (t->unwanted) gone.push_back(t);
+                return t->unwanted;
+            });
+        };
+        take(running);
+        for (auto& [name, host] : hosts) {
+            take(host.small);
+            take(host.large);
+        }
+    }
+    for (const Ticket& ticket : gone) {
+        if (ticket->easy) release(ticket);
+        ticket->answer = {};
+        ticket->answer.failed = "given up";
+        MutexLock lock(mutex);
+        ticket->done = true;
+        changed.notify_all();
+    }
+}
+
+void Http::Work::begin(Host& host) {
+    while (host.underWay < host.limit && (!host.small.empty() || !host.large.empty())) {
+        auto& queue = host.small.empty() ? host.large : host.small;
+        const Ticket ticket = std::move(queue.front());
+        queue.pop_front();
+        ++host.underWay;
+        start(ticket);
+    }
+}
+
+void Http::Work::start(const Ticket& ticket) {
+    HttpTransfer& transfer = *ticket;
+    const HttpRequest& request = transfer.request;
+    CURL* const easy = transfer.easy = curl_easy_init();
+    const auto set = [&](auto option, auto value) { curl_easy_setopt(easy, option, value); };
+    set(CURLOPT_URL, request.url.c_str());
+    set(CURLOPT_PATH_AS_IS, 1L);
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_FOLLOWLOCATION, 0L);
+    set(CURLOPT_PROTOCOLS_STR, "http,https");
+    set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    set(CURLOPT_BUFFERSIZE, 512L << 10);
+    set(CURLOPT_UPLOAD_BUFFERSIZE, 512L << 10);
+    set(CURLOPT_TCP_KEEPALIVE, 1L);
+    set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(request.connecting.count()));
+    if (request.patience) {
+        set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.patience->count()));
+    } else {
+        set(CURLOPT_LOW_SPEED_LIMIT, 1024L);
+        set(CURLOPT_LOW_SPEED_TIME, 30L);
+    }
+    if (!certificates().empty()) set(CURLOPT_CAINFO, certificates().c_str());
+    set(CURLOPT_ERRORBUFFER, transfer.why.data());
+    set(CURLOPT_PRIVATE, &transfer);
+    set(CURLOPT_HEADERFUNCTION, &onHeader);
+    set(CURLOPT_HEADERDATA, &transfer);
+    set(CURLOPT_WRITEFUNCTION, &onBody);
+    set(CURLOPT_WRITEDATA, &transfer);
+    const auto line = [&](const std::string& text) {
+        transfer.lines = curl_slist_append(transfer.lines, text.c_str());
+    };
+    for (const auto& [name, value] : request.headers)
+        line(value.empty() ? name + ";" : name + ": " + value);
+    if (!request.into.empty())
+        line(fmt::format("Range: bytes={}-{}", request.offset, request.offset + request.into.size() - 1));
+    line("User-Agent: shardscope");
+    line("Expect:");
+    if (request.method == "HEAD") {
+        set(CURLOPT_NOBODY, 1L);
+    } else if (request.method == "PUT" || request.method == "POST") {
+        set(CURLOPT_UPLOAD, 1L);
+        set(CURLOPT_INFILESIZE_LARGE, static_cast<curl_off_t>(request.content.size()));
+        set(CURLOPT_READFUNCTION, &onSend);
+        set(CURLOPT_READDATA, &transfer);
+    }
+    set(CURLOPT_CUSTOMREQUEST, request.method == "HEAD" ? nullptr : request.method.c_str());
+    set(CURLOPT_HTTPHEADER, transfer.lines);
+    running.push_back(ticket);
+    curl_multi_add_handle(multi, easy);
+    MutexLock lock(mutex);
+    ++traffic.requests;
+    traffic.underWay = static_cast<unsigned>(running.size());
+}
+
+void Http::Work::release(const Ticket& ticket) {
+    curl_multi_remove_handle(multi, ticket->easy);
+    curl_easy_cleanup(std::exchange(ticket->easy, nullptr));
+    curl_slist_free_all(std::exchange(ticket->lines, nullptr));
+    --hosts[ticket->host].underWay;
+}
+
+void Http::Work::finish(const Ticket& ticket, CURLcode code) {
+    HttpTransfer& transfer = *ticket;
+    HttpAnswer& answer = transfer.answer;
+    long status = 0;
+    curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
+    if (code == CURLE_OK) {
+        answer.status = static_cast<int>(status);
+        const bool ranged = !transfer.request.into.empty() && (status == 206 || status == 200);
+        if (ranged && transfer.placed != transfer.request.into.size()) {
+            answer.status = 0;
+            answer.temporary = true;
+            answer.failed = fmt::format("the answer ended after {} of {} bytes", transfer.placed,
+                                        transfer.request.into.size());
+        }
+    } else if (answer.failed.empty()) {
+        answer.failed = transfer.why[0] ? std::string(transfer.why.data()) : curl_easy_strerror(code);
+        answer.temporary = isTemporary(code);
+    }
+    release(ticket);
+    learn(hosts[transfer.host], transfer);
+    MutexLock lock(mutex);
+    traffic.bytes += transfer.placed + answer.body.size();
+    traffic.throttled += status == 429 || status == 503;
+    traffic.underWay = static_cast<unsigned>(running.size());
+    transfer.done = true;
+    changed.notify_all();
+}
+
+// More at a time while it brings more, half as many when it is too much for the host.
+void Http::Work::learn(Host& host, const HttpTransfer& transfer) {
+    const auto now = Clock::now();
+    if (transfer.answer.status == 429 || transfer.answer.status == 503) {
+        if (now - host.halved > std::chrono::seconds(1)) {
+            host.limit = std::max(kLeastLimit, host.limit / 2);
+            host.halved = now;
+            host.best = 0;
+        }
+        return;
+    }
+    host.bytes += transfer.placed;
+    const double seconds = std::chrono::duration<double>(now - host.since).count();
+    if (seconds < 0.5) return;
+    const double rate = static_cast<double>(host.bytes) / seconds;
+    if (rate > host.best * 1.03) {
+        host.limit = std::min(kMostLimit, host.limit + 4);
+        host.best = rate;
+    } else {
+        host.best *= 0.97;
+    }
+    host.bytes = 0;
+    host.since = now;
+}
+
+// ------------------------------------------------------------------ for others
+
+Http::Http() : work_(std::make_unique<Work>()) {
+    curl_multi_setopt(work_->multi, CURLMOPT_MAXCONNECTS, 128L);
+    work_->thread = std::thread([this] { work_->run(); });
+}
+
+Http::~Http() {
+    if (work_->process != getpid()) {
+        work_->thread.detach();  // it is the parent's; here there is none
+        return;
+    }
+    {
+        MutexLock lock(work_->mutex);
+        work_->ending = true;
+    }
+    curl_multi_wakeup(work_->multi);
+    work_->thread.join();
+    curl_multi_cleanup(work_->multi);
+}
+
+Http& Http::ofProcess() {
+    static std::once_flag once;
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+    static std::mutex mutex;
+    static std::unique_ptr<Http> http;
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (http && http->work_->process != getpid()) (void)http.release();
+    if (!http) http.reset(new Http);
+    return *http;
+}
+
+Http::Ticket Http::start(HttpRequest request) {
+    const auto ticket = std::make_shared<HttpTransfer>(std::move(request));
+    {
+        MutexLock lock(work_->mutex);
+        work_->posted.push_back(ticket);
+    }
+    curl_multi_wakeup(work_->multi);
+    return ticket;
+}
+
+HttpAnswer Http::wait(const Ticket& ticket) {
+    const StopToken stop = StopScope::current();
+    MutexLock lock(work_->mutex);
+    while (!ticket->done && !stop.stopRequested())
+        work_->changed.wait_for(lock, kStopInterval);
+    if (!ticket->done) {
+        lock.unlock();
+        giveUp(ticket);
+        lock.lock();
+    }
+    return std::move(ticket->answer);
+}
+
+void Http::giveUp(const Ticket& ticket) {
+    MutexLock lock(work_->mutex);
+    if (ticket->done) return;
+    ticket->unwanted = work_->unwanted = true;
+    curl_multi_wakeup(work_->multi);
+    work_->changed.wait(lock, [&] { return ticket->done; });
+}
+
+Http::Traffic Http::traffic() const {
+    MutexLock lock(work_->mutex);
+    return work_->traffic;
+}
+
+void Http::countRetry() {
+    MutexLock lock(work_->mutex);
+    ++work_->traffic.retries;
+}
+
+}  // namespace shardscope

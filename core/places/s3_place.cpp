@@ -1,0 +1,241 @@
+// S3 and what speaks like it: https://docs.aws.amazon.com/AmazonS3/latest/API/Welcome.html, and the XML API
+// of Google Cloud Storage, https://cloud.google.com/storage/docs/xml-api/overview.
+#include <ctime>
+
+#include <fmt/format.h>
+
+#include "base/mutex.h"
+#include "base/numbers.h"
+#include "base/text.h"
+#include "places/credentials.h"
+#include "places/http_place.h"
+#include "places/places.h"
+#include "places/sigv4.h"
+#include "places/xml.h"
+
+namespace shardscope {
+namespace {
+
+constexpr uint64_t kMostPage = uint64_t{16} << 20;  // bytes of a page of a listing
+
+struct StoreSettings {
+    std::string scheme;    // "s3" or "gs", as in paths
+    std::string endpoint;  // "https://host[:port][/path]"
+    std::string region, bucket;
+    bool pathStyle = true;   // the bucket is in the path, not in the host's name
+    bool redirects = false;  // the region may be wrong, which the store says
+};
+
+// One page of ListObjectsV2.
+Result<ObjectPage> parseListing(std::string_view text) {
+    ObjectPage page;
+    ObjectState object;
+    bool encoded = false, truncated = false;
+    std::string next;
+    const Status status = readXml(
+        text,
+        [&](std::string_view path, std::string_view value) -> Status {
+            if (path == "ListBucketResult/EncodingType") encoded = value == "url";
+            if (path == "ListBucketResult/IsTruncated") truncated = value == "true";
+            if (path == "ListBucketResult/NextContinuationToken") next = value;
+            if (path == "ListBucketResult/CommonPrefixes/Prefix") page.prefixes.emplace_back(value);
+            if (path == "ListBucketResult/Contents/Key") object.key = value;
+            if (path == "ListBucketResult/Contents/ETag") object.version = value;
+            if (path == "ListBucketResult/Contents/LastModified") object.modifiedNs = timeOfHttp(value);
+            if (path == "ListBucketResult/Contents/Size") {
+                const auto size = parseNumber<uint64_t>(value, 0, kMostObject);
+                if (!size) return damaged("the listing has a size that cannot be");
+                object.size = *size;
+            }
+            return {};
+        },
+        [&](std::string_view path) -> Status {
+            if (path == "ListBucketResult/Contents") page.objects.push_back(std::exchange(object, {}));
+            return {};
+        });
+    if (!status.ok()) return status.error();
+    if (truncated && next.empty()) return damaged("the listing goes on, but does not say how");
+    if (truncated) page.next = std::move(next);
+    if (encoded) {
+        for (ObjectState& o : page.objects)
+            o.key = percentDecoded(o.key, true);
+        for (std::string& prefix : page.prefixes)
+            prefix = percentDecoded(prefix, true);
+    }
+    // Some stores leave out the quotes that If-Match needs.
+    for (ObjectState& o : page.objects) {
+        if (!o.version.empty() && !o.version.starts_with('"') && !o.version.starts_with("W/"))
+            o.version = '"' + o.version + '"';
+    }
+    return page;
+}
+
+class StorePlace final : public HttpPlace {
+  public:
+    StorePlace(StoreSettings settings, std::shared_ptr<CredentialSource> credentials)
+        : HttpPlace(settings.scheme + "://" + settings.bucket),
+          settings_(std::move(settings)),
+          credentials_(std::move(credentials)),
+          region_(settings_.region) {}
+
+    Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) override {
+        Query query = {{"list-type", "2"}, {"encoding-type", "url"}};
+        if (!prefix.empty()) query.emplace_back("prefix", prefix);
+        if (!recursive) query.emplace_back("delimiter", "/");
+        if (!next.empty()) query.emplace_back("continuation-token", next);
+        const auto make = [&]() -> Result<HttpRequest> {
+            SHARDSCOPE_ASSIGN(HttpRequest request, signedRequest("GET", "", query));
+            request.most = kMostPage;
+            return request;
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(prefix)));
+        auto page = parseListing(answer.body);
+        if (!page.ok()) return std::move(page).error().inFile(shown(prefix));
+        return page;
+    }
+
+    Result<ObjectState> head(const std::string& key) override {
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
+                          ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
+        const auto size = parseNumber<uint64_t>(answer.header("content-length"), 0, kMostObject);
+        if (!size) return damaged("the server does not say how large it is").inFile(shown(key));
+        return ObjectState{key, *size, timeOfHttp(answer.header("last-modified")),
+                           std::string(answer.header("etag"))};
+    }
+
+  private:
+    using Query = std::vector<std::pair<std::string, std::string>>;
+
+    // To the bucket itself with an empty key.
+    Result<HttpRequest> signedRequest(const std::string& method, const std::string& key,
+                                      const Query& query) const {
+        SHARDSCOPE_ASSIGN(const Credentials credentials, credentials_->get());
+        std::string endpoint = settings_.endpoint, region;
+        int64_t skew = 0;
+        {
+            MutexLock lock(mutex_);
+            region = region_;
+            skew = skewSeconds_;
+            if (endpoint.empty()) endpoint = fmt::format("https://s3.{}.amazonaws.com", region);
+        }
+        const auto base = parseUrl(endpoint);
+        if (!base || (base->scheme != "https" && base->scheme != "http"))
+            return makeError(ErrorCode::usage,
+                             fmt::format("'{}' is no endpoint of a store", printable(endpoint, 100)))
+                .withHint("an endpoint looks like https://host or http://host:9000 (AWS_ENDPOINT_URL)");
+        std::string host = base->authority, path = base->path == "/" ? "" : base->path;
+        while (path.ends_with('/'))
+            path.pop_back();
+        if (settings_.pathStyle) {
+            path += "/" + percentEncoded(settings_.bucket);
+        } else {
+            host = settings_.bucket + "." + host;
+        }
+        path += "/" + percentEncoded(key, true);
+        SignedParts parts{method, path, canonicalQuery(query), {{"host", host}}, std::string(kEmptyPayload)};
+        HttpRequest request{
+            method, base->scheme + "://" + host + path + (parts.query.empty() ? "" : "?" + parts.query)};
+        if (credentials.anonymous()) return request;
+        if (credentials.keyId.empty()) {  // a token of Google's
+            request.headers.emplace_back("Authorization", "Bearer " + credentials.session.reveal());
+            return request;
+        }
+        const std::time_t now = std::time(nullptr) + skew;
+        std::tm utc{};
+        gmtime_r(&now, &utc);
+        const std::string time =
+            fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                        utc.tm_hour, utc.tm_min, utc.tm_sec);
+        parts.headers.emplace_back("x-amz-content-sha256", parts.payload);
+        parts.headers.emplace_back("x-amz-date", time);
+        if (!credentials.session.empty())
+            parts.headers.emplace_back("x-amz-security-token", credentials.session.reveal());
+        request.headers.assign(parts.headers.begin() + 1, parts.headers.end());
+        request.headers.emplace_back(
+            "Authorization", authorization(parts, {credentials.keyId, credentials.key, region}, time));
+        return request;
+    }
+
+    Result<HttpRequest> requestFor(const ObjectState& object) const override {
+        return signedRequest("GET", object.key, {});
+    }
+
+    bool mend(const HttpAnswer& answer, const StoreError& error, const ObjectState*) const override {
+        MutexLock lock(mutex_);
+        std::string region(answer.header("x-amz-bucket-region"));
+        if (region.empty()) region = error.region;
+        if (settings_.redirects && !region.empty() && region != region_) {
+            region_ = region;
+            return true;
+        }
+        if (error.code == "RequestTimeTooSkewed" && !skewed_) {
+            const int64_t there = timeOfHttp(answer.header("date")) / 1'000'000'000;
+            skewed_ = there != 0;
+            skewSeconds_ = there - std::time(nullptr);
+            return skewed_;
+        }
+        if (error.code == "ExpiredToken" && !renewed_) {
+            credentials_->forget();
+            renewed_ = true;
+            return true;
+        }
+        return false;
+    }
+
+    std::string accessHint() const override {
+        const std::string source = credentials_->described();
+        const std::string_view variables =
+            settings_.scheme == "s3" ? "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                                     : "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_OAUTH_ACCESS_TOKEN";
+        if (source.empty()) return fmt::format("no credentials were found; set {}", variables);
+        return fmt::format("the credentials are those of {}; they may lack the right to list or to read here",
+                           source);
+    }
+
+    const StoreSettings settings_;
+    const std::shared_ptr<CredentialSource> credentials_;
+    mutable Mutex mutex_;
+    mutable std::string region_ SHARDSCOPE_GUARDED_BY(mutex_);
+    mutable int64_t skewSeconds_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    mutable bool skewed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    mutable bool renewed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+};
+
+// Of the process: keys are asked for once, whatever number of checkpoints is opened.
+std::shared_ptr<CredentialSource> awsCredentials(const AwsSettings& settings) {
+    static Mutex mutex;
+    static std::map<std::string, std::shared_ptr<CredentialSource>> known;
+    MutexLock lock(mutex);
+    auto& source = known[settings.profile + "\n" + environment("AWS_ACCESS_KEY_ID")];
+    if (!source)
+        source = std::make_shared<CredentialSource>([settings] { return findAwsCredentials(settings); });
+    return source;
+}
+
+std::shared_ptr<CredentialSource> googleCredentials() {
+    static const auto source = std::make_shared<CredentialSource>([] { return findGoogleCredentials(); });
+    return source;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<ObjectPlace>> s3Place(const std::string& bucket) {
+    const AwsSettings aws = awsSettings();
+    StoreSettings settings{"s3", aws.endpoint, aws.region, bucket};
+    settings.redirects = aws.endpoint.empty();
+    // A certificate of "*.s3.amazonaws.com" does not fit a bucket with dots in its name.
+    const bool plain = !aws.endpoint.empty() || bucket.find('.') != std::string::npos;
+    settings.pathStyle = aws.pathStyle.value_or(plain);
+    return std::shared_ptr<ObjectPlace>(
+        std::make_shared<StorePlace>(std::move(settings), awsCredentials(aws)));
+}
+
+Result<std::shared_ptr<ObjectPlace>> googlePlace(const std::string& bucket) {
+    std::string endpoint = environment("STORAGE_EMULATOR_HOST");
+    if (endpoint.empty()) endpoint = "https://storage.googleapis.com";
+    if (endpoint.find("://") == std::string::npos) endpoint = "http://" + endpoint;
+    return std::shared_ptr<ObjectPlace>(
+        std::make_shared<StorePlace>(StoreSettings{"gs", endpoint, "auto", bucket}, googleCredentials()));
+}
+
+}  // namespace shardscope

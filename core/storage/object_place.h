@@ -1,0 +1,48 @@
+// A store of objects under keys: a bucket, a repository of the hub, a web server. It has no directories; what
+// looks like one is a prefix that keys share. core/places has the ones that there are, and makes a FileSystem
+// of each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace shardscope {
+
+struct ObjectState {
+    std::string key;         // "run/step-100/.metadata": without the place, no slash in front
+    uint64_t size = 0;       // bytes
+    int64_t modifiedNs = 0;  // since 1970; 0 = unknown
+    std::string version;     // what changes with the bytes: ETag, generation, hash; empty = none is told
+    bool operator==(const ObjectState&) const = default;
+};
+
+struct ObjectPage {
+    std::vector<ObjectState> objects;   // in byte order of their keys
+    std::vector<std::string> prefixes;  // of a listing of one level, with the slash at their end
+    std::string next;                   // asks for the page after this one; empty = this is the last
+};
+
+// Thread-safe. Errors, all with the object as the user can name it: notFound, permission, changed (not the
+// version that was asked for), remote (what the server said, after all tries), damaged (an answer that cannot
+// be), cancelled.
+class ObjectPlace {
+  public:
+    virtual ~ObjectPlace() = default;
+
+    virtual const std::string& root() const = 0;  // "s3://bucket", as in paths
+    // Whether list() works; a web server has no listings.
+    virtual bool lists() const { return true; }
+    // Keys that begin with `prefix`; unless `recursive` those with a slash after it are told as prefixes.
+    virtual Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) = 0;
+    virtual Result<ObjectState> head(const std::string& key) = 0;
+    // Fills the buffer from this very version of the object. Several transfers at a time.
+    virtual Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) = 0;
+};
+
+}  // namespace shardscope
