@@ -5,6 +5,7 @@
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cli/text.h"
+#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -29,6 +30,10 @@ Result<int> index(const Context& context, const IndexOptions& options) {
 }  // namespace
 
 std::string indexName(const std::string& path) {
+    if (!schemeOf(path).empty()) {
+        const auto [parent, own] = splitPath(path);
+        return (own.empty() ? parent.substr(parent.rfind('/') + 1) : own) + ".ssidx";
+    }
     std::error_code error;
     std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
     if (error) whole = path;

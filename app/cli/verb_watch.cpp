@@ -15,6 +15,7 @@
 #include "cli/output_file.h"
 #include "cli/runs.h"
 #include "engine/report.h"
+#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -199,7 +200,7 @@ Result<int> watch(const Context& context, const WatchOptions& options) {
             return makeError(ErrorCode::usage, "--output needs --as json or --as junit");
         SHARDSCOPE_TRY(checkOutputPlace(joinPath(options.output, "step"), options.what.path));
     }
-    SHARDSCOPE_TRY(systemFileSystem()->stat(options.what.path));
+    if (schemeOf(options.what.path).empty()) SHARDSCOPE_TRY(systemFileSystem()->stat(options.what.path));
     return Watch(context, options).run();
 }
 

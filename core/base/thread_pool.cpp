@@ -88,7 +88,25 @@ ThreadPool::~ThreadPool() {
         thread.join();
 }
 
+namespace {
+std::atomic<unsigned> waiting{0};
+}  // namespace
+
+MostlyWaiting::MostlyWaiting() {
+    ++waiting;
+}
+MostlyWaiting::~MostlyWaiting() {
+    --waiting;
+}
+bool MostlyWaiting::any() {
+    return waiting > 0;
+}
+
 ThreadPool& sharedPool() {
+    if (MostlyWaiting::any()) {
+        static auto& large = *new ThreadPool(std::max(MostlyWaiting::kThreads, availableCores()) - 1);
+        return large;
+    }
     // Never ended: in a process that was forked its threads are gone, and nobody could wait for them. Loops
     // are then done by those who call.
     static auto& pool = *new ThreadPool(std::max(2U, availableCores()) - 1);
@@ -127,6 +145,7 @@ Status ThreadPool::parallelFor(size_t count, const StopToken& stop,
     // and the caller leaves only when no helper is registered and none can register any more (next >= count
     // or failed).
     auto drain = [count, bodyPointer, stop](Shared& s) {
+        const StopScope scope(stop);
         for (;;) {
             if (s.failed.load(std::memory_order_acquire)) return;
             const size_t index = s.next.fetch_add(1);

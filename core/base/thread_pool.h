@@ -45,8 +45,22 @@ class ThreadPool {
     std::vector<std::thread> threads_;
 };
 
+// Held by what makes work of this process wait for others most of the time, such as files on a network: while
+// there are any, more is worth having under way than there are cores.
+class MostlyWaiting {
+  public:
+    static constexpr unsigned kThreads = 16;
+
+    MostlyWaiting();
+    ~MostlyWaiting();
+    MostlyWaiting(const MostlyWaiting&) = delete;
+    MostlyWaiting& operator=(const MostlyWaiting&) = delete;
+
+    static bool any();
+};
+
 // Of the process, for work that belongs to no job, such as opening a checkpoint: with the thread that calls,
-// as many as availableCores().
+// as many as availableCores(), or kThreads where work mostly waits.
 ThreadPool& sharedPool();
 
 }  // namespace shardscope

@@ -25,6 +25,7 @@
 #include "formats/roles.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -64,6 +65,7 @@ Status checkName(const std::string& destination) {
 
 // A destination inside the source, or around it, would be written over or read back.
 Status checkApart(const std::string& source, const std::string& destination) {
+    if (!schemeOf(source).empty()) return {};  // nothing is written there
     std::error_code error;
     const auto from = std::filesystem::weakly_canonical(source, error);
     const auto to = std::filesystem::weakly_canonical(destination, error);

@@ -8,18 +8,23 @@
 #include "engine/engine.h"
 #include "engine/whole_file.h"
 #include "formats/index/index.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
 
 IndexOrigin originOf(const Checkpoint& checkpoint) {
     IndexOrigin origin;
+    origin.madeAt = std::time(nullptr);
+    if (!schemeOf(checkpoint.path).empty()) {
+        origin.path = checkpoint.path;
+        return origin;
+    }
     char host[HOST_NAME_MAX + 1] = {};
     if (gethostname(host, sizeof host - 1) == 0) origin.host = host;
     std::error_code error;
     const auto absolute = std::filesystem::weakly_canonical(checkpoint.path, error);
     origin.path = error ? checkpoint.path : absolute.string();
-    origin.madeAt = std::time(nullptr);
     return origin;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 #include "engine/whole_file.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -236,8 +237,10 @@ Status applyRecipe(const std::string& map, const std::vector<std::string>& set, 
                    TargetRequest& request) {
     std::error_code error;
     const bool directory = std::filesystem::is_directory(source.path, error);
-    const std::string beside =
-        directory ? source.path : std::filesystem::absolute(source.path, error).parent_path().string();
+    const std::string beside = directory ? source.path
+                               : schemeOf(source.path).empty()
+                                   ? std::filesystem::absolute(source.path, error).parent_path().string()
+                                   : std::string();
     const RecipeSource from{beside, source.catalog(),
                             [&](ObjectId o) { return source.reader->objectValue(o); }};
     return applyRecipe(map, set, from, request);

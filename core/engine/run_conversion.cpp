@@ -12,6 +12,8 @@
 #include "engine/objects_file.h"
 #include "engine/run_directory.h"
 #include "execute/part_worker.h"
+#include "places/bucket_files.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -28,9 +30,28 @@ Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
     return std::make_unique<JobResources>(request.threads, buffers, progress, stop);
 }
 
+// Where this process writes a destination of its own; null = on this machine.
+Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p, Progress* progress,
+                                                     const StopToken& stop) {
+    if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
+    if (p.singleFile && !p.filled.tensors.empty())
+        return makeError(
+                   ErrorCode::impossible,
+                   "the record of what is filled in stands beside a single file, which a bucket cannot hold "
+                   "whole or not at all together with it")
+            .inFile(p.destination)
+            .withHint("write a directory there, or a file on this machine");
+    BucketJob job{p.destination, {}, progress, stop};
+    for (const TargetFile& file : p.layout->files) {
+        if (file.metadata) job.seals.push_back(file.path);
+    }
+    return bucketFileSystem(job);
+}
+
 // What is beside the destination: written once that is in its place.
 Status writeBeside(const PreparedConversion& p) {
-    return p.singleFile ? putRecordBeside(p.destination, p.filled) : Status();
+    return p.singleFile && schemeOf(p.destination).empty() ? putRecordBeside(p.destination, p.filled)
+                                                           : Status();
 }
 
 Result<ConvertReport> runJob(const PreparedConversion& p, const ConversionRequest& request,
@@ -55,6 +76,7 @@ Result<std::unique_ptr<WorkerScheduler>> makeScheduler(CoordinatorOptions option
 
 // As one process sees it that is somewhere else; without a slash at its end.
 Result<std::string> absolutePath(const std::string& path) {
+    if (!schemeOf(path).empty()) return path;
     std::error_code none;
     std::string whole = std::filesystem::absolute(path, none).string();
     if (none) return systemError(none.value(), "find the directory that the job is given in", "");
@@ -130,7 +152,8 @@ Status checkRunnable(const PreparedConversion& p) {
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop, PartScheduler* scheduler) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
-    return runJob(p, request, conversionJob(p, request, scheduler), *own);
+    SHARDSCOPE_ASSIGN(auto files, destinationFiles(p, progress, stop));
+    return runJob(p, request, conversionJob(p, request, scheduler, std::move(files)), *own);
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -212,18 +235,23 @@ std::vector<WorkerState> Conversion::workers() const {
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
+    if (std::holds_alternative<Alone>(execution_)) {
+        auto report = runPrepared(*prepared_, request_, progress, stop_);
+        finished_ = report.ok();
+        return report;
+    }
+    if (!schemeOf(prepared_->destination).empty())
+        return makeError(ErrorCode::impossible, "a destination in a bucket is written by one process")
+            .inFile(prepared_->destination)
+            .withHint(fmt::format("leave out {} and {}", option("on"), option("part")));
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(*prepared_, request_, progress, stop_));
     if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, *own);
     if (const auto* coordinator = std::get_if<Coordinator>(&execution_))
         return runTogether(*coordinator, *own);
-    if (const auto* worker = std::get_if<Worker>(&execution_)) {
-        const ConvertJob job = conversionJob(*prepared_, request_, nullptr, disksOf(*worker->session));
-        SHARDSCOPE_TRY(worker->session->serve(job, *own, worker->abilities));
-        return ConvertReport();
-    }
-    auto report = runJob(*prepared_, request_, conversionJob(*prepared_, request_), *own);
-    finished_ = report.ok();
-    return report;
+    const auto& worker = std::get<Worker>(execution_);
+    const ConvertJob job = conversionJob(*prepared_, request_, nullptr, disksOf(*worker.session));
+    SHARDSCOPE_TRY(worker.session->serve(job, *own, worker.abilities));
+    return ConvertReport();
 }
 
 // Where a worker writes the destination; null = on its own file system, as all do.

@@ -11,6 +11,7 @@
 #include "base/option_words.h"
 #include "execute/executor.h"
 #include "storage/system_file.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -22,6 +23,7 @@ constexpr size_t kMostOfName = 200;
 
 // Whether `file` is a path in the directory `place`, or that very path.
 bool isWithin(const std::string& file, const std::string& place) {
+    if (!schemeOf(place).empty()) return false;
     std::error_code error;
     const auto from = std::filesystem::weakly_canonical(place, error);
     if (error) return false;
@@ -94,6 +96,10 @@ Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::st
 }
 
 Status checkParent(FileSystem& fileSystem, const std::string& file) {
+    if (!schemeOf(file).empty())
+        return makeError(ErrorCode::impossible, "a file is not written to a bucket or to a web server")
+            .inFile(file)
+            .withHint("write to a directory, and upload that");
     const auto parent = fileSystem.stat(splitPath(file).first);
     if (parent.ok() && parent->kind == DirectoryEntry::Kind::directory) return {};
     return makeError(ErrorCode::io, "the directory that is to hold the file does not exist").inFile(file);

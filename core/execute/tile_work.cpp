@@ -95,6 +95,7 @@ class TileScheduler {
     }
 
     void work(WorkerMemory& memory) {
+        const StopScope scope(run_.stop);
         std::unique_lock lock(mutex_);
         for (;;) {
             if (error_) return;
@@ -195,6 +196,7 @@ Status runTiles(const TileRun& run) {
 
 unsigned workerCount(const Resources& resources) {
     const unsigned pool = resources.pool ? resources.pool->size() : 1;
+    if (MostlyWaiting::any()) return std::max(MostlyWaiting::kThreads, pool);
     return pool <= 1 ? 1 : std::max(4U, pool);
 }
 

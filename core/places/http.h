@@ -43,6 +43,7 @@ struct HttpAnswer {
     std::string body;                            // what did not go into the buffer
     std::string failed;                          // "connection refused"
     bool temporary = false;                      // that failure may not come again
+    bool writes = false;                         // it answers a request that does
 
     std::string_view header(const std::string& name) const {
         const auto it = headers.find(name);

@@ -158,6 +158,7 @@ bool isTemporary(CURLcode code) {
         case CURLE_GOT_NOTHING:
         case CURLE_PARTIAL_FILE:
         case CURLE_SEND_ERROR:
+        case CURLE_SEND_FAIL_REWIND:
         case CURLE_RECV_ERROR:
         case CURLE_SSL_CONNECT_ERROR:
             return true;
@@ -368,6 +369,7 @@ void Http::Work::release(const Ticket& ticket) {
 void Http::Work::finish(const Ticket& ticket, CURLcode code) {
     HttpTransfer& transfer = *ticket;
     HttpAnswer& answer = transfer.answer;
+    answer.writes = transfer.request.method == "PUT" || transfer.request.method == "POST";
     long status = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_OK) {

@@ -164,7 +164,15 @@ Error HttpPlace::errorOf(const HttpAnswer& answer, const std::string& shown) con
         case 404:
             return make(ErrorCode::notFound,
                         error.code == "NoSuchBucket" ? "there is no such bucket" : "there is no such object");
+        case 400:
+            if (error.code == "BadDigest" || error.code == "InvalidDigest")
+                return make(ErrorCode::damaged, "the store got other bytes than were sent");
+            return make(ErrorCode::remote, "the server refuses the request");
+        case 304:
+        case 409:
         case 412:
+            if (answer.writes) return make(ErrorCode::exists, "is there already");
+            [[fallthrough]];
         case 416:
             return make(ErrorCode::changed, "the object changed while it was read",
                         "open the checkpoint again");

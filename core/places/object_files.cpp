@@ -9,6 +9,7 @@
 #include <xxhash.h>
 
 #include "base/mutex.h"
+#include "base/thread_pool.h"
 #include "places/places.h"
 #include "storage/object_place.h"
 #include "storage/read_only.h"
@@ -24,7 +25,6 @@ constexpr uint64_t kFirstWindow = uint64_t{128} << 10;  // of what is read ahead
 constexpr uint64_t kMostWindow = uint64_t{4} << 20;     // of one that follows others
 constexpr uint64_t kTail = uint64_t{64} << 10;          // of a file, read at once: directories of archives
 constexpr uint64_t kMostWindows = uint64_t{48} << 20;   // bytes of all
-constexpr unsigned kWaiting = 32;                       // reads that are worth having under way
 
 // Joins "a/b" and "c"; "" is the place itself.
 std::string below(std::string_view directory, std::string_view name) {
@@ -377,6 +377,7 @@ struct Shared {
     std::shared_ptr<ObjectPlace> place;
     std::shared_ptr<Windows> windows;
     Listings listings;
+    const MostlyWaiting waiting;
     explicit Shared(const std::shared_ptr<ObjectPlace>& p)
         : place(p), windows(std::make_shared<Windows>()), listings(p) {}
 
@@ -466,8 +467,6 @@ class ObjectFileSystem final : public ReadOnlyFileSystem {
         if (!node.file && !node.directory) return shared_->missing(key);
         return entryOf(name, node);
     }
-
-    unsigned waiting() const override { return kWaiting; }
 
   private:
     Error refused(const std::string& path) const override { return onlyRead(path); }

@@ -70,6 +70,29 @@ Result<ObjectPage> parseListing(std::string_view text) {
     return page;
 }
 
+constexpr size_t kSmallContent = size_t{1} << 20;
+
+bool isLoopback(std::string_view host) {
+    return host == "localhost" || host == "[::1]" || host.starts_with("127.");
+}
+
+// Of its four bytes, the highest first.
+std::string base64OfCrc(uint32_t crc) {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint64_t bits = uint64_t{crc} << 4;  // 36 of them
+    std::string text;
+    for (int shift = 30; shift >= 0; shift -= 6)
+        text += digits[bits >> shift & 63];
+    return text + "==";
+}
+
+std::string xmlText(std::string_view text) {
+    std::string out;
+    for (const char c : text)
+        out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '"' ? "&quot;" : std::string(1, c);
+    return out;
+}
+
 class StorePlace final : public HttpPlace {
   public:
     StorePlace(StoreSettings settings, std::shared_ptr<CredentialSource> credentials)
@@ -103,12 +126,112 @@ class StorePlace final : public HttpPlace {
                            std::string(answer.header("etag"))};
     }
 
+    Status put(const std::string& key, std::span<const std::byte> bytes, const Put& how) override {
+        const auto make = [&] { return signedRequest("PUT", key, {}, headersOf(how, &how.crc32c), bytes); };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(key)));
+        return {};
+    }
+
+    Result<std::string> markOf(const std::string& key) override {
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
+                          ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
+        const std::string_view amazon = answer.header("x-amz-meta-shardscope");
+        return std::string(amazon.empty() ? answer.header("x-goog-meta-shardscope") : amazon);
+    }
+
+    Status remove(const std::string& key) override {
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
+                          askAny([&] { return signedRequest("DELETE", key, {}); }, shown(key)));
+        if (!answer.good() && answer.status != 404) return errorOf(answer, shown(key));
+        return {};
+    }
+
+    Result<std::string> startUpload(const std::string& key, const Put& how) override {
+        Put marked;
+        marked.mark = how.mark;
+        const auto make = [&] {
+            return signedRequest("POST", key, {{"uploads", ""}}, headersOf(marked, nullptr));
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(key)));
+        std::string upload;
+        SHARDSCOPE_TRY(readXml(answer.body, [&](std::string_view path, std::string_view text) -> Status {
+            if (path == "InitiateMultipartUploadResult/UploadId") upload = text;
+            return {};
+        }));
+        if (upload.empty()) return damaged("the store names no upload").inFile(shown(key));
+        return upload;
+    }
+
+    Result<Part> putPart(const std::string& key, const std::string& upload, unsigned number,
+                         std::span<const std::byte> bytes, uint32_t crc32c) override {
+        const Query query = {{"partNumber", std::to_string(number)}, {"uploadId", upload}};
+        const auto make = [&] { return signedRequest("PUT", key, query, headersOf({}, &crc32c), bytes); };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(key)));
+        return Part{number, std::string(answer.header("etag"))};
+    }
+
+    Status complete(const std::string& key, const std::string& upload, std::span<const Part> parts,
+                    const Put& how) override {
+        std::string body = "<CompleteMultipartUpload>";
+        for (const Part& part : parts)
+            body += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", part.number,
+                                xmlText(part.tag));
+        body += "</CompleteMultipartUpload>";
+        Put only;
+        only.onlyNew = how.onlyNew && !google();  // Google's takes no condition here
+        const auto make = [&] {
+            auto request = signedRequest("POST", key, {{"uploadId", upload}}, headersOf(only, nullptr),
+                                         std::as_bytes(std::span(body)));
+            if (request.ok()) request->patience = std::chrono::minutes(10);
+            return request;
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(key)));
+        if (answer.good() && storeErrorOf(answer).code.empty()) return {};
+        // An answer that was lost: the upload is there no more because the object is.
+        if (storeErrorOf(answer).code == "NoSuchUpload") {
+            const auto mark = markOf(key);
+            if (mark.ok() && !how.mark.empty() && *mark == how.mark) return {};
+        }
+        return errorOf(answer, shown(key));
+    }
+
+    Status abandon(const std::string& key, const std::string& upload) override {
+        const auto make = [&] { return signedRequest("DELETE", key, {{"uploadId", upload}}); };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(key)));
+        if (!answer.good() && answer.status != 404) return errorOf(answer, shown(key));
+        return {};
+    }
+
   private:
     using Query = std::vector<std::pair<std::string, std::string>>;
+    using Headers = Query;
+
+    bool google() const { return settings_.scheme == "gs"; }
+    bool bearer() const {
+        const auto credentials = credentials_->get();
+        return credentials.ok() && credentials->keyId.empty();
+    }
+
+    // Google's own headers go with a token of Google's; both kinds of stores take Amazon's with Amazon's
+    // keys.
+    Headers headersOf(const Put& how, const uint32_t* crc32c) const {
+        const bool own = google() && bearer();
+        Headers headers;
+        if (how.onlyNew)
+            headers.emplace_back(own ? "x-goog-if-generation-match" : "if-none-match", own ? "0" : "*");
+        if (!how.mark.empty())
+            headers.emplace_back(own ? "x-goog-meta-shardscope" : "x-amz-meta-shardscope", how.mark);
+        if (crc32c && google())
+            headers.emplace_back("x-goog-hash", "crc32c=" + base64OfCrc(*crc32c));
+        else if (crc32c)
+            headers.emplace_back("x-amz-checksum-crc32c", base64OfCrc(*crc32c));
+        return headers;
+    }
 
     // To the bucket itself with an empty key.
-    Result<HttpRequest> signedRequest(const std::string& method, const std::string& key,
-                                      const Query& query) const {
+    Result<HttpRequest> signedRequest(const std::string& method, const std::string& key, const Query& query,
+                                      const Headers& more = {},
+                                      std::span<const std::byte> content = {}) const {
         SHARDSCOPE_ASSIGN(const Credentials credentials, credentials_->get());
         std::string endpoint = settings_.endpoint, region;
         int64_t skew = 0;
@@ -135,6 +258,8 @@ class StorePlace final : public HttpPlace {
         SignedParts parts{method, path, canonicalQuery(query), {{"host", host}}, std::string(kEmptyPayload)};
         HttpRequest request{
             method, base->scheme + "://" + host + path + (parts.query.empty() ? "" : "?" + parts.query)};
+        request.headers = more;
+        request.content = content;
         if (credentials.anonymous()) return request;
         if (credentials.keyId.empty()) {  // a token of Google's
             request.headers.emplace_back("Authorization", "Bearer " + credentials.session.reveal());
@@ -146,11 +271,20 @@ class StorePlace final : public HttpPlace {
         const std::string time =
             fmt::format("{:04}{:02}{:02}T{:02}{:02}{:02}Z", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
                         utc.tm_hour, utc.tm_min, utc.tm_sec);
+        if (!content.empty()) {
+            // Over https the bytes need no signature of their own; small ones that decide something get it.
+            const std::string_view bytes(reinterpret_cast<const char*>(content.data()), content.size());
+            const bool safe = base->scheme == "https" || isLoopback(base->host());
+            parts.payload =
+                safe && content.size() > kSmallContent ? std::string(kUnsignedPayload) : sha256Hex(bytes);
+        }
         parts.headers.emplace_back("x-amz-content-sha256", parts.payload);
         parts.headers.emplace_back("x-amz-date", time);
         if (!credentials.session.empty())
             parts.headers.emplace_back("x-amz-security-token", credentials.session.reveal());
-        request.headers.assign(parts.headers.begin() + 1, parts.headers.end());
+        // libcurl sends the host by itself.
+        request.headers.insert(request.headers.end(), parts.headers.begin() + 1, parts.headers.end());
+        parts.headers.insert(parts.headers.end(), more.begin(), more.end());
         request.headers.emplace_back(
             "Authorization", authorization(parts, {credentials.keyId, credentials.key, region}, time));
         return request;

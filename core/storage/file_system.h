@@ -138,8 +138,6 @@ class FileSystem {
     virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;
     // Reading side of a scratch file or of a file being written.
     virtual Result<std::shared_ptr<const ReadFile>> reopen(const std::shared_ptr<WriteFile>& file) = 0;
-    // Reads that are worth having under way because they mostly wait; 0 = as many as there are processors.
-    virtual unsigned waiting() const { return 0; }
 };
 
 // The machine's own file system.

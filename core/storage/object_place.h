@@ -43,6 +43,28 @@ class ObjectPlace {
     virtual Result<ObjectState> head(const std::string& key) = 0;
     // Fills the buffer from this very version of the object. Several transfers at a time.
     virtual Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) = 0;
+
+    // For writing. An object is there as a whole or not at all; there is no renaming. Where a store cannot do
+    // it, all of these are refused.
+    struct Put {
+        bool onlyNew = false;  // error `exists` when the key is there; a store may ignore it
+        std::string mark;      // kept with the object, told by markOf(); at most 256 bytes of ASCII
+        uint32_t crc32c = 0;   // of the bytes; a store that checks refuses others with `damaged`
+    };
+    virtual Status put(const std::string& key, std::span<const std::byte> bytes, const Put& how);
+    virtual Result<std::string> markOf(const std::string& key);  // empty = it has none
+    virtual Status remove(const std::string& key);               // also of a key that is not there
+    // An object in parts, from 1 on, of 5 MiB or more but the last one; invisible until it is completed.
+    struct Part {
+        unsigned number = 0;
+        std::string tag;  // what the store has called it
+    };
+    virtual Result<std::string> startUpload(const std::string& key, const Put& how);
+    virtual Result<Part> putPart(const std::string& key, const std::string& upload, unsigned number,
+                                 std::span<const std::byte> bytes, uint32_t crc32c);
+    virtual Status complete(const std::string& key, const std::string& upload, std::span<const Part> parts,
+                            const Put& how);
+    virtual Status abandon(const std::string& key, const std::string& upload);
 };
 
 }  // namespace shardscope
