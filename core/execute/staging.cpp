@@ -174,20 +174,6 @@ Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const Jour
     return staging;
 }
 
-Result<SharedJob> Staging::share(size_t workers) const {
-    SharedJob shared{header_.plan, header_.source, part_.count, part_.version, {}, {}};
-    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
-    if (!marker)
-        return makeError(ErrorCode::io, "the staging directory was changed by another process").inFile(path_);
-    shared.id = marker->id;
-    SHARDSCOPE_ASSIGN(shared.run, parts_->freshRun());
-    std::vector<std::string> names{shared.run + "own"};
-    for (size_t worker = 0; worker < workers; ++worker)
-        names.push_back(fmt::format("{}w{}", shared.run, worker));
-    SHARDSCOPE_TRY(parts_->makeJournals(names));
-    return shared;
-}
-
 Status Staging::syncData() {
     std::set<FileId> files;
     {

@@ -71,7 +71,7 @@ class Staging {
 
     // What workers must know of this directory, which they find by it; has journals for so many of them and
     // for this process. Errors: io.
-    Result<SharedJob> share(size_t workers) const;
+    Result<SharedJob> share(size_t workers) const { return parts_->share(workers); }
     // Brings to disk what was written to the files so far.
     Status syncData();
 
