@@ -95,14 +95,11 @@ Result<Reading> digestsOf(const Checkpoint& checkpoint, const DigestRequest& req
     return reading;
 }
 
-Status checkHosts(const Access& access, const Coordinator& coordinator, const std::string& records) {
-    if (std::ranges::all_of(coordinator.options.places,
-                            [](const WorkerSpec& place) { return place.host.empty() && !place.slurm; }))
+Status checkHosts(const Coordinator& coordinator, const std::string& records) {
+    if (!records.empty() || std::ranges::all_of(coordinator.options.places, [](const WorkerSpec& place) {
+            return place.host.empty() && !place.slurm;
+        }))
         return {};
-    if (access.away())
-        return makeError(ErrorCode::impossible, "only processes of that host can read what is there")
-            .withHint(option("on", "local:N") + " for several processes there");
-    if (!records.empty()) return {};
     return makeError(ErrorCode::usage, "workers on other hosts need a place for what they find")
         .withHint(option("records", "DIR") + ": a directory that all hosts see");
 }
@@ -131,7 +128,7 @@ Result<Execution> readersOf(const Access& access, const PartRequest& words, cons
                                                        option("part"), option("finish")))
             .withHint(option("records", "DIR") + ": a directory that all hosts see");
     if (const auto* coordinator = std::get_if<Coordinator>(&by))
-        SHARDSCOPE_TRY(checkHosts(access, *coordinator, words.records));
+        SHARDSCOPE_TRY(checkHosts(*coordinator, words.records));
     return by;
 }
 

@@ -26,8 +26,7 @@ struct ReadingRequest {
     std::string records;  // a directory; empty = a temporary one of this machine
 };
 
-// Who reads, by --part, --finish, --records and --on. Errors: usage, impossible (a checkpoint of another
-// host).
+// Who reads, by --part, --finish, --records and --on. Errors: usage.
 Result<Execution> readersOf(const Access& access, const PartRequest& words, const AgentProgram& program);
 
 // What there is to read in a checkpoint that is open, as all who read it see it.
