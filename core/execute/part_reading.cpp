@@ -145,9 +145,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     if (!status.ok()) {
         Error error = std::move(status).error();
         if (given) return error;
-        if (!error.hint.empty()) error.hint += "; ";
-        error.hint += "the part continues where it stopped when it runs again";
-        return error;
+        return alsoHint(std::move(error), "the part continues where it stopped when it runs again");
     }
     SHARDSCOPE_TRY(directory->sync());
     report.bytesRead = *read;
@@ -227,9 +225,8 @@ Status FinishedReading::State::giveOut(PartScheduler& scheduler, const Resources
         !read.ok()) {
         Error error = std::move(read).error();
         if (temporary) return error;
-        if (!error.hint.empty()) error.hint += "; ";
-        error.hint += "the same words continue where it stopped; what was found so far is in " + path;
-        return error;
+        return alsoHint(std::move(error),
+                        "the same words continue where it stopped; what was found so far is in " + path);
     }
     SHARDSCOPE_ASSIGN(const PartShares::Done after, done());
     const size_t open = shares.orders(after).size();
