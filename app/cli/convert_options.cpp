@@ -124,10 +124,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     addRankWords(*verb, *command);
     if (name != "plan") {
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);
-        verb->add_option("--remote-program", context.remoteProgram,
-                         "shardscope on the other hosts (default: this one; ssh copies it there once)")
-            ->type_name("PATH")
-            ->group(kWhoWorks);
+        addOtherProgram(*verb, context);
     }
     addCommon(*verb, context, true);
     verb->callback([&context, command] {

@@ -1,10 +1,11 @@
 #include "cli/part_option.h"
 
-#include <algorithm>
+#include <csignal>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/own_program.h"
 #include "base/units.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
@@ -32,31 +33,38 @@ void addPartWords(CLI::App& verb, PartRequest& words, const std::string& finishe
         ->group(kWhoWorks);
 }
 
-void addReadingWords(CLI::App& verb, PartRequest& words, const std::string& finishes) {
-    addPartWords(verb, words, finishes, false);
-    const auto take = [&words](const std::string& given) {
-        words.records = given.substr(0, std::max<size_t>(1, given.find_last_not_of('/') + 1));
-    };
-    verb.add_option_function<std::string>(
-            "--records", take,
-            "Where parts leave what they found: a directory that all hosts see, the same one for all; "
-            "made if missing, removed once all is finished")
-        ->type_name("DIR")
+void addOtherProgram(CLI::App& verb, Context& context) {
+    verb.add_option("--remote-program", context.remoteProgram,
+                    "shardscope on the other hosts (default: this one; ssh copies it there once)")
+        ->type_name("PATH")
         ->group(kWhoWorks);
 }
 
-Status checkRecords(const Context& context, const PartRequest& words, const std::string& source) {
-    if (!words.given()) {
-        if (words.records.empty()) return {};
-        return makeError(ErrorCode::usage, "--records is for --part and --finish");
-    }
-    if (context.away())
-        return makeError(ErrorCode::usage, "parts are not for a checkpoint on another host")
-            .withHint("run them there, or where its files are mounted");
-    if (words.records.empty())
-        return makeError(ErrorCode::usage, "--part and --finish need a place for the records of the parts")
-            .withHint("--records DIR: a directory that all hosts see");
-    return checkOutputPlace(words.records, source);
+void addReadingWords(CLI::App& verb, Context& context, PartRequest& words, const std::string& finishes) {
+    verb.add_option("--on", words.on,
+                    "Workers that share the work: local:N, ssh:HOST,HOST, slurm:KEY=VALUE, joined by '+'")
+        ->type_name("WHERE")
+        ->group(kWhoWorks);
+    addPartWords(verb, words, finishes, false);
+    const auto take = [&words](const std::string& given) { words.records = recordsPath(given); };
+    verb.add_option_function<std::string>(
+            "--records", take,
+            "Where parts leave what they found: a directory that all hosts see, the same one for all; "
+            "made if missing, removed once all is finished; with --on local:N a temporary one where none is "
+            "named")
+        ->type_name("DIR")
+        ->group(kWhoWorks);
+    addOtherProgram(verb, context);
+}
+
+Result<Execution> readersOf(const Context& context, const PartRequest& words, const std::string& source) {
+    SHARDSCOPE_ASSIGN(
+        Execution by,
+        shardscope::readersOf(context, words, {SHARDSCOPE_VERSION, ownProgram(), context.remoteProgram}));
+    if (!words.records.empty()) SHARDSCOPE_TRY(checkOutputPlace(words.records, source));
+    // The reader of the progress may go away.
+    if (!words.on.empty()) std::signal(SIGPIPE, SIG_IGN);
+    return by;
 }
 
 std::string allPartsDone(bool finishes, const std::string& completes) {

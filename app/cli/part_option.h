@@ -5,9 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "answers/part_request.h"
+#include "answers/reading.h"
 #include "cli/context.h"
-#include "execute/part_reading.h"
 
 namespace shardscope::cli {
 
@@ -15,10 +14,12 @@ inline constexpr const char* kWhoWorks = "Who works";  // a group of options
 
 // The options are kept by reference. `finishes` says what --finish does; `seals`: it can be seal.
 void addPartWords(CLI::App& verb, PartRequest& words, const std::string& finishes, bool seals);
-// The same for a job without a destination.
-void addReadingWords(CLI::App& verb, PartRequest& words, const std::string& finishes);
-// That records have a place of their own, outside of the checkpoint. Errors: usage, io.
-Status checkRecords(const Context& context, const PartRequest& words, const std::string& source);
+// --remote-program, for those who work on other hosts.
+void addOtherProgram(CLI::App& verb, Context& context);
+// The same for a job without a destination, and --on.
+void addReadingWords(CLI::App& verb, Context& context, PartRequest& words, const std::string& finishes);
+// Who reads, with records in a place of their own outside of the checkpoint. Errors: usage, io.
+Result<Execution> readersOf(const Context& context, const PartRequest& words, const std::string& source);
 
 // `did` is what it did with the bytes, `next` what comes once all parts are done.
 void showPart(const Context& context, const PartReport& part, const std::string& did,

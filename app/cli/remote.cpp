@@ -94,7 +94,7 @@ Error needsHost(std::string_view option, const std::string& value, const std::st
         .withHint(fmt::format("name a path there: {}/...", place));
 }
 
-// A conversion runs on the host that has both its ends, with processes of that host.
+// A conversion runs on the host that has both its ends.
 Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool several) {
     if (several || !isSshPath(valueOf(verb, "source")) || !isSshPath(valueOf(verb, "destination")))
         return makeError(ErrorCode::impossible,
@@ -102,12 +102,15 @@ Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool severa
             .withHint(fmt::format("copy one side to where the other is; with a path that the hosts share: "
                                   "shardscope jobs run --on ssh:{} {} SRC DST",
                                   call.host.host, verb.get_name()));
-    const std::string on = valueOf(verb, "--on");
-    if (on.find("ssh:") != std::string::npos || on.find("slurm") != std::string::npos)
-        return makeError(ErrorCode::impossible,
-                         "the conversion is planned on the host, and only processes of that host can do it")
-            .withHint("--on local:N for several processes there");
     return {};
+}
+
+Status checkWorkers(const CLI::App& verb) {
+    const std::string on = valueOf(verb, "--on");
+    if (on.find("ssh:") == std::string::npos && on.find("slurm") == std::string::npos) return {};
+    return makeError(ErrorCode::impossible,
+                     "the work is planned on the host, and only processes of that host can do it")
+        .withHint("--on local:N for several processes there");
 }
 
 // Where what a verb there writes goes: a terminal, or bytes as they are.
@@ -202,8 +205,9 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
             return makeError(ErrorCode::usage, "ranks take no ssh:// paths")
                 .withHint("start shardscope on that host");
     }
-    if (context.conversion && !context.conversion->dryRun)
-        SHARDSCOPE_TRY(checkConversion(*verb, call, several));
+    const bool plans = context.conversion && context.conversion->dryRun;
+    if (context.conversion && !plans) SHARDSCOPE_TRY(checkConversion(*verb, call, several));
+    if (!plans) SHARDSCOPE_TRY(checkWorkers(*verb));
     if (several) {
         return makeError(ErrorCode::impossible, "the paths are on different hosts, and a verb runs on one")
             .withHint("'shardscope index' makes of each a small file; these can be compared here");

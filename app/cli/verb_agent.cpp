@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "answers/reading.h"
 #include "base/thread_pool.h"
 #include "cli/agent.h"
 #include "cli/application.h"
@@ -28,7 +29,7 @@ unsigned ownCores() {
     return count > 0 && count < all ? static_cast<unsigned>(count) : all;
 }
 
-// Does units of a conversion for the program that coordinates it.
+// Does parts of a job for the program that coordinates it.
 Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Accelerator& accelerator) {
     WorkerSession session(std::move(channel), SHARDSCOPE_VERSION);
     SHARDSCOPE_TRY(session.begin(first));
@@ -39,9 +40,14 @@ Result<int> work(std::unique_ptr<Channel> channel, const Frame& first, const Acc
     if (chdir(session.directory().c_str()) != 0)
         return refuse(systemError(errno, "enter the coordinator's directory", session.directory())
                           .withHint("the paths of the job must be the same on all hosts"));
+    const unsigned threads = std::max(1U, ownCores() / session.neighbors());
+    if (isReading(session.request())) {
+        SHARDSCOPE_TRY(serveReading(session, threads));
+        return 0;
+    }
     auto request = unpackRequest(session.request());
     if (!request.ok()) return refuse(std::move(request).error());
-    if (request->threads == 0) request->threads = std::max(1U, ownCores() / session.neighbors());
+    if (request->threads == 0) request->threads = threads;
     GpuCompute gpu;
     if (session.gpu()) {
         auto opened = accelerator.openGpu(*session.gpu());

@@ -67,30 +67,25 @@ Status changeAccepted(const ValidateOptions& options, const ValidationReport& re
 Result<int> validate(const Context& context, const ValidateOptions& options) {
     if (options.accept.empty() != options.because.empty())
         return makeError(ErrorCode::usage, "--accept RULE and --because TEXT belong together");
-    SHARDSCOPE_TRY(checkRecords(context, options.parts, options.what.path));
+    SHARDSCOPE_ASSIGN(const Execution by, readersOf(context, options.parts, options.what.path));
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.what.path));
-    ValidatedInParts done;
     if (const Run* run = std::get_if<Run>(&opened)) {
         if (!options.accept.empty() || !options.withdraw.empty())
             return makeError(ErrorCode::usage, "findings of a step are accepted, not those of a run")
                 .inFile(options.what.path)
                 .withHint("name the directory of a step");
-        if (!options.parts.given()) return validateRun(context, *run, options.what, options.failOn);
+        if (std::holds_alternative<Alone>(by))
+            return validateRun(context, *run, options.what, options.failOn);
         return makeError(ErrorCode::usage, "this is the directory of a run; parts are of one checkpoint")
             .inFile(options.what.path)
             .withHint("name the directory of a step");
     }
     const auto& checkpoint = std::get<Checkpoint>(opened);
-    if (options.parts.given()) {
-        SHARDSCOPE_ASSIGN(const Parts parts, partsOf(options.parts));
-        SHARDSCOPE_ASSIGN(done,
-                          validateInParts(context, checkpoint, options.what, parts, options.parts.records));
-        if (!done.read.found) {
-            sayPart(context, *done.read.part, parts.finish, "says what they found");
-            return 0;
-        }
-    } else {
-        SHARDSCOPE_ASSIGN(done.report, validateOpen(context, checkpoint, options.what));
+    SHARDSCOPE_ASSIGN(const ValidatedInParts done,
+                      validateBy(context, checkpoint, options.what, by, options.parts.records));
+    if (done.read.part && !done.read.found) {
+        sayPart(context, *done.read.part, std::get<Parts>(by).finish, "says what they found");
+        return 0;
     }
     const std::string path = acceptedName(checkpoint.path);
     SHARDSCOPE_TRY(changeAccepted(options, done.report, path));
@@ -128,7 +123,7 @@ void addValidate(CLI::App& app, Context& context) {
     verb->add_option("--withdraw", options->withdraw, "No longer accept what is found of this rule")
         ->type_name("RULE")
         ->excludes("--accept");
-    addReadingWords(*verb, options->parts, "Judge what all parts have read");
+    addReadingWords(*verb, context, options->parts, "Judge what all parts have read");
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });

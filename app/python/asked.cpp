@@ -75,6 +75,10 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
             asked->program.remoteProgram = value;
         } else if (std::ranges::count(kLimits, name.substr(2))) {
             SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name.substr(2), value));
+        } else if (verb == "validate" && name == "--on") {
+            asked->parts.on = value;
+        } else if (verb == "validate" && name == "--records") {
+            asked->parts.records = recordsPath(value);
         } else if (verb == "diff") {
             SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));
         } else {

@@ -15,15 +15,15 @@ struct Asked {
     Access access;
     AgentProgram program;
     ConversionRequest request;  // of a conversion
-    PartRequest parts;
-    bool dryRun = false;     // of a conversion only its plan
-    DiffOptions difference;  // of `diff`
+    PartRequest parts;          // of a conversion; of a validation who reads
+    bool dryRun = false;        // of a conversion only its plan
+    DiffOptions difference;     // of `diff`
 };
 
 // Words options in messages as keyword arguments (base/option_words.h).
 std::string keywordOption(std::string_view name, std::string_view value);
 
-// Of "info", "validate", "diff", or a verb that converts, with the options after it. Errors: usage.
+// Of "info", "validate", "ready", "diff", or a verb that converts, with the options after it. Errors: usage.
 Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<std::string>& options,
                                        const std::string& program);
 

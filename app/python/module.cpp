@@ -26,7 +26,7 @@
 
 #include "answers/conversion.h"
 #include "answers/documents.h"
-#include "answers/validation.h"
+#include "answers/reading.h"
 #include "asked.h"
 #include "base/checked.h"
 #include "base/option_words.h"
@@ -373,6 +373,8 @@ class OpenCheckpoint {
         return t;
     }
     const Reader& reader() const { return *checkpoint_.reader; }
+    const Opening& opening() const { return asked_->access; }
+    bool isOnOtherHost() const { return host_ != nullptr; }
     Result<uint64_t> read(const std::vector<RegionRead>& all, const Resources& resources) const {
         SHARDSCOPE_TRY(needData(checkpoint_, "reading values"));
         const auto count = static_cast<TensorId>(catalog().tensorCount());
@@ -632,29 +634,36 @@ void useLargePages(uintptr_t address, size_t bytes) {
 
 // ------------------------------------------------------------------ verbs
 
-// Validates; `answer` makes a document of the report.
-nb::object judged(const OpenCheckpoint& open, nb::handle options, ValidateRequest what,
-                  const nb::object& progress,
+// Validates as the options say; `answer` makes a document of the report.
+nb::object judged(const OpenCheckpoint& open, Asked& how, ValidateRequest what, const nb::object& progress,
                   const std::function<std::string(const Checkpoint&, const ValidationReport&)>& answer) {
     const Checkpoint& checkpoint = open.get();
     what.path = checkpoint.path;
-    const auto how = asked("validate", options);
-    Call call(*how);
+    // As it was opened, for workers that open it too.
+    static_cast<Opening&>(how.access) = open.opening();
+    Call call(how);
     return toText(valueOf(call.run(
         [&](Call&) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const auto report, validateOpen(how->access, checkpoint, what));
-            return answer(checkpoint, report);
+            SHARDSCOPE_ASSIGN(const Execution by, readersOf(how.access, how.parts, how.program));
+            if (open.isOnOtherHost() && !std::holds_alternative<Alone>(by))
+                return makeError(ErrorCode::usage, "workers read no checkpoint of another host")
+                    .withHint("start them there, or where its files are mounted");
+            SHARDSCOPE_ASSIGN(const ValidatedInParts done,
+                              validateBy(how.access, checkpoint, what, by, how.parts.records));
+            const std::string said = answer(checkpoint, done.report);
+            if (done.read.found) SHARDSCOPE_TRY(done.read.found->remove());
+            return said;
         },
         progress)));
 }
 
 nb::object validate(const OpenCheckpoint& open, nb::list options, nb::str level, nb::str expect,
-                    size_t examples, nb::object progress) {
+                    size_t examples, nb::str program, nb::object progress) {
     ValidateRequest what;
     what.level = valueOf(levelNamed(fromText(level)));
     what.expect = fromText(expect);
     what.examples = examples;
-    return judged(open, options, std::move(what), progress,
+    return judged(open, *asked("validate", options, fromText(program)), std::move(what), progress,
                   [](const Checkpoint&, const ValidationReport& report) { return validationJson(report); });
 }
 
@@ -663,7 +672,7 @@ nb::object ready(const OpenCheckpoint& open, nb::list options, nb::str level, nb
     ValidateRequest what;
     what.level = valueOf(levelNamed(fromText(level)));
     what.examples = kReadyExamples;
-    return judged(open, options, std::move(what), progress,
+    return judged(open, *asked("ready", options), std::move(what), progress,
                   [](const Checkpoint& checkpoint, const ValidationReport& report) {
                       return readyJson(readyCard(checkpoint, report, {}));
                   });
@@ -754,7 +763,7 @@ NB_MODULE(_shardscope, m) {
         .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
         .def("ready", &ready, nb::arg("options"), nb::arg("level"), nb::arg("progress") = nb::none())
         .def("validate", &validate, nb::arg("options"), nb::arg("level"), nb::arg("expect"),
-             nb::arg("examples"), nb::arg("progress").none())
+             nb::arg("examples"), nb::arg("program"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));
     m.def("open", &openPath, nb::arg("options"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
           nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);

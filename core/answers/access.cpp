@@ -37,7 +37,7 @@ std::shared_ptr<void> Access::watched(const Progress& progress, Workers workers)
 Status Work::start() {
     SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(access_.memory, held_));
     resources_ = std::make_unique<JobResources>(access_.threads, buffers, &progress_, access_.stop);
-    watching_ = access_.watched(progress_);
+    watching_ = access_.watched(progress_, workers_);
     return {};
 }
 

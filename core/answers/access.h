@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/memory_budget.h"
@@ -39,7 +40,9 @@ struct Access : Opening, WorkLimits {
 // A pool, a budget and somebody who watches, for one long operation.
 class Work {
   public:
-    Work(const Access& access, uint64_t heldBytes) : access_(access), held_(heldBytes) {}
+    // `workers` outlive it.
+    Work(const Access& access, uint64_t heldBytes, Access::Workers workers = nullptr)
+        : access_(access), held_(heldBytes), workers_(std::move(workers)) {}
     Status start();                                             // errors: limit
     const Resources& resources() const { return *resources_; }  // once it has started
     Progress& progress() { return progress_; }
@@ -47,6 +50,7 @@ class Work {
   private:
     const Access& access_;
     uint64_t held_;
+    Access::Workers workers_;
     Progress progress_;
     std::unique_ptr<JobResources> resources_;
     std::shared_ptr<void> watching_;

@@ -99,33 +99,37 @@ Json reportJson(const Access& access, const Conversion& conversion, const Conver
 
 }  // namespace
 
-Result<Execution> executionOf(const ConversionRequest& request, const PartRequest& part,
-                              const AgentProgram& program) {
+Result<Execution> executionOf(const std::string& on, const PartRequest& part, const AgentProgram& program) {
     if (part.given()) {
-        if (!request.on.empty())
+        if (!on.empty())
             return makeError(
                 ErrorCode::usage,
                 fmt::format(
                     "{} and {} are for processes that a scheduler starts, {} for those that this one starts",
                     option("part"), option("finish"), option("on")));
         SHARDSCOPE_ASSIGN(const Parts parts, partsOf(part));
-        if (parts.seal && request.verify == Verify::none)
-            return makeError(ErrorCode::usage,
-                             fmt::format("{} seal is for parts that verify, {} for nobody who does",
-                                         option("finish"), option("verify", "none")));
         return Execution(parts);
     }
-    if (request.on.empty()) return Execution(Alone{});
+    if (on.empty()) return Execution(Alone{});
     Coordinator coordinator;
-    coordinator.options.version = program.version;
-    coordinator.options.program = program.program;
-    coordinator.options.remoteProgram = program.remoteProgram;
-    SHARDSCOPE_ASSIGN(Places places, parsePlaces(request.on));
+    static_cast<AgentProgram&>(coordinator.options) = program;
+    SHARDSCOPE_ASSIGN(Places places, parsePlaces(on));
     if (places.ranks)
-        return makeError(ErrorCode::usage, fmt::format("'{}' is for the command line", request.on))
+        return makeError(ErrorCode::usage, fmt::format("'{}' is for the command line", on))
             .withHint("'shardscope convert ... --on ranks:4' starts ranks");
     coordinator.options.places = std::move(places.workers);
     return Execution(std::move(coordinator));
+}
+
+Result<Execution> executionOf(const ConversionRequest& request, const PartRequest& part,
+                              const AgentProgram& program) {
+    auto by = executionOf(request.on, part, program);
+    const auto* parts = by.ok() ? std::get_if<Parts>(&*by) : nullptr;
+    if (parts && parts->seal && request.verify == Verify::none)
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} seal is for parts that verify, {} for nobody who does",
+                                     option("finish"), option("verify", "none")));
+    return by;
 }
 
 Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const std::string& given) {

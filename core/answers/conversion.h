@@ -14,7 +14,9 @@
 
 namespace shardscope {
 
-// Who works, as the request or the parts say; workers run `program`. Errors: usage (ranks, too).
+// Who works, as --on or the parts say; workers run `program`. Errors: usage (ranks, too).
+Result<Execution> executionOf(const std::string& on, const PartRequest& parts, const AgentProgram& program);
+// The same of a conversion.
 Result<Execution> executionOf(const ConversionRequest& request, const PartRequest& parts,
                               const AgentProgram& program);
 // The ranks that the request names. `given` is an option for ranks alone that stands beside it, or empty.

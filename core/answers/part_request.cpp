@@ -1,5 +1,6 @@
 #include "answers/part_request.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -26,9 +27,15 @@ Result<PartSpec> partFromEnvironment(const Variables& variables) {
     if (!found.ok())
         return std::move(found).error().withHint(
             fmt::format("say which part this is: {} I/N", option("part")));
-    if (*found) return PartSpec{(*found)->index, (*found)->count, {}, {}, (*found)->atOnce};
+    if (*found)
+        return PartSpec{
+            .index = (*found)->index, .count = (*found)->count, .version = {}, .atOnce = (*found)->atOnce};
     return makeError(ErrorCode::usage, "no scheduler says which part this is")
         .withHint(fmt::format("give {} I/N, or set SHARDSCOPE_PART=I/N", option("part")));
+}
+
+std::string recordsPath(std::string_view given) {
+    return std::string(given.substr(0, std::max<size_t>(1, given.find_last_not_of('/') + 1)));
 }
 
 Result<Parts> partsOf(const PartRequest& request) {

@@ -18,14 +18,17 @@ Result<PartSpec> parsePart(std::string_view text);
 // From SHARDSCOPE_PART, else as launchedAs() says. Errors: usage where nobody says it, or two disagree.
 Result<PartSpec> partFromEnvironment(const Variables& variables);
 
-// --part, --finish and --records, as they are given.
+// --part, --finish, --records and --on, as they are given.
 struct PartRequest {
     std::string part;  // "I/N" or "auto"
     std::string
         finish;  // "yes" (no part is done), "auto" (by the last part), "seal" (sealParts(), by the last part)
-    std::string records;  // of a job without a destination; see execute/part_reading.h
+    // Of a job without a destination (execute/part_reading.h); a conversion says in its request who works.
+    std::string records, on;
     bool given() const { return !part.empty() || !finish.empty(); }
 };
+// A directory as --records names it.
+std::string recordsPath(std::string_view given);
 // What they mean. Errors: usage.
 Result<Parts> partsOf(const PartRequest& request);
 // What one part has done, where it has not finished the job.

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "answers/reading.h"
 #include "base/option_words.h"
 #include "engine/expected.h"
-#include "validate/value_parts.h"
 
 namespace shardscope {
 
@@ -37,6 +37,7 @@ namespace {
 // How a checkpoint is validated; calls `run` with that.
 template <class Answer>
 Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, const ValidateRequest& request,
+                           Access::Workers workers,
                            const std::function<Result<Answer>(ValidateOptions& how, const Resources&)>& run) {
     std::optional<Checkpoint> expected;
     std::optional<std::vector<Note>> lacking;
@@ -54,7 +55,7 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
         how.expect = &expected->catalog();
         held += expected->catalog().memoryBytes();
     }
-    Work work(access, held);
+    Work work(access, held, std::move(workers));
     SHARDSCOPE_TRY(work.start());
     return run(how, work.resources());
 }
@@ -63,33 +64,34 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
 
 Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
                                       const ValidateRequest& request) {
-    return withRequest<ValidationReport>(access, checkpoint, request,
+    return withRequest<ValidationReport>(access, checkpoint, request, nullptr,
                                          [&](ValidateOptions& how, const Resources& resources) {
                                              return validateCheckpoint(checkpoint, how, resources);
                                          });
 }
 
-Result<ValidatedInParts> validateInParts(const Access& access, const Checkpoint& checkpoint,
-                                         const ValidateRequest& request, const Parts& parts,
-                                         const std::string& records) {
+Result<ValidatedInParts> validateBy(const Access& access, const Checkpoint& checkpoint,
+                                    const ValidateRequest& request, const Execution& by,
+                                    const std::string& records) {
+    ValidatedInParts done;
+    if (std::holds_alternative<Alone>(by)) {
+        SHARDSCOPE_ASSIGN(done.report, validateOpen(access, checkpoint, request));
+        return done;
+    }
     if (request.level != ValidateLevel::values)
         return makeError(ErrorCode::usage, "parts are for " + option("level", "values"))
             .withHint("the other levels read little: one process is enough");
-    SHARDSCOPE_TRY(needData(checkpoint, "validating values"));
+    SHARDSCOPE_ASSIGN(const auto shared, SharedReading::prepare(access, {request, records}, by));
     return withRequest<ValidatedInParts>(
-        access, checkpoint, request,
+        access, checkpoint, request, shared->workers(),
         [&](ValidateOptions& how, const Resources& resources) -> Result<ValidatedInParts> {
-            ValidatedInParts done;
-            SHARDSCOPE_ASSIGN(const auto values, ValueParts::open(*checkpoint.reader, resources));
-            PartReading reading = values->reading();
-            reading.records = records;
-            reading.words = fmt::format("validate\n{}\n{}", request.expect, request.examples);
-            SHARDSCOPE_ASSIGN(done.read, readInParts(reading, parts, resources));
-            if (!done.read.found) return done;
-            SHARDSCOPE_TRY(values->take(*done.read.found));
-            how.parts = values.get();
+            SHARDSCOPE_ASSIGN(const Reading reading, Reading::of(checkpoint, shared->request(), resources));
+            SHARDSCOPE_ASSIGN(done.read, shared->run(reading.parts, resources));
+            if (!done.read.found) return std::move(done);
+            SHARDSCOPE_TRY(reading.values->take(*done.read.found));
+            how.parts = reading.values.get();
             SHARDSCOPE_ASSIGN(done.report, validateCheckpoint(checkpoint, how, resources));
-            return done;
+            return std::move(done);
         });
 }
 

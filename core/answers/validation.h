@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "answers/access.h"
+#include "engine/run_conversion.h"
 #include "engine/suppressions.h"
 #include "execute/part_reading.h"
 
@@ -36,13 +37,14 @@ Result<Validated> openAndValidate(const Access& access, const ValidateRequest& r
 // The same of one that is open.
 Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
                                       const ValidateRequest& request);
-// The same in parts, with level `values`: the report where this process completes it.
+// The same by several, with level `values` (reading.h): the report is there unless this process has done a
+// part alone.
 struct ValidatedInParts {
     ReadInParts read;
     ValidationReport report;
 };
-Result<ValidatedInParts> validateInParts(const Access& access, const Checkpoint& checkpoint,
-                                         const ValidateRequest& request, const Parts& parts,
-                                         const std::string& records);
+Result<ValidatedInParts> validateBy(const Access& access, const Checkpoint& checkpoint,
+                                    const ValidateRequest& request, const Execution& by,
+                                    const std::string& records);
 
 }  // namespace shardscope

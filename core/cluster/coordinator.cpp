@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <thread>
@@ -613,6 +614,13 @@ WorkerScheduler::WorkerScheduler(CoordinatorOptions options) : options_(std::mov
                                           : place.host;
         states_.push_back(std::move(state));
     }
+}
+
+Result<std::unique_ptr<WorkerScheduler>> WorkerScheduler::forJobHere(CoordinatorOptions options) {
+    std::error_code none;
+    options.directory = std::filesystem::current_path(none).string();
+    if (none) return systemError(none.value(), "find the directory that the job is given in", "");
+    return std::make_unique<WorkerScheduler>(std::move(options));
 }
 
 WorkerScheduler::~WorkerScheduler() = default;

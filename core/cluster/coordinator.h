@@ -1,6 +1,6 @@
-// Many processes do the parts of one conversion: on this machine, on others through the user's own ssh, on
-// nodes that Slurm lends, or as ranks that another program has started (rendezvous.h). What is not on a file
-// system that all share they read from, and write to, the one that has it (peers.h).
+// Many processes do the parts of one conversion or reading: on this machine, on others through the user's own
+// ssh, on nodes that Slurm lends, or as ranks that another program has started (rendezvous.h). What is not on
+// a file system that all share they read from, and write to, the one that has it (peers.h).
 //
 // A worker that is silent for three heartbeats, or whose connection ends, is cut off; its parts go to others,
 // but for what its journal shows. A part that failed three times ends the job, and so does the loss of all
@@ -57,6 +57,8 @@ struct CoordinatorOptions : AgentProgram {
 class WorkerScheduler final : public PartScheduler {
   public:
     explicit WorkerScheduler(CoordinatorOptions options);
+    // Of a job that is given in this process's directory. Errors: io.
+    static Result<std::unique_ptr<WorkerScheduler>> forJobHere(CoordinatorOptions options);
     ~WorkerScheduler() override;
 
     // With CoordinatorOptions::peers, before everything else: starts the workers, and says who they are.

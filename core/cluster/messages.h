@@ -7,7 +7,7 @@
 //   unless it is empty, write the other. Only where files are not on file systems that all share
 // - worker: serving {port}
 // - coordinator: start {neighbors, silence, job, worker, device, gpu, peers, places, request} and a body:
-//   the directory where the job was given, a zero byte, the request as JSON (core/engine/request.h; paths need
+//   the directory where the job was given, a zero byte, the request as JSON (core/engine/request.h or core/answers/reading.h; paths need
 //   not be UTF-8), `request` bytes long, and where the source is on several disks PeerTable::packed(); after
 //   so many seconds in which it hears nothing (0 = none) the worker ends. `job` is a SharedJob, `worker` this worker's number
 //   in it, `peers` is Peers::json(), `places` where files of the destination are (PeerDisks::places(); empty = one file
@@ -17,7 +17,7 @@
 //   rank 0 sends it; ungroup {}: it leaves it at once
 // - worker: grouped {}: it has left it
 // - coordinator: part {id, work, part, again}: several may be under way; work is "convert" or, once all of that
-//   is done, "verify" or "reread"; `again` where an earlier attempt may have done some of it
+//   is done, "verify" or "reread"; "read" of a job that only reads; `again` where an earlier attempt may have done some of it
 // - worker: beat {bytes, busy}: every second: done so far of that work, and what threads spent their time on
 // - coordinator: beat {}: for each of these, to another host
 // - worker: done {id, read, moved, busy}: on disk, and in the worker's journal

@@ -183,18 +183,34 @@ void WorkerSession::refuse(const Error& error) {
     (void)channel_->send(message({{"say", "failed"}, {"error", errorJson(error)}}));
 }
 
-Status WorkerSession::serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities) {
+Status WorkerSession::serve(const ConvertJob& job, const Resources& resources,
+                            const WorkerAbilities& abilities) {
+    return serve(resources, abilities, job.options, [&](const Resources& own, std::string name) {
+        PartWorkerOptions options{.name = std::move(name), .compute = abilities.compute};
+        if (peers_) options.homes = homesOf(job, peers_->size(), table_, places_);
+        return PartWorker::join(job, shared_, own, std::move(options));
+    });
+}
+
+Status WorkerSession::serve(const PartReading& reading, const Resources& resources) {
+    ConvertOptions atOnce;  // since a part is on disk when it ends
+    atOnce.journalBytes = 0;
+    return serve(resources, {}, atOnce, [&](const Resources& own, const std::string& name) {
+        return PartWorker::join(reading, shared_, own, name);
+    });
+}
+
+Status WorkerSession::serve(Resources resources, const WorkerAbilities& abilities,
+                            const ConvertOptions& options, const Join& join) {
     resources.progress = &progress_;
     resources.stop = stop_;
-    PartWorkerOptions options{.name = fmt::format("w{}", number_), .compute = abilities.compute};
-    if (peers_) options.homes = homesOf(job, peers_->size(), table_, places_);
-    auto worker = PartWorker::join(job, shared_, resources, std::move(options));
+    auto worker = join(resources, fmt::format("w{}", number_));
     if (!worker.ok()) {
         refuse(worker.error());
         return std::move(worker).error();
     }
     SHARDSCOPE_TRY(channel_->send(message({{"say", "ready"}, {"gpu", abilities.gpu}})));
-    return runParts(**worker, job.options, abilities.group);
+    return runParts(**worker, options, abilities.group);
 }
 
 // What goes wrong in a group is for rank 0 to say; this worker stays.

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "cluster/peer_files.h"
 #include "cluster/peers.h"
 #include "cluster/process_group.h"
+#include "execute/part_reading.h"
 #include "execute/part_worker.h"
 #include "hosts/channel.h"
 
@@ -50,10 +52,12 @@ class WorkerSession {
     unsigned neighbors() const { return neighbors_; }  // workers on this machine, this one included
     StopToken stop() const { return stop_; }           // raised when the coordinator ends the job or is gone
 
-    // Joins the conversion that was requested and does what it is told. Returns when the coordinator
+    // Joins the job that was requested and does what it is told. Returns when the coordinator
     // ends it. Errors: remote, cancelled, and those of PartWorker::join(), which the coordinator is told too.
-    Status serve(const ConvertJob& job, Resources resources, const WorkerAbilities& abilities = {});
-    // Tells the coordinator why there is no conversion to serve.
+    Status serve(const ConvertJob& job, const Resources& resources, const WorkerAbilities& abilities = {});
+    // The same of a reading.
+    Status serve(const PartReading& reading, const Resources& resources);
+    // Tells the coordinator why there is no job to serve.
     void refuse(const Error& error);
 
   private:
@@ -69,6 +73,9 @@ class WorkerSession {
     Result<Order> orderFrom(const nlohmann::json& said) const;
     void beats();
     void listen();
+    using Join = std::function<Result<std::unique_ptr<PartWorker>>(const Resources&, std::string name)>;
+    Status serve(Resources resources, const WorkerAbilities& abilities, const ConvertOptions& options,
+                 const Join& join);
     Status runParts(PartWorker& worker, const ConvertOptions& options, const MakeGroup& group);
     Status joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make);
 

@@ -219,8 +219,8 @@ uint64_t bytesReadFor(const Catalog& source, const TensorSource& from, uint64_t 
     return reading.sourceBytes + reading.scratchBytes;
 }
 
-Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
-              const std::vector<PlanLeftOut>& impossible) {
+// Completes what was found on the way.
+Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     const Catalog& source = p.source.catalog();
     const Catalog& target = p.spec->target;
     Plan plan = p.plan;
@@ -257,7 +257,6 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request,
         plan.checksums = request.on.empty()
                              ? "stored checksums are checked of records that are read whole, not of others"
                              : "stored checksums are not checked of records that several processes read";
-    plan.impossible = impossible;
     plan.tensors = target.tensorCount();
     plan.chunks = target.chunkCount();
     plan.objects = target.objects().size();
@@ -413,6 +412,80 @@ Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held) {
     return memory - taken;
 }
 
+namespace {
+
+// What is written, and how. Errors: usage, unsupported.
+Status chooseFormat(PreparedConversion& p, const ConversionRequest& request, const StopToken& stop) {
+    p.format = request.format.empty() ? p.source.format : findFormat(request.format);
+    if (!p.format)
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format))
+            .withHint("'shardscope formats' lists them");
+    const FormatInfo& info = p.format->info();
+    if (!info.writes) return unsupported(fmt::format("{} is read but not written", info.title));
+    SHARDSCOPE_TRY(checkName(p.destination));
+    SHARDSCOPE_TRY(checkApart(p.source.path, p.destination));
+    p.writeOptions.variant = request.variant;
+    p.writeOptions.maxFileSize = request.maxFileSize;
+    p.writeOptions.archiveName = stem(p.destination);
+    p.writeOptions.strict = request.strict;
+    p.writeOptions.stop = stop;
+    p.singleFile = info.singleFile;
+    if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {
+        p.writeOptions.variant = info.fileVariant;
+        p.singleFile = true;
+    }
+    return {};
+}
+
+// Says of each object that is left out whether --objects keeps it; the names of those.
+Result<std::set<std::string, std::less<>>> keepObjects(PreparedConversion& p, const std::string& file) {
+    std::set<std::string, std::less<>> kept;
+    if (file.empty()) return kept;
+    SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(p.source, p.spec->leftOut));
+    for (const ObjectInfo& object : beside.kept)
+        kept.insert(object.name);
+    for (PlanLeftOut& left : p.spec->leftOut) {
+        if (kept.contains(left.name)) {
+            left.why += "; kept in " + file;
+        } else if (const auto it = beside.refused.find(left.name); it != beside.refused.end()) {
+            left.why += fmt::format("; not kept in {}: {}", file, it->second);
+        }
+    }
+    return kept;
+}
+
+// Where each byte goes, with the files that are added. Errors: usage, and those of the format.
+Status layOut(PreparedConversion& p, const ConversionRequest& request) {
+    const FormatInfo& info = p.format->info();
+    const bool takesAssets = !info.assets.empty() && !p.singleFile;
+    if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" && !takesAssets)
+        return makeError(
+            ErrorCode::usage,
+            fmt::format("{} is for formats whose directories hold configuration and tokenizer, not for {}",
+                        option("assets"), info.title));
+    auto layout = p.format->layout(p.spec->target, p.writeOptions);
+    if (!layout.ok()) {
+        if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
+        p.plan.impossible.push_back({layout.error().location.tensor, layout.error().message});
+        return {};
+    }
+    SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(p.source));
+    p.filled = filledBy(p.source.catalog(), *p.spec, request.fillGaps, before);
+    std::vector<AddedFile> added;
+    if (takesAssets) {
+        SHARDSCOPE_ASSIGN(added, findAssets(p.source, request.assets, p.plan.assetsFrom));
+        for (AddedFile& asset : added) {
+            if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
+            p.plan.assets.push_back(asset.name);
+        }
+    }
+    if (!p.singleFile && !p.filled.tensors.empty()) added.push_back(recordOf(p.filled));
+    p.layout = withFiles(std::move(layout).value(), std::move(added));
+    return {};
+}
+
+}  // namespace
+
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop) {
     PreparedConversion p;
@@ -427,70 +500,31 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
                                                        option("set"), option("map")));
     }
-
-    p.format = request.format.empty() ? source.format : findFormat(request.format);
-    if (!p.format)
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format))
-            .withHint("'shardscope formats' lists them");
-    if (!p.format->info().writes)
-        return unsupported(fmt::format("{} is read but not written", p.format->info().title));
-    SHARDSCOPE_TRY(checkName(p.destination));
-    SHARDSCOPE_TRY(checkApart(source.path, p.destination));
-
-    p.writeOptions.variant = request.variant;
-    p.writeOptions.maxFileSize = request.maxFileSize;
-    p.writeOptions.archiveName = stem(p.destination);
-    p.writeOptions.strict = request.strict;
-    p.writeOptions.stop = stop;
-    p.singleFile = p.format->info().singleFile;
+    SHARDSCOPE_TRY(chooseFormat(p, request, stop));
     const FormatInfo& info = p.format->info();
-    if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {
-        p.writeOptions.variant = info.fileVariant;
-        p.singleFile = true;
-    }
-    const auto& wholeVariants = info.wholeVariants;
-    const bool cuts = info.shards && std::find(wholeVariants.begin(), wholeVariants.end(),
-                                               p.writeOptions.variant) == wholeVariants.end();
-    if (target.mesh && target.mesh->ranks() > 1 && !cuts) {
+    const bool cuts = info.shards && !std::ranges::count(info.wholeVariants, p.writeOptions.variant);
+    const auto needsParts = [&](const char* what) {
         return makeError(ErrorCode::usage, fmt::format("{} holds whole tensors; {} needs a sharded format",
-                                                       info.title, option("mesh")));
-    }
-
+                                                       info.title, option(what)));
+    };
+    if (target.mesh && target.mesh->ranks() > 1 && !cuts) return needsParts("mesh");
     std::optional<Checkpoint> like;
     if (!request.like.empty()) {
         CheckpointOptions options;
         options.io = request.io;
         SHARDSCOPE_ASSIGN(like, openCheckpoint(request.like, options));
-        if (!cuts) {
-            return makeError(
-                ErrorCode::usage,
-                fmt::format("{} holds whole tensors; {} needs a sharded format", info.title, option("like")));
-        }
+        if (!cuts) return needsParts("like");
     }
 
     const Wanted wanted{p.format, p.writeOptions,      target, like ? &like->catalog() : nullptr,
                         cuts,     request.skipDamaged, stop};
     SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
-    std::vector<PlanLeftOut> impossible = p.spec->impossible;
+    std::vector<PlanLeftOut>& impossible = p.plan.impossible = p.spec->impossible;
     size_t replicas = 0;
     findImpossible(source.catalog(), *p.spec, request, impossible, replicas);
     findHiddenMasters(source.catalog(), *p.spec, target.masterWeights, impossible);
-
-    std::set<std::string, std::less<>> kept;
-    if (!request.objectsFile.empty()) {
-        SHARDSCOPE_ASSIGN(const CompanionObjects beside, companionObjects(source, p.spec->leftOut));
-        for (const ObjectInfo& object : beside.kept)
-            kept.insert(object.name);
-        for (PlanLeftOut& left : p.spec->leftOut) {
-            if (kept.contains(left.name)) {
-                left.why += "; kept in " + request.objectsFile;
-            } else if (const auto it = beside.refused.find(left.name); it != beside.refused.end()) {
-                left.why += fmt::format("; not kept in {}: {}", request.objectsFile, it->second);
-            }
-        }
-    }
-
+    SHARDSCOPE_ASSIGN(const auto kept, keepObjects(p, request.objectsFile));
     if (!request.average.empty()) {
         SHARDSCOPE_TRY(prepareAverage(
             p, request, [&](const Checkpoint& input) { return wanted.of(input); }, stop, impossible));
@@ -499,46 +533,16 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
             findImpossible(input.source.catalog(), *input.spec, request, impossible, replicas);
         }
     }
+    p.plan.replicas = replicas;
     if (!request.expect.empty())
         SHARDSCOPE_TRY(checkExpected(request.expect, p.spec->target, stop, impossible));
-    if (request.strict) {
-        for (const PlanLeftOut& entry : p.spec->leftOut) {
-            if (kept.contains(entry.name)) continue;
-            impossible.push_back(
-                {entry.name, entry.why + fmt::format(" ({} leaves nothing out)", option("strict"))});
-        }
+    for (const PlanLeftOut& entry : p.spec->leftOut) {
+        if (!request.strict || kept.contains(entry.name)) continue;
+        impossible.push_back(
+            {entry.name, entry.why + fmt::format(" ({} leaves nothing out)", option("strict"))});
     }
-    std::vector<std::string> assets;
-    std::string assetsFrom;
-    if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" &&
-        (info.assets.empty() || p.singleFile))
-        return makeError(
-            ErrorCode::usage,
-            fmt::format("{} is for formats whose directories hold configuration and tokenizer, not for {}",
-                        option("assets"), info.title));
-    auto layout = p.format->layout(p.spec->target, p.writeOptions);
-    if (!layout.ok()) {
-        if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();
-        impossible.push_back({layout.error().location.tensor, layout.error().message});
-    } else {
-        p.layout = std::move(layout).value();
-        SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(source));
-        p.filled = filledBy(source.catalog(), *p.spec, request.fillGaps, before);
-        std::vector<AddedFile> added;
-        if (!info.assets.empty() && !p.singleFile) {
-            SHARDSCOPE_ASSIGN(added, findAssets(source, request.assets, assetsFrom));
-            for (AddedFile& asset : added) {
-                if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
-                assets.push_back(asset.name);
-            }
-        }
-        if (!p.singleFile && !p.filled.tensors.empty()) added.push_back(recordOf(p.filled));
-        p.layout = withFiles(std::move(p.layout), std::move(added));
-    }
-    p.plan = makePlan(p, request, impossible);
-    p.plan.replicas = replicas;
-    p.plan.assets = std::move(assets);
-    p.plan.assetsFrom = std::move(assetsFrom);
+    SHARDSCOPE_TRY(layOut(p, request));
+    p.plan = makePlan(p, request);
     return p;
 }
 

@@ -164,6 +164,41 @@ class CountingDirectory final : public Directory {
 // Directories that stand for one below them are followed so deep.
 constexpr int kMostLevels = 4;
 
+// The file of a directory that holds one checkpoint file and nothing else that matters; empty = it is none.
+// Errors: unsupported (several, or none with a model), those of refuseZarr().
+Result<std::string> onlyFile(const Source& source, const std::string& path, int levels) {
+    std::vector<std::string> candidates, companions;
+    for (const DirectoryEntry& e : source.entries) {
+        if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
+        Source one = source;
+        one.entry = e.name;
+        if (!detectFormat(one)) continue;
+        const bool state = isCompanionFile(e.name) || isSmallState(e.name);
+        (state ? companions : candidates).push_back(e.name);
+    }
+    if (candidates.empty()) {
+        SHARDSCOPE_TRY(refuseZarr(source));
+        // verl's data.pt is beside the directories of its checkpoints.
+        if (!companions.empty()) {
+            const auto below = chooseInRun(source);
+            if (below.ok() && !*below) candidates = std::move(companions);
+            if (candidates.size() > 1)
+                return makeError(
+                           ErrorCode::unsupported,
+                           fmt::format("holds state of a run ({}), but no model", listed(candidates, 3)))
+                    .inFile(path);
+        }
+    }
+    // Where directories hold the parts of a step, the files beside them are state of it.
+    if (levels > 0 && !candidates.empty() && holdsParts(source)) return std::string();
+    if (auto weights = fileOfWeights(candidates, isStepName(splitPath(path).second)))
+        return *std::move(weights);
+    if (candidates.size() <= 1 || findRun(source)) return std::string();
+    return makeError(ErrorCode::unsupported, fmt::format("holds {} checkpoint files", candidates.size()))
+        .inFile(path)
+        .withHint(fmt::format("name one of them, such as {}", candidates[0]));
+}
+
 // With `run` the directory of a run is put there, in place of the step that stands for it.
 Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& options, int levels,
                           std::optional<Run>* run = nullptr) {
@@ -195,41 +230,8 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     } else {
         checkpoint.format = detected;
         if (!checkpoint.format && source.entry.empty()) {
-            // A directory that holds one checkpoint file and nothing else that matters.
-            std::vector<std::string> candidates, companions;
-            for (const DirectoryEntry& e : source.entries) {
-                if (e.kind != DirectoryEntry::Kind::file || e.name.starts_with(".")) continue;
-                Source one = source;
-                one.entry = e.name;
-                if (!detectFormat(one)) continue;
-                const bool state = isCompanionFile(e.name) || isSmallState(e.name);
-                (state ? companions : candidates).push_back(e.name);
-            }
-            if (candidates.empty()) {
-                SHARDSCOPE_TRY(refuseZarr(source));
-                // verl's data.pt is beside the directories of its checkpoints.
-                if (!companions.empty()) {
-                    const auto below = chooseInRun(source);
-                    if (below.ok() && !*below) candidates = std::move(companions);
-                    if (candidates.size() > 1)
-                        return makeError(ErrorCode::unsupported,
-                                         fmt::format("holds state of a run ({}), but no model",
-                                                     listed(candidates, 3)))
-                            .inFile(path);
-                }
-            }
-            // Where directories hold the parts of a step, the files beside them are state of it.
-            const bool parts = levels > 0 && !candidates.empty() && holdsParts(source);
-            if (const auto weights =
-                    parts ? std::nullopt : fileOfWeights(candidates, isStepName(splitPath(path).second))) {
-                source.entry = *weights;
-                checkpoint.format = detectFormat(source);
-            } else if (candidates.size() > 1 && !parts && !findRun(source)) {
-                return makeError(ErrorCode::unsupported,
-                                 fmt::format("holds {} checkpoint files", candidates.size()))
-                    .inFile(path)
-                    .withHint(fmt::format("name one of them, such as {}", candidates[0]));
-            }
+            SHARDSCOPE_ASSIGN(source.entry, onlyFile(source, path, levels));
+            if (!source.entry.empty()) checkpoint.format = detectFormat(source);
         }
     }
     const bool fits = checkpoint.format && (options.format.empty() || !source.entry.empty() || detected ||

@@ -581,34 +581,38 @@ Result<Request> requestFromJson(std::string_view text) {
     return requestOf(Json::parse(text, nullptr, false));
 }
 
+std::string packText(const std::string& text) {
+    std::string packed;
+    for (const char c : text)
+        packed += c == '%' || static_cast<unsigned char>(c) >= 0x80
+                      ? fmt::format("%{:02X}", static_cast<unsigned char>(c))
+                      : std::string(1, c);
+    return packed;
+}
+
+std::string unpackText(const std::string& packed) {
+    std::string plain;
+    for (size_t at = 0; at < packed.size(); ++at) {
+        unsigned char byte = 0;
+        const char* const digits = packed.data() + at + 1;
+        if (packed[at] == '%' && packed.size() - at > 2 &&
+            std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
+            at += 2;
+        else
+            byte = static_cast<unsigned char>(packed[at]);
+        plain += static_cast<char>(byte);
+    }
+    return plain;
+}
+
 std::string packRequest(Request request) {
-    forEachText(request, [](std::string& text) {
-        std::string packed;
-        for (const char c : text)
-            packed += c == '%' || static_cast<unsigned char>(c) >= 0x80
-                          ? fmt::format("%{:02X}", static_cast<unsigned char>(c))
-                          : std::string(1, c);
-        text = std::move(packed);
-    });
+    forEachText(request, [](std::string& text) { text = packText(text); });
     return documentOf(request).dump();
 }
 
 Result<Request> unpackRequest(std::string_view text) {
     SHARDSCOPE_ASSIGN(Request request, requestFromJson(text));
-    forEachText(request, [](std::string& packed) {
-        std::string plain;
-        for (size_t at = 0; at < packed.size(); ++at) {
-            unsigned char byte = 0;
-            const char* const digits = packed.data() + at + 1;
-            if (packed[at] == '%' && packed.size() - at > 2 &&
-                std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2)
-                at += 2;
-            else
-                byte = static_cast<unsigned char>(packed[at]);
-            plain += static_cast<char>(byte);
-        }
-        packed = std::move(plain);
-    });
+    forEachText(request, [](std::string& packed) { packed = unpackText(packed); });
     return request;
 }
 

@@ -83,6 +83,9 @@ Result<ConversionRequest> requestFromJson(std::string_view text);
 // The same for other processes: bytes that are not ASCII are %XX in it, so that paths need not be UTF-8.
 std::string packRequest(ConversionRequest request);
 Result<ConversionRequest> unpackRequest(std::string_view text);
+// Of one text.
+std::string packText(const std::string& text);
+std::string unpackText(const std::string& packed);
 
 // A recipe of which this is all, or that keeps a conversion under "job". One with steps stays where it is
 // and is named as `map`. Errors: usage, naming the field; those of recipeText().

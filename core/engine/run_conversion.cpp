@@ -68,10 +68,7 @@ Result<std::unique_ptr<WorkerScheduler>> makeScheduler(CoordinatorOptions option
     request.on.clear();
     request.resume = false;
     options.request = packRequest(std::move(request));
-    std::error_code none;
-    options.directory = std::filesystem::current_path(none).string();
-    if (none) return systemError(none.value(), "find the directory that the job is given in", "");
-    return std::make_unique<WorkerScheduler>(std::move(options));
+    return WorkerScheduler::forJobHere(std::move(options));
 }
 
 // As one process sees it that is somewhere else; without a slash at its end.

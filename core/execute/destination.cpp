@@ -233,25 +233,10 @@ bool DestinationWork::reuse(const JournalTile& done) {
     return true;
 }
 
-Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
-    Progress* const progress = state_.resources.progress;
-    const int64_t a = grid_.begin(tile), b = grid_.end(tile);
-    const DType fromType = source_->dtype();
-    const bool casts = fromType != dtype_;
-    const size_t fromBytes = bytesOfElements(fromType, b - a);
-    const size_t bytes = bytesOfElements(dtype_, b - a);
-    const std::vector<TargetPiece> pieces = piecesIn(a, b);
-
-    if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
-        if (!state_.reuseCounted) {
-            state_.bytesReused += bytes;
-            if (progress) progress->add(bytes);
-        }
-        for (size_t i = 0; i < pieces.size(); ++i)
-            SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
-        return {};
-    }
-
+// Where the elements of a tile are read to, and what becomes of them there.
+Result<DestinationWork::TilePlan> DestinationWork::planTile(int64_t a, int64_t b,
+                                                            const std::vector<TargetPiece>& pieces,
+                                                            WorkerMemory& memory) {
     // The last buffer is placed so that a destination chunk that is contiguous in it can be written directly.
     int64_t apart = 0;
     std::optional<size_t> phase;
@@ -263,20 +248,23 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
             phase = static_cast<size_t>((fileOffset(p) - inTile) % kIoAlignment);
         }
     }
-    TileCompute& compute = *state_.compute;
-    TileTask task{fromType, dtype_, b - a, state_.job.options.scanValues, {}, {}, {}};
+    TilePlan plan;
+    TileTask& task = plan.task;
+    task = {source_->dtype(), dtype_, b - a, state_.job.options.scanValues, {}, {}, {}};
     if (apart > 0 && strip_ > 0) {
         task.cut = {columns_, strip_, a % columns_, std::vector<std::span<std::byte>>(targets_.size())};
-        if (!compute.cuts(task)) task.cut = {};
+        if (!state_.compute->cuts(task)) task.cut = {};
     }
-    const bool cuts = !task.cut.strips.empty();
+    const bool casts = source_->dtype() != dtype_, cuts = plan.cuts();
+    const size_t fromBytes = bytesOfElements(source_->dtype(), b - a), bytes = bytesOfElements(dtype_, b - a);
     const size_t readBytes = source_->readBufferBytes(a, b);
     const size_t writeBytes = cuts ? 0 : bytesOfElements(dtype_, apart);
     const size_t roomRead = fromBytes + kIoAlignment,
                  roomCast = cuts    ? bytes + 2 * kIoAlignment * pieces.size()
                             : casts ? bytes + kIoAlignment
                                     : 0;
-    SHARDSCOPE_ASSIGN(TileBuffers room, compute.room(roomRead, roomCast));
+    TileBuffers& room = plan.room;
+    SHARDSCOPE_ASSIGN(room, state_.compute->room(roomRead, roomCast));
     if (!memory.ensure({room.held ? 0 : roomRead, room.held ? 0 : roomCast,
                         readBytes ? readBytes + kIoAlignment : 0,
                         writeBytes ? writeBytes + kIoAlignment : 0})) {
@@ -284,34 +272,48 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     }
     if (!room.held) room = {memory.tile.span(), memory.cast.span(), nullptr};
     const size_t readPhase = source_->preferredAlignment(a, b);
-    const std::span<std::byte> read =
-        room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
+    plan.read = room.read.subspan(casts || cuts ? readPhase : phase.value_or(readPhase), fromBytes);
+    task.read = plan.read;
+    size_t at = 0;
+    for (size_t i = 0; cuts && i < pieces.size(); ++i) {
+        const TargetPiece& p = pieces[i];
+        at = (at + kIoAlignment - 1) / kIoAlignment * kIoAlignment + fileOffset(p) % kIoAlignment;
+        const size_t size = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
+        task.cut.strips[p.index] = room.cast.subspan(at, size);
+        at += size;
+    }
+    if (casts && !cuts) task.cast = room.cast.subspan(phase.value_or(0), bytes);
+    return plan;
+}
+
+Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
+    Progress* const progress = state_.resources.progress;
+    const int64_t a = grid_.begin(tile), b = grid_.end(tile);
+    const size_t bytes = bytesOfElements(dtype_, b - a);
+    const std::vector<TargetPiece> pieces = piecesIn(a, b);
+    if (const auto found = reusable_.find(tile); found != reusable_.end() && reuse(*found->second)) {
+        if (!state_.reuseCounted) {
+            state_.bytesReused += bytes;
+            if (progress) progress->add(bytes);
+        }
+        for (size_t i = 0; i < pieces.size(); ++i)
+            SHARDSCOPE_TRY(pieceDone(pieces[i], found->second->crcs, i));
+        return {};
+    }
+
+    SHARDSCOPE_ASSIGN(const TilePlan plan, planTile(a, b, pieces, memory));
     {
         const BusyTime busy(progress, Progress::Work::read);
-        if (Status status = source_->readTile(a, b, read, memory.read.span()); !status.ok()) {
+        if (Status status = source_->readTile(a, b, plan.read, memory.read.span()); !status.ok()) {
             Error error = std::move(status).error();
             if (error.location.tensor.empty()) error.location.tensor = state_.target().name(wanted_);
             return error;
         }
     }
-    task.read = read;
-    std::span<const std::byte> ready = read;
-    if (cuts) {
-        size_t at = 0;
-        for (const TargetPiece& p : pieces) {
-            at = (at + kIoAlignment - 1) / kIoAlignment * kIoAlignment + fileOffset(p) % kIoAlignment;
-            const size_t size = bytesOfElements(dtype_, p.piece.hi - p.piece.lo);
-            task.cut.strips[p.index] = room.cast.subspan(at, size);
-            at += size;
-        }
-    } else if (casts) {
-        task.cast = room.cast.subspan(phase.value_or(0), bytes);
-        ready = task.cast;
-    }
     TileFacts facts;
     {
         const BusyTime busy(progress, Progress::Work::compute);
-        if (Status status = compute.run(task, facts); !status.ok())
+        if (Status status = state_.compute->run(plan.task, facts); !status.ok())
             return std::move(status).error().ofTensor(state_.target().name(wanted_));
     }
 
@@ -329,8 +331,9 @@ Status DestinationWork::runTile(int64_t tile, WorkerMemory& memory) {
     {
         const BusyTime busy(progress, Progress::Work::write);
         for (const TargetPiece& p : pieces) {
-            SHARDSCOPE_TRY(cuts ? writePiece(p, task.cut.strips[p.index], done.crcs)
-                                : writePiece(p, pieceOf(p, a, ready, memory.write), done.crcs));
+            SHARDSCOPE_TRY(writePiece(
+                p, plan.cuts() ? plan.task.cut.strips[p.index] : pieceOf(p, a, plan.ready(), memory.write),
+                done.crcs));
         }
     }
     const std::vector<uint32_t> crcs = done.crcs;

@@ -135,7 +135,17 @@ class DestinationWork final : public TensorTask {
         ChunkShape::Piece piece;
     };
 
+    struct TilePlan {
+        TileBuffers room{};
+        TileTask task{};
+        std::span<std::byte> read{};
+        bool cuts() const { return !task.cut.strips.empty(); }
+        std::span<const std::byte> ready() const { return task.cast.empty() ? read : task.cast; }
+    };
+
     DestinationWork(ConvertState& state, std::unique_ptr<ElementReader> source, TensorId target);
+    Result<TilePlan> planTile(int64_t a, int64_t b, const std::vector<TargetPiece>& pieces,
+                              WorkerMemory& memory);
     std::vector<TargetPiece> piecesIn(int64_t a, int64_t b);
     void findStrips();
     uint64_t fileOffset(const TargetPiece& piece) const;

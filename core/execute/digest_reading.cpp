@@ -149,12 +149,7 @@ Result<DigestTexts> digestTexts(const Reader& reader, const std::vector<TensorId
     }
     const Catalog& catalog = reader.catalog();
     SourceContext context(reader, resources, FillGaps::refuse, systemFileSystem());
-    if (resources.progress) {
-        uint64_t bytes = 0;
-        for (const TensorId t : tensors)
-            bytes += catalog.bytes(t);
-        resources.progress->begin(Progress::Phase::read, bytes);
-    }
+    if (resources.progress) resources.progress->begin(Progress::Phase::read, bytesOf(catalog, tensors));
     SHARDSCOPE_TRY(streamDigests(context, tensors, kind, [&](TensorId t, std::string digest) -> Status {
         digests.emplace_back(t, std::move(digest));
         return {};

@@ -258,10 +258,21 @@ Result<std::string> PartJournals::freshRun() const {
     }
 }
 
-Status PartJournals::makeJournals(const std::vector<std::string>& names) const {
+Result<SharedJob> PartJournals::share(size_t workers) const {
+    SharedJob shared{header_.plan, header_.source, part_.count, part_.version, {}, {}};
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
+    if (!marker)
+        return makeError(ErrorCode::io, "the directory of the parts was changed by another process")
+            .inFile(directory_->path());
+    shared.id = marker->id;
+    SHARDSCOPE_ASSIGN(shared.run, freshRun());
+    std::vector<std::string> names{shared.run + "own"};
+    for (size_t worker = 0; worker < workers; ++worker)
+        names.push_back(fmt::format("{}w{}", shared.run, worker));
     for (const std::string& name : names)
         SHARDSCOPE_TRY(directory_->createFile(journalName(name), true));
-    return directory_->sync();
+    SHARDSCOPE_TRY(directory_->sync());
+    return shared;
 }
 
 Status PartJournals::removeMarker() const {

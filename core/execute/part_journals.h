@@ -15,6 +15,7 @@
 
 #include "base/stop.h"
 #include "execute/journal.h"
+#include "execute/part_worker.h"
 #include "execute/parts.h"
 
 namespace shardscope {
@@ -61,10 +62,9 @@ class PartJournals {
     Result<bool> holdWork() const;
     // Of the workers alone; says whether there are any. Errors: changed, io.
     Result<bool> readWorkers(const TakeRecord& take) const;
-    // A name with which no journal begins yet, for those of a coordinator's workers. Errors: io.
-    Result<std::string> freshRun() const;
-    // Empty journals for workers, so that their names are there for everyone before the work. Errors: io.
-    Status makeJournals(const std::vector<std::string>& names) const;
+    // What so many workers must know of this directory, which they find by it. Makes empty journals for them
+    // and for this process, so that their names are there for everyone before the work. Errors: io.
+    Result<SharedJob> share(size_t workers) const;
 
     // Waits until all parts have begun, as they must that were started at once. Errors: remote, cancelled.
     Status awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const;
@@ -74,6 +74,8 @@ class PartJournals {
     Status removeJournals() const;
 
   private:
+    // A name with which no journal begins yet, for those of a coordinator's workers.
+    Result<std::string> freshRun() const;
     Result<bool> readJournalOf(const std::string& name, const TakeRecord& take) const;
     Result<std::vector<std::string>> workerJournals() const;
 

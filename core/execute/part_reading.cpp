@@ -8,6 +8,7 @@
 #include "execute/identity.h"
 #include "execute/part_journals.h"
 #include "execute/part_shares.h"
+#include "execute/part_worker.h"
 #include "execute/staging.h"
 
 namespace shardscope {
@@ -117,7 +118,9 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
         begun.emplace(directory, readingHeader(reading, files, shares.tileBytes()), part);
         SHARDSCOPE_TRY(begun->begin(
             resources.stop, [&] { return begun->removeJournals(); }, [] { return Status(); }));
-        return begun->startOwn(tilesTo(done), continued);
+        auto own = begun->startOwn(tilesTo(done), continued);
+        if (own.ok() && part.again) SHARDSCOPE_TRY(begun->readAll(tilesTo(done)));
+        return own;
     };
     auto writer = start();
     // Another process may have finished in between, and removed the records.
@@ -142,9 +145,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     if (!status.ok()) {
         Error error = std::move(status).error();
         if (given) return error;
-        if (!error.hint.empty()) error.hint += "; ";
-        error.hint += "the part continues where it stopped when it runs again";
-        return error;
+        return alsoHint(std::move(error), "the part continues where it stopped when it runs again");
     }
     SHARDSCOPE_TRY(directory->sync());
     report.bytesRead = *read;
@@ -161,51 +162,136 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
     return report;
 }
 
+Status checkRecords(const PartReading& reading, const std::string& id) {
+    const auto marker = [&]() -> Result<std::optional<PartJournals::Marker>> {
+        SHARDSCOPE_ASSIGN(const auto directory, systemOf(reading).openDirectory(reading.records));
+        return PartJournals::marker(*directory);
+    }();
+    if (marker.ok() && *marker && (*marker)->id == id) return {};
+    const std::string why = marker.ok() ? "it belongs to another job" : marker.error().message;
+    return makeError(ErrorCode::remote, "the coordinator's records are not seen from here: " + why)
+        .inFile(reading.records)
+        .withHint("they must be in a directory that all workers see");
+}
+
 struct FinishedReading::State {
-    std::string path;
-    std::shared_ptr<Directory> directory;
+    // `any`: how many parts there are.
+    State(const PartReading& reading, std::shared_ptr<Directory> records,
+          const std::vector<SourceFile>& files, PartSpec any)
+        : path(reading.records),
+          directory(std::move(records)),
+          shares(reading.items, any.count),
+          journals(directory, readingHeader(reading, files, shares.tileBytes()), any),
+          temporary(reading.temporary) {}
+
+    Status takeLock() {
+        SHARDSCOPE_ASSIGN(lock, journals.tryLock());
+        if (lock) return {};
+        return makeError(ErrorCode::exists, "another process finishes this job")
+            .inFile(path)
+            .withHint("wait for it, or stop it first");
+    }
+    Result<PartShares::Done> done() const {
+        PartShares::Done all;
+        SHARDSCOPE_ASSIGN(all.begun, journals.readAll(tilesTo(all)));
+        return all;
+    }
+    Status giveOut(PartScheduler& scheduler, const Resources& resources) const;
+
+    const std::string path;
+    const std::shared_ptr<Directory> directory;
+    const PartShares shares;
+    const PartJournals journals;
+    const bool temporary;
     std::shared_ptr<WriteFile> lock;
-    std::optional<PartJournals> journals;
 };
 
-FinishedReading::FinishedReading() : state_(std::make_unique<State>()) {}
-FinishedReading::~FinishedReading() = default;
+// Has the tiles read that no journal has.
+Status FinishedReading::State::giveOut(PartScheduler& scheduler, const Resources& resources) const {
+    SHARDSCOPE_ASSIGN(const PartShares::Done before, done());
+    const std::vector<PartOrder> orders = shares.orders(before);
+    if (Progress* const progress = resources.progress) {
+        uint64_t open = 0;
+        for (const PartOrder& order : orders)
+            open += order.bytes;
+        progress->begin(Progress::Phase::read, shares.bytes());
+        progress->add(shares.bytes() - open);
+    }
+    if (orders.empty()) return {};
+    SHARDSCOPE_ASSIGN(const SharedJob shared, journals.share(scheduler.workerCount()));
+    const auto count = [](size_t, const PartDone&) { return Status(); };
+    if (Status read =
+            scheduler.run(shared, PartWork::read, orders, count, resources.progress, resources.stop);
+        !read.ok()) {
+        Error error = std::move(read).error();
+        if (temporary) return error;
+        return alsoHint(std::move(error),
+                        "the same words continue where it stopped; what was found so far is in " + path);
+    }
+    SHARDSCOPE_ASSIGN(const PartShares::Done after, done());
+    const size_t open = shares.orders(after).size();
+    return open == 0 ? Status() : journalsLag(open, path);
+}
+
+FinishedReading::FinishedReading(std::unique_ptr<State> state) : state_(std::move(state)) {}
+FinishedReading::~FinishedReading() {
+    std::error_code ignored;
+    if (state_->temporary) std::filesystem::remove_all(state_->path, ignored);
+}
+
+uint64_t FinishedReading::tileBytes() const {
+    return state_->shares.tileBytes();
+}
 
 Result<std::unique_ptr<FinishedReading>> FinishedReading::open(const PartReading& reading,
                                                                const std::string& version) {
-    std::unique_ptr<FinishedReading> finished(new FinishedReading());
-    State& s = *finished->state_;
-    s.path = reading.records;
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
-    auto directory = systemOf(reading).openDirectory(s.path);
+    const std::string& path = reading.records;
+    auto directory = systemOf(reading).openDirectory(path);
     if (!directory.ok())
-        return directory.error().code == ErrorCode::notFound ? noParts(s.path) : directory.error();
-    s.directory = std::move(directory).value();
-    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*s.directory));
-    if (!marker) return noParts(s.path);
-    const PartShares shares(reading.items, marker->count);
-    finished->tileBytes_ = shares.tileBytes();
-    s.journals.emplace(s.directory, readingHeader(reading, files, shares.tileBytes()),
-                       PartSpec{0, marker->count, version});
-    SHARDSCOPE_ASSIGN(const bool begun, s.journals->check());
-    if (!begun) return noParts(s.path);
-    SHARDSCOPE_ASSIGN(s.lock, s.journals->tryLock());
-    if (!s.lock)
-        return makeError(ErrorCode::exists, "another process finishes this job")
-            .inFile(s.path)
-            .withHint("wait for it, or stop it first");
-    PartShares::Done all;
-    SHARDSCOPE_ASSIGN(all.begun, s.journals->readAll(tilesTo(all)));
-    const std::vector<uint32_t> open = shares.openParts(all);
+        return directory.error().code == ErrorCode::notFound ? noParts(path) : directory.error();
+    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(**directory));
+    if (!marker) return noParts(path);
+    const PartSpec any{0, marker->count, version};
+    std::unique_ptr<FinishedReading> finished(
+        new FinishedReading(std::make_unique<State>(reading, std::move(directory).value(), files, any)));
+    State& s = *finished->state_;
+    SHARDSCOPE_ASSIGN(const bool begun, s.journals.check());
+    if (!begun) return noParts(path);
+    SHARDSCOPE_TRY(s.takeLock());
+    SHARDSCOPE_ASSIGN(const PartShares::Done all, s.done());
+    const std::vector<uint32_t> open = s.shares.openParts(all);
     if (open.empty()) return finished;
     // Another process may have finished meanwhile.
-    return s.journals->isThere() ? partsAreOpen(open, marker->count, s.path, marker->host) : noParts(s.path);
+    return s.journals.isThere() ? partsAreOpen(open, marker->count, path, marker->host) : noParts(path);
+}
+
+Result<std::unique_ptr<FinishedReading>> FinishedReading::together(const PartReading& reading,
+                                                                   const std::string& version,
+                                                                   PartScheduler& scheduler,
+                                                                   const Resources& resources) {
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
+    SHARDSCOPE_ASSIGN(auto directory, recordsDirectory(systemOf(reading), reading.records));
+    SHARDSCOPE_ASSIGN(const auto begun, PartJournals::marker(*directory));
+    const uint32_t count =
+        begun ? begun->count : partsFor(PartShares(reading.items, 1).bytes(), scheduler.workerCount());
+    std::unique_ptr<FinishedReading> finished(new FinishedReading(
+        std::make_unique<State>(reading, std::move(directory), files, PartSpec{0, count, version})));
+    State& s = *finished->state_;
+    SHARDSCOPE_TRY(s.journals.begin(
+        resources.stop, [&] { return s.journals.removeJournals(); }, [] { return Status(); }));
+    SHARDSCOPE_TRY(s.takeLock());
+    const Status read = s.giveOut(scheduler, resources);
+    scheduler.end();
+    SHARDSCOPE_TRY(read);
+    SHARDSCOPE_TRY(checkUnchanged(files));
+    return finished;
 }
 
 Status FinishedReading::forEach(
     const std::function<bool(uint32_t item, int64_t tile, std::string_view data)>& take) const {
     bool fits = true;
-    SHARDSCOPE_TRY(state_->journals->readAll(findingsTo([&](uint32_t item, int64_t tile, auto data) {
+    SHARDSCOPE_TRY(state_->journals.readAll(findingsTo([&](uint32_t item, int64_t tile, auto data) {
         fits = take(item, tile, data) && fits;
         return true;
     })));
@@ -217,8 +303,8 @@ Status FinishedReading::forEach(
 
 Status FinishedReading::remove() {
     State& s = *state_;
-    SHARDSCOPE_TRY(s.journals->removeMarker());
-    SHARDSCOPE_TRY(s.journals->removeJournals());
+    SHARDSCOPE_TRY(s.journals.removeMarker());
+    SHARDSCOPE_TRY(s.journals.removeJournals());
     SHARDSCOPE_TRY(s.directory->removeFile(PartJournals::kLockName));
     // Only if it is empty: a part that runs again may have begun anew.
     std::error_code ignored;

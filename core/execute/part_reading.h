@@ -19,6 +19,8 @@
 
 namespace shardscope {
 
+class PartScheduler;  // execute/part_worker.h
+
 // One thing that is read: `elements` of `from` that become `to`, cut into tiles on the grid of scan.h.
 struct ShareItem {
     uint32_t id = 0;
@@ -48,6 +50,7 @@ using KeepFound = std::function<Status(uint32_t item, int64_t tile, std::string 
 struct PartReading {
     const Reader* reader = nullptr;
     std::string records;           // a directory that all hosts see; made when it is not there
+    bool temporary = false;        // the records go with the FinishedReading, however it ends
     std::string words;             // everything that decides what is found
     std::vector<FileId> files;     // that are read
     std::vector<ShareItem> items;  // by id; the same for all parts
@@ -64,6 +67,9 @@ struct PartReading {
 // reading. What was found stays, and the next run continues from it.
 Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, const Resources& resources);
 
+// That the records are those of the coordinator whose job has this id. Errors: remote.
+Status checkRecords(const PartReading& reading, const std::string& id);
+
 // What all parts found, while no other process finishes.
 class FinishedReading {
   public:
@@ -71,9 +77,15 @@ class FinishedReading {
     // finishes), changed, io.
     static Result<std::unique_ptr<FinishedReading>> open(const PartReading& reading,
                                                          const std::string& version);
+    // The same, once those to whom `scheduler` gives out parts have done what is left. Errors also: those of
+    // PartScheduler::run(). The records stay then, and the next run continues from them.
+    static Result<std::unique_ptr<FinishedReading>> together(const PartReading& reading,
+                                                             const std::string& version,
+                                                             PartScheduler& scheduler,
+                                                             const Resources& resources);
     ~FinishedReading();
 
-    uint64_t tileBytes() const { return tileBytes_; }
+    uint64_t tileBytes() const;
     // Hands out what was found in each tile, in no order. `take` returns false for what cannot be. Errors:
     // changed, damaged, io.
     Status forEach(const std::function<bool(uint32_t item, int64_t tile, std::string_view data)>& take) const;
@@ -81,10 +93,9 @@ class FinishedReading {
     Status remove();
 
   private:
-    FinishedReading();
     struct State;
+    explicit FinishedReading(std::unique_ptr<State> state);
     std::unique_ptr<State> state_;
-    uint64_t tileBytes_ = 0;
 };
 
 struct ReadInParts {

@@ -160,6 +160,19 @@ Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std:
                               option("part", fmt::format("{}/{}", open.front(), count))));
 }
 
+Error journalsLag(size_t open, const std::string& directory) {
+    return makeError(ErrorCode::remote,
+                     fmt::format("{} parts are done, but their journals do not show it here", open))
+        .inFile(directory)
+        .withHint("all hosts must see each other's files at once: mount the file system without caches");
+}
+
+Error alsoHint(Error error, std::string_view hint) {
+    if (!error.hint.empty()) error.hint += "; ";
+    error.hint += hint;
+    return error;
+}
+
 Error noParts(const std::string& directory) {
     return makeError(ErrorCode::notFound, "no part of this job has begun")
         .inFile(directory)

@@ -32,6 +32,7 @@ class PartShares {
     // Each tile once, in order, with the part that does it.
     void forEach(const Visit& visit) const;
     uint64_t tileBytes() const { return tileBytes_; }
+    uint64_t bytes() const { return total_; }
 
     // What parts have done. One whose share is empty has begun, too, when it is done.
     struct Done {
@@ -70,5 +71,9 @@ Status checkPart(const PartSpec& part);
 Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory,
                    const std::string& setUpBy);
 Error noParts(const std::string& directory);
+// With a hint after the one that it has.
+Error alsoHint(Error error, std::string_view hint);
+// That so many parts are open of those that workers have done.
+Error journalsLag(size_t open, const std::string& directory);
 
 }  // namespace shardscope

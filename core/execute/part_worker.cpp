@@ -8,6 +8,7 @@
 
 #include "execute/destination.h"
 #include "execute/identity.h"
+#include "execute/part_reading.h"
 #include "execute/part_shares.h"
 #include "execute/scan.h"
 #include "execute/span_work.h"
@@ -146,7 +147,48 @@ class Participant final : public PartWorker {
     std::unique_ptr<StagedOutput> output_;  // once it is verified
 };
 
-constexpr std::string_view kWorkNames[] = {"convert", "verify", "reread"};
+// Parts of a job that only reads. Each is in the journal, on disk, when it ends.
+class ReadingParticipant final : public PartWorker {
+  public:
+    ReadingParticipant(const PartReading& reading, const SharedJob& shared, const Resources& resources,
+                       const std::string& name)
+        : reading_(reading), shared_(shared), resources_(resources), journal_(shared.run + name) {}
+
+    Result<PartDone> run(PartWork work, const PartOrder& order) override {
+        if (work != PartWork::read) return makeError(ErrorCode::usage, "a reading has no such work");
+        PartSpec part{order.part, shared_.parts, shared_.version, journal_};
+        part.again = order.again;
+        SHARDSCOPE_ASSIGN(const PartReport report, readPart(reading_, part, resources_));
+        return PartDone{report.bytesRead};
+    }
+    Status write(FileId, uint64_t, std::span<const std::byte>) override {
+        return makeError(ErrorCode::usage, "a reading writes nothing");
+    }
+    Status sync() override { return {}; }
+    Status keep() override { return {}; }
+
+  private:
+    const PartReading& reading_;
+    const SharedJob shared_;
+    const Resources resources_;
+    const std::string journal_;
+};
+
+// That this process would do the same as the coordinator.
+Status checkSameJob(const SharedJob& shared, const Digest128& plan, const std::vector<SourceFile>& files,
+                    const std::string& source) {
+    SHARDSCOPE_TRY(checkPart({0, shared.parts, shared.version}));
+    if (!(plan == shared.plan)) {
+        return makeError(ErrorCode::changed, "the same words give another plan here than at the coordinator")
+            .withHint("the same version of shardscope must run on both sides, and see the same source");
+    }
+    if (sharedFingerprint(files) == shared.source) return {};
+    return makeError(ErrorCode::changed, "the files of the source are not those that the coordinator sees")
+        .inFile(source)
+        .withHint("their names, sizes and times of change must be the same on both sides");
+}
+
+constexpr std::string_view kWorkNames[] = {"convert", "verify", "reread", "read"};
 
 }  // namespace
 
@@ -171,24 +213,25 @@ Result<std::unique_ptr<PartWorker>> PartWorker::join(const ConvertJob& job, cons
                                                      const Resources& resources, PartWorkerOptions options) {
     SHARDSCOPE_TRY(checkJob(job));
     if (!resources.memory) return makeError(ErrorCode::internal, "a worker without a memory limit");
-    SHARDSCOPE_TRY(checkPart({0, shared.parts, shared.version}));
-    if (!(planFingerprint(job) == shared.plan)) {
-        return makeError(ErrorCode::changed, "the same words give another plan here than at the coordinator")
-            .withHint("the same version of shardscope must run on both sides, and see the same source");
-    }
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    if (!(sharedFingerprint(files) == shared.source)) {
-        return makeError(ErrorCode::changed,
-                         "the files of the source are not those that the coordinator sees")
-            .inFile(job.plan ? job.plan->sourcePath : std::string())
-            .withHint("their names, sizes and times of change must be the same on both sides");
-    }
+    SHARDSCOPE_TRY(
+        checkSameJob(shared, planFingerprint(job), files, job.plan ? job.plan->sourcePath : std::string()));
     PartShares shares(conversionItems(job), shared.parts, homesFor(options.homes, PartWork::convert));
     const JournalHeader header = conversionHeader(job, files, shares.tileBytes());
     auto worker =
         std::make_unique<Participant>(job, resources, shared, std::move(options), std::move(shares));
     SHARDSCOPE_TRY(worker->open(header));
     return std::unique_ptr<PartWorker>(std::move(worker));
+}
+
+Result<std::unique_ptr<PartWorker>> PartWorker::join(const PartReading& reading, const SharedJob& shared,
+                                                     const Resources& resources, const std::string& name) {
+    SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(*reading.reader, reading.files));
+    const Catalog& catalog = reading.reader->catalog();
+    SHARDSCOPE_TRY(checkSameJob(shared, readingFingerprint(catalog, reading.words), files, {}));
+    SHARDSCOPE_TRY(checkRecords(reading, shared.id));
+    return std::unique_ptr<PartWorker>(
+        std::make_unique<ReadingParticipant>(reading, shared, resources, name));
 }
 
 Status OwnParts::run(const SharedJob& shared, PartWork work, const std::vector<PartOrder>& orders,

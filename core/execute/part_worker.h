@@ -20,6 +20,8 @@
 
 namespace shardscope {
 
+struct PartReading;  // execute/part_reading.h
+
 // Two processes with the same one write the same bytes to the same places. All of it comes from the
 // coordinator.
 struct SharedJob {
@@ -35,6 +37,7 @@ enum class PartWork : uint8_t {
     convert,  // tiles of the source, to where they belong in the staged output
     verify,   // reads back the staged output, which is sealed
     reread,   // reads the source once more
+    read,     // reads the source of a job that only reads (part_reading.h)
 };
 std::string_view partWorkName(PartWork work);
 std::optional<PartWork> partWorkFrom(std::string_view name);
@@ -113,6 +116,9 @@ class PartWorker {
     // remote (another staging directory is seen here), io.
     static Result<std::unique_ptr<PartWorker>> join(const ConvertJob& job, const SharedJob& shared,
                                                     const Resources& resources, PartWorkerOptions options);
+    // The same of a reading, whose records exist; `name` as PartWorkerOptions::name.
+    static Result<std::unique_ptr<PartWorker>> join(const PartReading& reading, const SharedJob& shared,
+                                                    const Resources& resources, const std::string& name);
     // Does a part; what it wrote need not be on disk yet. Errors: usage for a part that does not exist,
     // verificationFailed for an output that is not as planned, and those of reading and writing.
     virtual Result<PartDone> run(PartWork work, const PartOrder& order) = 0;

@@ -68,19 +68,23 @@ bool nextIndex(Dims& index, DimSpan steps) {
     return false;
 }
 
+// Dimensions that move in the source, fastest first. Expanded ones (stride 0) are only repeated on writing.
+std::vector<size_t> movingDimensions(DimSpan lengths, DimSpan strides) {
+    std::vector<size_t> order;
+    for (size_t d = 0; d < lengths.size(); ++d) {
+        if (strides[d] != 0 && lengths[d] > 1) order.push_back(d);
+    }
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+    return order;
+}
+
 }  // namespace
 
 Status restrideToFile(const StoredElements& read, DimSpan lengths, DimSpan strides, size_t elementBytes,
                       uint64_t memory, WriteFile& out, const StopToken& stop) {
     const size_t rank = lengths.size();
     const auto size = static_cast<int64_t>(elementBytes);
-    // Dimensions that move in the source, fastest first. Expanded ones (stride 0) are only repeated on
-    // writing.
-    std::vector<size_t> order;
-    for (size_t d = 0; d < rank; ++d) {
-        if (strides[d] != 0 && lengths[d] > 1) order.push_back(d);
-    }
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return strides[a] < strides[b]; });
+    const std::vector<size_t> order = movingDimensions(lengths, strides);
     const auto blockElements = static_cast<int64_t>(std::max<uint64_t>(memory / 3 / elementBytes, 1024));
     const Dims extents = blockExtents(lengths, strides, order, blockElements);
 

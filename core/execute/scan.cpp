@@ -201,16 +201,12 @@ Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std
     return digests;
 }
 
-namespace {
-
 uint64_t bytesOf(const Catalog& catalog, const std::vector<TensorId>& tensors) {
     uint64_t total = 0;
     for (TensorId t : tensors)
         total += t < catalog.tensorCount() ? catalog.bytes(t) : 0;
     return total;
 }
-
-}  // namespace
 
 Status scanTensors(const Reader& reader, const std::vector<TensorId>& tensors, const ScanOptions& options,
                    const Resources& resources, const Visit& visit) {

@@ -27,6 +27,9 @@ inline void addCounts(ValueCounts& to, const ValueCounts& from) {
 
 // Cells of a tensor.
 size_t cellCount(const Catalog& catalog, TensorId tensor);
+// Of those of them that the catalog has.
+uint64_t bytesOf(const Catalog& catalog, const std::vector<TensorId>& tensors);
+
 // Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
 std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
 

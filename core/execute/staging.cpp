@@ -87,6 +87,18 @@ std::set<std::string> foldersOf(const std::set<std::string>& files) {
     return folders;
 }
 
+// What one process alone has done here, if it has done anything.
+Result<std::optional<JournalContent>> workOfOne(const Directory& directory) {
+    const auto file = directory.openFile(kJournalName);
+    if (!file.ok() && file.error().code != ErrorCode::notFound) return file.error();
+    std::optional<JournalContent> content;
+    if (file.ok()) {
+        SHARDSCOPE_ASSIGN(content, readJournal(**file));
+    }
+    if (content && content->tiles.empty()) content.reset();
+    return content;
+}
+
 TakeRecord tilesTo(std::vector<JournalTile>& tiles) {
     return [&tiles](std::string_view record) {
         auto tile = decodeTile(record);
@@ -117,75 +129,55 @@ double steadySeconds() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-Staging::Staging(const ConvertJob& job, JournalHeader header)
+Staging::Staging(const ConvertJob& job, const JournalHeader& header, Role role, PartSpec part)
     : job_(job),
       system_(*job.fileSystem),
       header_(header),
       path_(stagingPath(job.destination)),
+      role_(role),
+      part_(std::move(part)),
       lastFlush_(steadySeconds()) {
     std::tie(parent_, name_) = splitPath(job.destination);
 }
 
+Result<std::unique_ptr<Staging>> Staging::begun(std::unique_ptr<Staging> staging, Status status) {
+    if (status.ok()) return staging;
+    Error error = std::move(status).error();
+    return staging->owned_ ? staging->giveUp(std::move(error)) : error;
+}
+
 Result<std::unique_ptr<Staging>> Staging::open(const ConvertJob& job, const JournalHeader& header) {
-    std::unique_ptr<Staging> staging(new Staging(job, header));
-    if (Status status = staging->begin(); !status.ok()) {
-        if (staging->owned_) return staging->giveUp(std::move(status).error());
-        return std::move(status).error();
-    }
-    return staging;
+    std::unique_ptr<Staging> staging(new Staging(job, header, Role::all));
+    Status status = staging->begin();
+    return begun(std::move(staging), std::move(status));
 }
 
 Result<std::unique_ptr<Staging>> Staging::openTogether(const ConvertJob& job, const JournalHeader& header,
                                                        const PartSpec& any) {
-    std::unique_ptr<Staging> staging(new Staging(job, header));
-    staging->role_ = Role::coordinate;
-    staging->part_ = any;
-    if (Status status = staging->beginTogether(); !status.ok()) {
-        if (staging->owned_) return staging->giveUp(std::move(status).error());
-        return std::move(status).error();
-    }
-    return staging;
+    std::unique_ptr<Staging> staging(new Staging(job, header, Role::coordinate, any));
+    Status status = staging->beginTogether();
+    return begun(std::move(staging), std::move(status));
 }
 
 Result<std::unique_ptr<Staging>> Staging::join(const ConvertJob& job, const JournalHeader& header,
                                                const PartSpec& worker, const std::string& id) {
-    std::unique_ptr<Staging> staging(new Staging(job, header));
-    staging->role_ = Role::work;
-    staging->part_ = worker;
-    const auto elsewhere = [&](Error error) {
-        error.message = "the coordinator's staging directory is not seen from here: " + error.message;
-        error.code = ErrorCode::remote;
-        return std::move(error).withHint(
-            "the destination must be on a file system that all workers share, or on the ranks' own disks: " +
-            option("own-disks"));
+    std::unique_ptr<Staging> staging(new Staging(job, header, Role::work, worker));
+    const auto look = [&]() -> Status {
+        SHARDSCOPE_TRY(staging->openDirectory());
+        SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*staging->directory_));
+        if (!marker || marker->id != id)
+            return makeError(ErrorCode::changed, "it belongs to another job").inFile(staging->path_);
+        return staging->openPartFiles();
     };
-    if (Status opened = staging->openDirectory(); !opened.ok()) return elsewhere(std::move(opened).error());
-    auto marker = PartJournals::marker(*staging->directory_);
-    if (!marker.ok()) return elsewhere(std::move(marker).error());
-    if (!*marker || (*marker)->id != id)
-        return elsewhere(makeError(ErrorCode::changed, "it belongs to another job").inFile(staging->path_));
-    SHARDSCOPE_ASSIGN(staging->data_, staging->system_.openDirectory(staging->path_ + "/" + kDataName));
-    for (FileId f = 0; f < job.layout->files.size(); ++f) {
-        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, staging->data_->stat(staging->fileName(f)));
-        if (entry.size != job.layout->files[f].size)
-            return elsewhere(
-                makeError(ErrorCode::changed, "a file of it has another size").inFile(entry.name));
-    }
-    return staging;
-}
-
-Result<SharedJob> Staging::share(size_t workers) const {
-    SharedJob shared{header_.plan, header_.source, part_.count, part_.version, {}, {}};
-    SHARDSCOPE_ASSIGN(const auto marker, PartJournals::marker(*directory_));
-    if (!marker)
-        return makeError(ErrorCode::io, "the staging directory was changed by another process").inFile(path_);
-    shared.id = marker->id;
-    SHARDSCOPE_ASSIGN(shared.run, parts_->freshRun());
-    std::vector<std::string> names{shared.run + "own"};
-    for (size_t worker = 0; worker < workers; ++worker)
-        names.push_back(fmt::format("{}w{}", shared.run, worker));
-    SHARDSCOPE_TRY(parts_->makeJournals(names));
-    return shared;
+    Status seen = look();
+    if (seen.ok()) return staging;
+    Error error = std::move(seen).error();
+    error.message = "the coordinator's staging directory is not seen from here: " + error.message;
+    error.code = ErrorCode::remote;
+    error.hint =
+        "the destination must be on a file system that all workers share, or on the ranks' own disks: " +
+        option("own-disks");
+    return error;
 }
 
 Status Staging::syncData() {
@@ -259,11 +251,8 @@ Status Staging::makeStagingDirectory() {
 }
 
 Status Staging::takeLock(const char* whoElse) {
-    SHARDSCOPE_ASSIGN(lock_, directory_->createFile(kLockName, true));
-    SHARDSCOPE_ASSIGN(const bool locked, lock_->tryLock());
-    if (locked) return {};
-    lock_.reset();
-    return isBusy(whoElse);
+    SHARDSCOPE_ASSIGN(lock_, parts_->tryLock());
+    return lock_ ? Status() : Status(isBusy(whoElse));
 }
 
 Error Staging::isBusy(const char* whoElse) const {
@@ -309,31 +298,11 @@ Status Staging::makeData() {
 
 // A staging directory is there: of a job that runs, of one to be resumed, or of no use.
 Status Staging::takeOver() {
-    std::optional<JournalContent> content;
-    if (auto file = directory_->openFile(kJournalName); file.ok()) {
-        SHARDSCOPE_ASSIGN(content, readJournal(**file));
-    } else if (file.error().code != ErrorCode::notFound) {
-        return file.error();
-    }
-    bool useful = content && !content->tiles.empty();
+    SHARDSCOPE_ASSIGN(auto content, workOfOne(*directory_));
     // Without its files a journal claims nothing: the job got as far as moving them to the destination.
-    if (useful) {
-        auto data = system_.openDirectory(path_ + "/" + kDataName);
-        for (FileId f = 0; useful && f < job_.layout->files.size(); ++f) {
-            if (!data.ok())
-                useful = false;
-            else if (const auto entry = (*data)->stat(fileName(f)); !entry.ok())
-                useful = false;
-        }
-        if (isSameJob(content->header, header_)) {
-            for (FileId f = 0; useful && f < job_.layout->files.size(); ++f) {
-                const auto entry = (*data)->stat(fileName(f));
-                useful = entry.ok() && entry->size == job_.layout->files[f].size;
-            }
-        } else if (data.ok()) {
-            useful = true;  // another plan's files, worth a question
-        }
-    }
+    // Another plan's files are worth a question.
+    const bool useful =
+        content && holdsFiles(isSameJob(content->header, header_) ? Files::inFull : Files::any);
     if (!useful) return startOver();
     if (!job_.options.resume) return hasWork();
     if (!(content->header.source == header_.source)) {
@@ -381,9 +350,7 @@ Error Staging::hasWork() const {
 
 Result<std::unique_ptr<Staging>> Staging::openPart(const ConvertJob& job, const JournalHeader& header,
                                                    const PartSpec& part, const StopToken& stop) {
-    std::unique_ptr<Staging> staging(new Staging(job, header));
-    staging->part_ = part;
-    staging->role_ = Role::part;
+    std::unique_ptr<Staging> staging(new Staging(job, header, Role::part, part));
     SHARDSCOPE_TRY(staging->beginPart(stop));
     return staging;
 }
@@ -407,21 +374,17 @@ Result<uint32_t> Staging::partCount(const ConvertJob& job) {
 
 Result<bool> Staging::isOfOneProcess(const ConvertJob& job) {
     const auto directory = job.fileSystem->openDirectory(stagingPath(job.destination));
-    const auto file = directory.ok() ? (*directory)->openFile(kJournalName)
-                                     : Result<std::shared_ptr<const ReadFile>>(directory.error());
-    if (!file.ok()) {
-        if (file.error().code == ErrorCode::notFound) return false;
-        return file.error();
+    if (!directory.ok()) {
+        if (directory.error().code == ErrorCode::notFound) return false;
+        return directory.error();
     }
-    SHARDSCOPE_ASSIGN(const auto content, readJournal(**file));
-    return content && !content->tiles.empty();
+    SHARDSCOPE_ASSIGN(const auto content, workOfOne(**directory));
+    return content.has_value();
 }
 
 Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, const JournalHeader& header,
                                                      const PartSpec& any) {
-    std::unique_ptr<Staging> staging(new Staging(job, header));
-    staging->part_ = any;
-    staging->role_ = Role::finish;
+    std::unique_ptr<Staging> staging(new Staging(job, header, Role::finish, any));
     SHARDSCOPE_TRY(staging->checkDestination());
     SHARDSCOPE_TRY(staging->openDirectory());
     SHARDSCOPE_TRY(staging->takeLock("another process finishes this conversion"));
@@ -494,14 +457,18 @@ Status Staging::takeOverParts() {
 
 // Without its files no journal claims anything. Another plan's work is worth a question.
 bool Staging::isWorthResuming() const {
-    const auto data = system_.openDirectory(path_ + "/" + kDataName);
-    if (!data.ok()) return false;
-    const std::set<FileId> all = allFiles();
-    if (parts_->check().ok() &&
-        !std::ranges::all_of(all, [&](FileId f) { return (*data)->stat(fileName(f)).ok(); }))
-        return false;
+    if (!holdsFiles(parts_->check().ok() ? Files::all : Files::any)) return false;
     const auto work = parts_->holdWork();
     return !work.ok() || *work;
+}
+
+bool Staging::holdsFiles(Files which) const {
+    const auto data = system_.openDirectory(path_ + "/" + kDataName);
+    if (!data.ok() || which == Files::any) return data.ok();
+    return std::ranges::all_of(allFiles(), [&](FileId f) {
+        const auto entry = (*data)->stat(fileName(f));
+        return entry.ok() && (which == Files::all || entry->size == job_.layout->files[f].size);
+    });
 }
 
 Status Staging::openDirectory() {
@@ -778,17 +745,15 @@ Error Staging::giveUp(Error error) {
         if (journal_ && !lost_ && worthKeeping(error.code) && !pending_.empty()) (void)flush(lock);
     }
     if (role_ == Role::part || (role_ == Role::finish && worthKeeping(error.code))) {
-        if (!error.hint.empty()) error.hint += "; ";
-        error.hint += role_ == Role::part ? "the part continues where it stopped when it runs again"
-                                          : option("finish") + " can be tried again";
-        return error;
+        return alsoHint(std::move(error), role_ == Role::part
+                                              ? "the part continues where it stopped when it runs again"
+                                              : option("finish") + " can be tried again");
     }
     if (role_ == Role::coordinate) resumable_ = isWorthResuming();
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
-        if (!error.hint.empty()) error.hint += "; ";
-        error.hint +=
-            fmt::format("{} continues where it stopped; the work so far is in {}", option("resume"), path_);
-        return error;
+        return alsoHint(
+            std::move(error),
+            fmt::format("{} continues where it stopped; the work so far is in {}", option("resume"), path_));
     }
     (void)system_.removeTree(path_);
     return error;

@@ -71,7 +71,7 @@ class Staging {
 
     // What workers must know of this directory, which they find by it; has journals for so many of them and
     // for this process. Errors: io.
-    Result<SharedJob> share(size_t workers) const;
+    Result<SharedJob> share(size_t workers) const { return parts_->share(workers); }
     // Brings to disk what was written to the files so far.
     Status syncData();
 
@@ -95,7 +95,9 @@ class Staging {
     Error giveUp(Error error);
 
   private:
-    Staging(const ConvertJob& job, JournalHeader header);
+    enum class Role : uint8_t { all, part, finish, coordinate, work };
+    Staging(const ConvertJob& job, const JournalHeader& header, Role role, PartSpec part = {});
+    static Result<std::unique_ptr<Staging>> begun(std::unique_ptr<Staging> staging, Status status);
     Status begin();
     Status checkDestination();
     Status restoreFormer();
@@ -109,6 +111,8 @@ class Staging {
     Result<bool> makeAndLock();
     Status takeOverParts();
     bool isWorthResuming() const;
+    enum class Files : uint8_t { any, all, inFull };  // a directory for them; each; in its size
+    bool holdsFiles(Files which) const;
     Status startOver();
     Error hasWork() const;
     Status startPartJournal();
@@ -134,9 +138,7 @@ class Staging {
     std::string parent_, name_;
     bool replaces_ = false;  // a destination is there already
     bool owned_ = false;     // the staging directory is ours to remove
-    // What this process does of the job:
-    enum class Role : uint8_t { all, part, finish, coordinate, work };
-    Role role_ = Role::all;
+    const Role role_;        // what this process does of the job
     bool inParts() const { return role_ != Role::all; }
     bool doesParts() const { return role_ == Role::part || role_ == Role::work; }
     PartSpec part_;  // of a conversion in parts

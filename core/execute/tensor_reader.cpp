@@ -127,6 +127,56 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
     return {};
 }
 
+// Whether elements that no chunk holds may be filled in, where there are some.
+Status TensorReader::checkGaps() {
+    const CoverageResult coverage = checkCoverage(context_.reader.catalog(), tensor_, 0, 1);
+    gaps_ = coverage.gapElements > 0;
+    if (!gaps_) return {};
+    const std::string where = coverage.gaps.empty() ? ""
+                                                    : ", the first at " + formatBox(coverage.gaps[0].offsets,
+                                                                                    coverage.gaps[0].lengths);
+    if (context_.fill == FillGaps::refuse) {
+        return damaged(fmt::format("no chunk holds {} of its {} elements{}", coverage.gapElements, elements_,
+                                   where))
+            .byRule(rule::coverageGap)
+            .withHint(option("fill-gaps") + " nan or zero fills them");
+    }
+    if (fillPattern(dtype_, context_.fill) && dtypeIsWholeBytes(dtype_)) return {};
+    return makeError(ErrorCode::impossible,
+                     fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
+                                 coverage.gapElements, where, dtypeName(dtype_)))
+        .withHint(option("fill-gaps", "zero"));
+}
+
+Status TensorReader::locate(ChunkId id, Chunk& chunk) const {
+    SHARDSCOPE_ASSIGN(chunk.extent, context_.reader.locate(id));
+    chunk.packed = dynamic_cast<const StoredBytes*>(chunk.extent.file.get());
+    chunk.stored = chunk.extent.storedAs.value_or(dtype_);
+    if (chunk.stored != dtype_ &&
+        (!castSupported(chunk.stored, dtype_) || !dtypeIsWholeBytes(chunk.stored))) {
+        return unsupported(fmt::format("its elements are stored as {}, which is not cast to {}",
+                                       dtypeName(chunk.stored), dtypeName(dtype_)));
+    }
+    return checkExtent(chunk);
+}
+
+// What is held in memory is decided for the tensor as a whole: one lease, taken at once.
+Status TensorReader::holdSpans(WorkerMemory* kept) {
+    const uint64_t limit = context_.resources.memory->limit();
+    uint64_t held = 0;
+    for (Chunk& chunk : chunks_)
+        SHARDSCOPE_TRY(straighten(chunk, held, kept));
+    if (held == 0) return {};
+    // straighten() has marked the chunks to hold by an empty span; all together are at most a quarter of
+    // the budget.
+    if (kept) kept->drop();
+    spanShare_ = context_.spans.acquire(std::min(held, limit / 4));
+    lease_ = context_.resources.memory->acquire(std::min(held, limit / 4));
+    for (Chunk& chunk : chunks_)
+        if (chunk.span) SHARDSCOPE_TRY(holdSpan(chunk, spanBytes(chunk)));
+    return {};
+}
+
 Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& context, TensorId tensor,
                                                             WorkerMemory* kept, Strided strided,
                                                             const Box* only) {
@@ -138,8 +188,13 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
     source->shape_ = catalog.shape(tensor);
     source->elements_ = catalog.elements(tensor);
     if (source->elements_ == 0) return source;
+    Status open = source->open(only, kept);
+    if (open.ok()) return source;
+    return open.error().code == ErrorCode::cancelled ? open.error() : source->named(std::move(open).error());
+}
 
-    const DimSpan shape = source->shape_;
+Status TensorReader::open(const Box* only, WorkerMemory* kept) {
+    const Catalog& catalog = context_.reader.catalog();
     struct Found {
         ChunkId id;
         ChunkShape shape;
@@ -147,102 +202,40 @@ Result<std::unique_ptr<TensorReader>> TensorReader::prepare(SourceContext& conte
     };
     std::vector<Found> found;
     bool whole = false;
-    for (const ChunkId id : coveringChunks(catalog, tensor)) {
-        const ChunkInfo info = catalog.chunk(tensor, id);
-        const ChunkShape box = ChunkShape::of(info);
-        if (!boxInside(box.offsets, box.lengths, shape) || box.elements() <= 0) continue;
+    for (const ChunkId id : coveringChunks(catalog, tensor_)) {
+        const ChunkShape box = ChunkShape::of(catalog.chunk(tensor_, id));
+        if (!boxInside(box.offsets, box.lengths, shape_) || box.elements() <= 0) continue;
         if (only && !intersect(box.offsets, box.lengths, only->offsets, only->lengths)) continue;
-        found.push_back({id, box, box.firstPosition(shape)});
-        whole = whole || box.elements() == source->elements_;
+        found.push_back({id, box, box.firstPosition(shape_)});
+        whole = whole || box.elements() == elements_;
     }
-    if (!whole || found.size() > 1) {
-        const CoverageResult coverage = checkCoverage(catalog, tensor, 0, 1);
-        source->gaps_ = coverage.gapElements > 0;
-        if (source->gaps_) {
-            const std::string where =
-                coverage.gaps.empty()
-                    ? ""
-                    : ", the first at " + formatBox(coverage.gaps[0].offsets, coverage.gaps[0].lengths);
-            if (context.fill == FillGaps::refuse) {
-                return source->named(damaged(fmt::format("no chunk holds {} of its {} elements{}",
-                                                         coverage.gapElements, source->elements_, where))
-                                         .byRule(rule::coverageGap)
-                                         .withHint(option("fill-gaps") + " nan or zero fills them"));
-            }
-            if (!fillPattern(source->dtype_, context.fill) || !dtypeIsWholeBytes(source->dtype_)) {
-                return source->named(
-                    makeError(ErrorCode::impossible,
-                              fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
-                                          coverage.gapElements, where, dtypeName(source->dtype_)))
-                        .withHint(option("fill-gaps", "zero")));
-            }
-        }
-    }
+    if (!whole || found.size() > 1) SHARDSCOPE_TRY(checkGaps());
     std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) {
         return std::pair(a.first, a.id) < std::pair(b.first, b.id);
     });
 
-    source->chunks_.resize(found.size());
-    const auto locate = [&](size_t i) -> Status {
-        Chunk& chunk = source->chunks_[i];
-        chunk.shape = found[i].shape;
-        auto extent = context.reader.locate(found[i].id);
-        if (!extent.ok()) return source->named(std::move(extent).error());
-        chunk.extent = std::move(extent).value();
-        chunk.packed = dynamic_cast<const StoredBytes*>(chunk.extent.file.get());
-        chunk.stored = chunk.extent.storedAs.value_or(source->dtype_);
-        if (chunk.stored != source->dtype_ &&
-            (!castSupported(chunk.stored, source->dtype_) || !dtypeIsWholeBytes(chunk.stored))) {
-            return source->named(
-                unsupported(fmt::format("its elements are stored as {}, which is not cast to {}",
-                                        dtypeName(chunk.stored), dtypeName(source->dtype_))));
-        }
-        if (Status status = source->checkExtent(chunk); !status.ok()) {
-            return source->named(std::move(status).error());
-        }
-        return {};
+    chunks_.resize(found.size());
+    const auto locateOne = [&](size_t i) {
+        chunks_[i].shape = found[i].shape;
+        return locate(found[i].id, chunks_[i]);
     };
-    if (found.size() >= 64 && context.resources.pool) {
-        SHARDSCOPE_TRY(context.resources.pool->parallelFor(found.size(), context.resources.stop, locate));
+    if (found.size() >= 64 && context_.resources.pool) {
+        SHARDSCOPE_TRY(
+            context_.resources.pool->parallelFor(found.size(), context_.resources.stop, locateOne));
     } else {
         for (size_t i = 0; i < found.size(); ++i)
-            SHARDSCOPE_TRY(locate(i));
+            SHARDSCOPE_TRY(locateOne(i));
     }
     for (const Found& f : found)
-        source->index_.add(f.first, f.shape.lastPosition(shape));
-    source->index_.build();
-
-    if (!dtypeIsWholeBytes(source->dtype_) &&
-        (found.size() != 1 || !whole ||
-         !isRowMajor(source->chunks_[0].extent.strides, found[0].shape.lengths))) {
-        return source->named(unsupported(
-            fmt::format("{} elements share bytes, so a tensor of them cannot be put together from "
-                        "pieces",
-                        dtypeName(source->dtype_))));
+        index_.add(f.first, f.shape.lastPosition(shape_));
+    index_.build();
+    if (!dtypeIsWholeBytes(dtype_) &&
+        (found.size() != 1 || !whole || !isRowMajor(chunks_[0].extent.strides, found[0].shape.lengths))) {
+        return unsupported(
+            fmt::format("{} elements share bytes, so a tensor of them cannot be put together from pieces",
+                        dtypeName(dtype_)));
     }
-
-    // What is held in memory is decided for the tensor as a whole: one lease, taken at once.
-    const uint64_t limit = context.resources.memory->limit();
-    uint64_t held = 0;
-    for (Chunk& chunk : source->chunks_) {
-        if (Status status = source->straighten(chunk, held, kept); !status.ok())
-            return source->named(std::move(status).error());
-    }
-    if (held > 0) {
-        // straighten() has marked the chunks to hold by an empty span; all together are at most a quarter of
-        // the budget.
-        if (kept) kept->drop();
-        source->spanShare_ = context.spans.acquire(std::min(held, limit / 4));
-        source->lease_ = context.resources.memory->acquire(std::min(held, limit / 4));
-        for (Chunk& chunk : source->chunks_) {
-            if (!chunk.span) continue;
-            const uint64_t bytes = source->spanBytes(chunk);
-            if (Status status = source->holdSpan(chunk, bytes); !status.ok()) {
-                return source->named(std::move(status).error());
-            }
-        }
-    }
-    return source;
+    return holdSpans(kept);
 }
 
 Status TensorReader::straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept) {

@@ -170,6 +170,10 @@ class TensorReader final : public ElementReader {
     };
 
     explicit TensorReader(SourceContext& context) : context_(context) {}
+    Status open(const Box* only, WorkerMemory* kept);
+    Status checkGaps();
+    Status locate(ChunkId id, Chunk& chunk) const;
+    Status holdSpans(WorkerMemory* kept);
     Status checkExtent(const Chunk& chunk) const;
     Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);

@@ -82,6 +82,7 @@ class RemoteCliTest : public QObject {
         row("validate", {"validate", "@" + good});
         row("findings", {"validate", "@" + nan, "--level", "values"});
         row("digest", {"digest", "@" + good, "--algorithm", "sha256"});
+        row("by several processes there", {"validate", "@" + nan, "--level", "values", "--on", "local:2"});
         row("diff", {"diff", "@" + good, "@" + nan, "--values"});
         row("expect", {"validate", "@" + good, "--expect=@" + nan});
         row("report", {"report", "@" + good, "--as", "junit"}, false);
@@ -204,6 +205,8 @@ class RemoteCliTest : public QObject {
             "jobs run --on ssh:a convert SRC DST");
         row("convert by other hosts",
             {"convert", "ssh://a/x", "ssh://a/y", "--to", "dcp", "--on", "local:2+ssh:b"}, 5, "--on local:N");
+        row("validate by other hosts", {"validate", "ssh://a/x", "--level", "values", "--on", "ssh:b"}, 5,
+            "--on local:N");
         row("a report here", {"convert", "ssh://a/x", "ssh://a/y", "--to", "dcp", "--report", "r.json"}, 2,
             "--report 'r.json'");
         row("convert from there", {"convert", "ssh://a/x", "y", "--to", "dcp"}, 5, "where its files are");

@@ -239,6 +239,23 @@ class SlurmCliTest : public QObject {
         QTRY_VERIFY(quiet());
     }
 
+    void readings() {
+        const QTemporaryDir directory;
+        const std::string source = source_.toStdString(),
+                          records = directory.filePath("records").toStdString();
+        for (const std::vector<std::string>& what :
+             {std::vector<std::string>{"digest", source, "--json"},
+              std::vector<std::string>{"validate", source, "--json", "--level", "values"}}) {
+            const Measured one = runMeasured(what);
+            std::vector<std::string> several = what;
+            several.insert(several.end(), {"--on", "slurm:nodes=2", "--records", records});
+            const Measured run = runMeasured(several);
+            QVERIFY2(run.out == one.out && run.exitCode == one.exitCode, run.describe().c_str());
+            QCOMPARE(remains(directory), QStringList());
+            QTRY_VERIFY(quiet());
+        }
+    }
+
     void inAnAllocation() {
         const QTemporaryDir directory;
         const QString target = directory.filePath("out");

@@ -73,6 +73,24 @@ def test_validation():
     assert raised.value.code == "usage"
 
 
+def test_validation_by_workers(tmp_path):
+    damaged = genuine("dcp/t2.15.0-damaged-nan-block")
+    alone = shardscope.validate(damaged, level="values").document
+    assert alone["findings"]
+    assert shardscope.validate(damaged, level="values", on="local:2").document == alone
+    records = tmp_path / "records"
+    checkpoint = shardscope.open(damaged, format="dcp")
+    assert checkpoint.validate(level="values", on="local:2", records=records).document == alone
+    assert not records.exists()
+    for wrong in ({"on": "ranks:2"}, {"on": "ssh:node7"}, {"records": records}):
+        with pytest.raises(shardscope.Error) as raised:
+            shardscope.validate(damaged, level="values", **wrong)
+        assert raised.value.code == "usage"
+    with pytest.raises(shardscope.Error) as raised:
+        shardscope.ready(damaged, level="values", on="local:2")
+    assert raised.value.code == "usage"
+
+
 def test_ready():
     card = shardscope.ready(genuine("torch_ranks/t2.15.0-hf-trainer"))
     assert card["schema"] == "shardscope.ready/1" and card["resumes"] and card["words"] == "resume from here"

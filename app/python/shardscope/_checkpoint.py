@@ -460,10 +460,11 @@ class Checkpoint(Mapping):
         """Is it whole and sane? level: ``metadata``, ``files`` or ``values`` (reads every byte).
 
         expect: another checkpoint whose names, shapes and dtypes this one must have. options: as of
-        ``shardscope validate``, such as ``memory="2GiB"``, ``threads=4``.
+        ``shardscope validate``, such as ``memory="2GiB"``, ``threads=4``; of level ``values`` also ``on="local:4"`` and
+        ``records=``, for workers that share the reading.
         """
         return Validation(self, self._open.validate(words_of(options), level, "" if expect is None else os.fspath(expect),
-                                                    examples, progress))
+                                                    examples, program(), progress))
 
     def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict:
         """May a run resume from it? The ten lines of ``shardscope ready`` (shardscope.ready/1): ``resumes``, ``words``,

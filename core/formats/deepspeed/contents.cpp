@@ -102,6 +102,54 @@ std::optional<Path> targetPath(const Path& path, bool optimizer) {
     return out;
 }
 
+namespace {
+
+// Why DeepSpeed cannot hold this state of a parameter, of which kNone is not there; empty = it can.
+std::string whyNoState(const Catalog& target, TensorId t, const StateName& state, TensorId weight,
+                       TensorId master) {
+    if (master == kNone && weight == kNone)
+        return isDigits(state.parameter)
+                   ? kNumbered
+                   : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
+    if (master == kNone && !fitsFloat32(target.dtype(weight)))
+        return fmt::format(
+            "its weight is {}, whose values a float32 master cannot hold; {} '{}=float32' rounds it",
+            dtypeName(target.dtype(weight)), option("dtype"), printable(state.parameter, kNameInMessage));
+    if (state.state == kStep) return target.elements(t) == 1 ? "" : "a step is one number";
+    if (!isDirectoryName(state.state + ".pt")) return "the name of this state cannot be a file's";
+    if (std::ranges::equal(target.shape(t), target.shape(master != kNone ? master : weight))) return {};
+    return "its shape is not its parameter's, and DeepSpeed loads no other states";
+}
+
+// Where an object belongs, and what that says of the rest; or `why` it belongs nowhere.
+Contents::Entry entryOf(const ObjectInfo& object, ObjectId id, Contents& out, std::string& why) {
+    using Place = Contents::Place;
+    if (const auto state = stateOf(object.path, object.name)) {
+        const auto known = out.byName.find(state->parameter);
+        if (state->state != kStep) {
+            why = "DeepSpeed loads no such state of a parameter but its step";
+        } else if (known == out.byName.end()) {
+            why = isDigits(state->parameter) ? kNumbered : "its parameter has no other state";
+        } else {
+            out.trained[known->second].step = id;
+            return {Place::state, {}, known->second};
+        }
+        return {};
+    }
+    Contents::Entry entry = placeOf(object.path, object.name, why);
+    if (object.value && object.value.kind() == ValueKind::integer &&
+        object.value.graph->integer(object.value.node) == 1 && object.name == "mp_world_size")
+        why.clear();
+    if (entry.place == Place::optimizer && isKey(entry.path, 0, "param_groups") && why.empty())
+        out.hasGroups = true;
+    // The extra state of a module.
+    if (object.path.size() <= 1 && object.name.ends_with("_extra_state"))
+        entry = {Place::module, {keyPart(object.name)}, kNone};
+    return entry;
+}
+
+}  // namespace
+
 Contents sortContents(const Catalog& target) {
     using Place = Contents::Place;
     Contents out;
@@ -133,22 +181,7 @@ Contents sortContents(const Catalog& target) {
         const TensorId weight = target.find(state.parameter);
         const auto known = out.byName.find(state.parameter);
         const TensorId master = known == out.byName.end() ? kNone : out.trained[known->second].master;
-        std::string why;
-        if (master == kNone && weight == kNone) {
-            why = isDigits(state.parameter)
-                      ? kNumbered
-                      : fmt::format("there is no weight '{}'", printable(state.parameter, kNameInMessage));
-        } else if (master == kNone && !fitsFloat32(target.dtype(weight))) {
-            why = fmt::format(
-                "its weight is {}, whose values a float32 master cannot hold; {} '{}=float32' rounds it",
-                dtypeName(target.dtype(weight)), option("dtype"), printable(state.parameter, kNameInMessage));
-        } else if (state.state == kStep) {
-            if (target.elements(t) != 1) why = "a step is one number";
-        } else if (!isDirectoryName(state.state + ".pt")) {
-            why = "the name of this state cannot be a file's";
-        } else if (!std::ranges::equal(target.shape(t), target.shape(master != kNone ? master : weight))) {
-            why = "its shape is not its parameter's, and DeepSpeed loads no other states";
-        }
+        std::string why = whyNoState(target, t, state, weight, master);
         if (!why.empty()) {
             refuse(target.name(t), std::move(why));
             continue;
@@ -160,28 +193,7 @@ Contents sortContents(const Catalog& target) {
     for (ObjectId o = 0; o < target.objects().size(); ++o) {
         const ObjectInfo& object = target.objects()[o];
         std::string why;
-        Contents::Entry entry;
-        if (const auto state = stateOf(object.path, object.name)) {
-            const auto known = out.byName.find(state->parameter);
-            if (state->state != kStep) {
-                why = "DeepSpeed loads no such state of a parameter but its step";
-            } else if (known == out.byName.end()) {
-                why = isDigits(state->parameter) ? kNumbered : "its parameter has no other state";
-            } else {
-                entry = {Place::state, {}, known->second};
-                out.trained[known->second].step = o;
-            }
-        } else {
-            entry = placeOf(object.path, object.name, why);
-            if (object.value && object.value.kind() == ValueKind::integer &&
-                object.value.graph->integer(object.value.node) == 1 && object.name == "mp_world_size")
-                why.clear();
-            if (entry.place == Place::optimizer && isKey(entry.path, 0, "param_groups") && why.empty())
-                out.hasGroups = true;
-            // The extra state of a module.
-            if (object.path.size() <= 1 && object.name.ends_with("_extra_state"))
-                entry = {Place::module, {keyPart(object.name)}, kNone};
-        }
+        Contents::Entry entry = entryOf(object, o, out, why);
         if (why.empty()) why = whyNotPickled(object.value);
         if (!why.empty()) {
             refuse(object.name, std::move(why));

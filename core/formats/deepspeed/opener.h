@@ -160,6 +160,9 @@ class Opener {
 
     // universal.cpp
     Status addUniversal();
+    void addUniversalState(const std::string& name, const std::string& state, const std::string& path,
+                           uint32_t index, std::optional<DType> modelDtype);
+    void addUniversalStep(uint32_t index, const std::vector<std::string>& trained, bool eachHasStep);
 
     const Source& source_;
     const OpenOptions& options_;

@@ -76,6 +76,91 @@ class ExpectedStates {
 
 }  // namespace
 
+// One file of a parameter's state.
+void Opener::addUniversalState(const std::string& name, const std::string& state, const std::string& path,
+                               uint32_t index, std::optional<DType> modelDtype) {
+    const TensorFile& file = contents(index);
+    for (const StoredObject& object : file.objects) {
+        if (object.path.empty() || state == "step") addStateObject(name, state, object.value, index, 0);
+    }
+    // A bare tensor, or the "param" of a dictionary.
+    const auto tensor = std::ranges::find_if(file.tensors, [](const StoredTensor& t) {
+        return t.special == kNone && (t.path.empty() || (t.path.size() == 1 && t.path[0].text == "param"));
+    });
+    if (tensor == file.tensors.end()) {
+        if (file.objects.empty())
+            assembly_.note(rule::metaInconsistent, Severity::error, "the file holds no tensor", path, name,
+                           Note::Lacks::optimizerState);
+        return;
+    }
+    const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
+    Parameter& parameter = parameters_[parameterOf(name)];
+    // From stage 3 they are flat, and what has no dimensions may have one: the shape is in param_shapes.
+    const bool reshaped = !parameter.placement.shards.empty() && tensor->shape != parameter.placement.whole &&
+                          elementCount(tensor->shape) == elementCount(parameter.placement.whole);
+    if ((stage_ != 3 && !reshaped) || state == "step") {
+        addState(name, state, index, t, 0);
+        // Layer files of a pipeline are not copied: its weights are what the masters round to.
+        const std::optional<DType> dtype = parameter.dtype ? parameter.dtype : modelDtype;
+        if (state != "fp32" || !parameter.stored.empty() || !dtype) return;
+        TensorAssembly::Piece weight;
+        weight.part = StoredPart::whole(index, t);
+        if (*dtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
+        assembly_.addPiece({keyPart(name)}, *dtype, tensor->shape, Role::parameter, std::move(weight));
+        return;
+    }
+    if (parameter.placement.shards.empty()) return;
+    const int64_t elements = elementCount(parameter.placement.whole);
+    if (elementCount(tensor->shape) != elements) {
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("it has {} elements, by param_shapes it has the shape {}",
+                                   elementCount(tensor->shape), formatDims(parameter.placement.whole)),
+                       path, name, Note::Lacks::anything);
+        return;
+    }
+    TensorAssembly::Piece piece;
+    piece.part = StoredPart::range(index, t, 0, elements);
+    assembly_.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole, Role::optimizer,
+                       piece);
+    if (state != "fp32" || !parameter.dtype || (stage_ != 3 && !parameter.stored.empty())) return;
+    if (*parameter.dtype != tensor->dtype) piece.part.storedAs = tensor->dtype;
+    assembly_.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
+                       std::move(piece));
+}
+
+// What is kept once for all parameters.
+void Opener::addUniversalStep(uint32_t index, const std::vector<std::string>& trained, bool eachHasStep) {
+    const TensorFile& file = contents(index);
+    // Stage 3 keeps the step here, once for each sub-group.
+    for (uint32_t t = 0; t < file.tensors.size(); ++t) {
+        if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
+        // Once more, in a checkpoint for all stages.
+        if (eachHasStep) {
+            Path path{keyPart("optimizer")};
+            path.insert(path.end(), file.tensors[t].path.begin(), file.tensors[t].path.end());
+            assembly_.addWhole(index, t, std::move(path), Role::optimizer, 0);
+            continue;
+        }
+        for (const std::string& name : trained)
+            addState(name, "step", index, t, 0);
+    }
+    for (const StoredObject& object : file.objects) {
+        if (object.name == "optimizer_state_dict.state.0.step" && !eachHasStep) {
+            for (const std::string& name : trained)
+                addStateObject(name, "step", object.value, index, 0);
+        }
+        const std::string& key = object.path.empty() ? object.name : object.path[0].text;
+        if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" || key == "clip_grad" ||
+            key == "zero_stage" || key == "param_groups" || key == "ds_version") {
+            Path path{keyPart("optimizer")};
+            path.insert(path.end(), object.path.begin(), object.path.end());
+            const auto stage =
+                key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
+            assembly_.addObject(index, std::move(path), stage ? makeIntegerValue(*stage) : object.value, 0);
+        }
+    }
+}
+
 Status Opener::addUniversal() {
     const std::string root = tag_.prefix + "zero";
     std::vector<ParameterFiles> found;
@@ -136,7 +221,7 @@ Status Opener::addUniversal() {
                                                                 : DType::float32;
     }
     for (const std::string& name : trained) {
-        const size_t p = parameterOf(name);
+        (void)parameterOf(name);  // whatever there is of it
         const auto files = byName.find(name);
         const auto held = files == byName.end() ? std::vector<std::string>() : files->second->states;
         if (expected.isUnclear(held))
@@ -153,93 +238,10 @@ Status Opener::addUniversal() {
                 continue;
             }
             if (index->second == kNone) continue;
-            const TensorFile& file = contents(index->second);
-            for (const StoredObject& object : file.objects) {
-                if (object.path.empty() || state == "step")
-                    addStateObject(name, state, object.value, index->second, 0);
-            }
-            // A bare tensor, or the "param" of a dictionary.
-            const auto tensor = std::ranges::find_if(file.tensors, [](const StoredTensor& t) {
-                return t.special == kNone &&
-                       (t.path.empty() || (t.path.size() == 1 && t.path[0].text == "param"));
-            });
-            if (tensor == file.tensors.end()) {
-                if (file.objects.empty())
-                    assembly_.note(rule::metaInconsistent, Severity::error, "the file holds no tensor", path,
-                                   name, Note::Lacks::optimizerState);
-                continue;
-            }
-            const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
-            Parameter& parameter = parameters_[p];
-            // From stage 3 they are flat, and what has no dimensions may have one: the shape is in
-            // param_shapes.
-            const bool reshaped = !parameter.placement.shards.empty() &&
-                                  tensor->shape != parameter.placement.whole &&
-                                  elementCount(tensor->shape) == elementCount(parameter.placement.whole);
-            if ((stage_ != 3 && !reshaped) || state == "step") {
-                addState(name, state, index->second, t, 0);
-                // Layer files of a pipeline are not copied: its weights are what the masters round to.
-                const std::optional<DType> dtype = parameter.dtype ? parameter.dtype : modelDtype;
-                if (state != "fp32" || !parameter.stored.empty() || !dtype) continue;
-                TensorAssembly::Piece weight;
-                weight.part = StoredPart::whole(index->second, t);
-                if (*dtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
-                assembly_.addPiece({keyPart(name)}, *dtype, tensor->shape, Role::parameter,
-                                   std::move(weight));
-                continue;
-            }
-            if (parameter.placement.shards.empty()) continue;
-            const int64_t elements = elementCount(parameter.placement.whole);
-            if (elementCount(tensor->shape) != elements) {
-                assembly_.note(
-                    rule::metaInconsistent, Severity::error,
-                    fmt::format("it has {} elements, by param_shapes it has the shape {}",
-                                elementCount(tensor->shape), formatDims(parameter.placement.whole)),
-                    path, name, Note::Lacks::anything);
-                continue;
-            }
-            TensorAssembly::Piece piece;
-            piece.part = StoredPart::range(index->second, t, 0, elements);
-            assembly_.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole,
-                               Role::optimizer, piece);
-            if (state != "fp32" || !parameter.dtype || (stage_ != 3 && !parameter.stored.empty())) continue;
-            if (*parameter.dtype != tensor->dtype) piece.part.storedAs = tensor->dtype;
-            assembly_.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
-                               std::move(piece));
+            addUniversalState(name, state, path, index->second, modelDtype);
         }
     }
-    if (aboutIndex != kNone) {
-        const TensorFile& file = contents(aboutIndex);
-        // Stage 3 keeps the step here, once for each sub-group.
-        for (uint32_t t = 0; t < file.tensors.size(); ++t) {
-            if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
-            // Once more, in a checkpoint for all stages.
-            if (states.contains("step")) {
-                Path path{keyPart("optimizer")};
-                path.insert(path.end(), file.tensors[t].path.begin(), file.tensors[t].path.end());
-                assembly_.addWhole(aboutIndex, t, std::move(path), Role::optimizer, 0);
-                continue;
-            }
-            for (const std::string& name : trained)
-                addState(name, "step", aboutIndex, t, 0);
-        }
-        for (const StoredObject& object : file.objects) {
-            if (object.name == "optimizer_state_dict.state.0.step" && !states.contains("step")) {
-                for (const std::string& name : trained)
-                    addStateObject(name, "step", object.value, aboutIndex, 0);
-            }
-            const std::string& key = object.path.empty() ? object.name : object.path[0].text;
-            if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" ||
-                key == "clip_grad" || key == "zero_stage" || key == "param_groups" || key == "ds_version") {
-                Path path{keyPart("optimizer")};
-                path.insert(path.end(), object.path.begin(), object.path.end());
-                const auto stage =
-                    key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
-                assembly_.addObject(aboutIndex, std::move(path),
-                                    stage ? makeIntegerValue(*stage) : object.value, 0);
-            }
-        }
-    }
+    if (aboutIndex != kNone) addUniversalStep(aboutIndex, trained, states.contains("step"));
     if (const auto left = source_.directory->list(tag_.prefix + "tmp"); left.ok() && !left->empty())
         assembly_.note(
             rule::fileStale, Severity::warning,
