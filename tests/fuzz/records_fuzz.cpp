@@ -1,6 +1,6 @@
 // What the processes of one job tell each other and leave for each other, from anybody: tables of peers,
-// units, identities and progress, places to run on, and the journals of conversions and parts. The first byte
-// says which.
+// jobs, tasks, errors and progress, places to run on, and the journals of conversions and parts. The first
+// byte says which.
 #include <nlohmann/json.hpp>
 
 #include "cluster/messages.h"
@@ -29,8 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 1: {
             const auto json = parseMessage({std::string(text), {}});
             if (!json.ok()) break;
-            (void)identityFrom(*json);
-            (void)unitFrom(*json);
+            if (const auto job = sharedJobFrom(*json); job.ok()) (void)sharedJobJson(*job);
+            if (const auto task = partTaskFrom(*json); task.ok()) (void)partTaskJson(*task);
+            (void)errorFrom(*json);
             (void)busyFrom(*json);
             (void)Peers::from(*json, 0, "v", nullptr);
             break;
