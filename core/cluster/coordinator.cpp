@@ -1,6 +1,7 @@
 #include "cluster/coordinator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <filesystem>
 #include <map>
@@ -83,8 +84,10 @@ class CoordinatorRun {
                const OnDone& done, Progress* progress) {
         {
             MutexLock lock(mutex_);
-            if (!shared_) shared_ = shared;
-            progress_ = progress;
+            if (!shared_) {
+                shared_ = shared;
+                progress_ = progress;
+            }
         }
         wakeAll();
         std::vector<bool> finished(orders.size(), false);
@@ -455,7 +458,7 @@ class CoordinatorRun {
 
     void show(Worker& worker, uint64_t bytes) {
         // May go back: what a lost worker wrote since its journal was last brought to disk is undone.
-        if (progress_) progress_->add(bytes - worker.shown);
+        if (Progress* progress = progress_) progress->add(bytes - worker.shown);
         worker.shown = bytes;
         MutexLock lock(scheduler_.mutex_);
         scheduler_.states_[worker.index].bytes = bytes;
@@ -473,7 +476,7 @@ class CoordinatorRun {
             for (size_t i = 0; i < fresh.size(); ++i)
                 known[i] += fresh[i];
         }
-        if (progress_) progress_->addBusy(fresh);
+        if (Progress* progress = progress_) progress->addBusy(fresh);
     }
 
     void setPhase(size_t i, WorkerState::Phase phase, const std::string& why = {}) {
@@ -577,7 +580,8 @@ class CoordinatorRun {
 
     WorkerScheduler& scheduler_;
     const CoordinatorOptions& options_;
-    Progress* progress_ = nullptr;  // from the first run() on, as `shared_`; then it stays
+    // From the first run() on, as `shared_`; then it stays. Workers speak before it, and between two runs.
+    std::atomic<Progress*> progress_{nullptr};
     const StopToken stop_;
     const Clock::time_point started_ = Clock::now();
     const std::string token_ = newToken();

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <ranges>
 #include <set>
 #include <unordered_map>
 
@@ -171,12 +170,12 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
 void findHiddenMasters(const Catalog& source, const TargetSpec& spec, MasterWeights how,
                        std::vector<PlanLeftOut>& impossible) {
     if (how == MasterWeights::ignore || !spec.fromMasters.empty()) return;
-    const bool wanted = std::ranges::any_of(
-        std::views::iota(TensorId{0}, static_cast<TensorId>(spec.target.tensorCount())), [&](TensorId w) {
-            const DType dtype = spec.target.dtype(w);
-            return spec.target.role(w) == Role::parameter &&
-                   dtypePrecision(dtype) > dtypePrecision(spec.sources[w].dtypeIn(source, dtype));
-        });
+    bool wanted = false;
+    for (TensorId w = 0; w < spec.target.tensorCount() && !wanted; ++w) {
+        const DType dtype = spec.target.dtype(w);
+        wanted = spec.target.role(w) == Role::parameter &&
+                 dtypePrecision(dtype) > dtypePrecision(spec.sources[w].dtypeIn(source, dtype));
+    }
     if (!wanted && how != MasterWeights::use) return;
     if (const TensorId bucket = bucketOfMasters(source); bucket != kNone)
         impossible.push_back(

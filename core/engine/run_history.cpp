@@ -1,7 +1,6 @@
 #include "engine/run_history.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -128,13 +127,14 @@ class RunHistory {
             if (missing.rule != rule::fileMissing || missing.severity != Severity::warning ||
                 ask_.contract.absent(missing.file) != Need::nothing)
                 continue;
-            for (const RunStep& step : std::views::reverse(run_.directory.steps)) {  // the first save first
-                const std::string file = joinPath(step.name, missing.file);
-                if (step.file || !run_.source.directory->stat(file).ok()) continue;
+            const std::vector<RunStep>& steps = run_.directory.steps;
+            for (auto step = steps.rbegin(); step != steps.rend(); ++step) {  // the first save first
+                const std::string file = joinPath(step->name, missing.file);
+                if (step->file || !run_.source.directory->stat(file).ok()) continue;
                 Note note = missing;
                 note.severity = Severity::info;
                 note.message = fmt::format("it is written with the first save of a run: '{}' has it",
-                                           printable(step.name, kNameInMessage));
+                                           printable(step->name, kNameInMessage));
                 notes_.push_back(std::move(note));
                 break;
             }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -279,8 +278,10 @@ std::vector<LackingFile> lackingOfRanks(const StepContents& step, const StepCont
     const Numbered here = numberedOf(step), there = numberedOf(earlier);
     std::set<std::vector<std::string>> whole;
     const auto ranksOf = [](const std::map<std::string, std::string>& files) {
-        const auto keys = std::views::keys(files);
-        return std::vector<std::string>(keys.begin(), keys.end());
+        std::vector<std::string> ranks;
+        for (const auto& [numbers, path] : files)
+            ranks.push_back(numbers);
+        return ranks;
     };
     for (const auto& [family, files] : there)
         if (const auto at = here.find(family); at != here.end() && hasAll(at->second, files))

@@ -2,6 +2,12 @@
 // decoders work on them unchanged, and what they read is as untrusted as any file; so is what the agent
 // answers.
 //
+// A listing comes with sizes in one request, a file with its first bytes in another
+// (FileService::kFirstBytes; of safetensors the whole header). Small reads that follow each other are read
+// ahead. Large ones go in blocks, several of which are under way, compressed where that is smaller. A
+// connection that was lost is an error (`remote`) for what was under way; what is asked next connects again.
+// A file that is a symbolic link out of its directory is refused.
+//
 // The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Unless the other side lets this one
 // write (FileAccess), every writing operation is refused with `impossible`, but for scratch files, which are
 // made on this machine. freeBytes() answers for the host.

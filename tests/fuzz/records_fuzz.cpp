@@ -1,13 +1,13 @@
 // What the processes of one job tell each other and leave for each other, from anybody: tables of peers,
-// units, identities and progress, places to run on, and the journals of conversions and parts. The first byte
-// says which.
+// jobs, tasks, errors and progress, places to run on, and the journals of conversions and parts with their
+// marker. The first byte says which.
 #include <nlohmann/json.hpp>
 
 #include "cluster/messages.h"
 #include "cluster/peer_files.h"
 #include "cluster/places.h"
 #include "cluster/slurm.h"
-#include "execute/journal.h"
+#include "execute/part_journals.h"
 #include "fuzz_file.h"
 
 using namespace shardscope;
@@ -29,8 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case 1: {
             const auto json = parseMessage({std::string(text), {}});
             if (!json.ok()) break;
-            (void)identityFrom(*json);
-            (void)unitFrom(*json);
+            if (const auto job = sharedJobFrom(*json); job.ok()) (void)sharedJobJson(*job);
+            if (const auto task = partTaskFrom(*json); task.ok()) (void)partTaskJson(*task);
+            (void)errorFrom(*json);
             (void)busyFrom(*json);
             (void)Peers::from(*json, 0, "v", nullptr);
             break;
@@ -48,10 +49,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             break;
         }
         default: {
-            const fuzz::BytesFile file(data + 1, size - 1);
-            (void)readJournal(file);
+            const auto file = std::make_shared<fuzz::BytesFile>(data + 1, size - 1);
+            (void)PartJournals::marker(fuzz::BytesDirectory(file));
+            (void)readJournal(*file);
             (void)readRecords(
-                file, [](const JournalHeader&) { return true; },
+                *file, [](const JournalHeader&) { return true; },
                 [](std::string_view record) { return decodeFinding(record).has_value(); });
         }
     }

@@ -1,18 +1,14 @@
-// What tests of readers do with a checkpoint: digests of its tensors, validation, and copies in memory to be
-// damaged.
+// What tests of readers do with a checkpoint: digests of its tensors and validation.
 #pragma once
 
 #include <QtTest>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
-#include "support/genuine.h"
-#include "support/memory_file_system.h"
+#include "support/damaged_copy.h"
 
 namespace shardscope::test {
 
@@ -71,36 +67,6 @@ inline ValidationReport validated(const Reader& reader, ValidateLevel level) {
     return std::move(report).value();
 }
 
-// The files of a case in memory, to be damaged.
-class Copy {
-  public:
-    Copy() = default;
-    explicit Copy(const std::string& path) : fs_(std::make_shared<MemoryFileSystem>()) {
-        for (const auto& entry : std::filesystem::recursive_directory_iterator(path)) {
-            if (!entry.is_regular_file()) continue;
-            std::ifstream in(entry.path(), std::ios::binary);
-            files[std::filesystem::relative(entry.path(), path)] = {std::istreambuf_iterator<char>(in), {}};
-        }
-    }
-    Result<std::unique_ptr<Reader>> open(const Format& format, const OpenOptions& options = {}) {
-        fs_ = std::make_shared<MemoryFileSystem>();
-        for (const auto& [name, content] : files) {
-            const auto bytes = std::as_bytes(std::span(content));
-            fs_->put("/d/" + name, {bytes.begin(), bytes.end()});
-        }
-        Source source;
-        source.fileSystem = fs_;
-        source.directory = fs_->openDirectory("/d").value();
-        source.entries = source.directory->list().value();
-        source.display = "/d";
-        return format.open(source, options);
-    }
-    std::map<std::string, std::string> files;
-
-  private:
-    std::shared_ptr<MemoryFileSystem> fs_;
-};
-
 // Everything a user can do with an open checkpoint, on damaged ones: errors are fine, nothing else is.
 inline void exercise(const Reader& reader) {
     const Catalog& catalog = reader.catalog();
@@ -113,14 +79,6 @@ inline void exercise(const Reader& reader) {
     for (ObjectId o = 0; o < catalog.objects().size(); ++o)
         (void)reader.objectValue(o);
     (void)validated(reader, ValidateLevel::files);
-}
-
-inline GenuineCase caseOf(const std::string& family, const std::string& name) {
-    for (GenuineCase& c : genuineCases(family)) {
-        if (c.name == name) return c;
-    }
-    qFatal("no such case");
-    return {};
 }
 
 }  // namespace shardscope::test

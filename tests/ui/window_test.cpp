@@ -1,12 +1,7 @@
-#include <QAction>
-#include <QClipboard>
-#include <QComboBox>
-#include <QDockWidget>
+// The window: its pages, keys, selection and search.
 #include <QLineF>
 #include <QListWidget>
-#include <QMenuBar>
 #include <QMimeData>
-#include <QProcess>
 #include <QTableView>
 #include <QToolButton>
 #include <set>
@@ -15,99 +10,31 @@
 #include "support/recorded_job.h"
 #include "support/window_fixture.h"
 #include "ui/models/file_table_model.h"
-#include "ui/models/report_export.h"
 #include "ui/models/texts.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/details_panel.h"
-#include "ui/pages/findings_panel.h"
 #include "ui/pages/jobs_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_rows.h"
-#include "ui/pages/ready_panel.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
 #include "ui/pages/verdict_strip.h"
-#include "ui/widgets/banner.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/tensor_box.h"
 #include "ui/window/breadcrumb.h"
 #include "ui/window/locator.h"
-#include "ui/window/open_dialog.h"
 #include "ui/window/shortcut_sheet.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
 using shardscope::test::RecordedJob;
 
-namespace {
-
-QAction* actionOf(const MainWindow& window, const QString& text) {
-    for (QAction* action : window.findChildren<QAction*>()) {
-        QString name = action->text();
-        if (name.remove('&') == text) return action;
-    }
-    return nullptr;
-}
-
-// Stops a reading of all values when so many chunks are read; 0 = never.
-class PartialEngine : public ScriptedEngine {
-  public:
-    std::atomic<uint64_t> limit{0};
-
-    Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
-                                      const CheckpointPtr& expect, const TaskContext& context) override {
-        if (!options.scan || limit == 0)
-            return ScriptedEngine::validate(checkpoint, options, expect, context);
-        const auto stop = std::make_shared<StopSource>();
-        auto part = std::make_shared<Checkpoint>(*checkpoint);
-        part->reader = std::make_shared<StoppingReader>(checkpoint->reader, *options.scan, limit, stop);
-        TaskContext stopped = context;
-        stopped.stop = *stop;
-        auto report = ScriptedEngine::validate(part, options, expect, stopped);
-        return report;
-    }
-
-  private:
-    class StoppingReader final : public Reader {
-      public:
-        StoppingReader(std::shared_ptr<const Reader> inner, const ValueScan& scan, uint64_t limit,
-                       std::shared_ptr<StopSource> stop)
-            : inner_(std::move(inner)), scan_(scan), limit_(limit), stop_(std::move(stop)) {}
-        const Catalog& catalog() const override { return inner_->catalog(); }
-        Result<Extent> locate(ChunkId chunk) const override {
-            if (scan_.chunksRead() >= limit_) stop_->requestStop();
-            return inner_->locate(chunk);
-        }
-        Result<Value> objectValue(ObjectId object) const override { return inner_->objectValue(object); }
-        Result<std::vector<Note>> fileNotes() const override { return inner_->fileNotes(); }
-        Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
-            return inner_->openFile(file);
-        }
-
-      private:
-        std::shared_ptr<const Reader> inner_;
-        const ValueScan& scan_;
-        uint64_t limit_;
-        std::shared_ptr<StopSource> stop_;
-    };
-};
-
-}  // namespace
-
 class WindowTest : public QObject, protected WindowFixture {
     Q_OBJECT
 
-    QString damagedSample(const QString& broken = {}) {
-        const QString copy = copyCheckpoint(sampleCheckpoint());
-        const QDir dir(copy);
-        const QStringList data = dir.entryList({"*.distcp"}, QDir::Files);
-        if (broken.isEmpty())
-            QFile::resize(copy + '/' + data.last(), QFileInfo(copy + '/' + data.last()).size() / 2);
-        return copy;
-    }
-
   private slots:
     void init() { start(); }
+
     void cleanup() { end(); }
 
     // What runs shows before anything is open, in the words of all who show jobs; Enter goes there.
@@ -317,183 +244,6 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(fuzzyScore("xyz", "layers.3.mlp.w1") < 0);
     }
 
-    // Opening a damaged checkpoint shows what is there; the findings lead to the broken tensor.
-    void damagedSample_findTheBrokenTensor() {
-        open(damagedSample());
-        QCOMPARE(window_->session().state(), Session::State::open);
-        QVERIFY(window_->session().facts()->damagedTensors > 0);
-        actionOf(*window_, "Validate files and headers")->trigger();
-        QTRY_VERIFY_WITH_TIMEOUT(window_->session().report() && !window_->session().validating(), 120'000);
-        QCOMPARE(window_->session().report()->verdict, Verdict::unsafe);
-        FindingsPanel& findings = window_->findings();
-        QVERIFY(findings.model().errors() > 0);
-        QTRY_VERIFY(window_->findChild<QDockWidget*>("findings")->windowTitle().contains("err"));
-        QTest::keyClick(window_, Qt::Key_F8);
-        const TensorId t = window_->session().selection().current().tensor;
-        QVERIFY(t != kNone);
-        QVERIFY(window_->session().facts()->tensorHealth[t] >= Health::missing);
-        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::tensor));
-        for (int i = 0; i < 4; ++i) {
-            window_->tabs().setCurrentIndex(i);
-            settle();
-            shoot(*window_, QStringLiteral("damaged-%1").arg(i));
-        }
-        QCOMPARE(windows_->recents().list()[0].verdict, QStringLiteral("unsafe"));
-        // As a table for other programs: a line for each example.
-        QTemporaryDir out;
-        QCOMPARE(writeReport(window_->session(), windows_->suppressions(), ReportForm::csv,
-                             out.filePath("findings.csv")),
-                 QString());
-        QFile csv(out.filePath("findings.csv"));
-        QVERIFY(csv.open(QIODevice::ReadOnly));
-        const QList<QByteArray> lines = csv.readAll().trimmed().split('\n');
-        QVERIFY(lines[0].startsWith("rule,severity,count,message,cause,accepted,tensor,rank,file,"));
-        qsizetype examples = 0;
-        for (const Finding& finding : window_->session().report()->findings)
-            examples += std::max<qsizetype>(1, static_cast<qsizetype>(finding.examples.size()));
-        QCOMPARE(lines.size() - 1, examples);
-        QVERIFY(lines[1].startsWith(
-            QByteArray::fromStdString(window_->session().report()->findings[0].rule + ",")));
-        // The filter finds the same ones.
-        window_->session().selection().setFilter("status:bad");
-        QTRY_COMPARE(window_->session().visible().size(), window_->session().facts()->damagedTensors);
-    }
-
-    void failuresToOpen_data() {
-        QTest::addColumn<QString>("kind");
-        QTest::addColumn<QString>("says");
-        QTest::newRow("nothing there") << "absent"
-                                       << "There is nothing at this path";
-        QTest::newRow("no checkpoint") << "other"
-                                       << "Unrecognized checkpoint";
-        QTest::newRow("metadata cut short") << "cut"
-                                            << "damaged";
-        QTest::newRow("metadata empty") << "empty"
-                                        << "damaged";
-        QTest::newRow("an html page") << "html"
-                                      << "HTML";
-    }
-    void failuresToOpen() {
-        QFETCH(QString, kind);
-        QFETCH(QString, says);
-        QTemporaryDir dir;
-        QString path = dir.path() + "/c";
-        const auto write = [&](const QString& name, const QByteArray& bytes) {
-            QFile file(path + '/' + name);
-            QVERIFY(file.open(QIODevice::WriteOnly));
-            file.write(bytes);
-        };
-        if (kind != "absent") QVERIFY(QDir().mkpath(path));
-        if (kind == "other") {
-            write("notes.txt", "hello");
-            write("model.pt", "hello");
-        } else if (kind == "cut" || kind == "empty") {
-            QFile good(sampleCheckpoint() + "/.metadata");
-            QVERIFY(good.open(QIODevice::ReadOnly));
-            write(".metadata", kind == "cut" ? good.read(good.size() / 2) : QByteArray());
-        } else if (kind == "html") {
-            write("model.safetensors", "<!DOCTYPE html><html></html>");
-            path += "/model.safetensors";
-        }
-        open(path);
-        QCOMPARE(window_->session().state(), Session::State::failed);
-        const QString text = shownText(window_->startPage());
-        QVERIFY2(text.contains(says, Qt::CaseInsensitive), qPrintable(text));
-        if (kind == "other") {
-            QVERIFY2(text.contains("1 .pt file"), qPrintable(text));
-            QVERIFY(window_->startPage().findChild<QPushButton*>());
-        }
-        if (kind == "cut") QVERIFY2(text.contains("byte"), qPrintable(text));
-        shoot(*window_, "failed-" + kind);
-    }
-
-    void slowOpenCanBeCancelled() {
-        auto engine = std::make_shared<ScriptedEngine>();
-        engine->before = [](const std::string&, const TaskContext& context) -> Status {
-            while (!context.stop.stopRequested())
-                QThread::msleep(2);
-            return makeError(ErrorCode::cancelled, "cancelled");
-        };
-        windows_ = std::make_unique<Windows>(engine);
-        window_ = windows_->open(sampleCheckpoint());
-        QVERIFY(QTest::qWaitForWindowExposed(window_));
-        QPushButton* cancel = nullptr;
-        for (QPushButton* button : window_->startPage().findChildren<QPushButton*>()) {
-            if (button->text() == "Cancel") cancel = button;
-        }
-        QVERIFY(cancel && cancel->isVisible());
-        shoot(*window_, "opening");
-        QTest::mouseClick(cancel, Qt::LeftButton);
-        QTRY_COMPARE(window_->session().state(), Session::State::empty);
-    }
-
-    void secondCheckpointSecondWindow() {
-        open(sampleCheckpoint());
-        MainWindow* first = window_;
-        QVERIFY(windows_->open(sampleCheckpoint()) == first);
-        MainWindow* second = windows_->open(copyCheckpoint(sampleCheckpoint()));
-        QVERIFY(second != first);
-        QTRY_VERIFY(second->session().hasFacts());
-        second->close();
-        QTRY_VERIFY(first->session().hasFacts());
-    }
-
-    void layoutIsRestored() {
-        open(sampleCheckpoint());
-        window_->findChild<QDockWidget*>("details")->hide();
-        window_->close();
-        windows_ = std::make_unique<Windows>();
-        open(sampleCheckpoint());
-        QVERIFY(!window_->findChild<QDockWidget*>("details")->isVisible());
-        actionOf(*window_, "Reset the layout")->trigger();
-        QTRY_VERIFY(window_->findChild<QDockWidget*>("details")->isVisible());
-    }
-
-    // Whether to resume stands there without a click; a line leads to what was found.
-    void answersByItself() {
-        open(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
-        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
-        auto* card = window_->findChild<ReadyPanel*>();
-        QVERIFY(card->isVisible());
-        picture(*window_, "window-card");
-        window_->findChild<QDockWidget*>("findings")->hide();
-        emit card->findingRequested(toQString(window_->session().card()->lines[0].evidence));
-        QVERIFY(window_->findings().view().isVisible());
-        const Finding* finding =
-            window_->findings().model().finding(window_->findings().view().currentIndex());
-        QVERIFY(finding && finding->rule == "file.missing");
-        // It is checked once: what somebody ends stays ended, until it is opened anew.
-        window_->session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(!window_->session().validating());
-        window_->session().checkForChanges();
-        settle();
-        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
-        window_->session().reload();
-        QTRY_VERIFY(window_->session().report() &&
-                    window_->session().report()->level == ValidateLevel::files);
-    }
-
-    void closingWhileValidating() {
-        auto engine = std::make_shared<ScriptedEngine>();
-        const Gate never;
-        std::atomic<int> asked{0}, stopped{0};
-        engine->before = [&](const std::string& call, const TaskContext& context) -> Status {
-            if (call != "validate") return {};
-            ++asked;
-            const Status status = never.wait(context);
-            stopped += !status.ok();
-            return status;
-        };
-        windows_ = std::make_unique<Windows>(engine);
-        window_ = windows_->open(sampleCheckpoint());
-        QTRY_COMPARE(asked.load(), 1);
-        QVERIFY(window_->session().validating());
-        window_->close();
-        QTRY_VERIFY(window_.isNull());
-        settle();
-        QCOMPARE(stopped.load(), 1);
-    }
-
     void shortcutSheet() {
         open(sampleCheckpoint());
         QTest::keyClick(window_, Qt::Key_F1);
@@ -568,170 +318,6 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(result->session().report()->verdict != Verdict::unsafe);
     }
 
-    // What a checkpoint's metadata says, in one file, opens in its place and says what it cannot do.
-    void indexStandsForTheCheckpoint() {
-        open(sampleCheckpoint());
-        QTemporaryDir out;
-        const QString file = out.filePath("sample.ssidx");
-        window_->saveIndexAs(file);
-        QTRY_VERIFY_WITH_TIMEOUT(window_->banner().text().contains("Saved the index"), 120'000);
-        QVERIFY(QFileInfo(file).size() > 0);
-        window_->saveIndexAs(sampleCheckpoint() + "/inside.ssidx");
-        QTRY_VERIFY(window_->banner().text().contains("never written into"));
-        QVERIFY(!QFileInfo::exists(sampleCheckpoint() + "/inside.ssidx"));
-        const size_t tensors = window_->session().catalog().tensorCount();
-        const size_t objects = window_->session().catalog().objects().size();
-
-        open(file);
-        QVERIFY(window_->session().checkpoint());
-        QCOMPARE(window_->session().catalog().tensorCount(), tensors);
-        QCOMPARE(window_->session().catalog().objects().size(), objects);
-        QVERIFY(window_->session().dataElsewhere().contains(sampleCheckpoint()));
-        QVERIFY(window_->banner().isVisible());
-        QVERIFY(window_->banner().text().contains("an index of"));
-        QVERIFY(window_->session().depth().contains("index"));
-        settle();
-        shoot(*window_, "index-open");
-        window_->findings().validate();
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
-        window_->findings().setLevel(ValidateLevel::values);
-        QVERIFY(shownText(window_->findings()).contains("needs the data"));
-        window_->session().selection().selectTensor(0);
-        window_->session().selection().setPage(Page::tensor);
-        ConvertWizard* wizard = window_->convert();
-        QVERIFY(wizard);
-        QTRY_VERIFY(shownText(*wizard).contains("The data is not here"));
-        wizard->close();
-    }
-
-    // A format that was chosen goes into commands, jobs and the list of recent checkpoints.
-    void openWithOptions() {
-        open(sampleCheckpoint());
-        OpenDialog* dialog = window_->openWithOptions();
-        QVERIFY(QTest::qWaitForWindowExposed(dialog));
-        QCOMPARE(dialog->path(), sampleCheckpoint());
-        auto* format = dialog->findChild<QComboBox*>();
-        format->setCurrentIndex(format->findData("dcp"));
-        QLineEdit* further = nullptr;
-        for (QLineEdit* line : dialog->findChildren<QLineEdit*>()) {
-            if (line->accessibleName() == "Further options") further = line;
-        }
-        QVERIFY(further);
-        QPushButton* button = nullptr;
-        for (QPushButton* b : dialog->findChildren<QPushButton*>()) {
-            if (b->isDefault()) button = b;
-        }
-        QVERIFY(button && button->isEnabled());
-        further->setFocus();
-        QTest::keyClicks(further, "--no-such-option 1");
-        QVERIFY(!button->isEnabled());
-        QVERIFY(shownText(*dialog).contains("no-such-option"));
-        picture(*dialog, "open-dialog");
-        further->clear();
-        QTest::keyClick(further, Qt::Key_Return);
-        QTRY_COMPARE(window_->session().options().format, QStringLiteral("dcp"));
-        QTRY_VERIFY(window_->session().hasFacts());
-        QVERIFY(window_->session().command("info").endsWith(" --format dcp"));
-        QTRY_COMPARE(windows_->recents().optionsOf(sampleCheckpoint()).format, QStringLiteral("dcp"));
-        QCOMPARE(Recents().optionsOf(sampleCheckpoint()).format, QStringLiteral("dcp"));
-        ConvertWizard* wizard = window_->convert();
-        QVERIFY(wizard->spec().commandLine().contains("--format dcp"));
-        wizard->close();
-        // A format that the place is not of.
-        SourceOptions wrong;
-        wrong.format = QStringLiteral("safetensors");
-        window_->openPath(sampleCheckpoint(), wrong);
-        QTRY_VERIFY(window_->banner().isVisible() && window_->banner().kind() == BannerKind::error);
-        QCOMPARE(window_->session().state(), Session::State::open);
-        QCOMPARE(window_->session().options().format, QStringLiteral("dcp"));
-    }
-
-    // Reading all values continues where it was stopped.
-    void stoppedReadingGoesOn() {
-        auto engine = std::make_shared<ScriptedEngine>();
-        std::atomic<bool> stopped{true};
-        engine->afterValidate = [&](ValidationReport& report) { report.stopped = stopped; };
-        windows_ = std::make_unique<Windows>(engine);
-        open(sampleCheckpoint());
-        window_->findings().setLevel(ValidateLevel::values);
-        window_->findings().validate();
-        QTRY_VERIFY(window_->session().canContinue());
-        QPushButton* continueReading = nullptr;
-        for (QPushButton* b : window_->findings().findChildren<QPushButton*>()) {
-            if (b->text() == "Continue") continueReading = b;
-        }
-        QVERIFY(continueReading && continueReading->isVisible());
-        settle();
-        shoot(*window_, "values-stopped");
-        stopped = false;
-        const auto scan = window_->session().scan();
-        QTest::mouseClick(continueReading, Qt::LeftButton);
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QTRY_VERIFY(!window_->session().canContinue());
-        QCOMPARE(window_->session().scan(), scan);
-        QVERIFY(!continueReading->isVisible());
-        QVERIFY(window_->session().depth().contains("every value"));
-    }
-
-    // ... also by another window, later, unless a file has changed.
-    void readingGoesOnAfterRestart() {
-        const QString path = copyCheckpoint(sampleCheckpoint());
-        auto engine = std::make_shared<PartialEngine>();
-        const auto restart = [&] {
-            windows_.reset();
-            Tasks::waitForAll();
-            QCoreApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
-            windows_ = std::make_unique<Windows>(engine);
-            open(path);
-        };
-        const auto readSome = [&](uint64_t limit) {
-            engine->limit = limit;
-            window_->findings().setLevel(ValidateLevel::values);
-            window_->findings().validate();
-            QTRY_VERIFY(!window_->session().validating());
-            QVERIFY(window_->session().report() && window_->session().report()->stopped);
-        };
-        restart();
-        QVERIFY(!window_->session().canContinue());
-        readSome(5);
-        const uint64_t read = window_->session().scan()->chunksRead();
-        QVERIFY(read >= 5 && read < window_->session().scan()->chunks());
-        restart();
-        QVERIFY(window_->session().canContinue());
-        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
-        QCOMPARE(window_->session().scan()->chunksRead(), read);
-        QVERIFY(shownText(window_->findings()).contains("Continue"));
-        picture(*window_, "values-restart");
-        // A lesser check does not throw it away.
-        window_->session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QVERIFY(window_->session().canContinue());
-        engine->limit = read + 4;
-        window_->session().continueReading();
-        QTRY_VERIFY(!window_->session().validating());
-        const uint64_t more = window_->session().scan()->chunksRead();
-        QVERIFY(more > read);
-        restart();
-        QCOMPARE(window_->session().scan()->chunksRead(), more);
-        engine->limit = 0;
-        window_->session().continueReading();
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QVERIFY(!window_->session().report()->stopped);
-        QCOMPARE(window_->session().report()->verdict, Verdict::safe);
-        restart();
-        QVERIFY(!window_->session().canContinue());
-        // What was read of files that have changed since counts for nothing.
-        readSome(5);
-        const QStringList data = QDir(path).entryList({"*.distcp"}, QDir::Files);
-        QFile file(path + '/' + data.first());
-        QVERIFY(file.open(QIODevice::ReadWrite));
-        file.setFileTime(QDateTime::currentDateTime().addSecs(-60), QFileDevice::FileModificationTime);
-        file.close();
-        restart();
-        QVERIFY(!window_->session().canContinue());
-    }
-
     // Back and forward bring the zoom of the map along; zooming is not a step of its own.
     void zoomGoesWithTheHistory() {
         open(sampleCheckpoint());
@@ -766,63 +352,6 @@ class WindowTest : public QObject, protected WindowFixture {
         selection.back();
         QTRY_VERIFY(!window_->session().filtered());
         QTRY_COMPARE(map->zoom(), zoomed);
-    }
-
-    // Where two formats fit, the window asks once, without getting in the way.
-    void severalFormatsFit() {
-        const QString path = copyCheckpoint(sampleCheckpoint());
-        const QString other = genuineCheckpoint(QStringLiteral("safetensors/hf-sharded"));
-        for (const QFileInfo& file : QDir(other).entryInfoList(QDir::Files))
-            QFile::copy(file.filePath(), path + '/' + file.fileName());
-        open(path);
-        QTRY_COMPARE(window_->session().otherFormats().size(), size_t{1});
-        QTRY_VERIFY(window_->banner().isVisible());
-        QVERIFY(window_->banner().text().contains("Several formats fit"));
-        picture(*window_, "several-formats");
-        const Format* first = window_->session().checkpoint()->format;
-        const QString name = toQString(window_->session().otherFormats()[0].format->info().name);
-        QPushButton* button = nullptr;
-        for (QPushButton* b : window_->banner().findChildren<QPushButton*>()) {
-            if (b->text() == "Open as " + name) button = b;
-        }
-        QVERIFY(button);
-        QTest::mouseClick(button, Qt::LeftButton);
-        QTRY_VERIFY(window_->session().state() == Session::State::open &&
-                    window_->session().checkpoint()->format != first);
-        QVERIFY(!window_->banner().isVisible());
-        // Another time it is opened so at once.
-        windows_.reset();
-        windows_ = std::make_unique<Windows>();
-        open(path);
-        QVERIFY(window_->session().checkpoint()->format != first);
-        QVERIFY(!window_->banner().isVisible());
-        // Asked only where there is a choice.
-        for (const char* one : {"dcp/t2.15.0-fsdp2-tp", "safetensors/hf-sharded", "paddle_hybrid/mp2_pp2",
-                                "colossalai/tp2_pp2_st", "olmo/unsharded_bf16_ids"}) {
-            auto session = openSession(genuineCheckpoint(QString::fromLatin1(one)));
-            QTRY_VERIFY(session->tasks().running().empty());
-            QStringList others;
-            for (const FormatMatch& match : session->otherFormats())
-                others += toQString(match.format->info().name);
-            QVERIFY2(others.isEmpty(), qPrintable(QString::fromLatin1(one) + ": " + others.join(' ')));
-        }
-    }
-
-    void openingSaysHowFarItIs() {
-        auto engine = std::make_shared<ScriptedEngine>();
-        std::atomic<bool> wait{true};
-        engine->before = [&](const std::string& call, const TaskContext& context) -> Status {
-            while (call == "open" && wait && !context.stop.stopRequested())
-                QThread::msleep(5);
-            return call == "open" ? context.stop.poll() : Status();
-        };
-        windows_ = std::make_unique<Windows>(engine);
-        window_ = windows_->open(sampleCheckpoint());
-        QVERIFY(QTest::qWaitForWindowExposed(window_));
-        QTRY_VERIFY(shownText(window_->startPage()).contains("Listing the directory"));
-        picture(*window_, "opening");
-        wait = false;
-        QTRY_VERIFY(window_->session().hasFacts());
     }
 
     void locatorFindsModulesAndObjects() {

@@ -35,8 +35,8 @@ void findParameters(const Directory& directory, const std::string& root, const s
 }
 
 // What tells one kind of optimizer from another: Adam's moments are one, any other state one by itself.
-std::set<std::string_view> kindsOf(const std::vector<std::string>& states) {
-    std::set<std::string_view> kinds;
+std::set<std::string> kindsOf(const std::vector<std::string>& states) {
+    std::set<std::string> kinds;
     for (const std::string& state : states) {
         if (state == "fp32" || state == "step") continue;
         kinds.insert(state.starts_with("exp_avg") || state.starts_with("max_exp_avg") ? "adam" : state);
@@ -71,7 +71,7 @@ class ExpectedStates {
         return std::ranges::count_if(kinds_, [](const auto& kind) { return !kind.first.empty(); });
     }
 
-    std::map<std::set<std::string_view>, std::set<std::string>> kinds_;  // views of texts that outlive this
+    std::map<std::set<std::string>, std::set<std::string>> kinds_;
 };
 
 }  // namespace

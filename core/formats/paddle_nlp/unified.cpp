@@ -253,7 +253,7 @@ class UnifiedOpener {
         using Found = IndexedFiles::Found;
         for (const auto& [kind, index] : indexes_) {
             const auto& held = stored_[static_cast<size_t>(kind)];
-            const auto find = [&](size_t i) {
+            const auto find = [&, &index = index](size_t i) {
                 if (held.contains(index.names[i])) return Found::inFile;
                 if (!source_.hasFile(index.fileWith(i))) return Found::fileMissing;
                 const bool broken = assembly_.known(index.fileWith(i)).index == kNone;

@@ -464,8 +464,8 @@ class GenuineTest : public QObject {
                     QVERIFY2(shown.value(key, json()) == want, (found.name + " " + key).c_str());
         }
         for (const auto& [alias, kept] : partOf(c.expected, "tied").items()) {
-            QVERIFY(std::ranges::any_of(catalog.notes(), [&, other = alias](const Note& note) {
-                return note.rule == "meta.alias" && note.tensor == kept.get<std::string>() &&
+            QVERIFY(std::ranges::any_of(catalog.notes(), [&, other = alias, &name = kept](const Note& note) {
+                return note.rule == "meta.alias" && note.tensor == name.get<std::string>() &&
                        note.message.find(other) != std::string::npos;
             }));
         }

@@ -41,7 +41,9 @@ std::unique_ptr<Session> openSession(const QString& path, std::shared_ptr<Engine
     auto session = std::make_unique<Session>(std::move(engine));
     session->open(path);
     [&] {
-        QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::failed || session->hasFacts(), 120'000);
+        QTRY_VERIFY_WITH_TIMEOUT(session->state() == Session::State::failed ||
+                                     session->state() == Session::State::run || session->hasFacts(),
+                                 120'000);
     }();
     return session;
 }

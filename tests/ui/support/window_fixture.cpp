@@ -26,6 +26,14 @@ QPushButton* shownButton(const QWidget& widget, const QString& text) {
     return nullptr;
 }
 
+QAction* actionOf(const QWidget& window, const QString& text) {
+    for (QAction* action : window.findChildren<QAction*>()) {
+        QString name = action->text();
+        if (name.remove('&') == text) return action;
+    }
+    return nullptr;
+}
+
 void WindowFixture::start(std::shared_ptr<EngineService> engine) {
     QSettings().clear();
     // Jobs of the tests before.

@@ -15,6 +15,8 @@ namespace shardscope::ui {
 QString shownText(const QWidget& widget);
 // The visible button with this text, mnemonic aside; null when there is none.
 QPushButton* shownButton(const QWidget& widget, const QString& text);
+// The action of the window with this text, mnemonic aside; null when there is none.
+QAction* actionOf(const QWidget& window, const QString& text);
 
 // Pages of the wizard.
 inline constexpr int kWizardPageWhere = 4, kWizardPagePlan = 6;
