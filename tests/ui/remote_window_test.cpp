@@ -35,14 +35,6 @@ namespace {
 
 constexpr int kPatience = 30'000;  // milliseconds
 
-QAction* actionOf(const QWidget& window, const QString& text) {
-    for (QAction* action : window.findChildren<QAction*>()) {
-        QString name = action->text();
-        if (name.remove('&') == text) return action;
-    }
-    return nullptr;
-}
-
 template <class T>
 T* named(QWidget& widget, const char* name) {
     T* found = widget.findChild<T*>(QString::fromLatin1(name));

@@ -1,0 +1,185 @@
+// Conversions into a bucket: whole or not at all, continued, never over something else.
+#include <QtTest>
+
+#include "engine/request.h"
+#include "engine/run_conversion.h"
+#include "support/http_server.h"
+#include "support/read_checks.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+const std::string kSample = SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp";
+
+Result<ConvertReport> convert(const std::string& destination, bool resume = false,
+                              const std::string& to = "dcp") {
+    ConversionRequest request;
+    request.source = kSample;
+    request.destination = destination;
+    request.format = to;
+    request.resume = resume;
+    Progress progress;
+    return runConversion(request, Alone{}, &progress, {});
+}
+
+std::vector<std::string> keys(FakeBucket& bucket) {
+    const std::lock_guard lock(bucket.mutex);
+    std::vector<std::string> names;
+    for (const auto& [key, object] : bucket.objects)
+        names.push_back(key);
+    return names;
+}
+
+}  // namespace
+
+class BucketsWrittenTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<QTemporaryDir> temporary_;
+
+    size_t leftHere() const {
+        size_t files = 0;
+        for (const auto& entry :
+             std::filesystem::recursive_directory_iterator(temporary_->path().toStdString()))
+            files += entry.is_regular_file();
+        return files;
+    }
+
+  private slots:
+    void init() {
+        temporary_ = std::make_unique<QTemporaryDir>();
+        qputenv("TMPDIR", temporary_->path().toLocal8Bit());
+    }
+
+    void wholeAndInOrder() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        const auto report = convert("s3://b1/run/out");
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+        QCOMPARE(keys(bucket).size(), size_t{5});
+        std::string last;
+        for (const Asked& asked : bucket.server().asked())
+            if (asked.method == "PUT" && asked.path.starts_with("/b1/run/out/")) {
+                last = asked.path;
+                QCOMPARE(asked.header("if-none-match"), std::string(last.ends_with("/.metadata") ? "*" : ""));
+            }
+        QCOMPARE(last, std::string("/b1/run/out/.metadata"));
+        QCOMPARE(leftHere(), size_t{0});
+        const auto there = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(kSample);
+        QCOMPARE(digests(*there->reader), digests(*here->reader));
+        const auto again = convert("s3://b1/run/out");
+        QCOMPARE(again.error().code, ErrorCode::exists);
+        QCOMPARE(keys(bucket).size(), size_t{5});
+    }
+
+    void singleFile() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        QVERIFY(convert("s3://b1/m.safetensors", false, "safetensors").ok());
+        QCOMPARE(keys(bucket), (std::vector<std::string>{"m.safetensors"}));
+    }
+
+    // The server fails for good at each of the requests in turn: what is there is no checkpoint, and the job
+    // is continued without sending again what has arrived.
+    void everyRequestFails() {
+        size_t requests = 1;
+        for (size_t failing = 0; failing < requests; ++failing) {
+            init();
+            FakeBucket bucket("b1");
+            bucket.use();
+            std::atomic<size_t> seen{0};
+            std::atomic<bool> mended{false};
+            bucket.before = [&](const Asked& asked) -> Answered {
+                const bool writes = asked.method == "PUT" || asked.method == "POST";
+                if (mended || !writes || seen++ < failing) return {0};
+                return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+            };
+            const auto first = convert("s3://b1/run/out");
+            if (first.ok()) {
+                QVERIFY(failing > 4);
+                return;
+            }
+            requests = failing + 2;
+            QVERIFY(!openCheckpoint("s3://b1/run/out").ok());
+            mended = true;
+            const size_t there = keys(bucket).size();
+            bucket.server().forget();
+            const auto second = convert("s3://b1/run/out", true);
+            QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
+            QCOMPARE(keys(bucket).size(), size_t{5});
+            QVERIFY(there <= 6);
+            const auto whole = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(kSample);
+            QCOMPARE(digests(*whole->reader), digests(*here->reader));
+        }
+    }
+
+    // The answer to the last write is lost, and asked for again.
+    void lostAnswer() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        std::atomic<bool> lost{false};
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.method != "PUT" || !asked.path.ends_with("/.metadata") || lost.exchange(true))
+                return {0};
+            {
+                const std::lock_guard lock(bucket.mutex);
+                bucket.objects["run/out/.metadata"] = {asked.body, "\"m\"",
+                                                       asked.header("x-amz-meta-shardscope")};
+            }
+            Answered answer{200};
+            answer.end = Answered::End::reset;
+            return answer;
+        };
+        const auto report = convert("s3://b1/run/out");
+        QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+    }
+
+    void othersWork() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.put("run/.out.shardscope-partial/claim", "another");
+        const auto claimed = convert("s3://b1/run/out");
+        QCOMPARE(claimed.error().code, ErrorCode::exists);
+        QVERIFY(QString::fromStdString(claimed.error().hint).contains("run/.out.shardscope-partial/claim"));
+        QCOMPARE(keys(bucket).size(), size_t{1});
+    }
+
+    void storesThatKnowLess() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.knowsConditions = false;
+        QCOMPARE(convert("s3://b1/run/a").error().code, ErrorCode::unsupported);
+        QVERIFY(keys(bucket).empty());
+        bucket.knowsConditions = true;
+        bucket.checksChecksums = false;  // what is written is read back
+        QVERIFY(convert("s3://b1/run/b").ok());
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.method != "PUT" || !asked.path.starts_with("/b1/run/c/__")) return {0};
+            const std::lock_guard lock(bucket.mutex);
+            bucket.objects[asked.path.substr(4)] = {std::string(asked.body.size(), 'z'), "\"z\"",
+                                                    asked.header("x-amz-meta-shardscope")};
+            return {200};
+        };
+        const auto damaged = convert("s3://b1/run/c");
+        QCOMPARE(damaged.error().code, ErrorCode::verificationFailed);
+        QVERIFY(!openCheckpoint("s3://b1/run/c").ok());
+    }
+
+    void refused() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        for (const char* place : {"hf://org/m/x", "https://host/x", "s3://b1"}) {
+            const auto report = convert(place);
+            QVERIFY2(!report.ok(), place);
+            QVERIFY2(report.error().code == ErrorCode::impossible || report.error().code == ErrorCode::usage,
+                     place);
+        }
+        QVERIFY(keys(bucket).empty());
+        QCOMPARE(leftHere(), size_t{0});
+    }
+};
+
+QTEST_GUILESS_MAIN(BucketsWrittenTest)
+#include "buckets_written_test.moc"
