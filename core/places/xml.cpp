@@ -15,7 +15,8 @@ void appendUtf8(std::string& out, uint32_t code) {
         return;
     }
     const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    out += static_cast<char>((0xf00 >> more & 0xff & (0xff << (6 - more))) | code >> (6 * more));
+    constexpr unsigned first[] = {0xc0, 0xe0, 0xf0};
+    out += static_cast<char>(first[more - 1] | code >> (6 * more));
     for (int i = more - 1; i >= 0; --i)
         out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
 }

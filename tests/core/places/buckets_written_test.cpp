@@ -49,6 +49,7 @@ class BucketsWrittenTest : public QObject {
 
   private slots:
     void init() {
+        qunsetenv("TMPDIR");  // the next one is not within the last one
         temporary_ = std::make_unique<QTemporaryDir>();
         qputenv("TMPDIR", temporary_->path().toLocal8Bit());
     }
