@@ -93,13 +93,6 @@ bool writeScript(const QString& path, const char* text) {
     return script.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
 }
 
-bool gone(pid_t process) {
-    QFile file(QString("/proc/%1/stat").arg(process));
-    if (!file.open(QIODevice::ReadOnly)) return true;
-    const QByteArray text = file.readAll();
-    return text.mid(text.lastIndexOf(')') + 2, 1) == "Z";
-}
-
 }  // namespace
 
 class JobsCliTest : public QObject {

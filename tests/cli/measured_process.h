@@ -2,6 +2,7 @@
 // source for its conversions, and their digests.
 #pragma once
 
+#include <QFile>
 #include <functional>
 #include <string>
 #include <vector>
@@ -53,5 +54,13 @@ std::vector<std::string> convertWords(const std::string& source, const std::stri
 // A safetensors file of tensors layer.<i>.weight, of 4 bytes an element, with bits drawn from the seed.
 bool writeRandomSource(const std::string& path, int tensors, uint64_t rows, uint64_t columns, uint32_t seed,
                        const std::string& dtype = "I32");
+
+// Whether a process has ended, also one that nobody has waited for yet.
+inline bool gone(pid_t process) {
+    QFile file(QString("/proc/%1/stat").arg(process));
+    if (!file.open(QIODevice::ReadOnly)) return true;
+    const QByteArray text = file.readAll();
+    return text.mid(text.lastIndexOf(')') + 2, 1) == "Z";
+}
 
 }  // namespace shardscope::test

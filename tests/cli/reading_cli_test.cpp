@@ -30,13 +30,6 @@ far*) exec unshare -rm sh -c 'mount -t tmpfs none "$0" && exec sh -c "$1"' "$HID
 esac
 )";
 
-bool gone(pid_t process) {
-    QFile file(QString("/proc/%1/stat").arg(process));
-    if (!file.open(QIODevice::ReadOnly)) return true;
-    const QByteArray text = file.readAll();
-    return text.mid(text.lastIndexOf(')') + 2, 1) == "Z";
-}
-
 }  // namespace
 
 class ReadingCliTest : public QObject {
@@ -183,7 +176,7 @@ class ReadingCliTest : public QObject {
         QVERIFY(!QFile::exists(records()));
     }
 
-    void whoeverStartsThemContinues() {
+    void continuedHoweverTheyWereStarted() {
         const Measured one = runMeasured(words({"digest"}, {}));
         // Parts by hand, then workers.
         QCOMPARE(runMeasured(words({"digest"}, withRecords({"--part", "3/9"}))).exitCode, 0);

@@ -25,13 +25,6 @@ namespace {
 
 constexpr int kTensors = 12;
 
-bool runs(pid_t process) {
-    QFile file(QString("/proc/%1/stat").arg(process));
-    if (!file.open(QIODevice::ReadOnly)) return false;
-    const QByteArray text = file.readAll();
-    return text.mid(text.lastIndexOf(')') + 2, 1) != "Z";
-}
-
 }  // namespace
 
 class WorkerCliTest : public QObject {
@@ -335,7 +328,7 @@ class WorkerCliTest : public QObject {
             QVERIFY(digestsOf(target.toStdString()) == expected_);
         }
         for (const pid_t rank : ranks)
-            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 120'000);
+            QTRY_VERIFY_WITH_TIMEOUT(gone(rank), 120'000);
     }
 
     void lostBeforeTheWork_data() {
@@ -437,7 +430,7 @@ class WorkerCliTest : public QObject {
         // It may have been through by then.
         if (QFileInfo::exists(target)) QVERIFY(digestsOf(target.toStdString()) == expected_);
         for (const pid_t rank : ranks)
-            QTRY_VERIFY_WITH_TIMEOUT(!runs(rank), 120'000);
+            QTRY_VERIFY_WITH_TIMEOUT(gone(rank), 120'000);
     }
 
     void wrongWords_data() {

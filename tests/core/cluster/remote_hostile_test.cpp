@@ -168,7 +168,7 @@ class RemoteHostileTest : public QObject {
         row("too long", entry(std::string(300, 'x')));
         row("twice", entry("a") + entry("a"));
         row("in disorder", entry("b") + entry("a"));
-        row("a kind that is none", entry("a", 9));
+        row("an unknown kind", entry("a", 9));
         row("2^63 bytes", entry("a", 0, uint64_t{1} << 63));
         row("cut off", entry("abc").substr(0, 12));
         row("a cut length", entry("abc").substr(0, 18));
@@ -214,7 +214,7 @@ class RemoteHostileTest : public QObject {
         for (const char* name : {"a file of 2^63 bytes", "a negative size", "a handle that is text",
                                  "first bytes beyond the end", "more first bytes than said", "no fingerprint",
                                  "another id", "an id twice", "another answer", "no JSON", "a huge text",
-                                 "a body where none belongs", "a bomb", "an error that is none"})
+                                 "an unexpected body", "a compression bomb", "an error that is a list"})
             QTest::newRow(name) << kind++;
     }
     void hostileAnswers() {

@@ -82,8 +82,8 @@ class BucketsWrittenTest : public QObject {
         QCOMPARE(keys(bucket), (std::vector<std::string>{"m.safetensors"}));
     }
 
-    // The server fails for good at each of the requests in turn: what is there is no checkpoint, and the job
-    // is continued without sending again what has arrived.
+    // The server refuses the first write and all after it, then the second and all after it, and so on. What
+    // is uploaded by then is no checkpoint, and a resumed job completes it.
     void everyRequestFails() {
         size_t requests = 1;
         for (size_t failing = 0; failing < requests; ++failing) {

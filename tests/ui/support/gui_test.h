@@ -1,6 +1,7 @@
 // What tests of the window share: a main that makes every run look alike, and ways to wait and to look.
 #pragma once
 
+#include <QDir>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -44,6 +45,21 @@ double threadMilliseconds();
 QImage shoot(QWidget& widget, const QString& name);
 // The same once it does not change any more.
 QImage picture(QWidget& widget, const QString& name);
+
+// New directories, gone with the test.
+class FreshDirectories {
+  protected:
+    QString fresh() {
+        const QString path = directory_.filePath(QString::number(++count_));
+        QDir().mkpath(path);
+        return path;
+    }
+
+    QTemporaryDir directory_;
+
+  private:
+    int count_ = 0;
+};
 
 }  // namespace shardscope::ui
 

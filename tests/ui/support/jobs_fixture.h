@@ -56,16 +56,8 @@ inline QPushButton* buttonWith(QWidget& widget, const QString& text) {
     return nullptr;
 }
 
-class JobsFixture {
+class JobsFixture : protected FreshDirectories {
   protected:
-    QTemporaryDir directory_;
-    int count_ = 0;
-
-    QString fresh() {
-        const QString path = directory_.filePath(QString::number(++count_));
-        QDir().mkpath(path);
-        return path;
-    }
     // A program that continues until it is interrupted or killed, and that does the work when it is told to
     // resume.
     QString patientProgram() {

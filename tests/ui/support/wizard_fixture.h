@@ -79,16 +79,8 @@ inline void addRule(QTableWidget* table, const QStringList& cells) {
     }
 }
 
-class WizardFixture {
+class WizardFixture : protected FreshDirectories {
   protected:
-    QTemporaryDir directory_;
-    int count_ = 0;
-
-    QString fresh() {
-        const QString path = directory_.filePath(QString::number(++count_));
-        QDir().mkpath(path);
-        return path;
-    }
     // Shown at this page, with nothing chosen but where the result goes, and ready to start.
     void showReady(ConvertWizard& wizard, int page) {
         ConversionSpec spec;
