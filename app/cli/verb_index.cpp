@@ -5,7 +5,6 @@
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cli/text.h"
-#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -30,14 +29,7 @@ Result<int> index(const Context& context, const IndexOptions& options) {
 }  // namespace
 
 std::string indexName(const std::string& path) {
-    if (!schemeOf(path).empty()) {
-        const auto [parent, own] = splitPath(path);
-        return (own.empty() ? parent.substr(parent.rfind('/') + 1) : own) + ".ssidx";
-    }
-    std::error_code error;
-    std::filesystem::path whole = std::filesystem::weakly_canonical(path, error);
-    if (error) whole = path;
-    const std::string name = whole.filename().string();
+    const std::string name = std::filesystem::path(canonicalPath(path)).filename().string();
     return (name.empty() ? "checkpoint" : name) + ".ssidx";
 }
 

@@ -98,6 +98,12 @@ Error Error::withHint(std::string_view text) && {
     return std::move(*this);
 }
 
+Error alsoHint(Error error, std::string_view hint) {
+    if (!error.hint.empty()) error.hint += "; ";
+    error.hint += hint;
+    return error;
+}
+
 Error makeError(ErrorCode code, std::string message) {
     Error error;
     error.code = code;

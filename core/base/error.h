@@ -57,6 +57,9 @@ struct Error {
     [[nodiscard]] Error withHint(std::string_view hint) &&;
 };
 
+// With a hint after the one that it has.
+Error alsoHint(Error error, std::string_view hint);
+
 Error makeError(ErrorCode code, std::string message);
 Error damaged(std::string message);
 Error damaged(std::string message, uint64_t offset);

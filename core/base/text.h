@@ -21,6 +21,9 @@ struct CodePoint {
 // The code point that `text`, which is not empty, begins with. A byte that begins none stands alone.
 CodePoint decodeUtf8(std::string_view text);
 
+// Appends a code point, surrogates included.
+void appendUtf8(std::string& out, uint32_t codePoint);
+
 constexpr bool isSurrogate(uint32_t codePoint) {
     return codePoint >= 0xd800 && codePoint < 0xe000;
 }

@@ -19,8 +19,6 @@ inline bool isUtf8(std::string_view bytes) {
 bool toLatin1(std::string_view utf8, std::string& bytes);
 std::string fromLatin1(std::string_view bytes);
 
-void appendUtf8(std::string& out, uint32_t codePoint);
-
 // The operand of UNICODE: Latin-1 with \uXXXX and \UXXXXXXXX, as UTF-8.
 bool decodeRawUnicodeEscape(std::string_view line, std::string& utf8);
 

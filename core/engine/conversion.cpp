@@ -64,11 +64,7 @@ Status checkName(const std::string& destination) {
 
 // A destination inside the source, or around it, would be written over or read back.
 Status checkApart(const std::string& source, const std::string& destination) {
-    if (!schemeOf(source).empty()) return {};  // nothing is written there
-    std::error_code error;
-    const auto from = std::filesystem::weakly_canonical(source, error);
-    const auto to = std::filesystem::weakly_canonical(destination, error);
-    if (error) return {};
+    const std::filesystem::path from = canonicalPath(source), to = canonicalPath(destination);
     const auto inside = [](const std::filesystem::path& inner, const std::filesystem::path& outer) {
         return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
     };

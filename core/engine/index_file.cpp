@@ -16,15 +16,9 @@ namespace {
 IndexOrigin originOf(const Checkpoint& checkpoint) {
     IndexOrigin origin;
     origin.madeAt = std::time(nullptr);
-    if (!schemeOf(checkpoint.path).empty()) {
-        origin.path = checkpoint.path;
-        return origin;
-    }
+    origin.path = canonicalPath(checkpoint.path);
     char host[HOST_NAME_MAX + 1] = {};
-    if (gethostname(host, sizeof host - 1) == 0) origin.host = host;
-    std::error_code error;
-    const auto absolute = std::filesystem::weakly_canonical(checkpoint.path, error);
-    origin.path = error ? checkpoint.path : absolute.string();
+    if (schemeOf(checkpoint.path).empty() && gethostname(host, sizeof host - 1) == 0) origin.host = host;
     return origin;
 }
 

@@ -23,12 +23,8 @@ constexpr size_t kMostOfName = 200;
 
 // Whether `file` is a path in the directory `place`, or that very path.
 bool isWithin(const std::string& file, const std::string& place) {
-    if (!schemeOf(place).empty()) return false;
+    const std::filesystem::path from = canonicalPath(place), to = canonicalPath(file);
     std::error_code error;
-    const auto from = std::filesystem::weakly_canonical(place, error);
-    if (error) return false;
-    const auto to = std::filesystem::weakly_canonical(file, error);
-    if (error) return false;
     return std::filesystem::is_directory(from, error)
                ? std::mismatch(from.begin(), from.end(), to.begin(), to.end()).first == from.end()
                : from == to;

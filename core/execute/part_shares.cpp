@@ -167,12 +167,6 @@ Error journalsLag(size_t open, const std::string& directory) {
         .withHint("all hosts must see each other's files at once: mount the file system without caches");
 }
 
-Error alsoHint(Error error, std::string_view hint) {
-    if (!error.hint.empty()) error.hint += "; ";
-    error.hint += hint;
-    return error;
-}
-
 Error noParts(const std::string& directory) {
     return makeError(ErrorCode::notFound, "no part of this job has begun")
         .inFile(directory)

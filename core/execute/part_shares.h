@@ -71,8 +71,6 @@ Status checkPart(const PartSpec& part);
 Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory,
                    const std::string& setUpBy);
 Error noParts(const std::string& directory);
-// With a hint after the one that it has.
-Error alsoHint(Error error, std::string_view hint);
 // That so many parts are open of those that workers have done.
 Error journalsLag(size_t open, const std::string& directory);
 

@@ -25,10 +25,10 @@ constexpr uint64_t kMostParts = 9000;               // stores take 10,000
 constexpr unsigned kUploads = 8;                    // parts under way
 constexpr size_t kTries = 3;                        // of a part that arrived as other bytes
 
-Error unsealed(Error error) {
-    error.hint += (error.hint.empty() ? "" : "; ") +
-                  std::string("what is uploaded is no checkpoint yet; the same command, resumed, continues");
-    return error;
+// What keeps others from the same destination, beside it.
+std::string claimOf(const ObjectPlace& place, const std::string& key) {
+    const std::string root = place.root() + "/";
+    return stagingPath(root + key).substr(root.size()) + "/claim";
 }
 
 struct LocalFile {
@@ -41,7 +41,11 @@ struct LocalFile {
 class Upload {
   public:
     Upload(ObjectPlace& place, const BucketJob& job, std::string key, std::string token)
-        : place_(place), job_(job), key_(std::move(key)), token_(std::move(token)) {}
+        : place_(place),
+          job_(job),
+          key_(std::move(key)),
+          token_(std::move(token)),
+          claim_(claimOf(place_, key_)) {}
 
     // `from` is a directory of this machine, or the one file.
     Status run(FileSystem& here, const std::string& from) {
@@ -54,14 +58,13 @@ class Upload {
         SHARDSCOPE_TRY(probeChecksums());
         for (size_t i = 0; i < files_.size(); ++i) {
             const bool seal = i + 1 == files_.size();
-            if (Status sent = send(files_[i], seal); !sent.ok()) return unsealed(std::move(sent).error());
+            if (Status sent = send(files_[i], seal); !sent.ok())
+                return alsoHint(
+                    std::move(sent).error(),
+                    "what is uploaded is no checkpoint yet; the same command, resumed, continues");
         }
-        (void)place_.remove(claimKey());
+        (void)place_.remove(claim_);
         return {};
-    }
-
-    std::string claimKey() const {
-        return stagingPath(place_.root() + "/" + key_).substr(place_.root().size() + 1) + "/claim";
     }
 
   private:
@@ -97,22 +100,22 @@ class Upload {
         return {};
     }
 
-    // One job at a time for a destination: whoever puts the claim has it, and a resumed job finds its own.
+    // Only one job at a time uploads to a destination: the one that created the claim. When it is resumed, it
+    // finds its own claim.
     Status claim() {
         const auto bytes = std::as_bytes(std::span(token_));
         ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
-        Status put = place_.put(claimKey(), bytes, how);
+        Status put = place_.put(claim_, bytes, how);
         if (!put.ok() && put.error().code != ErrorCode::exists) return put;
-        SHARDSCOPE_ASSIGN(const std::string owner, place_.markOf(claimKey()));
-        if (owner != token_)
+        SHARDSCOPE_ASSIGN(const ObjectState claimed, place_.head(claim_));
+        if (claimed.mark != token_)
             return makeError(ErrorCode::exists, "another job uploads to this destination")
                 .inFile(job_.destination)
-                .withHint(
-                    fmt::format("if that job is dead, remove the object {}/{}", place_.root(), claimKey()));
+                .withHint(fmt::format("if that job is dead, remove the object {}/{}", place_.root(), claim_));
         // A store that takes it again knows no conditions, and two jobs would not see each other.
-        if (put.ok()) put = place_.put(claimKey(), bytes, how);
+        if (put.ok()) put = place_.put(claim_, bytes, how);
         if (put.ok()) {
-            (void)place_.remove(claimKey());
+            (void)place_.remove(claim_);
             return makeError(ErrorCode::unsupported,
                              "the store takes a write that is to create an object (If-None-Match) also where "
                              "there is one, so that nothing can be published safely")
@@ -124,7 +127,7 @@ class Upload {
     // Whether the store refuses bytes that do not have the checksum that comes with them. Otherwise they are
     // read back.
     Status probeChecksums() {
-        const std::string key = claimKey() + "-checksum";
+        const std::string key = claim_ + "-checksum";
         const auto bytes = std::as_bytes(std::span(token_));
         const Status put = place_.put(key, bytes, {false, {}, crc32cOf(bytes) ^ 1});
         if (put.ok()) return place_.remove(key);
@@ -138,8 +141,7 @@ class Upload {
         if (!there.ok() && there.error().code != ErrorCode::notFound) return std::move(there).error();
         if (there.ok()) {
             // Of this job, which was interrupted: completed objects are whole.
-            SHARDSCOPE_ASSIGN(const std::string mark, place_.markOf(file.key));
-            if (mark != token_ || there->size != file.size)
+            if (there->mark != token_ || there->size != file.size)
                 return makeError(ErrorCode::exists, "there is an object of this name already")
                     .inFile(place_.root() + "/" + file.key);
             if (job_.progress) job_.progress->add(file.size);
@@ -156,8 +158,8 @@ class Upload {
         Status put = place_.put(file.key, bytes, how);
         // An answer that was lost and asked for again finds the object that it has made.
         if (!put.ok() && put.error().code == ErrorCode::exists) {
-            const auto mark = place_.markOf(file.key);
-            if (mark.ok() && *mark == token_) put = {};
+            const auto there = place_.head(file.key);
+            if (there.ok() && there->mark == token_) put = {};
         }
         if (put.ok() && !checks_) put = readBack(file, how.crc32c, bytes.size());
         if (put.ok() && job_.progress) job_.progress->add(bytes.size());
@@ -221,7 +223,7 @@ class Upload {
 
     ObjectPlace& place_;
     const BucketJob& job_;
-    const std::string key_, token_;
+    const std::string key_, token_, claim_;
     std::shared_ptr<Directory> directory_;
     std::vector<LocalFile> files_;
     std::optional<ObjectState> state_;
@@ -252,23 +254,19 @@ Result<std::string> placeOfUploads(const std::string& name) {
 class BucketFileSystem final : public FileSystem {
   public:
     BucketFileSystem(BucketJob job, std::shared_ptr<ObjectPlace> place, std::string base, std::string token)
-        : job_(std::move(job)),
-          place_(std::move(place)),
-          there_(objectFileSystem(place_)),
-          base_(std::move(base)),
-          token_(std::move(token)) {}
+        : job_(std::move(job)), place_(std::move(place)), base_(std::move(base)), token_(std::move(token)) {}
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override {
-        if (path == job_.destination) return there_->openDirectory(path);
+        if (path == job_.destination) return there()->openDirectory(path);
         return here_->openDirectory(local(path));
     }
     Status makeDirectory(const std::string& path) override { return here_->makeDirectory(local(path)); }
     Result<DirectoryEntry> stat(const std::string& path) override {
         if (path != job_.destination) return here_->stat(local(path));
-        SHARDSCOPE_ASSIGN(DirectoryEntry entry, objectFileSystem(place_)->stat(path));
-        // What this very job had uploaded when it was interrupted is no checkpoint.
-        const auto owner = place_->markOf(Upload(*place_, job_, key(path), token_).claimKey());
-        if (owner.ok() && *owner == token_)
+        SHARDSCOPE_ASSIGN(DirectoryEntry entry, there()->stat(path));
+        // As long as this job's claim is there, its upload is not finished, and there is no checkpoint yet.
+        const auto claimed = place_->head(claimOf(*place_, key(path)));
+        if (claimed.ok() && claimed->mark == token_)
             return makeError(ErrorCode::notFound, "is not published yet").inFile(path);
         return entry;
     }
@@ -302,6 +300,8 @@ class BucketFileSystem final : public FileSystem {
     }
 
   private:
+    // A new one each time, because it keeps what it has listed.
+    std::shared_ptr<FileSystem> there() const { return objectFileSystem(place_); }
     std::string key(const std::string& path) const { return path.substr(place_->root().size() + 1); }
     // "s3://bucket/run" is the directory of this destination, what is beside the destination is in it.
     std::string local(const std::string& path) const {
@@ -311,7 +311,7 @@ class BucketFileSystem final : public FileSystem {
 
     const BucketJob job_;
     const std::shared_ptr<ObjectPlace> place_;
-    const std::shared_ptr<FileSystem> here_ = systemFileSystem(), there_;
+    const std::shared_ptr<FileSystem> here_ = systemFileSystem();
     const std::string base_, token_;
 };
 
@@ -323,7 +323,7 @@ Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
     const std::string bucket = to.substr(scheme.size() + 3, placeLength(to) - scheme.size() - 3);
     if ((scheme != "s3" && scheme != "gs") || bucket.empty() || to.size() <= placeLength(to) + 1)
         return makeError(ErrorCode::impossible, scheme == "s3" || scheme == "gs"
-                                                    ? "a bucket itself is no destination"
+                                                    ? "a bucket itself cannot be the destination"
                                                 : scheme == "hf" ? "nothing is written to the hub"
                                                                  : "nothing is written to a web server")
             .inFile(to)

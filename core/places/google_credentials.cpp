@@ -8,6 +8,7 @@
 #include "places/credentials.h"
 #include "places/http.h"
 #include "places/json_text.h"
+#include "places/sigv4.h"
 
 namespace shardscope {
 namespace {
@@ -50,11 +51,7 @@ Result<Credentials> postForm(const std::string& url, const std::string& form, co
 }
 
 std::string base64Url(std::string_view bytes) {
-    std::string out(4 * ((bytes.size() + 2) / 3) + 1, '\0');
-    const int size =
-        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
-                        reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
-    out.resize(static_cast<size_t>(size));
+    std::string out = base64(bytes);
     while (out.ends_with('='))
         out.pop_back();
     for (char& c : out)

@@ -86,6 +86,9 @@ std::string percentEncoded(std::string_view text, bool keepSlashes = false);
 // The bytes that it stands for; what is no escape stays. `plusIsBlank`: as in forms.
 std::string percentDecoded(std::string_view text, bool plusIsBlank = false);
 
+// Without blanks, tabs and line ends around it.
+std::string_view trimmedText(std::string_view text);
+
 // A URL in its parts: "https://host:8000/a/b?c=d".
 struct UrlParts {
     std::string scheme, authority, path, query;  // path with its slash, query without '?'

@@ -48,14 +48,6 @@ std::string lower(std::string_view text) {
     return out;
 }
 
-std::string_view trimmed(std::string_view text) {
-    while (!text.empty() && (text.front() == ' ' || text.front() == '\t'))
-        text.remove_prefix(1);
-    while (!text.empty() && (text.back() == '\r' || text.back() == '\n' || text.back() == ' '))
-        text.remove_suffix(1);
-    return text;
-}
-
 struct ContentRange {
     uint64_t first = 0, last = 0, whole = 0;
 };
@@ -106,7 +98,7 @@ size_t onHeader(const char* data, size_t one, size_t count, void* user) {
     }
     const size_t colon = line.find(':');
     if (colon != std::string_view::npos)
-        transfer.answer.headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+        transfer.answer.headers[lower(line.substr(0, colon))] = trimmedText(line.substr(colon + 1));
     return size;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/mutex.h"
+#include "base/numbers.h"
 #include "base/text.h"
 #include "places/credentials.h"
 #include "places/http_place.h"
@@ -17,6 +18,7 @@ using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kMostTree = uint64_t{64} << 20;
+constexpr uint64_t kMostFile = uint64_t{1'000'000'000'000'000'000} - 1;  // bytes
 // Locations are signed for an hour.
 constexpr auto kLocationLives = std::chrono::minutes(45);
 
@@ -42,10 +44,7 @@ Secret hubToken() {
         }
         file = home + "/token";
     }
-    std::string token = contentOf(file);
-    while (!token.empty() && (token.back() == '\n' || token.back() == '\r' || token.back() == ' '))
-        token.pop_back();
-    return Secret(std::move(token));
+    return Secret(std::string(trimmedText(contentOf(file))));
 }
 
 class HubPlace final : public HttpPlace {
@@ -189,22 +188,16 @@ class HubPlace final : public HttpPlace {
             if (redirect &&
                 (!part || (part->scheme != "https" && part->scheme != parseUrl(endpoint_)->scheme)))
                 return damaged("the hub redirects to what is no web address").inFile(shown(key));
-            const auto size = std::string(answer.header(redirect ? "x-linked-size" : "content-length"));
+            const std::string_view size = answer.header(redirect ? "x-linked-size" : "content-length");
             std::string version(answer.header("x-linked-etag"));
             if (version.empty()) version = answer.header("etag");
             ObjectState state{key, 0, 0, std::move(version)};
-            const auto bytes = parseSize(size);
+            const auto bytes = parseNumber<uint64_t>(size, 0, kMostFile);
             if (!bytes) return damaged("the hub does not say how large it is").inFile(shown(key));
             state.size = *bytes;
             return Resolved{std::move(state), redirect ? location : url};
         }
         return damaged("the hub redirects in a circle").inFile(shown(key));
-    }
-
-    static std::optional<uint64_t> parseSize(const std::string& text) {
-        if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != std::string::npos)
-            return std::nullopt;
-        return std::stoull(text);
     }
 
     Result<HttpRequest> requestFor(const ObjectState& object) const override {

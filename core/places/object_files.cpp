@@ -187,6 +187,11 @@ struct Level {
         ObjectState state;
     };
     std::map<std::string, Node, std::less<>> nodes;
+
+    const Node* find(std::string_view name) const {
+        const auto it = nodes.find(name);
+        return it == nodes.end() ? nullptr : &it->second;
+    }
 };
 
 // What is known of a place's keys: listings, kept.
@@ -205,8 +210,8 @@ class Listings {
     Result<ObjectState> object(const std::string& key) {
         const auto [directory, name] = splitKey(key);
         if (const auto known = find(directory)) {
-            const auto it = *known ? (*known)->nodes.find(name) : decltype((*known)->nodes.find(name)){};
-            if (*known && it != (*known)->nodes.end() && it->second.file) return it->second.state;
+            const Level::Node* node = *known ? (*known)->find(name) : nullptr;
+            if (node && node->file) return node->state;
             if (place_->lists())
                 return makeError(ErrorCode::notFound, "there is no such object")
                     .inFile(place_->root() + "/" + key);
@@ -225,8 +230,8 @@ class Listings {
         const auto [directory, name] = splitKey(key);
         const auto level = find(directory);
         if (!level || !*level) return std::nullopt;
-        const auto it = (*level)->nodes.find(name);
-        return it == (*level)->nodes.end() ? Level::Node{} : it->second;
+        const Level::Node* node = (*level)->find(name);
+        return node ? *node : Level::Node{};
     }
     // Of a place without listings: what was asked for so far.
     std::vector<ObjectState> asked(const std::string& directory) const {
@@ -423,9 +428,8 @@ class ObjectDirectory final : public ReadOnlyDirectory {
         const auto [parent, own] = splitKey(key);
         if (shared_->place->lists()) {
             SHARDSCOPE_ASSIGN(const auto level, shared_->listings.level(parent));
-            const auto it = level ? level->nodes.find(own) : decltype(level->nodes.find(own)){};
-            if (!level || it == level->nodes.end()) return shared_->missing(key);
-            return entryOf(own, it->second);
+            const Level::Node* node = level ? level->find(own) : nullptr;
+            return node ? Result<DirectoryEntry>(entryOf(own, *node)) : shared_->missing(key);
         }
         SHARDSCOPE_ASSIGN(const ObjectState state, shared_->listings.object(key));
         return entryOf(own, {false, true, state});

@@ -14,9 +14,6 @@ Error notHere(const ObjectPlace& place) {
 Status ObjectPlace::put(const std::string&, std::span<const std::byte>, const Put&) {
     return notHere(*this);
 }
-Result<std::string> ObjectPlace::markOf(const std::string&) {
-    return notHere(*this);
-}
 Status ObjectPlace::remove(const std::string&) {
     return notHere(*this);
 }

@@ -78,12 +78,9 @@ bool isLoopback(std::string_view host) {
 
 // Of its four bytes, the highest first.
 std::string base64OfCrc(uint32_t crc) {
-    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const uint64_t bits = uint64_t{crc} << 4;  // 36 of them
-    std::string text;
-    for (int shift = 30; shift >= 0; shift -= 6)
-        text += digits[bits >> shift & 63];
-    return text + "==";
+    const char bytes[] = {static_cast<char>(crc >> 24), static_cast<char>(crc >> 16),
+                          static_cast<char>(crc >> 8), static_cast<char>(crc)};
+    return base64({bytes, sizeof bytes});
 }
 
 std::string xmlText(std::string_view text) {
@@ -122,8 +119,10 @@ class StorePlace final : public HttpPlace {
                           ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
         const auto size = parseNumber<uint64_t>(answer.header("content-length"), 0, kMostObject);
         if (!size) return damaged("the server does not say how large it is").inFile(shown(key));
+        const std::string_view mark = answer.header("x-amz-meta-shardscope");
         return ObjectState{key, *size, timeOfHttp(answer.header("last-modified")),
-                           std::string(answer.header("etag"))};
+                           std::string(answer.header("etag")),
+                           std::string(mark.empty() ? answer.header("x-goog-meta-shardscope") : mark)};
     }
 
     Status put(const std::string& key, std::span<const std::byte> bytes, const Put& how) override {
@@ -132,19 +131,7 @@ class StorePlace final : public HttpPlace {
         return {};
     }
 
-    Result<std::string> markOf(const std::string& key) override {
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
-                          ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
-        const std::string_view amazon = answer.header("x-amz-meta-shardscope");
-        return std::string(amazon.empty() ? answer.header("x-goog-meta-shardscope") : amazon);
-    }
-
-    Status remove(const std::string& key) override {
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
-                          askAny([&] { return signedRequest("DELETE", key, {}); }, shown(key)));
-        if (!answer.good() && answer.status != 404) return errorOf(answer, shown(key));
-        return {};
-    }
+    Status remove(const std::string& key) override { return discard(key, {}); }
 
     Result<std::string> startUpload(const std::string& key, const Put& how) override {
         Put marked;
@@ -189,22 +176,27 @@ class StorePlace final : public HttpPlace {
         if (answer.good() && storeErrorOf(answer).code.empty()) return {};
         // An answer that was lost: the upload is there no more because the object is.
         if (storeErrorOf(answer).code == "NoSuchUpload") {
-            const auto mark = markOf(key);
-            if (mark.ok() && !how.mark.empty() && *mark == how.mark) return {};
+            const auto there = head(key);
+            if (there.ok() && !how.mark.empty() && there->mark == how.mark) return {};
         }
         return errorOf(answer, shown(key));
     }
 
     Status abandon(const std::string& key, const std::string& upload) override {
-        const auto make = [&] { return signedRequest("DELETE", key, {{"uploadId", upload}}); };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(key)));
-        if (!answer.good() && answer.status != 404) return errorOf(answer, shown(key));
-        return {};
+        return discard(key, {{"uploadId", upload}});
     }
 
   private:
     using Query = std::vector<std::pair<std::string, std::string>>;
     using Headers = Query;
+
+    // What is not there is gone as well.
+    Status discard(const std::string& key, const Query& query) const {
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
+                          askAny([&] { return signedRequest("DELETE", key, query); }, shown(key)));
+        if (!answer.good() && answer.status != 404) return errorOf(answer, shown(key));
+        return {};
+    }
 
     bool google() const { return settings_.scheme == "gs"; }
     bool bearer() const {

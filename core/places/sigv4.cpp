@@ -4,10 +4,11 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <openssl/sha.h>
 
 #include "places/http.h"
+#include "storage/digest.h"
 
 namespace shardscope {
 namespace {
@@ -51,14 +52,23 @@ std::string scopeOf(const SigningKey& key, std::string_view time) {
 
 }  // namespace
 
+std::string base64(std::string_view bytes) {
+    std::string out(4 * ((bytes.size() + 2) / 3) + 1, '\0');
+    const int size =
+        EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()),
+                        reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<int>(bytes.size()));
+    out.resize(static_cast<size_t>(size));
+    return out;
+}
+
 std::string sha256Hex(std::string_view bytes) {
-    std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-    SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data());
-    return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+    const auto digest = makeSha256();
+    digest->update(std::as_bytes(std::span(bytes)));
+    return digest->hex();
 }
 
 std::string hmacSha256(std::string_view key, std::string_view bytes) {
-    std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+    std::array<unsigned char, 32> digest{};
     unsigned size = digest.size();
     HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
          reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest.data(), &size);

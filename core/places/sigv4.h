@@ -36,6 +36,7 @@ std::string signatureOf(const SignedParts& parts, const SigningKey& key, std::st
 // The value of the header "Authorization".
 std::string authorization(const SignedParts& parts, const SigningKey& key, std::string_view time);
 
+std::string base64(std::string_view bytes);
 std::string sha256Hex(std::string_view bytes);
 std::string hmacSha256(std::string_view key, std::string_view bytes);
 

@@ -54,6 +54,12 @@ std::string percentDecoded(std::string_view text, bool plusIsBlank) {
     return out;
 }
 
+std::string_view trimmedText(std::string_view text) {
+    constexpr std::string_view blanks = " \t\r\n";
+    const size_t begin = std::min(text.find_first_not_of(blanks), text.size());
+    return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
 std::string UrlParts::host() const {
     std::string_view text = authority;
     if (const size_t user = text.rfind('@'); user != std::string_view::npos) text.remove_prefix(user + 1);

@@ -2,24 +2,12 @@
 
 #include <fmt/format.h>
 
-#include "base/numbers.h"
+#include "base/text.h"
 
 namespace shardscope {
 namespace {
 
 constexpr size_t kMostDepth = 32;
-
-void appendUtf8(std::string& out, uint32_t code) {
-    if (code < 0x80) {
-        out += static_cast<char>(code);
-        return;
-    }
-    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    constexpr unsigned first[] = {0xc0, 0xe0, 0xf0};
-    out += static_cast<char>(first[more - 1] | code >> (6 * more));
-    for (int i = more - 1; i >= 0; --i)
-        out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3f));
-}
 
 // "&amp;" and "&#34;" in plain text; what is no entity stays.
 std::string plainText(std::string_view text) {

@@ -149,6 +149,9 @@ Status checkRelativeName(std::string_view name);
 // Splits "/a/b/c" in parent and last component; "." for a bare name. A place (storage/url.h) is its own
 // parent: "s3://bucket" and "".
 std::pair<std::string, std::string> splitPath(const std::string& path);
+// Absolute, links followed as far as it exists; as it is where that cannot be told. A place stays as it is
+// but for slashes at its end.
+std::string canonicalPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
 // The staging directory of a destination, beside it: ".NAME.shardscope-partial".

@@ -19,6 +19,7 @@ struct ObjectState {
     uint64_t size = 0;       // bytes
     int64_t modifiedNs = 0;  // since 1970; 0 = unknown
     std::string version;     // what changes with the bytes: ETag, generation, hash; empty = none is told
+    std::string mark;        // as it was put (ObjectPlace::Put); only head() tells it
     bool operator==(const ObjectState&) const = default;
 };
 
@@ -44,16 +45,15 @@ class ObjectPlace {
     // Fills the buffer from this very version of the object. Several transfers at a time.
     virtual Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) = 0;
 
-    // For writing. An object is there as a whole or not at all; there is no renaming. Where a store cannot do
-    // it, all of these are refused.
+    // For writing. An object is created whole or not at all, and cannot be renamed. Places that cannot be
+    // written to refuse all of these.
     struct Put {
         bool onlyNew = false;  // error `exists` when the key is there; a store may ignore it
-        std::string mark;      // kept with the object, told by markOf(); at most 256 bytes of ASCII
+        std::string mark;      // kept with the object (ObjectState::mark); at most 256 bytes of ASCII
         uint32_t crc32c = 0;   // of the bytes; a store that checks refuses others with `damaged`
     };
     virtual Status put(const std::string& key, std::span<const std::byte> bytes, const Put& how);
-    virtual Result<std::string> markOf(const std::string& key);  // empty = it has none
-    virtual Status remove(const std::string& key);               // also of a key that is not there
+    virtual Status remove(const std::string& key);  // also of a key that is not there
     // An object in parts, from 1 on, of 5 MiB or more but the last one; invisible until it is completed.
     struct Part {
         unsigned number = 0;

@@ -453,6 +453,18 @@ std::string asidePath(const std::string& path) {
     return joinPath(parent, fmt::format(".{}.shardscope-old", name));
 }
 
+std::string canonicalPath(const std::string& path) {
+    if (const size_t place = placeLength(path); place > 0) {
+        std::string plain = path;
+        while (plain.size() > place && plain.back() == '/')
+            plain.pop_back();
+        return plain;
+    }
+    std::error_code error;
+    const auto canonical = std::filesystem::weakly_canonical(path, error);
+    return error ? path : canonical.string();
+}
+
 std::pair<std::string, std::string> splitPath(const std::string& path) {
     std::string_view text = path;
     const size_t place = std::max<size_t>(placeLength(path), 1);
