@@ -90,6 +90,8 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
     if (report.bytesReused) fmt::print("  {} were already done and reused\n", bytesText(report.bytesReused));
     if (verify == Verify::none) {
         fmt::print("  reopened; values not verified (--verify none)\n");
+    } else if (verify == Verify::checksums) {
+        fmt::print("  verified: the storage has checked the checksum of everything that was sent\n");
     } else {
         fmt::print("  verified: every tensor of the destination has the digest of what was written ({})\n",
                    durationText(report.verifySeconds));

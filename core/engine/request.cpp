@@ -108,7 +108,9 @@ constexpr Field kFields[] = {
     {"split", "split", "Uneven sizes", &Request::split, kWhere, "RULE",
      "Rule for sizes that do not divide: torch (default), even or paddle"},
     {"verify", "verify", "Verify", &Request::verify, kHow, "HOW",
-     "digest (re-read the destination; default), full (the source again too) or none", kWrites},
+     "digest (re-read the destination; default), full (the source again too), checksums (a "
+     "bucket that checks those of all parts has done it) or none",
+     kWrites},
     {"resume", "resume", "Resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
     {"overwrite", "overwrite", "Overwrite", &Request::overwrite, kHow, "",
      "Replace an existing destination, once the new one is whole", kWrites},
@@ -357,8 +359,10 @@ Choices<FillGaps> choicesOf(FillGaps) {
     return kNames;
 }
 Choices<Verify> choicesOf(Verify) {
-    static constexpr std::pair<std::string_view, Verify> kNames[] = {
-        {"digest", Verify::digest}, {"full", Verify::full}, {"none", Verify::none}};
+    static constexpr std::pair<std::string_view, Verify> kNames[] = {{"digest", Verify::digest},
+                                                                     {"full", Verify::full},
+                                                                     {"checksums", Verify::checksums},
+                                                                     {"none", Verify::none}};
     return kNames;
 }
 Choices<MasterWeights> choicesOf(MasterWeights) {

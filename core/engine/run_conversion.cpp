@@ -41,10 +41,11 @@ Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p
                    "whole or not at all together with it")
             .inFile(p.destination)
             .withHint("write a directory there, or a file on this machine");
-    BucketJob job{p.destination, {}, progress, stop};
-    for (const TargetFile& file : p.layout->files) {
-        if (file.metadata) job.seals.push_back(file.path);
-    }
+    BucketJob job{p.destination, {}, {}, progress, stop};
+    for (const TargetFile& file : p.layout->files)
+        (file.metadata ? job.seals : job.streamed).push_back(file.path);
+    // What appears last is sent last.
+    if (job.seals.empty()) job.streamed.pop_back();
     return bucketFileSystem(job);
 }
 
@@ -232,6 +233,9 @@ std::vector<WorkerState> Conversion::workers() const {
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
+    if (request_.verify == Verify::checksums && schemeOf(prepared_->destination).empty())
+        return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("verify", "checksums")))
+            .inFile(prepared_->destination);
     if (std::holds_alternative<Alone>(execution_)) {
         auto report = runPrepared(*prepared_, request_, progress, stop_);
         finished_ = report.ok();

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "execute/destination.h"
 #include "execute/executor.h"
 #include "execute/identity.h"
@@ -276,6 +277,15 @@ Status verify(ConvertState& state, PartsGivenOut* together, ConvertReport& repor
     const ConvertJob& job = state.job;
     SHARDSCOPE_ASSIGN(const auto output, StagedOutput::open(job, state.staging->dataPath()));
     if (job.options.verify == Verify::none) return {};
+    if (job.options.verify == Verify::checksums) {
+        report.verified = job.fileSystem->provesWrites();
+        return report.verified ? Status()
+                               : makeError(ErrorCode::unsupported,
+                                           "the storage of the destination checks no checksums, so that "
+                                           "nothing proves what was written")
+                                     .inFile(job.destination)
+                                     .withHint(option("verify", "digest") + " reads it again");
+    }
     if (Progress* const progress = state.resources.progress)
         progress->begin(Progress::Phase::verify, bytesOf(state.target(), output->tensors()));
     if (together) SHARDSCOPE_TRY(together->verify(*output));

@@ -256,7 +256,9 @@ Status Staging::takeLock(const char* whoElse) {
 }
 
 Error Staging::isBusy(const char* whoElse) const {
-    return makeError(ErrorCode::exists, whoElse).inFile(path_).withHint("wait for it, or stop it first");
+    return makeError(ErrorCode::exists, whoElse)
+        .inFile(shownPath())
+        .withHint("wait for it, or stop it first");
 }
 
 // The staging directory, new or that of an earlier job, held by this one; says whether it is new.
@@ -307,13 +309,13 @@ Status Staging::takeOver() {
     if (!job_.options.resume) return hasWork();
     if (!(content->header.source == header_.source)) {
         return makeError(ErrorCode::changed, "the source has changed since the job was interrupted")
-            .inFile(path_)
+            .inFile(shownPath())
             .withHint("remove the directory and start again");
     }
     if (!(content->header.plan == header_.plan)) {
         return makeError(ErrorCode::changed,
                          "the interrupted job had a different plan (options, names or sharding)")
-            .inFile(path_)
+            .inFile(shownPath())
             .withHint("use the same options, or remove the directory and start again");
     }
     SHARDSCOPE_TRY(checkStaged());
@@ -342,7 +344,7 @@ Status Staging::startOver() {
 
 Error Staging::hasWork() const {
     return makeError(ErrorCode::exists, "an interrupted job has left its work here")
-        .inFile(path_)
+        .inFile(shownPath())
         .withHint(fmt::format("use {} to continue it; or remove the directory", option("resume")));
 }
 
@@ -480,7 +482,7 @@ Status Staging::openDirectory() {
 Status Staging::setUpParts() {
     if (directory_->stat(kJournalName).ok())
         return makeError(ErrorCode::exists, "an interrupted job has left its work here")
-            .inFile(path_)
+            .inFile(shownPath())
             .withHint(fmt::format("{} without {} continues it; or remove the directory", option("resume"),
                                   option("part")));
     // Without a marker all that is here is of no use: of parts with other words that were ended while they
@@ -751,9 +753,9 @@ Error Staging::giveUp(Error error) {
     }
     if (role_ == Role::coordinate) resumable_ = isWorthResuming();
     if (resumable_ && !lost_ && worthKeeping(error.code)) {
-        return alsoHint(
-            std::move(error),
-            fmt::format("{} continues where it stopped; the work so far is in {}", option("resume"), path_));
+        return alsoHint(std::move(error),
+                        fmt::format("{} continues where it stopped; the work so far is in {}",
+                                    option("resume"), shownPath()));
     }
     (void)system_.removeTree(path_);
     return error;

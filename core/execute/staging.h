@@ -110,6 +110,7 @@ class Staging {
     Status beginTogether();
     Result<bool> makeAndLock();
     Status takeOverParts();
+    std::string shownPath() const { return system_.shown(path_); }  // for messages
     bool isWorthResuming() const;
     enum class Files : uint8_t { any, all, inFull };  // a directory for them; each; in its size
     bool holdsFiles(Files which) const;

@@ -51,7 +51,13 @@ enum class MasterWeights : uint8_t {
     use,        // always, in the master's dtype unless a cast says another one
     ignore,
 };
-enum class Verify : uint8_t { digest, full, none };
+// How a conversion makes sure of what it has written.
+enum class Verify : uint8_t {
+    digest,     // reads the destination again
+    full,       // and the source once more
+    checksums,  // nothing: a storage that checks the checksums of what arrives has done it
+    none,
+};
 
 // Which tensors and objects are converted, and how lengths are cut that do not divide.
 struct TargetChoice {

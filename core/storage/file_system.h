@@ -133,6 +133,11 @@ class FileSystem {
     // the file system stores none; notFound for one that is not set.
     virtual Status setAttribute(const std::string& path, const std::string& name, const std::string& value);
     virtual Result<std::string> attribute(const std::string& path, const std::string& name);
+    // Whether the storage refuses what arrives there as other bytes than were written; known once something
+    // was written.
+    virtual bool provesWrites() const { return false; }
+    // Where a path really is, for messages: that of a staging directory may be on another storage.
+    virtual std::string shown(const std::string& path) const { return path; }
     // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary
     // directory.
     virtual Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) = 0;

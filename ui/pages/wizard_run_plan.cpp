@@ -28,6 +28,8 @@ RunStep::RunStep(WizardState& state)
     verify_->setAccessibleName(tr("Verification"));
     verify_->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
     verify_->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
+    verify_->addItem(tr("Checksums of a bucket: it has checked what arrived"),
+                     static_cast<int>(Verify::checksums));
     verify_->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
     form->add(tr("&Verify:"), verify_);
     auto* memoryRow = new QHBoxLayout;

@@ -1,5 +1,10 @@
 // Conversions into a bucket: whole or not at all, continued, never over something else.
 #include <QtTest>
+#include <filesystem>
+#include <fstream>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "engine/request.h"
 #include "engine/run_conversion.h"
@@ -13,15 +18,49 @@ namespace {
 
 const std::string kSample = SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp";
 
-Result<ConvertReport> convert(const std::string& destination, bool resume = false,
-                              const std::string& to = "dcp") {
+ConversionRequest requestOf(const std::string& destination, const std::string& to = "dcp") {
     ConversionRequest request;
     request.source = kSample;
     request.destination = destination;
     request.format = to;
-    request.resume = resume;
+    return request;
+}
+
+Result<ConvertReport> run(const ConversionRequest& request) {
     Progress progress;
     return runConversion(request, Alone{}, &progress, {});
+}
+
+Result<ConvertReport> convert(const std::string& destination, bool resume = false,
+                              const std::string& to = "dcp") {
+    ConversionRequest request = requestOf(destination, to);
+    request.resume = resume;
+    return run(request);
+}
+
+// Six tensors of 6 MB, no two bytes of which need be alike.
+void writeLarge(const std::string& file) {
+    constexpr size_t kTensors = 6, kElements = 1'500'000;
+    std::string header = "{";
+    for (size_t i = 0; i < kTensors; ++i)
+        header += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                              i ? "," : "", i, kElements, i * kElements * 4, (i + 1) * kElements * 4);
+    header += "}";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    std::ofstream out(file, std::ios::binary);
+    const uint64_t size = header.size();
+    out.write(reinterpret_cast<const char*>(&size), 8);
+    out << header;
+    std::vector<float> values(kElements);
+    for (size_t i = 0; i < kTensors; ++i) {
+        for (size_t e = 0; e < kElements; ++e)
+            values[e] = static_cast<float>(e * (i + 1));
+        out.write(reinterpret_cast<const char*>(values.data()), kElements * 4);
+    }
+}
+
+bool sendsPart(const Asked& asked) {
+    return asked.method == "PUT" && !asked.argument("partNumber").empty();
 }
 
 std::vector<std::string> keys(FakeBucket& bucket) {
@@ -114,6 +153,90 @@ class BucketsWrittenTest : public QObject {
             const auto whole = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(kSample);
             QCOMPARE(digests(*whole->reader), digests(*here->reader));
         }
+    }
+
+    // A large file is sent while it is written, and is read from the bucket.
+    void streamed() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        const std::string large = temporary_->filePath("large.safetensors").toStdString();
+        writeLarge(large);
+        ConversionRequest request = requestOf("s3://b1/run/out");
+        request.source = large;
+        for (const Verify verify : {Verify::digest, Verify::checksums}) {
+            request.verify = verify;
+            const auto report = run(request);
+            QVERIFY2(report.ok(), report.ok() ? "" : describe(report.error()).c_str());
+            QVERIFY(report->verified);
+            size_t read = 0;
+            for (const Asked& asked : bucket.server().asked())
+                read += asked.method == "GET" && asked.path.ends_with(".distcp");
+            QCOMPARE(read > 1, verify == Verify::digest);
+            QVERIFY(bucket.uploads.empty());
+            const auto there = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(large);
+            QVERIFY(there.ok());
+            QCOMPARE(digests(*there->reader), digests(*here->reader));
+            bucket.objects.clear();
+            bucket.server().forget();
+        }
+        request.destination = temporary_->filePath("here").toStdString();
+        QCOMPARE(run(request).error().code, ErrorCode::usage);
+        bucket.checksChecksums = false;
+        request.destination = "s3://b1/run/out";
+        QCOMPARE(run(request).error().code, ErrorCode::unsupported);
+        QVERIFY(keys(bucket).empty());
+    }
+
+    // No part is sent twice, whatever request fails first; a job that is not resumed takes everything away.
+    void streamedAndResumed() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        const std::string large = temporary_->filePath("large.safetensors").toStdString();
+        writeLarge(large);
+        ConversionRequest request = requestOf("s3://b1/run/out");
+        request.source = large;
+        request.journalBytes = 1;
+        bool whole = false;
+        for (size_t failing = 0; !whole; ++failing) {
+            std::atomic<size_t> seen{0};
+            bucket.before = [&](const Asked& asked) -> Answered {
+                const bool writes = asked.method == "PUT" || asked.method == "POST";
+                if (!writes || seen++ < failing) return {0};
+                return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+            };
+            request.resume = false;
+            bucket.server().forget();
+            whole = run(request).ok();
+            bucket.before = {};
+            if (whole) break;
+            QVERIFY(!openCheckpoint("s3://b1/run/out").ok());
+            size_t refused = 0, sent = 0;
+            refused = seen - failing;
+            request.resume = true;
+            const auto second = run(request);
+            QVERIFY2(second.ok(), second.ok() ? "" : describe(second.error()).c_str());
+            for (const Asked& asked : bucket.server().asked())
+                sent += sendsPart(asked);
+            QVERIFY2(sent <= 5 + refused, fmt::format("{} at {}", sent, failing).c_str());
+            const auto there = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(large);
+            QCOMPARE(digests(*there->reader), digests(*here->reader));
+            bucket.objects.clear();
+            QCOMPARE(leftHere(), size_t{1});
+        }
+        QVERIFY(whole);
+        bucket.objects.clear();
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (!asked.path.ends_with(".metadata") || asked.method != "PUT") return {0};
+            return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+        };
+        QVERIFY(!run(request).ok());
+        QCOMPARE(keys(bucket).size(), size_t{2});  // the data, and the claim
+        bucket.before = {};
+        request.weightsOnly = true;  // another plan finds the work of the first
+        QVERIFY(!run(request).ok());
+        std::filesystem::remove_all(
+            temporary_->filePath(QString::fromStdString(fmt::format("shardscope-uploads-{}", getuid())))
+                .toStdString());
     }
 
     // The answer to the last write is lost, and asked for again.

@@ -1,0 +1,445 @@
+#include "places/bucket_upload.h"
+
+#include <algorithm>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/thread_pool.h"
+#include "encoding/crc32c.h"
+#include "places/credentials.h"
+#include "places/json_text.h"
+
+namespace shardscope {
+namespace {
+
+constexpr uint64_t kLeastPart = uint64_t{8} << 20;  // bytes; stores take no less than 5 MiB
+constexpr uint64_t kMostParts = 9000;               // stores take 10,000
+constexpr size_t kTries = 3;                        // of a part that arrived as other bytes
+constexpr size_t kHoles = 8;                        // parts sent before their bytes here are given back
+
+uint64_t partBytesOf(uint64_t size) {
+    const uint64_t least = (size + kMostParts - 1) / kMostParts, mib = uint64_t{1} << 20;
+    return std::max(kLeastPart, (least + mib - 1) / mib * mib);
+}
+
+// Adds [begin, end) to ranges that do not touch each other.
+void addRange(std::map<uint64_t, uint64_t>& ranges, uint64_t begin, uint64_t end) {
+    auto it = ranges.upper_bound(begin);
+    if (it != ranges.begin() && std::prev(it)->second >= begin) --it;
+    while (it != ranges.end() && it->first <= end) {
+        begin = std::min(begin, it->first);
+        end = std::max(end, it->second);
+        it = ranges.erase(it);
+    }
+    ranges[begin] = end;
+}
+
+// One of the transfers that may be under way.
+class Slot {
+  public:
+    explicit Slot(std::counting_semaphore<>& slots) : slots_(slots) { slots_.acquire(); }
+    ~Slot() { slots_.release(); }
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+
+  private:
+    std::counting_semaphore<>& slots_;
+};
+
+}  // namespace
+
+std::string claimOf(const ObjectPlace& place, const std::string& key) {
+    const std::string root = place.root() + "/";
+    return stagingPath(root + key).substr(root.size()) + "/claim";
+}
+
+BucketUpload::BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, std::string key,
+                           std::string token, std::string record)
+    : place_(std::move(place)),
+      job_(std::move(job)),
+      key_(std::move(key)),
+      token_(std::move(token)),
+      claim_(claimOf(*place_, key_)),
+      record_(std::move(record)) {}
+
+BucketUpload::File& BucketUpload::fileOf(const std::string& name, uint64_t size) {
+    MutexLock lock(filesMutex_);
+    auto& file = files_[name];
+    if (!file) {
+        file = std::make_unique<File>();
+        file->name = name;
+        file->key = name.empty() ? key_ : key_ + "/" + name;
+        file->size = size;
+        file->partBytes = partBytesOf(size);
+        MutexLock parts(file->mutex);
+        if (size > kLeastPart) file->parts.resize((size + file->partBytes - 1) / file->partBytes);
+    }
+    return *file;
+}
+
+// ------------------------------------------------------------------ the record
+
+Status BucketUpload::readRecord() {
+    const std::string text = contentOf(record_);
+    size_t at = 0;
+    for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+        const auto line = nlohmann::json::parse(text.substr(at, end - at), nullptr, false);
+        if (!line.is_object() || !line.contains("file") || !line["file"].is_string()) break;
+        const auto number = [&](const char* name) -> uint64_t {
+            return line.contains(name) && line[name].is_number_unsigned() ? line[name].get<uint64_t>() : 0;
+        };
+        File& file = fileOf(line["file"], number("size"));
+        MutexLock lock(file.mutex);
+        if (line.contains("upload")) file.upload = textOf(line, "upload");
+        if (line.contains("complete")) file.complete = true;
+        const uint64_t part = number("part");
+        if (part == 0 || part > file.parts.size()) continue;
+        file.parts[part - 1] = {{static_cast<unsigned>(part), textOf(line, "tag")},
+                                static_cast<uint32_t>(number("crc32c")),
+                                true,
+                                true};
+    }
+    MutexLock lock(recordMutex_);
+    recordEnd_ = at;
+    return {};
+}
+
+Status BucketUpload::book(const File& file, nlohmann::json line, uint64_t offset, uint64_t bytes) {
+    line["file"] = file.name;
+    line["size"] = file.size;
+    const std::string text = line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+    MutexLock lock(recordMutex_);
+    if (!recordFile_) {
+        const auto [parent, name] = splitPath(record_);
+        SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(parent));
+        SHARDSCOPE_ASSIGN(recordFile_, directory->createFile(name, true));
+    }
+    SHARDSCOPE_TRY(recordFile_->writeAt(recordEnd_, std::as_bytes(std::span(text))));
+    recordEnd_ += text.size();
+    if (bytes > 0) holes_.push_back({file.name, offset, bytes});
+    if (holes_.size() < kHoles) return {};
+    // What was sent is forgotten here once it is on the disk that it was.
+    SHARDSCOPE_TRY(recordFile_->sync());
+    for (const Hole& hole : std::exchange(holes_, {}))
+        giveBack(hole.name, hole.offset, hole.size);
+    return {};
+}
+
+// Where the file system cannot, the bytes stay until the job is done.
+void BucketUpload::giveBack(const std::string& name, uint64_t offset, uint64_t bytes) const {
+    const std::string path = joinPath(data_, name);
+    const int fd = ::open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                    static_cast<off_t>(bytes));
+    ::close(fd);
+}
+
+// ------------------------------------------------------------------ one job at a time
+
+Status BucketUpload::begin() {
+    MutexLock lock(begun_);
+    if (claimed_) return {};
+    const StopScope scope(job_.stop);
+    SHARDSCOPE_TRY(claim());
+    SHARDSCOPE_TRY(probeChecksums());
+    claimed_ = true;
+    return {};
+}
+
+// Only one job at a time uploads to a destination: the one that created the claim. When it is resumed, it
+// finds its own claim.
+Status BucketUpload::claim() {
+    const auto bytes = std::as_bytes(std::span(token_));
+    const ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
+    Status put = place_->put(claim_, bytes, how);
+    if (!put.ok() && put.error().code != ErrorCode::exists) return put;
+    SHARDSCOPE_ASSIGN(const ObjectState claimed, place_->head(claim_));
+    if (claimed.mark != token_)
+        return makeError(ErrorCode::exists, "another job uploads to this destination")
+            .inFile(job_.destination)
+            .withHint(fmt::format("if that job is dead, remove the object {}/{}", place_->root(), claim_));
+    // A store that takes it again knows no conditions, and two jobs would not see each other.
+    if (put.ok()) put = place_->put(claim_, bytes, how);
+    if (put.ok()) {
+        (void)place_->remove(claim_);
+        return makeError(ErrorCode::unsupported,
+                         "the store takes a write that is to create an object (If-None-Match) also where "
+                         "there is one, so that nothing can be published safely")
+            .inFile(place_->root());
+    }
+    return put.error().code == ErrorCode::exists ? Status() : put;
+}
+
+// Whether the store refuses bytes that do not have the checksum that comes with them.
+Status BucketUpload::probeChecksums() {
+    const std::string key = claim_ + "-checksum";
+    const auto bytes = std::as_bytes(std::span(token_));
+    const Status put = place_->put(key, bytes, {false, {}, crc32cOf(bytes) ^ 1});
+    if (put.ok()) return place_->remove(key);
+    if (put.error().code != ErrorCode::damaged) return put;
+    checks_ = true;
+    return {};
+}
+
+// ------------------------------------------------------------------ while the job writes
+
+Status BucketUpload::wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
+                           const std::function<Status()>& write) {
+    File& file = fileOf(name, size);
+    if (size <= kLeastPart || bytes == 0 || offset >= size || bytes > size - offset) return write();
+    const auto first = static_cast<size_t>(offset / file.partBytes),
+               last = static_cast<size_t>((offset + bytes - 1) / file.partBytes);
+    bool needed = false;
+    {
+        MutexLock lock(file.mutex);
+        for (size_t i = first; i <= last; ++i) {
+            if (file.parts[i].full && !file.parts[i].earlier)
+                return makeError(ErrorCode::internal, "bytes of a part that was sent are written again")
+                    .inFile(file.name)
+                    .at(offset);
+            needed = needed || !file.parts[i].full;
+        }
+    }
+    if (!needed) return {};  // an earlier process has sent them
+    SHARDSCOPE_TRY(write());
+    std::vector<size_t> full;
+    {
+        MutexLock lock(file.mutex);
+        for (size_t i = first; i <= last; ++i) {
+            if (file.parts[i].full) continue;
+            const uint64_t begin = i * file.partBytes, end = begin + file.partSize(i);
+            auto& ranges = file.written[i];
+            addRange(ranges, std::max(offset, begin), std::min(offset + bytes, end));
+            if (ranges.begin()->first > begin || ranges.begin()->second < end) continue;
+            file.parts[i].full = true;
+            file.written.erase(i);
+            full.push_back(i);
+        }
+    }
+    for (const size_t i : full) {
+        SHARDSCOPE_TRY(begin());
+        SHARDSCOPE_TRY(sendPart(file, i));
+    }
+    return {};
+}
+
+Status BucketUpload::start(File& file, std::string& upload) {
+    MutexLock lock(file.mutex);
+    if (file.upload.empty()) {
+        SHARDSCOPE_ASSIGN(const bool there, isThere(file));
+        if (there) return alreadyThere(file);
+        SHARDSCOPE_ASSIGN(file.upload, place_->startUpload(file.key, {false, token_, 0}));
+        SHARDSCOPE_TRY(book(file, {{"upload", file.upload}}));
+    }
+    upload = file.upload;
+    return {};
+}
+
+Status BucketUpload::sendPart(File& file, size_t i) {
+    const StopScope scope(job_.stop);
+    const Slot slot(sending_);
+    std::string upload;
+    SHARDSCOPE_TRY(start(file, upload));
+    const uint64_t at = i * file.partBytes;
+    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes, bytesOf(file, at, file.partSize(i)));
+    const uint32_t sum = crc32cOf(bytes);
+    for (size_t tries = 1;; ++tries) {
+        auto part = place_->putPart(file.key, upload, static_cast<unsigned>(i + 1), bytes, sum);
+        if (part.ok()) {
+            SHARDSCOPE_TRY(
+                book(file, {{"part", i + 1}, {"tag", part->tag}, {"crc32c", sum}}, at, bytes.size()));
+            MutexLock lock(file.mutex);
+            file.parts[i] = {*std::move(part), sum, true, false};
+            return {};
+        }
+        if (part.error().code != ErrorCode::damaged || tries == kTries) return std::move(part).error();
+    }
+}
+
+Result<std::vector<std::byte>> BucketUpload::bytesOf(const File& file, uint64_t at, uint64_t size) const {
+    const std::string name = file.name.empty() ? splitPath(key_).second : file.name;
+    SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
+    SHARDSCOPE_ASSIGN(const auto from, directory->openFile(name));
+    std::vector<std::byte> bytes(size);
+    SHARDSCOPE_TRY(from->readAt(at, bytes));
+    return bytes;
+}
+
+// ------------------------------------------------------------------ once all is written
+
+Error BucketUpload::alreadyThere(const File& file) const {
+    return makeError(ErrorCode::exists, "there is an object of this name already")
+        .inFile(place_->root() + "/" + file.key);
+}
+
+// Of this job, which was interrupted: objects are whole. Errors: exists, of something else.
+Result<bool> BucketUpload::isThere(const File& file) const {
+    const auto there = place_->head(file.key);
+    if (!there.ok() && there.error().code == ErrorCode::notFound) return false;
+    if (!there.ok()) return there.error();
+    if (there->mark != token_ || there->size != file.size) return alreadyThere(file);
+    return true;
+}
+
+// The parts of these files that are not sent.
+Status BucketUpload::sendRest(const std::vector<File*>& files) {
+    std::vector<std::pair<File*, size_t>> rest;
+    for (File* file : files) {
+        MutexLock lock(file->mutex);
+        if (file->complete) continue;
+        for (size_t i = 0; i < file->parts.size(); ++i) {
+            if (file->parts[i].part.number == 0) rest.emplace_back(file, i);
+        }
+    }
+    ThreadPool pool(kSending - 1);
+    return pool.parallelFor(rest.size(), job_.stop, [&](size_t i) -> Status {
+        SHARDSCOPE_TRY(sendPart(*rest[i].first, rest[i].second));
+        if (job_.progress && finished_) job_.progress->add(rest[i].first->partSize(rest[i].second));
+        return {};
+    });
+}
+
+// Makes an object of a file of which all parts are sent. `seal`: nothing may be there, which the store sees
+// to.
+Status BucketUpload::complete(File& file, bool seal) {
+    const StopScope scope(job_.stop);
+    MutexLock lock(file.mutex);
+    if (file.complete) return {};
+    ObjectPlace::Put how{seal, token_, 0};
+    if (file.parts.empty()) {
+        SHARDSCOPE_TRY(sendWhole(file, how));
+    } else {
+        std::vector<ObjectPlace::Part> parts;
+        for (const Sent& sent : file.parts)
+            parts.push_back(sent.part);
+        SHARDSCOPE_TRY(place_->complete(file.key, file.upload, parts, how));
+        // What is streamed is read back by the job.
+        for (size_t i = 0; i < file.parts.size() && !checks_ && !streams(file.name); ++i)
+            SHARDSCOPE_TRY(readBack(file, i * file.partBytes, file.partSize(i), file.parts[i].sum));
+    }
+    file.complete = true;
+    return book(file, {{"complete", true}});
+}
+
+Status BucketUpload::sendWhole(const File& file, ObjectPlace::Put& how) {
+    SHARDSCOPE_ASSIGN(const bool there, isThere(file));
+    if (there) return {};
+    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes, bytesOf(file, 0, file.size));
+    how.crc32c = crc32cOf(bytes);
+    Status put = place_->put(file.key, bytes, how);
+    // An answer that was lost and asked for again finds the object that it has made.
+    if (!put.ok() && put.error().code == ErrorCode::exists) {
+        const auto made = isThere(file);
+        if (made.ok() && *made) put = {};
+    }
+    if (put.ok() && !checks_ && file.size > 0) put = readBack(file, 0, file.size, how.crc32c);
+    if (put.ok() && job_.progress && finished_) job_.progress->add(file.size);
+    return put;
+}
+
+Status BucketUpload::readBack(const File& file, uint64_t at, uint64_t size, uint32_t sum) const {
+    SHARDSCOPE_ASSIGN(const ObjectState state, place_->head(file.key));
+    const auto differs = [&] {
+        return makeError(ErrorCode::verificationFailed, "the store holds other bytes than were sent")
+            .inFile(place_->root() + "/" + file.key)
+            .at(at);
+    };
+    if (state.size != file.size) return differs();
+    std::vector<std::byte> bytes(size);
+    SHARDSCOPE_TRY(place_->read(state, at, bytes));
+    return crc32cOf(bytes) == sum ? Status() : Status(differs());
+}
+
+Status BucketUpload::finishStreamed() {
+    MutexLock one(finishing_);
+    if (finished_) return {};
+    std::vector<File*> files;
+    SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
+    for (const std::string& name : job_.streamed) {
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, directory->stat(name));
+        files.push_back(&fileOf(name, entry.size));
+    }
+    if (!files.empty()) SHARDSCOPE_TRY(begin());
+    SHARDSCOPE_TRY(sendRest(files));
+    ThreadPool pool(kSending - 1);
+    SHARDSCOPE_TRY(
+        pool.parallelFor(files.size(), job_.stop, [&](size_t i) { return complete(*files[i], false); }));
+    finished_ = true;
+    return {};
+}
+
+Status BucketUpload::collect(const Directory& directory, const std::string& below,
+                             std::vector<File*>& files) {
+    SHARDSCOPE_ASSIGN(const auto entries, directory.list(below));
+    for (const DirectoryEntry& entry : entries) {
+        const std::string name = below.empty() ? entry.name : below + "/" + entry.name;
+        if (entry.kind == DirectoryEntry::Kind::directory)
+            SHARDSCOPE_TRY(collect(directory, name, files));
+        else if (!streams(name))
+            files.push_back(&fileOf(name, entry.size));
+    }
+    return {};
+}
+
+Status BucketUpload::publish(const std::string& from) {
+    SHARDSCOPE_ASSIGN(const DirectoryEntry entry, systemFileSystem()->stat(from));
+    std::vector<File*> files;
+    if (entry.kind == DirectoryEntry::Kind::file) {
+        files.push_back(&fileOf("", entry.size));
+    } else {
+        SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(from));
+        SHARDSCOPE_TRY(collect(*directory, "", files));
+    }
+    // Data first, what makes a checkpoint of it last.
+    const auto rank = [&](const File* file) {
+        const auto it = std::find(job_.seals.begin(), job_.seals.end(), file->name);
+        return std::pair(it == job_.seals.end() ? 0 : it - job_.seals.begin() + 1, file->name);
+    };
+    std::sort(files.begin(), files.end(), [&](const File* x, const File* y) { return rank(x) < rank(y); });
+    const auto send = [&]() -> Status {
+        SHARDSCOPE_TRY(begin());
+        SHARDSCOPE_TRY(finishStreamed());
+        if (job_.progress) {
+            uint64_t bytes = 0;
+            for (const File* file : files)
+                bytes += file->size;
+            job_.progress->begin(Progress::Phase::write, bytes);
+        }
+        for (File* file : files) {
+            SHARDSCOPE_TRY(sendRest({file}));
+            SHARDSCOPE_TRY(complete(*file, file == files.back()));
+        }
+        return {};
+    };
+    if (Status sent = send(); !sent.ok())
+        return alsoHint(std::move(sent).error(),
+                        "what is uploaded is no checkpoint yet; the same command, resumed, continues");
+    (void)place_->remove(claim_);
+    published_ = true;
+    return {};
+}
+
+// As far as the store lets it.
+void BucketUpload::abandon() {
+    if (published_) return;
+    MutexLock lock(filesMutex_);
+    if (files_.empty()) return;
+    for (const auto& [name, file] : files_) {
+        MutexLock one(file->mutex);
+        if (file->complete) {
+            const auto there = isThere(*file);
+            if (there.ok() && *there) (void)place_->remove(file->key);
+        } else if (!file->upload.empty()) {
+            (void)place_->abandon(file->key, file->upload);
+        }
+    }
+    files_.clear();
+    const auto claimed = place_->head(claim_);
+    if (claimed.ok() && claimed->mark == token_) (void)place_->remove(claim_);
+}
+
+}  // namespace shardscope
