@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -162,6 +163,8 @@ void HttpServer::accept() {
             if (connection >= 0) close(connection);
             return;
         }
+        const int now = 1;  // a head without its body would wait for the other side
+        setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &now, sizeof now);
         connections_.push_back(connection);
         threads_.emplace_back([this, connection] { serve(connection); });
     }
