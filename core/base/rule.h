@@ -18,6 +18,7 @@ inline constexpr char fileDamaged[] = "file.damaged";
 inline constexpr char fileUnreferenced[] = "file.unreferenced";
 inline constexpr char fileStale[] = "file.stale";
 inline constexpr char fileLock[] = "file.lock";
+inline constexpr char fileUpload[] = "file.upload";
 
 // Metadata against itself and against the data files.
 inline constexpr char metaInconsistent[] = "meta.inconsistent";

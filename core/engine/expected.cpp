@@ -1,12 +1,15 @@
 #include "engine/expected.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <set>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "engine/model_config.h"
 #include "engine/run_directory.h"
 #include "engine/run_history.h"
@@ -62,6 +65,7 @@ class Expectation {
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize();
         if (level_ > ValidateLevel::metadata) SHARDSCOPE_TRY(addContents(*source, contract));
+        if (level_ > ValidateLevel::metadata) addUploads(*source);
         if (level_ == ValidateLevel::values) SHARDSCOPE_TRY(addIntegrity());
         if (history) SHARDSCOPE_TRY(addHistory(contract));
         return std::move(notes_);
@@ -94,6 +98,25 @@ class Expectation {
             add(rule::metaEmpty, "the checkpoint holds no tensors");
         else
             add(rule::stateMissing, "no weights are here: only optimizer state and other state of a run");
+    }
+
+    // What was begun and never ended costs space, and may be what is missing here. A store may keep it to
+    // itself.
+    void addUploads(const Source& source) {
+        const auto uploads = source.directory->unfinishedUploads();
+        for (const DirectoryEntry& upload : uploads.ok() ? *uploads : std::vector<DirectoryEntry>()) {
+            const auto now = std::chrono::system_clock::now().time_since_epoch();
+            const double age = std::chrono::duration<double>(now).count() - 1e-9 * double(upload.modifiedNs);
+            Note note;
+            note.rule = rule::fileUpload;
+            note.severity = Severity::warning;
+            note.file = upload.name;
+            note.message = fmt::format(
+                "an upload was begun {} ago and never ended; {} of it are in the bucket",
+                age < 172'800 ? durationText(std::max(age, 0.0)) : fmt::format("{:.0f} days", age / 86'400),
+                bytesText(upload.size));
+            notes_.push_back(std::move(note));
+        }
     }
 
     void addModelSize() {

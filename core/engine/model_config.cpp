@@ -1,7 +1,6 @@
 #include "engine/model_config.h"
 
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 
@@ -9,6 +8,7 @@
 #include "base/option_words.h"
 #include "engine/engine.h"
 #include "expectation/model_size.h"
+#include "formats/open_files.h"
 
 namespace shardscope {
 namespace {
@@ -99,15 +99,10 @@ Json parseConfig(std::string_view file, const std::string& text) {
     return config.is_object() ? config : Json();
 }
 
-StatedConfig readConfig(const std::string& directory) {
+StatedConfig readConfig(const Directory& directory) {
     for (const char* name : {"config.json", "params.json", kRunConfig}) {
-        std::ifstream in(joinPath(directory, name), std::ios::binary);
-        if (!in) continue;
-        std::string text(kMostConfig, '\0');
-        in.read(text.data(), static_cast<std::streamsize>(text.size()));
-        text.resize(static_cast<size_t>(in.gcount()));
-        if (text.empty() || text.size() == kMostConfig) return {};
-        return {parseConfig(name, text), name};
+        const std::string text = smallFile(directory, name, kMostConfig);
+        if (!text.empty()) return {parseConfig(name, text), name};
     }
     return {};
 }
@@ -173,7 +168,8 @@ Status checkExpected(const std::string& directory, const Catalog& target, const 
         checkNames(directory, weights->catalog(), target, impossible);
         return {};
     }
-    const StatedConfig config = readConfig(directory);
+    const auto place = sourceFor(directory);
+    const StatedConfig config = place.ok() ? readConfig(*place->directory) : StatedConfig();
     if (config.values.is_object())
         return checkCounts(config.values, joinPath(directory, config.file), target, impossible);
     if (weights.error().code != ErrorCode::unsupported) return weights.error();

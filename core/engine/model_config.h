@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "base/stop.h"
 #include "plan/plan.h"
+#include "storage/file_system.h"
 
 namespace shardscope {
 
@@ -28,7 +29,7 @@ struct StatedConfig {
 };
 // What the first such file of a directory says. Only numbers are taken from it, and checked where they are
 // used.
-StatedConfig readConfig(const std::string& directory);
+StatedConfig readConfig(const Directory& directory);
 
 // The whole numbers and truths of Megatron's arguments, an argparse.Namespace among a checkpoint's objects;
 // null where there are none. `value` reads an object.

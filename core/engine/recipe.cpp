@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,7 +13,6 @@
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 #include "engine/whole_file.h"
-#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -235,13 +233,8 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
 
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
                    TargetRequest& request) {
-    std::error_code error;
-    const bool directory = std::filesystem::is_directory(source.path, error);
-    const std::string beside = directory ? source.path
-                               : schemeOf(source.path).empty()
-                                   ? std::filesystem::absolute(source.path, error).parent_path().string()
-                                   : std::string();
-    const RecipeSource from{beside, source.catalog(),
+    const auto place = sourceFor(source.path, IoMode::automatic, source.fileSystem);
+    const RecipeSource from{place.ok() ? place->directory : nullptr, source.catalog(),
                             [&](ObjectId o) { return source.reader->objectValue(o); }};
     return applyRecipe(map, set, from, request);
 }

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "plan/plan.h"
 #include "plan/steps.h"
+#include "storage/file_system.h"
 
 namespace shardscope {
 
@@ -28,7 +29,7 @@ Result<std::string> recipeText(const std::string& map);
 
 // Where a recipe's numbers may come from.
 struct RecipeSource {
-    std::string beside;  // the directory that may hold a config.json; may be empty
+    std::shared_ptr<Directory> beside;  // may hold a config.json; may be null
     const Catalog& catalog;
     std::function<Result<Value>(ObjectId)> object;
 };

@@ -108,7 +108,7 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
 
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> RecipeParameters::inConfig(const std::string& key) {
-    if (!config_) config_ = source_->beside.empty() ? StatedConfig() : readConfig(source_->beside);
+    if (!config_) config_ = source_->beside ? readConfig(*source_->beside) : StatedConfig();
     return numberIn(config_->values, key);
 }
 

@@ -4,10 +4,29 @@
 
 #include "base/units.h"
 #include "execute/executor.h"
+#include "places/bucket_files.h"
+#include "storage/url.h"
 
 namespace shardscope {
 
+namespace {
+
+DestinationPlace lookAtBucket(const std::string& destination) {
+    DestinationPlace place;
+    const auto files = bucketFileSystem({destination});
+    if (!files.ok()) {
+        place.refused = fmt::format("{}.", files.error().message);
+        return place;
+    }
+    place.exists = (*files)->stat(destination).ok();
+    place.unfinished = (*files)->stat(stagingPath(destination)).ok();
+    return place;
+}
+
+}  // namespace
+
 DestinationPlace lookAtDestination(FileSystem& files, const std::string& destination) {
+    if (!schemeOf(destination).empty()) return lookAtBucket(destination);
     DestinationPlace place;
     place.exists = files.stat(destination).ok();
     place.unfinished = files.stat(stagingPath(destination)).ok();
@@ -28,6 +47,7 @@ std::vector<std::string> startObstacles(const Plan& plan, const DestinationPlace
     if (request.strict && !plan.leftOut.empty())
         list.push_back(fmt::format("{} entries would be left out, which 'strict' refuses.",
                                    countText(plan.leftOut.size())));
+    if (!place.refused.empty()) list.push_back(place.refused);
     if (place.unfinished && !request.resume)
         list.emplace_back("An interrupted job has left its work beside the destination: resume it.");
     if (place.exists && !request.overwrite)

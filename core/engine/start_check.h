@@ -15,6 +15,7 @@ struct DestinationPlace {
     bool unfinished = false;     // an interrupted job has left its work beside it
     bool parentMissing = false;  // the directory that is to hold it
     uint64_t freeBytes = 0;      // 0 = not known
+    std::string refused;         // why nothing can be written there; empty = it can
 };
 DestinationPlace lookAtDestination(FileSystem& files, const std::string& destination);
 

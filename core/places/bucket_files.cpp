@@ -164,11 +164,13 @@ class BucketFileSystem final : public FileSystem {
     }
     Status syncDirectory(const std::string& path) override { return here_->syncDirectory(local(path)); }
     Result<uint64_t> freeBytes(const std::string& path) override {
+        // What the store cannot do, or does not let this job do, is known before anything is written.
+        if (upload_) SHARDSCOPE_TRY(upload_->begin());
         // Only what is not sent yet is here.
         if (!job_.streamed.empty()) return std::numeric_limits<uint64_t>::max() / 4;
         return here_->freeBytes(local(path));
     }
-    bool provesWrites() const override { return upload_ && upload_->checks(); }
+    bool provesWrites() const override { return upload_ && upload_->begin().ok() && upload_->checks(); }
     std::string shown(const std::string& path) const override { return local(path); }
     Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
         return here_->createScratch(schemeOf(directory).empty() ? directory : local(directory));

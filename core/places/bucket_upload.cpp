@@ -427,7 +427,6 @@ Status BucketUpload::publish(const std::string& from) {
 void BucketUpload::abandon() {
     if (published_) return;
     MutexLock lock(filesMutex_);
-    if (files_.empty()) return;
     for (const auto& [name, file] : files_) {
         MutexLock one(file->mutex);
         if (file->complete) {

@@ -41,6 +41,10 @@ class BucketUpload {
         return std::find(job_.streamed.begin(), job_.streamed.end(), name) != job_.streamed.end();
     }
 
+    // Claims the destination, and finds out what the store can; once. wrote() and the others do, too. Errors:
+    // exists (another job is at work), unsupported (a store without conditional writes), those of the store.
+    Status begin();
+
     // Of a streamed file of `size` bytes: write() writes `bytes` of them here, and is not called where they
     // were sent already. Errors: those of write() and of the store.
     Status wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
@@ -53,8 +57,8 @@ class BucketUpload {
     // Takes away all that this job has sent, unless it is published.
     void abandon();
 
-    // Whether the store refuses bytes that do not have the checksum that comes with them; known once
-    // something was sent.
+    // Whether the store refuses bytes that do not have the checksum that comes with them; known after
+    // begin().
     bool checks() const { return checks_; }
 
   private:
@@ -83,7 +87,6 @@ class BucketUpload {
     };
 
     File& fileOf(const std::string& name, uint64_t size);
-    Status begin();
     Status claim();
     Status probeChecksums();
     Status collect(const Directory& directory, const std::string& below, std::vector<File*>& files);

@@ -2,12 +2,14 @@
 // that it names when it is first asked for, so that what is read belongs together.
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <strings.h>
 
 #include "base/mutex.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "places/credentials.h"
 #include "places/http_place.h"
+#include "places/hub_cache.h"
 #include "places/json_text.h"
 #include "places/places.h"
 
@@ -36,24 +38,28 @@ Secret hubToken() {
         if (std::string token = environment(name); !token.empty()) return Secret(std::move(token));
     }
     std::string file = environment("HF_TOKEN_PATH");
-    if (file.empty()) {
-        std::string home = environment("HF_HOME");
-        if (home.empty()) {
-            const std::string cache = environment("XDG_CACHE_HOME");
-            home = (cache.empty() ? environment("HOME") + "/.cache" : cache) + "/huggingface";
-        }
-        file = home + "/token";
-    }
+    if (file.empty()) file = hubHome() + "/token";
     return Secret(std::string(trimmedText(contentOf(file))));
+}
+
+// Nothing is asked for; what is in the cache is all that there is.
+bool isOffline() {
+    const std::string value = environment("HF_HUB_OFFLINE");
+    return !value.empty() && value != "0" && strcasecmp(value.c_str(), "off") != 0 &&
+           strcasecmp(value.c_str(), "no") != 0 && strcasecmp(value.c_str(), "false") != 0;
 }
 
 class HubPlace final : public HttpPlace {
   public:
     HubPlace(std::string root, std::string endpoint, Repository repository)
-        : HttpPlace(std::move(root)), endpoint_(std::move(endpoint)), repository_(std::move(repository)) {}
+        : HttpPlace(std::move(root)),
+          endpoint_(std::move(endpoint)),
+          repository_(std::move(repository)),
+          cache_(repository_.kind, repository_.id) {}
 
     Result<ObjectPage> list(const std::string& prefix, bool, const std::string& next) override {
         SHARDSCOPE_ASSIGN(const std::string commit, pinned());
+        if (offline_) return cached(commit, prefix);
         std::string directory = prefix;
         while (directory.ends_with('/'))
             directory.pop_back();
@@ -78,7 +84,20 @@ class HubPlace final : public HttpPlace {
         return page;
     }
 
+    // What was downloaded before is read from the cache of this machine.
+    Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) override {
+        SHARDSCOPE_ASSIGN(const std::string commit, pinned());
+        if (const auto file = cache_.find(commit, object)) return file->readAt(offset, buffer);
+        return offline_ ? Status(notCached(object.key)) : HttpPlace::read(object, offset, buffer);
+    }
+
     Result<ObjectState> head(const std::string& key) override {
+        if (offline_) {
+            SHARDSCOPE_ASSIGN(const std::string commit, pinned());
+            for (ObjectState& file : cache_.list(commit))
+                if (file.key == key) return std::move(file);
+            return notCached(key);
+        }
         SHARDSCOPE_ASSIGN(const Resolved resolved, resolve(key));
         return resolved.state;
     }
@@ -96,9 +115,26 @@ class HubPlace final : public HttpPlace {
         return request;
     }
 
+    Error notCached(const std::string& key) const {
+        return makeError(ErrorCode::notFound, "is not in the Hugging Face cache, and HF_HUB_OFFLINE is set")
+            .inFile(key.empty() ? root() : shown(key));
+    }
+
+    ObjectPage cached(const std::string& commit, const std::string& prefix) const {
+        ObjectPage page;
+        for (ObjectState& file : cache_.list(commit))
+            if (file.key.starts_with(prefix)) page.objects.push_back(std::move(file));
+        return page;
+    }
+
     Result<std::string> pinned() const {
         MutexLock lock(pinning_);
         if (!commit_.empty()) return commit_;
+        if (offline_) {
+            commit_ = cache_.commitOf(repository_.revision);
+            if (commit_.empty()) return notCached("");
+            return commit_;
+        }
         const std::string url =
             fmt::format("{}/api/{}/{}/revision/{}", endpoint_, repository_.kind,
                         percentEncoded(repository_.id, true), percentEncoded(repository_.revision));
@@ -272,6 +308,8 @@ class HubPlace final : public HttpPlace {
 
     const std::string endpoint_;
     const Repository repository_;
+    const bool offline_ = isOffline();
+    HubCache cache_;
     mutable Mutex pinning_;
     mutable std::string commit_ SHARDSCOPE_GUARDED_BY(pinning_);
     mutable Mutex mutex_;

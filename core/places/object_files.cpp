@@ -435,6 +435,17 @@ class ObjectDirectory final : public ReadOnlyDirectory {
         return entryOf(own, {false, true, state});
     }
 
+    Result<std::vector<DirectoryEntry>> unfinishedUploads() const override {
+        const std::string prefix = key_.empty() ? "" : key_ + "/";
+        SHARDSCOPE_ASSIGN(const auto uploads, shared_->place->unfinished(prefix));
+        std::vector<DirectoryEntry> entries;
+        for (const ObjectState& upload : uploads) {
+            if (upload.key.starts_with(prefix))
+                entries.push_back(entryOf(upload.key.substr(prefix.size()), {false, true, upload}));
+        }
+        return entries;
+    }
+
   private:
     Error refused(const std::string& path) const override { return onlyRead(path); }
 

@@ -17,6 +17,7 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kMostPage = uint64_t{16} << 20;  // bytes of a page of a listing
+constexpr size_t kMostLooks = 20;                   // of unfinished uploads for their sizes
 
 struct StoreSettings {
     std::string scheme;    // "s3" or "gs", as in paths
@@ -114,6 +115,39 @@ class StorePlace final : public HttpPlace {
         return page;
     }
 
+    Result<std::vector<ObjectState>> unfinished(const std::string& prefix) override {
+        const auto make = [&]() -> Result<HttpRequest> {
+            SHARDSCOPE_ASSIGN(HttpRequest request,
+                              signedRequest("GET", "", {{"uploads", ""}, {"prefix", prefix}}));
+            request.most = kMostPage;
+            return request;
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(prefix)));
+        std::vector<std::pair<ObjectState, std::string>> uploads;  // and what the store calls it
+        ObjectState object;
+        std::string id;
+        SHARDSCOPE_TRY(readXml(
+            answer.body,
+            [&](std::string_view path, std::string_view value) -> Status {
+                if (path == "ListMultipartUploadsResult/Upload/Key") object.key = value;
+                if (path == "ListMultipartUploadsResult/Upload/UploadId") id = value;
+                if (path == "ListMultipartUploadsResult/Upload/Initiated")
+                    object.modifiedNs = timeOfHttp(value);
+                return {};
+            },
+            [&](std::string_view path) -> Status {
+                if (path == "ListMultipartUploadsResult/Upload")
+                    uploads.emplace_back(std::exchange(object, {}), std::exchange(id, {}));
+                return {};
+            }));
+        std::vector<ObjectState> found;
+        for (auto& [upload, name] : uploads) {
+            if (found.size() < kMostLooks) upload.size = sizeSoFar(upload.key, name);
+            found.push_back(std::move(upload));
+        }
+        return found;
+    }
+
     Result<ObjectState> head(const std::string& key) override {
         SHARDSCOPE_ASSIGN(const HttpAnswer answer,
                           ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
@@ -189,6 +223,24 @@ class StorePlace final : public HttpPlace {
   private:
     using Query = std::vector<std::pair<std::string, std::string>>;
     using Headers = Query;
+
+    // Bytes of the parts that an upload has; 0 where the store does not say.
+    uint64_t sizeSoFar(const std::string& key, const std::string& upload) const {
+        const auto make = [&]() -> Result<HttpRequest> {
+            SHARDSCOPE_ASSIGN(HttpRequest request, signedRequest("GET", key, {{"uploadId", upload}}));
+            request.most = kMostPage;
+            return request;
+        };
+        const auto answer = ask(make, shown(key));
+        uint64_t bytes = 0;
+        if (answer.ok())
+            (void)readXml(answer->body, [&](std::string_view path, std::string_view value) -> Status {
+                if (path == "ListPartsResult/Part/Size")
+                    bytes += parseNumber<uint64_t>(value, 0, kMostObject).value_or(0);
+                return {};
+            });
+        return bytes;
+    }
 
     // What is not there is gone as well.
     Status discard(const std::string& key, const Query& query) const {

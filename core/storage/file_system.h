@@ -101,6 +101,12 @@ class Directory {
     // that cannot be told. Untrusted text.
     virtual std::string linkTarget(std::string_view /*name*/) const { return {}; }
 
+    // Files that somebody has begun to upload and not ended, which no listing shows: names in the directory,
+    // bytes so far, and since when. None where a storage has no such thing.
+    virtual Result<std::vector<DirectoryEntry>> unfinishedUploads() const {
+        return std::vector<DirectoryEntry>();
+    }
+
     // For writing. Creates parents inside the directory. The file must not exist unless `existing` is true
     // (resume).
     virtual Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing = false) = 0;

@@ -41,6 +41,9 @@ class ObjectPlace {
     virtual bool lists() const { return true; }
     // Keys that begin with `prefix`; unless `recursive` those with a slash after it are told as prefixes.
     virtual Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) = 0;
+    // Uploads of keys that begin with `prefix` which were neither completed nor abandoned: bytes so far, and
+    // when each was begun.
+    virtual Result<std::vector<ObjectState>> unfinished(const std::string& prefix);
     virtual Result<ObjectState> head(const std::string& key) = 0;
     // Fills the buffer from this very version of the object. Several transfers at a time.
     virtual Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) = 0;

@@ -50,6 +50,9 @@ constexpr RuleInfo kRules[] = {
      "A save did not finish here. Its data files may have replaced older ones before the metadata was "
      "written.",
      "Validate the values, or go back to an earlier checkpoint."},
+    {rule::fileUpload, files, "An upload that did not end",
+     "A file of this checkpoint was being uploaded to the bucket. No reader sees it, and it costs space.",
+     "If no job is at work, save or copy the file again; then abort the upload with the store's own tool."},
     {rule::metaInconsistent, files, "Metadata and data file disagree",
      "Name, dtype, shape or size in a data file differ from what the metadata says.",
      "Files of two saves may be mixed; restore the set that belongs together."},

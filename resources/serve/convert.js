@@ -123,7 +123,7 @@ export async function showConvert(page) {
     [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("skip_damaged", "Skip what is damaged"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
     line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "The ranks of the result; empty = as the target needs."),
     line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension."),
-    line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["none", "only look whether it opens"]])),
+    line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["checksums", "checksums of a bucket"], ["none", "only look whether it opens"]])),
     [element("details", {}, element("summary", {}, "More"), element("div", { class: "sheet" }, ...[
       line("select", "Only tensors", area("select", "model.*")), line("drop", "Without tensors", area("drop", "*._extra_state")),
       line("rename", "Rename", area("rename", "^model[.]=")), line("cast", "Cast", area("cast", "*.weight=bf16")),

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 
+import bench_places
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 BIN = os.path.join(TOP, "build/release/bin")
@@ -907,7 +909,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python,places")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -948,7 +950,9 @@ def main():
         bench_gpu(options.work)
     if "python" in only:
         bench_python(options.work)
-    if len(only) == 18:
+    if "places" in only:
+        bench_places.run(options.work, min(options.size, 2), row, child, best)
+    if len(only) == 19:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

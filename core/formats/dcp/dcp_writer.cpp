@@ -94,6 +94,7 @@ class DcpLayout final : public TargetLayout {
     const Catalog& wanted_;
     const NamePaths paths_;
     std::vector<BlobExtent> objects_;
+    std::vector<uint16_t> padding_;  // bytes in front of a chunk that belong to none, by ChunkId
 };
 
 // Archives differ only by dtype and shape, and most chunks of a checkpoint look like another one.
@@ -171,6 +172,7 @@ Status DcpLayout::plan() {
 
     chunkFile.resize(wanted_.chunkCount());
     chunkOffset.resize(wanted_.chunkCount());
+    padding_.resize(wanted_.chunkCount());
     std::unordered_map<std::string, Sizes> known;
     for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
         if (wanted_.aliasOf(t) != kNone) continue;
@@ -197,6 +199,7 @@ Status DcpLayout::plan() {
                 return makeError(ErrorCode::limit, "a file would be too large");
             chunkFile[c] = file;
             chunkOffset[c] = data;
+            padding_[c] = static_cast<uint16_t>(data - sizes.dataOffset - end);
             if (!checkedAdd(data, sizes.total - sizes.dataOffset, end) || end > uint64_t{INT64_MAX})
                 return makeError(ErrorCode::limit, "a file would be too large");
         }
@@ -235,8 +238,9 @@ Status DcpLayout::chunkLiterals(ChunkId id, uint32_t crc32, const LiteralSink& s
     if (wanted_.aliasOf(chunk.tensor) != kNone) return {};  // its bytes are those of the first name
     const Blob blob = tensorBlob(wanted_.dtype(chunk.tensor), chunk.lengths);
     const uint64_t begin = chunkOffset[id] - blob.dataOffset();
-    const std::string before = blob.before();
-    SHARDSCOPE_TRY(sink(chunkFile[id], begin, std::as_bytes(std::span(before))));
+    // With what is in front of it, so that no byte is left out between chunks.
+    const std::string before = std::string(padding_[id], '\0') + blob.before();
+    SHARDSCOPE_TRY(sink(chunkFile[id], begin - padding_[id], std::as_bytes(std::span(before))));
     const std::string after = blob.after(crc32);
     return sink(chunkFile[id], begin + blob.size() - after.size(), std::as_bytes(std::span(after)));
 }

@@ -1,0 +1,202 @@
+"""Checkpoints in a bucket (SeaweedFS on this machine) against the stores' own clients; called by run_benchmarks.py."""
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+KEY, SECRET = "AKBENCH", "SKBENCHSECRET"
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PEERS = os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "places/bin")
+
+
+def free_port():
+    while True:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        if port < 55000:  # its gRPC ports are 10,000 higher
+            return port
+
+
+class Store:
+    def __init__(self, work):
+        self.directory = tempfile.mkdtemp(dir=work)
+        self.port = free_port()
+        config = os.path.join(self.directory, "s3.json")
+        with open(config, "w", encoding="utf-8") as f:
+            json.dump({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+                                       "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}, f)
+        os.mkdir(os.path.join(self.directory, "data"))
+        self.process = subprocess.Popen(
+            [os.path.join(PEERS, "weed"), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-dir=" + self.directory + "/data", "-s3",
+             "-s3.port=%d" % self.port, "-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.config=" + config, "-master.port=%d" % free_port(),
+             "-volume.port=%d" % free_port(), "-filer.port=%d" % free_port(), "-master.volumeSizeLimitMB=1024", "-volume.max=50",
+             "-master.telemetry=false"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, GOMEMLIMIT="500MiB"))
+        self.url = "http://127.0.0.1:%d" % self.port
+        for _ in range(600):
+            if subprocess.run(self.curl("-X", "PUT", "-o", "/dev/null", "-f", self.url + "/bench"), stderr=subprocess.DEVNULL).returncode == 0:
+                return
+            time.sleep(0.1)
+        raise RuntimeError("SeaweedFS does not answer")
+
+    def curl(self, *words):
+        return ["curl", "-s", "--aws-sigv4", "aws:amz:us-east-1:s3", "-u", KEY + ":" + SECRET, *words]
+
+    def environment(self, url=None):
+        return dict(os.environ, AWS_ENDPOINT_URL=url or self.url, AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_REGION="us-east-1",
+                    AWS_EC2_METADATA_DISABLED="true", PYTHONPATH=os.path.join(TOP, "build/release/python"),
+                    SHARDSCOPE=os.path.join(TOP, "build/release/bin/shardscope"))
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory)
+
+
+class SlowDoor:
+    """Passes connections on to the store; each answer waits, as over a long way. Counts requests."""
+
+    def __init__(self, port, seconds):
+        self.seconds, self.to, self.requests = seconds, port, 0
+        self.loop = asyncio.new_event_loop()
+        started = threading.Event()
+
+        async def serve():
+            server = await asyncio.start_server(self.connect, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+            started.set()
+
+        def run():
+            asyncio.set_event_loop(self.loop)
+            self.loop.create_task(serve())
+            self.loop.run_forever()
+        threading.Thread(target=run, daemon=True).start()
+        started.wait()
+
+    async def connect(self, reader, writer):
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to)
+        answered = asyncio.Event()
+
+        async def back():
+            while block := await there_reader.read(1 << 20):
+                if not answered.is_set():
+                    await asyncio.sleep(self.seconds)
+                    answered.set()
+                writer.write(block)
+                await writer.drain()
+            writer.close()
+        task = asyncio.create_task(back())
+        while block := await reader.read(1 << 16):
+            if block.startswith((b"GET ", b"HEAD ", b"PUT ", b"POST ")):
+                self.requests += 1
+                answered.clear()
+            there_writer.write(block)
+        there_writer.close()
+        await task
+
+
+MAKE = """
+import os, sys, torch
+from safetensors.torch import save_file
+torch.manual_seed(0)
+n = int(float(sys.argv[2]) * 2**30 / 2)
+state = {'model.layers.%d.weight' % i: torch.randn(n // 32 // 4096, 4096).to(torch.bfloat16) for i in range(32)}
+for s in range(4): save_file({k: v for i, (k, v) in enumerate(state.items()) if i % 4 == s}, os.path.join(sys.argv[1], 'model-0000%d-of-00004.safetensors' % (s + 1)))
+"""
+LOAD = """
+import sys, time, torch, torch.distributed.checkpoint as dcp
+who, url, elements = sys.argv[1], sys.argv[2], int(sys.argv[3])
+state = {'model.layers.%d.weight' % i: torch.empty(elements // 32 // 4096, 4096, dtype=torch.bfloat16) for i in range(32)}
+if who == 'ours':
+    import shardscope.torch
+    reader = lambda: shardscope.torch.StorageReader(url)
+elif who == 's3torchconnector':
+    from s3torchconnector.dcp import S3StorageReader
+    from s3torchconnector import S3ClientConfig
+    import os
+    reader = lambda: S3StorageReader(region='us-east-1', path=url, s3client_config=S3ClientConfig(force_path_style=True))
+else:
+    from torch.distributed.checkpoint._fsspec_filesystem import FsspecReader
+    reader = lambda: FsspecReader(url)
+start = time.monotonic()
+dcp.load(state, storage_reader=reader(), no_dist=True)
+print(time.monotonic() - start, sum(float(v.float().sum()) for v in list(state.values())[:2]))
+"""
+DOWNLOAD = """
+import os, sys, time, boto3
+client, total = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL']), 0
+start = time.monotonic()
+for o in client.list_objects_v2(Bucket='bench', Prefix=sys.argv[1])['Contents']:
+    client.download_file('bench', o['Key'], '/dev/null')
+print(time.monotonic() - start)
+"""
+
+
+def run(work, size, row, child, best):
+    store = Store(work)
+    program = os.path.join(TOP, "build/release/bin/shardscope")
+    environment = store.environment()
+    python = os.path.join(PEERS, "python")
+
+    def ours(*words, url=None):
+        return child([program, *words], env=store.environment(url) if url else environment)
+
+    try:
+        local = os.path.join(work, "places-source")
+        os.makedirs(local, exist_ok=True)
+        subprocess.run([sys.executable, "-c", MAKE, local, str(size)], check=True)
+        write = ours("convert", local, "s3://bench/dcp", "--to", "dcp", "--mesh", "dp=4", "--shard", "*:dp=0", "--verify", "checksums")
+        row("places: %g GiB of safetensors into s3:// as DCP of 4 ranks, checked by the store" % size, "%.2f s, %d MiB" % (write[0], write[1] >> 20),
+            "", "", "memory <= 576 MiB")
+        listing = subprocess.run(store.curl(store.url + "/bench?list-type=2&prefix=dcp/"), capture_output=True, text=True, check=True).stdout
+        objects = [(k.split("</Key>")[0], int(k.split("<Size>")[1].split("<")[0])) for k in listing.split("<Key>")[1:]]
+        total = sum(s for _, s in objects)
+        step = 8 << 20
+        ranges = [(k, a, min(a + step, s) - 1) for k, s in objects for a in range(0, s, step)]
+        lines = "\n".join("%s/bench/%s %d-%d" % (store.url, k, a, b) for k, a, b in ranges)
+        command = " ".join(store.curl("-o", "/dev/null")) + ' -r "$1" "$0"'
+
+        def curls():
+            start = time.monotonic()
+            subprocess.run(["xargs", "-P", "32", "-n", "2", "sh", "-c", command], input=lines, text=True, check=True)
+            return (time.monotonic() - start,)
+        digest, curl = [], []
+        for _ in range(3):
+            digest.append(ours("digest", "s3://bench/dcp")[0])
+            curl.append(curls()[0])
+        digest, curl = sorted(digest)[1], sorted(curl)[1]
+        row("places: digest s3:// of %.2f GiB" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl, "%.2f" % (curl / digest), ">= 0.9")
+        boto = best(3, lambda: (float(child([python, "-c", DOWNLOAD, "dcp/"], env=environment)[2]),))[0]
+        row("places: the same bytes", "%.2f s" % digest, "boto3 download_file %.2f s" % boto, "%.1fx" % (boto / digest), ">= 1.3x")
+        elements = int(size * 2**30 / 2)
+        loads = {}
+        for who in ("ours", "s3torchconnector", "fsspec"):
+            loads[who] = best(3, lambda: tuple(map(float, child([python, "-c", LOAD, who, "s3://bench/dcp/", str(elements)], env=environment)[2].split())))
+        assert len({l[1] for l in loads.values()}) == 1
+        for who, target in (("s3torchconnector", ">= 3x"), ("fsspec", ">= 8x")):
+            row("places: dcp.load from s3:// through StorageReader", "%.2f s" % loads["ours"][0], "%s %.2f s" % (who, loads[who][0]),
+                "%.1fx" % (loads[who][0] / loads["ours"][0]), target)
+        copied = ours("convert", "s3://bench/dcp", "s3://bench/hf", "--to", "safetensors", "--max-file-size", "%dM" % (size * 512), "--verify", "checksums")
+        row("places: s3:// to s3://, DCP to safetensors, checked by the store", "%.2f s, %d MiB" % (copied[0], copied[1] >> 20),
+            "the slower of reading %.2f s and writing %.2f s" % (digest, write[0]), "%.2f" % (copied[0] / max(digest, write[0])), "<= 1.15")
+        small = os.path.join(work, "places-shards")
+        os.makedirs(small, exist_ok=True)
+        subprocess.run([sys.executable, "-c", "import sys, torch\nfrom safetensors.torch import save_file\nfor i in range(100):"
+                        " save_file({'w%d' % i: torch.ones(64)}, sys.argv[1] + '/model-%05d-of-00100.safetensors' % (i + 1))", small], check=True)
+        for name in os.listdir(small):
+            subprocess.run(store.curl("-T", os.path.join(small, name), store.url + "/bench/shards/" + name), check=True, stdout=subprocess.DEVNULL)
+        door = SlowDoor(store.port, 0.04)
+        slow = "http://127.0.0.1:%d" % door.port
+        for what, path, target in (("100 safetensors shards", "s3://bench/shards", "1 s, 101"), ("a DCP", "s3://bench/dcp", "3 requests")):
+            door.requests = 0
+            seconds = ours("info", path, url=slow)[0]
+            row("places: info of %s, 40 ms for each answer" % what, "%.2f s, %d requests" % (seconds, door.requests), "", "", target)
+    finally:
+        store.end()
