@@ -1,7 +1,7 @@
 #include "places/credentials.h"
 
+#include <array>
 #include <fstream>
-#include <sstream>
 
 #include "places/http.h"
 
@@ -13,11 +13,12 @@ std::string environment(const char* name) {
 }
 
 std::string contentOf(const std::string& path) {
-    constexpr std::streamsize most = std::streamsize{4} << 20;
+    constexpr size_t most = size_t{4} << 20;
     std::ifstream file(path, std::ios::binary);
-    std::string text(static_cast<size_t>(most), '\0');
-    file.read(text.data(), most);
-    text.resize(static_cast<size_t>(file.gcount()));
+    std::string text;
+    std::array<char, 4096> piece{};
+    while (text.size() < most && (file.read(piece.data(), piece.size()) || file.gcount() > 0))
+        text.append(piece.data(), static_cast<size_t>(file.gcount()));
     return text;
 }
 

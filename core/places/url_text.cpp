@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <limits>
 
 #include "base/numbers.h"
 #include "places/http.h"
@@ -104,7 +106,9 @@ int64_t timeOfHttp(std::string_view text) {
                number(8, 2, time.tm_mday) && number(11, 2, time.tm_hour) && number(14, 2, time.tm_min) &&
                number(17, 2, time.tm_sec);
     }
-    return good ? static_cast<int64_t>(timegm(&time)) * 1'000'000'000 : 0;
+    // Of a year that nanoseconds do not reach, the last second that they do.
+    constexpr int64_t second = 1'000'000'000, most = std::numeric_limits<int64_t>::max() / second;
+    return good ? std::clamp<int64_t>(timegm(&time), -most, most) * second : 0;
 }
 
 }  // namespace shardscope

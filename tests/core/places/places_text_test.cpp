@@ -98,6 +98,7 @@ class PlacesTextTest : public QObject {
     void times() {
         QCOMPARE(timeOfHttp("Thu, 01 Jan 1970 00:00:01 GMT"), int64_t{1'000'000'000});
         QCOMPARE(timeOfHttp("2026-01-02T03:04:05.000Z"), timeOfHttp("Fri, 02 Jan 2026 03:04:05 GMT"));
+        QCOMPARE(timeOfHttp("9999-12-31T23:59:59Z"), int64_t{9'223'372'036'000'000'000});
         for (const char* bad : {"", "yesterday", "Thu, 01 Foo 1970 00:00:01 GMT", "2026-01-02 03:04:05"})
             QCOMPARE(timeOfHttp(bad), int64_t{0});
     }
