@@ -26,12 +26,17 @@ Result<Credentials> CredentialSource::get() {
     using namespace std::chrono_literals;
     MutexLock lock(mutex_);
     const auto now = std::chrono::system_clock::now();
-    if (known_ && (!known_->ends || now + 10min < *known_->ends)) return *known_;
+    const bool good = known_ && (!known_->ends || now < *known_->ends);
+    // Services of machines give the same keys until minutes before their end.
+    if (good && (!known_->ends || now + 10min < *known_->ends || now < found_ + 1min)) return *known_;
     auto found = find_();
+    // A service that was given up looks like one that is not there.
+    SHARDSCOPE_TRY(StopScope::current().poll());
+    found_ = std::chrono::system_clock::now();
+    if (!found.ok() && good) return *known_;
     if (found.ok()) {
         known_ = *found;
-    } else if (known_ && now < *known_->ends) {
-        return *known_;  // still good for a while
+        if (known_->anonymous()) known_->ends = found_ + 15min;  // somebody may log in meanwhile
     }
     return found;
 }

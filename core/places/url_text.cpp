@@ -3,6 +3,8 @@
 #include <ctime>
 #include <limits>
 
+#include <fmt/format.h>
+
 #include "base/numbers.h"
 #include "places/http.h"
 
@@ -85,6 +87,24 @@ std::optional<UrlParts> parseUrl(std::string_view url) {
     if (parts.path.empty()) parts.path = "/";
     if (parts.authority.empty()) return std::nullopt;
     return parts;
+}
+
+std::string absoluteUrl(std::string_view location, const UrlParts& from) {
+    if (location.starts_with("//")) return fmt::format("{}:{}", from.scheme, location);
+    if (location.empty() || parseUrl(location)) return std::string(location);
+    const std::string_view directory =
+        location.starts_with('/') ? "" : std::string_view(from.path).substr(0, from.path.rfind('/') + 1);
+    return fmt::format("{}://{}{}{}", from.scheme, from.authority, directory, location);
+}
+
+std::string httpTimeOf(int64_t ns) {
+    constexpr std::array days = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    const std::time_t seconds = ns / 1'000'000'000;
+    std::tm time{};
+    gmtime_r(&seconds, &time);
+    return fmt::format("{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT", days.at(static_cast<size_t>(time.tm_wday)),
+                       time.tm_mday, kMonths.at(static_cast<size_t>(time.tm_mon)), time.tm_year + 1900,
+                       time.tm_hour, time.tm_min, time.tm_sec);
 }
 
 int64_t timeOfHttp(std::string_view text) {

@@ -370,23 +370,36 @@ class PlacesTest : public QObject {
 
     void web() {
         const std::string model(1000, 'm');
+        std::string written = "Fri, 02 Jan 2026 03:04:05 GMT";
         HttpServer server([&](const Asked& asked) -> Answered {
             if (asked.path == "/moved.pt") return {302, {{"Location", "/m.pt?token=hidden"}}};
+            if (asked.path == "/a/near.pt") return {302, {{"Location", "m.pt"}}};
+            if (asked.path == "/a/m.pt") return {302, {{"Location", "/m.pt"}}};
             if (asked.path == "/circle.pt") return {302, {{"Location", "/circle.pt"}}};
             if (asked.path == "/whole.pt") return {200, {}, model};
             if (asked.path != "/m.pt") return {404};
             if (asked.method == "HEAD") return {405};
+            const std::string since = asked.header("if-unmodified-since");
+            if (!since.empty() && since != written) return {412};
             const std::string range = asked.header("range");
             const size_t first = std::stoul(range.substr(6)),
                          last = std::stoul(range.substr(range.find('-') + 1));
             return {
                 206,
                 {{"Content-Range", "bytes " + std::to_string(first) + "-" + std::to_string(last) + "/1000"},
-                 {"ETag", "W/\"weak\""}},
+                 {"ETag", "W/\"weak\""},
+                 {"Last-Modified", written}},
                 model.substr(first, last - first + 1)};
         });
         QCOMPARE(contentAt(server.url() + "/m.pt").value(), model);
+        QCOMPARE(server.asked().back().header("if-unmodified-since"), written);
         QCOMPARE(contentAt(server.url() + "/moved.pt").value(), model);
+        QCOMPARE(contentAt(server.url() + "/a/near.pt").value(), model);
+        const auto file =
+            placeOf(server.url()).value().files->openDirectory(server.url()).value()->openFile("m.pt");
+        written = "Fri, 02 Jan 2026 03:04:06 GMT";
+        std::vector<std::byte> some(10);
+        QCOMPARE(file.value()->readAt(5, some).error().code, ErrorCode::changed);
         QCOMPARE(contentAt(server.url() + "/m.pt?signature=hidden").value(), model);
         QCOMPARE(server.asked().back().query, std::string("signature=hidden"));
         for (const char* bad :
