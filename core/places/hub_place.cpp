@@ -1,5 +1,8 @@
 // Repositories of the Hugging Face hub: https://huggingface.co/docs/hub/api. A branch is taken for the commit
 // that it names when it is first asked for, so that what is read belongs together.
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -17,6 +20,7 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMostTreePages = 200;  // of a listing
 constexpr uint64_t kMostTree = uint64_t{64} << 20;
 constexpr uint64_t kMostFile = uint64_t{1'000'000'000'000'000'000} - 1;  // bytes
 // Locations are signed for an hour.
@@ -52,30 +56,32 @@ class HubPlace final : public HttpPlace {
     HubPlace(std::string root, std::string endpoint, Repository repository)
         : HttpPlace(std::move(root)), endpoint_(std::move(endpoint)), repository_(std::move(repository)) {}
 
-    Result<ObjectPage> list(const std::string& prefix, bool, const std::string& next) override {
+    // All pages as one, because the hub has an order of its own.
+    Result<ObjectPage> list(const std::string& prefix, bool, const std::string&) override {
         SHARDSCOPE_ASSIGN(const std::string commit, pinned());
         std::string directory = prefix;
         while (directory.ends_with('/'))
             directory.pop_back();
-        std::string url = next;
-        if (url.empty()) {
-            url = fmt::format("{}/api/{}/{}/tree/{}{}?recursive=true&expand=false", endpoint_,
-                              repository_.kind, percentEncoded(repository_.id, true), percentEncoded(commit),
-                              directory.empty() ? "" : "/" + percentEncoded(directory, true));
+        std::string url =
+            fmt::format("{}/api/{}/{}/tree/{}{}?recursive=true&expand=false", endpoint_, repository_.kind,
+                        percentEncoded(repository_.id, true), percentEncoded(commit),
+                        directory.empty() ? "" : "/" + percentEncoded(directory, true));
+        ObjectPage all;
+        for (size_t pages = 0; !url.empty(); ++pages) {
+            if (pages == kMostTreePages)
+                return makeError(ErrorCode::limit, "the repository holds more files than are listed")
+                    .inFile(shown(prefix));
+            SHARDSCOPE_ASSIGN(ObjectPage page, treePage(url, prefix));
+            if (page.next == url)
+                return damaged("the hub's listing has a page that names itself as the next one")
+                    .inFile(shown(prefix));
+            all.objects.insert(all.objects.end(), std::make_move_iterator(page.objects.begin()),
+                               std::make_move_iterator(page.objects.end()));
+            url = std::move(page.next);
         }
-        const auto make = [&]() -> Result<HttpRequest> {
-            HttpRequest request = asUser(url);
-            request.most = kMostTree;
-            return request;
-        };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
-        // A directory that is not there is one without files.
-        if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") return ObjectPage{};
-        if (!answer.good()) return errorOf(answer, shown(prefix));
-        auto page = parseTree(answer.body);
-        if (!page.ok()) return std::move(page).error().inFile(shown(prefix));
-        SHARDSCOPE_ASSIGN(page->next, nextPage(answer, shown(prefix)));
-        return page;
+        std::sort(all.objects.begin(), all.objects.end(),
+                  [](const ObjectState& a, const ObjectState& b) { return a.key < b.key; });
+        return all;
     }
 
     Result<ObjectState> head(const std::string& key) override {
@@ -115,6 +121,22 @@ class HubPlace final : public HttpPlace {
         return commit_;
     }
 
+    Result<ObjectPage> treePage(const std::string& url, const std::string& prefix) const {
+        const auto make = [&]() -> Result<HttpRequest> {
+            HttpRequest request = asUser(url);
+            request.most = kMostTree;
+            return request;
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
+        // A directory that is not there is one without files.
+        if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") return ObjectPage{};
+        if (!answer.good()) return errorOf(answer, shown(prefix));
+        auto page = parseTree(answer.body);
+        if (!page.ok()) return std::move(page).error().inFile(shown(prefix));
+        SHARDSCOPE_ASSIGN(page->next, nextPage(answer, shown(prefix)));
+        return page;
+    }
+
     static Result<ObjectPage> parseTree(const std::string& text) {
         const Json json = Json::parse(text, nullptr, false);
         if (!json.is_array()) return damaged("the hub's listing is no JSON list");
@@ -135,8 +157,6 @@ class HubPlace final : public HttpPlace {
             object.size = size->get<uint64_t>();
             page.objects.push_back(std::move(object));
         }
-        std::sort(page.objects.begin(), page.objects.end(),
-                  [](const ObjectState& a, const ObjectState& b) { return a.key < b.key; });
         return page;
     }
 

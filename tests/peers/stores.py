@@ -132,7 +132,7 @@ def hub(repository, files, token, page=2):
             for revision in ("main", commit):
                 if path == api + "/tree/" + revision:
                     start = int(parse_qs(url.query).get("cursor", ["0"])[0])
-                    names = sorted(files)
+                    names = sorted(files, reverse=True)  # the order is the hub's own
                     entries = [self.entry(n) for n in names[start:start + page]]
                     more = start + page < len(names)
                     link = "<%s%s?recursive=true&cursor=%d>; rel=\"next\"" % (self.base(), url.path, start + page)

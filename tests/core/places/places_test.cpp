@@ -317,6 +317,7 @@ class PlacesTest : public QObject {
                     big.substr(first, last - first + 1)};
         });
         std::string elsewhere;
+        bool again = false;  // the second page is followed by the second page
         HttpServer* self = nullptr;
         HttpServer server([&](const Asked& asked) -> Answered {
             const std::string api = "/api/models/org/m";
@@ -327,17 +328,17 @@ class PlacesTest : public QObject {
             if (asked.path == api + "/revision/main") return {200, {}, "{\"sha\":\"" + sha + "\"}"};
             if (asked.path.starts_with(api + "/revision/"))
                 return {404, {{"X-Error-Code", "RevisionNotFound"}}, "{}"};
-            if (asked.path == api + "/tree/" + sha && asked.argument("cursor").empty())
+            if (asked.path == api + "/tree/" + sha && (again || asked.argument("cursor").empty()))
                 return {
                     200,
                     {{"Link", "<" + (elsewhere.empty() ? self->url() : elsewhere) + api + "/tree/" + sha +
                                   "?cursor=2>; rel=\"next\""}},
-                    R"([{"type":"file","path":"config.json","oid":"c","size":2},{"type":"directory","path":"sub"}])"};
+                    R"([{"type":"file","path":"w.bin","oid":"p","size":134,"lfs":{"oid":"L","size":300000}}])"};
             if (asked.path == api + "/tree/" + sha)
                 return {
                     200,
                     {},
-                    R"([{"type":"file","path":"w.bin","oid":"p","size":134,"lfs":{"oid":"L","size":300000}}])"};
+                    R"([{"type":"file","path":"config.json","oid":"c","size":2},{"type":"directory","path":"sub"}])"};
             if (asked.path == "/org/m/resolve/" + sha + "/w.bin")
                 return {307, {{"Location", "/org/renamed/" + sha}}};
             if (asked.path == "/org/renamed/" + sha)
@@ -363,6 +364,10 @@ class PlacesTest : public QObject {
         QVERIFY(textOf(revision.error()).contains("'x'"));
         elsewhere = "http://elsewhere";
         QVERIFY(!namesIn("hf://org/m").ok());
+        elsewhere.clear();
+        again = true;
+        const auto circle = namesIn("hf://org/m");
+        QCOMPARE(circle.error().code, ErrorCode::damaged);
         for (const auto* error : {&gated.error(), &none.error(), &revision.error()})
             QVERIFY(!textOf(*error).contains("hf_hidden"));
         qunsetenv("HF_TOKEN");
