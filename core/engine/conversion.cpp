@@ -48,14 +48,7 @@ bool isMountPoint(const std::string& path) {
 
 // The destination is put in place by renaming, which some directories do not allow.
 Status checkName(const std::string& destination) {
-    if (const std::string_view scheme = schemeOf(destination);
-        !scheme.empty() && scheme != "s3" && scheme != "gs")
-        return makeError(ErrorCode::impossible, "nothing is written to this kind of place")
-            .inFile(destination)
-            .withHint(scheme == "hf"
-                          ? "write to a directory or to a bucket (s3://, gs://); 'hf upload' brings "
-                            "a directory to the hub"
-                          : "write to a directory or to a bucket (s3://, gs://)");
+    if (!schemeOf(destination).empty()) return {};  // what is there says by itself what it takes
     const std::string name = splitPath(destination).second;
     if (name.empty() || name == "/" || name == "." || name == "..")
         return makeError(ErrorCode::usage,
