@@ -12,7 +12,7 @@ using nlohmann::json;
 
 namespace {
 
-const std::string kSecret = "SKhidden/secret+1", kSession = "hidden-session";
+const std::string kSecret = "SKhidden/secret+1", kSession = "hidden-session", kSignature = "hidden-signature";
 
 QString genuine(const QString& path) {
     return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/") + path;
@@ -99,7 +99,7 @@ class PlacesCliTest : public QObject {
         QDirIterator files(home_->path(), QDir::Files | QDir::Hidden, QDirIterator::Subdirectories);
         while (files.hasNext())
             said_ += contentOf(files.next()).toStdString();
-        for (const std::string& hidden : {kSecret, kSession})
+        for (const std::string& hidden : {kSecret, kSession, kSignature})
             QVERIFY2(said_.find(hidden) == std::string::npos, "a secret was told");
         bucket_.reset();
         qunsetenv("TMPDIR");
@@ -201,6 +201,43 @@ class PlacesCliTest : public QObject {
         QVERIFY2(indexed["data_elsewhere"].dump().find("s3://b1/run/step-1") != std::string::npos,
                  indexed.dump().c_str());
         COMPARE_JSON(indexed["totals"], runShardscope({"info", kDcp, "--json"}).json()["totals"]);
+    }
+
+    // What follows '?' in a web address is sent, and never shown.
+    void signedAddresses() {
+        const std::string bytes =
+            contentOf(genuine("safetensors/shapes/ckpt/model.safetensors")).toStdString();
+        HttpServer server([&](const Asked& asked) -> Answered {
+            if (asked.path != "/d/m.safetensors" || asked.argument("sig") != kSignature) return {404};
+            const std::string range = asked.header("range");
+            if (range.empty()) return {200, {}, bytes};
+            const size_t first = std::stoul(range.substr(6)),
+                         last = std::stoul(range.substr(range.find('-') + 1));
+            return {206,
+                    {{"Content-Range", "bytes " + range.substr(6) + "/" + std::to_string(bytes.size())}},
+                    bytes.substr(first, last - first + 1)};
+        });
+        const QString plain = QString::fromStdString(server.url() + "/d/m.safetensors"),
+                      address = plain + "?sig=" + QString::fromStdString(kSignature);
+        for (const char* how : {"--json", "--color=never"}) {
+            for (const QStringList& words : {QStringList{"info", address},
+                                             {"ls", address},
+                                             {"validate", address, "--level", "values"},
+                                             {"ready", address},
+                                             {"latest", address},
+                                             {"show", address, "none"},
+                                             {"digest", address},
+                                             {"diff", address, address},
+                                             {"plan", address, "--to", "dcp"},
+                                             {"report", address},
+                                             {"convert", address, here("out"), "--to", "dcp"},
+                                             {"index", address, "-o", here("i.ssidx")},
+                                             {"info", plain + "x?" + QString::fromStdString(kSignature)},
+                                             {"info", "https://?" + QString::fromStdString(kSignature)}})
+                run(words + QStringList{how});
+        }
+        QCOMPARE(fine({"info", address, "--json"}).json().value("path", ""), plain.toStdString());
+        COMPARE_JSON(digestsOf(here("out")), digestsOf(genuine("safetensors/shapes/ckpt/model.safetensors")));
     }
 
     void whatFailsSaysHow() {

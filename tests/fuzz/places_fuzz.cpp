@@ -113,8 +113,9 @@ void readPlainly(std::string_view text) {
     (void)parseIni(text);
     const std::string decoded = percentDecoded(text);
     if (percentDecoded(percentEncoded(text)) != text || decoded.size() > text.size()) __builtin_trap();
-    if (const auto url = parseUrl(text)) (void)url->host();
-    (void)timeOfHttp(text);
+    if (const auto url = parseUrl(text)) (void)absoluteUrl(text.substr(text.size() / 2), *url) + url->host();
+    if (const int64_t time = timeOfHttp(text); time > 0 && timeOfHttp(httpTimeOf(time)) != time)
+        __builtin_trap();
     XmlReader reader(text);
     for (auto event = reader.next(); event.ok() && event->kind != XmlReader::Event::Kind::end;)
         event = reader.next();
