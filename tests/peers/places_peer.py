@@ -179,6 +179,24 @@ def more_than_a_page(client):
     assert len(keys(client, "many/")) == 1052
 
 
+def over_tls(client):
+    """With the certificate that is named, and only for the host that it is for."""
+    plain = os.environ["AWS_ENDPOINT_URL"]
+    try:
+        os.environ.update(AWS_ENDPOINT_URL=client.secure, SSL_CERT_FILE=client.certificate)
+        assert digests(there("model")) == digests(here("saved"))
+        shardscope("convert", here("saved"), there("secure"), "--to", "dcp")
+        assert digests(there("secure")) == digests(here("saved"))
+        os.environ["AWS_ENDPOINT_URL"] = client.secure.replace("localhost", "127.0.0.1")
+        assert "certificate" in shardscope("info", there("model"), expect=4)["message"].lower()
+        os.environ["AWS_ENDPOINT_URL"] = client.secure
+        del os.environ["SSL_CERT_FILE"]
+        assert "certificate" in shardscope("info", there("model"), expect=4)["message"].lower()
+    finally:
+        os.environ.pop("SSL_CERT_FILE", None)
+        os.environ["AWS_ENDPOINT_URL"] = plain
+
+
 def refused(_):
     for name, value, code in (("AWS_SECRET_ACCESS_KEY", "hidden-secret", 4), ("AWS_ACCESS_KEY_ID", "AKNOBODY", 4)):
         kept = os.environ[name]
@@ -212,7 +230,7 @@ def of_a_hub():
 
 
 STEPS = [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, killed_while_it_uploads,
-         several_at_once, more_than_a_page, refused]
+         several_at_once, more_than_a_page, over_tls, refused]
 
 
 def attempted(step, *arguments):

@@ -37,7 +37,8 @@ def free_ports(count, apart=10000):
 
 @contextlib.contextmanager
 def seaweed(bucket):
-    """Sets the variables by which all clients find the server; gives a client of boto3."""
+    """Sets the variables by which all clients find the server; gives a client of boto3, which also knows the server's address with TLS
+    and the certificate of that."""
     import boto3
     from botocore.config import Config
 
@@ -46,11 +47,15 @@ def seaweed(bucket):
             json.dump({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
                                        "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}, f)
         os.mkdir(os.path.join(place, "data"))
-        port, master, volume, filer = free_ports(4)
+        certificate = ["-keyout", os.path.join(place, "key.pem"), "-out", os.path.join(place, "cert.pem")]
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", *certificate], check=True, capture_output=True)
+        port, secure, master, volume, filer = free_ports(5)
         log = open(os.path.join(place, "log"), "wb")
         server = subprocess.Popen(
             [os.path.join(os.path.dirname(sys.executable), "weed"), "-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-             "-dir=" + os.path.join(place, "data"), "-s3", "-s3.port=%d" % port, "-s3.port.iceberg=0", "-s3.port.lance=0",
+             "-dir=" + os.path.join(place, "data"), "-s3", "-s3.port=%d" % port, "-s3.port.https=%d" % secure,
+             "-s3.cert.file=" + os.path.join(place, "cert.pem"), "-s3.key.file=" + os.path.join(place, "key.pem"), "-s3.port.iceberg=0", "-s3.port.lance=0",
              "-s3.config=" + os.path.join(place, "s3.json"), "-master.port=%d" % master, "-volume.port=%d" % volume, "-filer.port=%d" % filer,
              "-master.volumeSizeLimitMB=64", "-volume.max=50", "-master.telemetry=false"],
             stdout=log, stderr=log, env=dict(os.environ, GOMEMLIMIT="250MiB"))
@@ -72,6 +77,7 @@ def seaweed(bucket):
                         with open(log.name, encoding="utf-8", errors="replace") as f:
                             raise RuntimeError("the server ended: " + f.read()[-2000:])
                     time.sleep(0.2)
+            client.secure, client.certificate = "https://localhost:%d" % secure, os.path.join(place, "cert.pem")
             yield client
         finally:
             server.kill()  # it takes long to end by itself
