@@ -3,7 +3,6 @@
 #include "engine/request.h"
 #include "execute/executor.h"
 #include "storage/url.h"
-#include "storage/url.h"
 
 namespace shardscope {
 

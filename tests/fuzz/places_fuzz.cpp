@@ -113,7 +113,7 @@ void readPlainly(std::string_view text) {
     (void)parseIni(text);
     const std::string decoded = percentDecoded(text);
     if (percentDecoded(percentEncoded(text)) != text || decoded.size() > text.size()) __builtin_trap();
-    if (const auto url = parseUrl(text)) (void)absoluteUrl(text.substr(text.size() / 2), *url) + url->host();
+    if (const auto url = parseUrl(text)) (void)absoluteUrl(url->host(), *url);
     if (const int64_t time = timeOfHttp(text); time > 0 && timeOfHttp(httpTimeOf(time)) != time)
         __builtin_trap();
     XmlReader reader(text);
