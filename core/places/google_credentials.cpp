@@ -126,7 +126,7 @@ Result<Credentials> fromFile(const std::string& path) {
 
 Result<Credentials> findGoogleCredentials() {
     for (const char* name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
-        if (const std::string token = environment(name); !token.empty())
+        if (const std::string token(trimmedText(environment(name))); !token.empty())
             return Credentials{{}, {}, Secret(token), name};
     }
     // Keys in the style of Amazon's, which Google's own variables do not collide with.

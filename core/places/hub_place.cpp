@@ -1,6 +1,7 @@
 // Repositories of the Hugging Face hub: https://huggingface.co/docs/hub/api. A branch is taken for the commit
 // that it names when it is first asked for, so that what is read belongs together.
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -34,10 +35,18 @@ struct Repository {
     std::string web() const { return (kind == "models" ? "" : kind + "/") + id; }
 };
 
+// As huggingface_hub takes such variables.
+bool isOn(const char* variable) {
+    const std::string value = environment(variable);
+    constexpr std::array<std::string_view, 8> on = {"1", "on", "ON", "yes", "YES", "true", "True", "TRUE"};
+    return std::find(on.begin(), on.end(), value) != on.end();
+}
+
 Secret hubToken() {
-    if (!environment("HF_HUB_DISABLE_IMPLICIT_TOKEN").empty()) return {};
+    if (isOn("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return {};
     for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-        if (std::string token = environment(name); !token.empty()) return Secret(std::move(token));
+        // Secrets of clusters often end with a line.
+        if (const std::string token(trimmedText(environment(name))); !token.empty()) return Secret(token);
     }
     std::string file = environment("HF_TOKEN_PATH");
     if (file.empty()) {

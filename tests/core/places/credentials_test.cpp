@@ -363,7 +363,7 @@ class CredentialsTest : public QObject {
         QCOMPARE(keys.keyId, std::string("G"));
         QCOMPARE(keys.key.reveal(), kHidden);
         for (const char* name : {"CLOUDSDK_AUTH_ACCESS_TOKEN", "GOOGLE_OAUTH_ACCESS_TOKEN"}) {
-            set(name, std::string("of ") + name);
+            set(name, std::string("of ") + name + "\n");
             const Credentials token = findGoogleCredentials().value();
             QCOMPARE(token.keyId, std::string());
             QCOMPARE(token.session.reveal(), std::string("of ") + name);

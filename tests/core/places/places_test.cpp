@@ -350,7 +350,8 @@ class PlacesTest : public QObject {
         });
         self = &server;
         qputenv("HF_ENDPOINT", QByteArray::fromStdString(server.url()));
-        qputenv("HF_TOKEN", "hf_hidden");
+        qputenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "0");
+        qputenv("HF_TOKEN", "hf_hidden\n");
         QCOMPARE(namesIn("hf://org/m").value(), (std::vector<std::string>{"config.json", "w.bin"}));
         QCOMPARE(contentAt("hf://org/m/w.bin").value(), big);
         QVERIFY(store.asked().size() >= 1);
@@ -370,6 +371,11 @@ class PlacesTest : public QObject {
         QCOMPARE(circle.error().code, ErrorCode::damaged);
         for (const auto* error : {&gated.error(), &none.error(), &revision.error()})
             QVERIFY(!textOf(*error).contains("hf_hidden"));
+        qputenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+        server.forget();
+        QVERIFY(!namesIn("hf://org/gated").ok());
+        QCOMPARE(server.asked().back().header("authorization"), std::string());
+        qunsetenv("HF_HUB_DISABLE_IMPLICIT_TOKEN");
         qunsetenv("HF_TOKEN");
     }
 
