@@ -99,7 +99,7 @@ function(shardscope_room name)
                                PRIVATE "${CMAKE_BINARY_DIR}/rooms/own/${name}")
     target_link_libraries(shardscope_${name} PUBLIC ${ROOM_PUBLIC} PRIVATE shardscope_options ${ROOM_PRIVATE})
     # What a fuzz target runs many times a second is checked in full; all else builds in a quarter of the time as light code.
-    if(SHARDSCOPE_FUZZ AND NOT name MATCHES "^(base|model|storage|encoding|hosts|format|tensor_files|format_.*)$")
+    if(SHARDSCOPE_FUZZ AND NOT name MATCHES "^(base|model|storage|encoding|hosts|places|format|tensor_files|format_.*)$")
         target_link_libraries(shardscope_${name} PRIVATE shardscope_light)
     endif()
 endfunction()

@@ -21,9 +21,10 @@ Result<int> index(const Context& context, const IndexOptions& options) {
         std::fwrite(bytes.data(), 1, bytes.size(), stdout);
         return 0;
     }
-    const std::string file = options.output.empty() ? indexName(options.path) : options.output;
+    const std::string path = context.shown(options.path);
+    const std::string file = options.output.empty() ? indexName(path) : options.output;
     SHARDSCOPE_ASSIGN(const uint64_t bytes, writeIndex(checkpoint, file, options.overwrite, context.stop));
-    return printIndexed(context, options.path, file, bytes, checkpoint.catalog());
+    return printIndexed(context, path, file, bytes, checkpoint.catalog());
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 
 #include "engine/request.h"
 #include "execute/executor.h"
+#include "storage/url.h"
 
 namespace shardscope {
 
 std::string Access::shown(const std::string& path) const {
-    return away() && path.starts_with('/') ? place + path : path;
+    if (away() && path.starts_with('/')) return place + path;
+    // What follows in a web address may be its signature.
+    const bool web = schemeOf(path).starts_with("http");
+    return web ? path.substr(0, path.find_first_of("?#")) : path;
 }
 
 CheckpointOptions Access::openOptions() const {

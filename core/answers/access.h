@@ -29,7 +29,7 @@ struct Access : Opening, WorkLimits {
     std::string place;
 
     bool away() const { return !place.empty(); }
-    // A path as the user gave it.
+    // A path as the user gave it, without the signature of a web address.
     std::string shown(const std::string& path) const;
     CheckpointOptions openOptions() const;
     Result<Checkpoint> open(const std::string& path) const;

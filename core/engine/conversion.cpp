@@ -48,6 +48,7 @@ bool isMountPoint(const std::string& path) {
 
 // The destination is put in place by renaming, which some directories do not allow.
 Status checkName(const std::string& destination) {
+    if (!schemeOf(destination).empty()) return {};  // what is there says by itself what it takes
     const std::string name = splitPath(destination).second;
     if (name.empty() || name == "/" || name == "." || name == "..")
         return makeError(ErrorCode::usage,

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/stop.h"
 #include "base/text.h"
 #include "hosts/channel.h"
 
@@ -148,29 +149,34 @@ std::string Process::said() {
 }
 
 Result<std::string> outputOf(const std::vector<std::string>& words, std::chrono::milliseconds time) {
+    using namespace std::chrono_literals;
     constexpr size_t kMost = size_t{1} << 20;
     const auto deadline = std::chrono::steady_clock::now() + time;
+    const StopToken stop = StopScope::current();
+    // Until the next look at `stop`.
+    const auto left = [&] {
+        return std::clamp(
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()), 0ms,
+            100ms);
+    };
     SHARDSCOPE_ASSIGN(const std::unique_ptr<Process> process, Process::start(words));
     ::close(process->takeInput());
     const int output = process->takeOutput();
     std::string text;
     std::array<char, 65536> bytes;
-    for (;;) {
-        const auto left =
-            std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    while (left() > 0ms && text.size() <= kMost && !stop.stopRequested()) {
         pollfd wait{output, POLLIN, 0};
-        if (left.count() <= 0 || text.size() > kMost) break;
-        if (poll(&wait, 1, static_cast<int>(left.count())) < 0 && errno != EINTR) break;
+        if (poll(&wait, 1, static_cast<int>(left().count())) < 0 && errno != EINTR) break;
         if (!wait.revents) continue;
         const ssize_t got = ::read(output, bytes.data(), bytes.size());
         if (got == 0 || (got < 0 && errno != EINTR)) break;
         if (got > 0) text.append(bytes.data(), static_cast<size_t>(got));
     }
     ::close(output);
-    process->waitFor(
-        std::max(std::chrono::milliseconds(0),
-                 std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now())));
+    while (!process->waitFor(left()) && left() > 0ms && !stop.stopRequested()) {
+    }
     if (process->exitCode() == 0) return text;
+    SHARDSCOPE_TRY(stop.poll());
     const std::string said = oneLine(process->said(), 300);
     return makeError(ErrorCode::remote,
                      fmt::format("{}: {}", words[0], said.empty() ? process->ending() : said));

@@ -57,8 +57,8 @@ class Process {
     std::thread drainer_;
 };
 
-// What a program writes to standard output, at most 1 MiB of it. Errors: notFound, remote with what it said
-// when it fails or takes longer.
+// What a program writes to standard output, at most 1 MiB of it. When this thread's StopScope stops, it is
+// killed. Errors: notFound, cancelled, remote with what it said when it fails or takes longer.
 Result<std::string> outputOf(const std::vector<std::string>& words, std::chrono::milliseconds time);
 
 }  // namespace shardscope

@@ -1,10 +1,8 @@
-#include <array>
-#include <cstdio>
-
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "hosts/process.h"
 #include "places/credentials.h"
 #include "places/http.h"
 #include "places/json_text.h"
@@ -50,17 +48,41 @@ Found fromEnvironment() {
     return std::optional(std::move(c));
 }
 
-// Runs the program that the user's own file names.
-Result<Credentials> fromProcess(const std::string& command, const std::string& source) {
-    FILE* pipe = popen(command.c_str(), "re");
-    if (!pipe) return none(source, "its credential_process does not start");
-    std::string output;
-    std::array<char, 4096> piece{};
-    while (const size_t n = std::fread(piece.data(), 1, piece.size(), pipe)) {
-        if (output.size() < (size_t{1} << 20)) output.append(piece.data(), n);
+// Split as a shell does it, which is all that is taken of a shell: quotes and backslashes count, "$", "~" and
+// ";" are themselves. Nothing where a quote is not closed.
+std::optional<std::vector<std::string>> commandWords(std::string_view command) {
+    std::vector<std::string> words;
+    bool within = false;  // a word
+    char quote = 0;
+    for (size_t i = 0; i < command.size(); ++i) {
+        const char c = command[i], next = i + 1 < command.size() ? command[i + 1] : '\0';
+        if (!quote && (c == ' ' || c == '\t')) {
+            within = false;
+            continue;
+        }
+        if (!within) words.emplace_back();
+        within = true;
+        if (quote ? c == quote : c == '\'' || c == '"') {
+            quote = quote ? '\0' : c;
+        } else if (c == '\\' && next && (!quote || (quote == '"' && (next == '"' || next == '\\')))) {
+            words.back() += next;
+            ++i;
+        } else {
+            words.back() += c;
+        }
     }
-    if (pclose(pipe) != 0) return none(source, "its credential_process failed");
-    return fromJson(output, source);
+    return quote ? std::nullopt : std::optional(std::move(words));
+}
+
+// Runs the program that the user's own file names. What it says is not shown: it may hold keys.
+Result<Credentials> fromProcess(const std::string& command, const std::string& source) {
+    const auto words = commandWords(command);
+    if (!words || words->empty()) return none(source, "its credential_process is no command line");
+    const auto output = outputOf(*words, 60s);
+    if (output.ok()) return fromJson(*output, source);
+    return none(source, output.error().code == ErrorCode::remote
+                            ? "its credential_process failed, or took longer than a minute"
+                            : "its credential_process cannot be started");
 }
 
 std::string roleSession() {
@@ -70,7 +92,7 @@ std::string roleSession() {
 
 Result<Credentials> fromWebIdentity(const std::string& tokenFile, const std::string& role,
                                     const AwsSettings& settings, const std::string& source) {
-    const std::string token = contentOf(tokenFile);
+    const std::string token(trimmedText(contentOf(tokenFile)));
     if (token.empty()) return none(source, fmt::format("the token file '{}' cannot be read", tokenFile));
     const std::string form = fmt::format(
         "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn={}&RoleSessionName={}&WebIdentityToken={"
@@ -101,11 +123,13 @@ Result<Credentials> fromWebIdentity(const std::string& tokenFile, const std::str
 
 Found fromProfile(const AwsSettings& settings) {
     const IniSection& section = settings.section;
+    const std::string source = fmt::format("the profile '{}'", printable(settings.profile, kNameInMessage));
+    if (section.empty() && !settings.profile.empty() && settings.profile != "default")
+        return none(source, "there is no such profile");
     const auto value = [&](std::string_view name) {
         const auto it = section.find(name);
         return it == section.end() ? std::string() : it->second;
     };
-    const std::string source = fmt::format("the profile '{}'", printable(settings.profile, kNameInMessage));
     Credentials c{value("aws_access_key_id"), Secret(value("aws_secret_access_key")),
                   Secret(value("aws_session_token")), source};
     if (!c.keyId.empty() && !c.key.empty()) return std::optional(std::move(c));
@@ -153,12 +177,12 @@ Found fromContainer() {
     HttpRequest request{"GET", url};
     std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     if (const std::string file = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty())
-        token = contentOf(file);
+        token = trimmedText(contentOf(file));
+    if (token.find_first_of("\r\n") != std::string::npos) return none(source, "its token has several lines");
     if (!token.empty()) request.headers.emplace_back("Authorization", token);
     request.patience = 10s;
     const HttpAnswer answer = Http::ofProcess().ask(std::move(request));
-    if (!answer.good())
-        return none(source, answer.failed.empty() ? fmt::format("status {}", answer.status) : answer.failed);
+    if (!answer.good()) return none(source, failureOf(answer));
     SHARDSCOPE_ASSIGN(Credentials c, fromJson(answer.body, source));
     return std::optional(std::move(c));
 }
@@ -181,10 +205,13 @@ Found fromMachine() {
     if (!token.good()) return std::optional<Credentials>();
     const std::string place = "/latest/meta-data/iam/security-credentials/";
     const HttpAnswer role = ask("GET", place, {"x-aws-ec2-metadata-token", token.body});
-    if (!role.good() || role.body.empty()) return std::optional<Credentials>();
+    if (role.status == 404 || (role.good() && role.body.empty())) return std::optional<Credentials>();
+    const std::string source = "the machine's role";
+    if (!role.good()) return none(source, failureOf(role));
     const HttpAnswer answer = ask("GET", place + percentEncoded(role.body.substr(0, role.body.find('\n'))),
                                   {"x-aws-ec2-metadata-token", token.body});
-    SHARDSCOPE_ASSIGN(Credentials c, fromJson(answer.body, "the machine's role"));
+    if (!answer.good()) return none(source, failureOf(answer));
+    SHARDSCOPE_ASSIGN(Credentials c, fromJson(answer.body, source));
     return std::optional(std::move(c));
 }
 

@@ -1,7 +1,7 @@
 #include "places/credentials.h"
 
+#include <array>
 #include <fstream>
-#include <sstream>
 
 #include "places/http.h"
 
@@ -13,11 +13,12 @@ std::string environment(const char* name) {
 }
 
 std::string contentOf(const std::string& path) {
-    constexpr std::streamsize most = std::streamsize{4} << 20;
+    constexpr size_t most = size_t{4} << 20;
     std::ifstream file(path, std::ios::binary);
-    std::string text(static_cast<size_t>(most), '\0');
-    file.read(text.data(), most);
-    text.resize(static_cast<size_t>(file.gcount()));
+    std::string text;
+    std::array<char, 4096> piece{};
+    while (text.size() < most && (file.read(piece.data(), piece.size()) || file.gcount() > 0))
+        text.append(piece.data(), static_cast<size_t>(file.gcount()));
     return text;
 }
 
@@ -25,12 +26,17 @@ Result<Credentials> CredentialSource::get() {
     using namespace std::chrono_literals;
     MutexLock lock(mutex_);
     const auto now = std::chrono::system_clock::now();
-    if (known_ && (!known_->ends || now + 10min < *known_->ends)) return *known_;
+    const bool good = known_ && (!known_->ends || now < *known_->ends);
+    // Services of machines give the same keys until minutes before their end.
+    if (good && (!known_->ends || now + 10min < *known_->ends || now < found_ + 1min)) return *known_;
     auto found = find_();
+    // A service that was given up looks like one that is not there.
+    SHARDSCOPE_TRY(StopScope::current().poll());
+    found_ = std::chrono::system_clock::now();
+    if (!found.ok() && good) return *known_;
     if (found.ok()) {
         known_ = *found;
-    } else if (known_ && now < *known_->ends) {
-        return *known_;  // still good for a while
+        if (known_->anonymous()) known_->ends = found_ + 15min;  // somebody may log in meanwhile
     }
     return found;
 }

@@ -28,7 +28,7 @@ class CredentialSource {
     using Find = std::function<Result<Credentials>()>;
     explicit CredentialSource(Find find) : find_(std::move(find)) {}
 
-    // Errors: permission (what was named does not give any).
+    // Errors: permission (what was named does not give any), cancelled.
     Result<Credentials> get();
     void forget();  // they are refused: look again
     std::string described();
@@ -37,6 +37,7 @@ class CredentialSource {
     const Find find_;
     Mutex mutex_;
     std::optional<Credentials> known_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::chrono::system_clock::time_point found_ SHARDSCOPE_GUARDED_BY(mutex_);  // or not, the last time
 };
 
 // What the environment and the files of Amazon's tools say besides keys.

@@ -26,10 +26,11 @@ Error noToken(const std::string& source, std::string_view why) {
 
 // {"access_token", "expires_in"}
 Result<Credentials> tokenIn(const HttpAnswer& answer, const std::string& source) {
-    if (!answer.good())
-        return noToken(source,
-                       answer.failed.empty() ? fmt::format("status {}", answer.status) : answer.failed);
     const Json json = Json::parse(answer.body, nullptr, false);
+    if (!answer.good()) {
+        const std::string said = oneLine(textOf(json, "error_description"), 200);
+        return noToken(source, said.empty() ? failureOf(answer) : said);
+    }
     if (!json.is_object()) return noToken(source, "what it answers is not JSON");
     Credentials c;
     c.session = Secret(textOf(json, "access_token"));
@@ -79,12 +80,16 @@ std::string signedWith(const std::string& pem, std::string_view text) {
     return signature;
 }
 
+std::string tokenUrl(const Json& json) {
+    const std::string url = textOf(json, "token_uri");
+    return url.empty() ? "https://oauth2.googleapis.com/token" : url;
+}
+
 Result<Credentials> fromServiceAccount(const Json& json, const std::string& source) {
     const int64_t now =
         std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
             .count();
-    std::string url = textOf(json, "token_uri");
-    if (url.empty()) url = "https://oauth2.googleapis.com/token";
+    const std::string url = tokenUrl(json);
     const Json claims = {{"iss", textOf(json, "client_email")},
                          {"scope", kScope},
                          {"aud", url},
@@ -110,7 +115,7 @@ Result<Credentials> fromFile(const std::string& path) {
         return noToken(source,
                        fmt::format("it is of a kind that is not read here ('{}')", printable(type, 40)));
     return postForm(
-        "https://oauth2.googleapis.com/token",
+        tokenUrl(json),
         fmt::format("grant_type=refresh_token&client_id={}&client_secret={}&refresh_token={}",
                     percentEncoded(textOf(json, "client_id")), percentEncoded(textOf(json, "client_secret")),
                     percentEncoded(textOf(json, "refresh_token"))),
@@ -121,7 +126,7 @@ Result<Credentials> fromFile(const std::string& path) {
 
 Result<Credentials> findGoogleCredentials() {
     for (const char* name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
-        if (const std::string token = environment(name); !token.empty())
+        if (const std::string token(trimmedText(environment(name))); !token.empty())
             return Credentials{{}, {}, Secret(token), name};
     }
     // Keys in the style of Amazon's, which Google's own variables do not collide with.

@@ -95,8 +95,11 @@ struct UrlParts {
     std::string host() const;                    // the authority without user and port
 };
 std::optional<UrlParts> parseUrl(std::string_view url);
+// Where `location` leads, which a redirect from there names in full or in part.
+std::string absoluteUrl(std::string_view location, const UrlParts& from);
 
 // Of "Thu, 01 Jan 1970 00:00:00 GMT" and "1970-01-01T00:00:00.000Z"; 0 = neither.
 int64_t timeOfHttp(std::string_view text);  // ns since 1970
+std::string httpTimeOf(int64_t ns);         // the first of these forms
 
 }  // namespace shardscope

@@ -1,5 +1,9 @@
 // Repositories of the Hugging Face hub: https://huggingface.co/docs/hub/api. A branch is taken for the commit
 // that it names when it is first asked for, so that what is read belongs together.
+#include <algorithm>
+#include <array>
+#include <iterator>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <strings.h>
@@ -19,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+constexpr size_t kMostTreePages = 200;  // of a listing
 constexpr uint64_t kMostTree = uint64_t{64} << 20;
 constexpr uint64_t kMostFile = uint64_t{1'000'000'000'000'000'000} - 1;  // bytes
 // Locations are signed for an hour.
@@ -32,10 +37,18 @@ struct Repository {
     std::string web() const { return (kind == "models" ? "" : kind + "/") + id; }
 };
 
+// As huggingface_hub takes such variables.
+bool isOn(const char* variable) {
+    const std::string value = environment(variable);
+    constexpr std::array<std::string_view, 8> on = {"1", "on", "ON", "yes", "YES", "true", "True", "TRUE"};
+    return std::find(on.begin(), on.end(), value) != on.end();
+}
+
 Secret hubToken() {
-    if (!environment("HF_HUB_DISABLE_IMPLICIT_TOKEN").empty()) return {};
+    if (isOn("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return {};
     for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-        if (std::string token = environment(name); !token.empty()) return Secret(std::move(token));
+        // Secrets of clusters often end with a line.
+        if (const std::string token(trimmedText(environment(name))); !token.empty()) return Secret(token);
     }
     std::string file = environment("HF_TOKEN_PATH");
     if (file.empty()) file = hubHome() + "/token";
@@ -57,31 +70,33 @@ class HubPlace final : public HttpPlace {
           repository_(std::move(repository)),
           cache_(repository_.kind, repository_.id) {}
 
-    Result<ObjectPage> list(const std::string& prefix, bool, const std::string& next) override {
+    // All pages as one, because the hub has an order of its own.
+    Result<ObjectPage> list(const std::string& prefix, bool, const std::string&) override {
         SHARDSCOPE_ASSIGN(const std::string commit, pinned());
         if (offline_) return cached(commit, prefix);
         std::string directory = prefix;
         while (directory.ends_with('/'))
             directory.pop_back();
-        std::string url = next;
-        if (url.empty()) {
-            url = fmt::format("{}/api/{}/{}/tree/{}{}?recursive=true&expand=false", endpoint_,
-                              repository_.kind, percentEncoded(repository_.id, true), percentEncoded(commit),
-                              directory.empty() ? "" : "/" + percentEncoded(directory, true));
+        std::string url =
+            fmt::format("{}/api/{}/{}/tree/{}{}?recursive=true&expand=false", endpoint_, repository_.kind,
+                        percentEncoded(repository_.id, true), percentEncoded(commit),
+                        directory.empty() ? "" : "/" + percentEncoded(directory, true));
+        ObjectPage all;
+        for (size_t pages = 0; !url.empty(); ++pages) {
+            if (pages == kMostTreePages)
+                return makeError(ErrorCode::limit, "the repository holds more files than are listed")
+                    .inFile(shown(prefix));
+            SHARDSCOPE_ASSIGN(ObjectPage page, treePage(url, prefix));
+            if (page.next == url)
+                return damaged("the hub's listing has a page that names itself as the next one")
+                    .inFile(shown(prefix));
+            all.objects.insert(all.objects.end(), std::make_move_iterator(page.objects.begin()),
+                               std::make_move_iterator(page.objects.end()));
+            url = std::move(page.next);
         }
-        const auto make = [&]() -> Result<HttpRequest> {
-            HttpRequest request = asUser(url);
-            request.most = kMostTree;
-            return request;
-        };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
-        // A directory that is not there is one without files.
-        if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") return ObjectPage{};
-        if (!answer.good()) return errorOf(answer, shown(prefix));
-        auto page = parseTree(answer.body);
-        if (!page.ok()) return std::move(page).error().inFile(shown(prefix));
-        SHARDSCOPE_ASSIGN(page->next, nextPage(answer, shown(prefix)));
-        return page;
+        std::sort(all.objects.begin(), all.objects.end(),
+                  [](const ObjectState& a, const ObjectState& b) { return a.key < b.key; });
+        return all;
     }
 
     // What was downloaded before is read from the cache of this machine.
@@ -151,6 +166,22 @@ class HubPlace final : public HttpPlace {
         return commit_;
     }
 
+    Result<ObjectPage> treePage(const std::string& url, const std::string& prefix) const {
+        const auto make = [&]() -> Result<HttpRequest> {
+            HttpRequest request = asUser(url);
+            request.most = kMostTree;
+            return request;
+        };
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
+        // A directory that is not there is one without files.
+        if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") return ObjectPage{};
+        if (!answer.good()) return errorOf(answer, shown(prefix));
+        auto page = parseTree(answer.body);
+        if (!page.ok()) return std::move(page).error().inFile(shown(prefix));
+        SHARDSCOPE_ASSIGN(page->next, nextPage(answer, shown(prefix)));
+        return page;
+    }
+
     static Result<ObjectPage> parseTree(const std::string& text) {
         const Json json = Json::parse(text, nullptr, false);
         if (!json.is_array()) return damaged("the hub's listing is no JSON list");
@@ -171,8 +202,6 @@ class HubPlace final : public HttpPlace {
             object.size = size->get<uint64_t>();
             page.objects.push_back(std::move(object));
         }
-        std::sort(page.objects.begin(), page.objects.end(),
-                  [](const ObjectState& a, const ObjectState& b) { return a.key < b.key; });
         return page;
     }
 

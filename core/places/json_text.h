@@ -1,9 +1,12 @@
-// Text in what a service answers. Private to this room.
+// What a service answers. Private to this room.
 #pragma once
 
 #include <string>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "places/http.h"
 
 namespace shardscope {
 
@@ -11,6 +14,11 @@ namespace shardscope {
 inline std::string textOf(const nlohmann::json& json, const char* name) {
     const auto it = json.is_object() ? json.find(name) : json.end();
     return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+// Why an answer is not good.
+inline std::string failureOf(const HttpAnswer& answer) {
+    return answer.failed.empty() ? fmt::format("status {}", answer.status) : answer.failed;
 }
 
 }  // namespace shardscope

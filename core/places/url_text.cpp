@@ -1,5 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <ctime>
+#include <limits>
+
+#include <fmt/format.h>
 
 #include "base/numbers.h"
 #include "places/http.h"
@@ -85,6 +89,24 @@ std::optional<UrlParts> parseUrl(std::string_view url) {
     return parts;
 }
 
+std::string absoluteUrl(std::string_view location, const UrlParts& from) {
+    if (location.starts_with("//")) return fmt::format("{}:{}", from.scheme, location);
+    if (location.empty() || parseUrl(location)) return std::string(location);
+    const std::string_view directory =
+        location.starts_with('/') ? "" : std::string_view(from.path).substr(0, from.path.rfind('/') + 1);
+    return fmt::format("{}://{}{}{}", from.scheme, from.authority, directory, location);
+}
+
+std::string httpTimeOf(int64_t ns) {
+    constexpr std::array days = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+    const std::time_t seconds = ns / 1'000'000'000;
+    std::tm time{};
+    gmtime_r(&seconds, &time);
+    return fmt::format("{}, {:02} {} {:04} {:02}:{:02}:{:02} GMT", days.at(static_cast<size_t>(time.tm_wday)),
+                       time.tm_mday, kMonths.at(static_cast<size_t>(time.tm_mon)), time.tm_year + 1900,
+                       time.tm_hour, time.tm_min, time.tm_sec);
+}
+
 int64_t timeOfHttp(std::string_view text) {
     std::tm time{};
     const auto number = [&](size_t at, size_t digits, int& to, int less = 0) {
@@ -104,7 +126,9 @@ int64_t timeOfHttp(std::string_view text) {
                number(8, 2, time.tm_mday) && number(11, 2, time.tm_hour) && number(14, 2, time.tm_min) &&
                number(17, 2, time.tm_sec);
     }
-    return good ? static_cast<int64_t>(timegm(&time)) * 1'000'000'000 : 0;
+    // Of a year that nanoseconds do not reach, the last second that they do.
+    constexpr int64_t second = 1'000'000'000, most = std::numeric_limits<int64_t>::max() / second;
+    return good ? std::clamp<int64_t>(timegm(&time), -most, most) * second : 0;
 }
 
 }  // namespace shardscope

@@ -19,14 +19,7 @@ class WebPlace final : public HttpPlace {
     }
 
     Result<ObjectState> head(const std::string& key) override {
-        auto state = askState(key, "HEAD");
-        // Some servers, and every URL that is signed for GET, refuse HEAD.
-        if (!state.ok() && state.error().code != ErrorCode::cancelled) return askState(key, "GET");
-        return state;
-    }
-
-  private:
-    Result<ObjectState> askState(const std::string& key, const char* method) {
+        std::string method = "HEAD";
         for (int hops = 0; hops <= 5; ++hops) {
             std::byte first{};
             const auto make = [&]() -> Result<HttpRequest> {
@@ -37,6 +30,12 @@ class WebPlace final : public HttpPlace {
             SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(key)));
             if (answer.status >= 300 && answer.status < 400) {
                 SHARDSCOPE_TRY(follow(key, answer));
+                continue;
+            }
+            // Some servers, and every URL that is signed for GET, refuse HEAD.
+            const bool refused = answer.status == 501 || (answer.status >= 400 && answer.status < 500);
+            if (method == "HEAD" && refused && answer.status != 404) {
+                method = "GET";
                 continue;
             }
             if (!answer.good()) return errorOf(answer, shown(key));
@@ -53,6 +52,7 @@ class WebPlace final : public HttpPlace {
         return makeError(ErrorCode::remote, "the server redirects in a circle").inFile(shown(key));
     }
 
+  private:
     std::string urlOf(const std::string& key) const {
         {
             MutexLock lock(mutex_);
@@ -62,10 +62,8 @@ class WebPlace final : public HttpPlace {
     }
 
     Status follow(const std::string& key, const HttpAnswer& answer) const {
-        std::string location(answer.header("location"));
         const auto from = parseUrl(urlOf(key));
-        if (location.starts_with("/") && !location.starts_with("//"))
-            location = from->scheme + "://" + from->authority + location;
+        const std::string location = absoluteUrl(answer.header("location"), *from);
         const auto to = parseUrl(location);
         if (!to || (to->scheme != "https" && to->scheme != "http"))
             return makeError(ErrorCode::remote, "the server redirects to what is no web address")
@@ -81,6 +79,13 @@ class WebPlace final : public HttpPlace {
 
     Result<HttpRequest> requestFor(const ObjectState& object) const override {
         return HttpRequest{"GET", urlOf(object.key)};
+    }
+
+    // What has no version of its own was not written to since it was listed.
+    void pin(const ObjectState& object, HttpRequest& request) const override {
+        if (object.version.empty() && object.modifiedNs)
+            request.headers.emplace_back("If-Unmodified-Since", httpTimeOf(object.modifiedNs));
+        HttpPlace::pin(object, request);
     }
 
     // Where a redirect led may end; the first address leads to the next one.

@@ -317,6 +317,7 @@ class PlacesTest : public QObject {
                     big.substr(first, last - first + 1)};
         });
         std::string elsewhere;
+        bool again = false;  // the second page is followed by the second page
         HttpServer* self = nullptr;
         HttpServer server([&](const Asked& asked) -> Answered {
             const std::string api = "/api/models/org/m";
@@ -327,17 +328,17 @@ class PlacesTest : public QObject {
             if (asked.path == api + "/revision/main") return {200, {}, "{\"sha\":\"" + sha + "\"}"};
             if (asked.path.starts_with(api + "/revision/"))
                 return {404, {{"X-Error-Code", "RevisionNotFound"}}, "{}"};
-            if (asked.path == api + "/tree/" + sha && asked.argument("cursor").empty())
+            if (asked.path == api + "/tree/" + sha && (again || asked.argument("cursor").empty()))
                 return {
                     200,
                     {{"Link", "<" + (elsewhere.empty() ? self->url() : elsewhere) + api + "/tree/" + sha +
                                   "?cursor=2>; rel=\"next\""}},
-                    R"([{"type":"file","path":"config.json","oid":"c","size":2},{"type":"directory","path":"sub"}])"};
+                    R"([{"type":"file","path":"w.bin","oid":"p","size":134,"lfs":{"oid":"L","size":300000}}])"};
             if (asked.path == api + "/tree/" + sha)
                 return {
                     200,
                     {},
-                    R"([{"type":"file","path":"w.bin","oid":"p","size":134,"lfs":{"oid":"L","size":300000}}])"};
+                    R"([{"type":"file","path":"config.json","oid":"c","size":2},{"type":"directory","path":"sub"}])"};
             if (asked.path == "/org/m/resolve/" + sha + "/w.bin")
                 return {307, {{"Location", "/org/renamed/" + sha}}};
             if (asked.path == "/org/renamed/" + sha)
@@ -349,7 +350,8 @@ class PlacesTest : public QObject {
         });
         self = &server;
         qputenv("HF_ENDPOINT", QByteArray::fromStdString(server.url()));
-        qputenv("HF_TOKEN", "hf_hidden");
+        qputenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "0");
+        qputenv("HF_TOKEN", "hf_hidden\n");
         QCOMPARE(namesIn("hf://org/m").value(), (std::vector<std::string>{"config.json", "w.bin"}));
         QCOMPARE(contentAt("hf://org/m/w.bin").value(), big);
         QVERIFY(store.asked().size() >= 1);
@@ -363,30 +365,52 @@ class PlacesTest : public QObject {
         QVERIFY(textOf(revision.error()).contains("'x'"));
         elsewhere = "http://elsewhere";
         QVERIFY(!namesIn("hf://org/m").ok());
+        elsewhere.clear();
+        again = true;
+        const auto circle = namesIn("hf://org/m");
+        QCOMPARE(circle.error().code, ErrorCode::damaged);
         for (const auto* error : {&gated.error(), &none.error(), &revision.error()})
             QVERIFY(!textOf(*error).contains("hf_hidden"));
+        qputenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1");
+        server.forget();
+        QVERIFY(!namesIn("hf://org/gated").ok());
+        QCOMPARE(server.asked().back().header("authorization"), std::string());
+        qunsetenv("HF_HUB_DISABLE_IMPLICIT_TOKEN");
         qunsetenv("HF_TOKEN");
     }
 
     void web() {
         const std::string model(1000, 'm');
+        std::string written = "Fri, 02 Jan 2026 03:04:05 GMT";
         HttpServer server([&](const Asked& asked) -> Answered {
             if (asked.path == "/moved.pt") return {302, {{"Location", "/m.pt?token=hidden"}}};
+            if (asked.path == "/a/near.pt") return {302, {{"Location", "m.pt"}}};
+            if (asked.path == "/a/m.pt") return {302, {{"Location", "/m.pt"}}};
             if (asked.path == "/circle.pt") return {302, {{"Location", "/circle.pt"}}};
             if (asked.path == "/whole.pt") return {200, {}, model};
             if (asked.path != "/m.pt") return {404};
             if (asked.method == "HEAD") return {405};
+            const std::string since = asked.header("if-unmodified-since");
+            if (!since.empty() && since != written) return {412};
             const std::string range = asked.header("range");
             const size_t first = std::stoul(range.substr(6)),
                          last = std::stoul(range.substr(range.find('-') + 1));
             return {
                 206,
                 {{"Content-Range", "bytes " + std::to_string(first) + "-" + std::to_string(last) + "/1000"},
-                 {"ETag", "W/\"weak\""}},
+                 {"ETag", "W/\"weak\""},
+                 {"Last-Modified", written}},
                 model.substr(first, last - first + 1)};
         });
         QCOMPARE(contentAt(server.url() + "/m.pt").value(), model);
+        QCOMPARE(server.asked().back().header("if-unmodified-since"), written);
         QCOMPARE(contentAt(server.url() + "/moved.pt").value(), model);
+        QCOMPARE(contentAt(server.url() + "/a/near.pt").value(), model);
+        const auto file =
+            placeOf(server.url()).value().files->openDirectory(server.url()).value()->openFile("m.pt");
+        written = "Fri, 02 Jan 2026 03:04:06 GMT";
+        std::vector<std::byte> some(10);
+        QCOMPARE(file.value()->readAt(5, some).error().code, ErrorCode::changed);
         QCOMPARE(contentAt(server.url() + "/m.pt?signature=hidden").value(), model);
         QCOMPARE(server.asked().back().query, std::string("signature=hidden"));
         for (const char* bad :

@@ -91,6 +91,14 @@ class PlacesTextTest : public QObject {
         QCOMPARE(url->query, std::string("c=d"));
         QCOMPARE(parseUrl("http://[::1]:80")->host(), std::string("[::1]"));
         QCOMPARE(parseUrl("http://h")->path, std::string("/"));
+        const auto led = [](std::string_view location) {
+            return absoluteUrl(location, *parseUrl("https://h:1/a/b?c"));
+        };
+        QCOMPARE(led("http://x/y"), std::string("http://x/y"));
+        QCOMPARE(led("//x/y"), std::string("https://x/y"));
+        QCOMPARE(led("/y?z"), std::string("https://h:1/y?z"));
+        QCOMPARE(led("y"), std::string("https://h:1/a/y"));
+        QCOMPARE(led(""), std::string());
         for (const char* bad : {"", "a", "://h", "http://", "/a/b"})
             QVERIFY2(!parseUrl(bad), bad);
     }
@@ -98,6 +106,9 @@ class PlacesTextTest : public QObject {
     void times() {
         QCOMPARE(timeOfHttp("Thu, 01 Jan 1970 00:00:01 GMT"), int64_t{1'000'000'000});
         QCOMPARE(timeOfHttp("2026-01-02T03:04:05.000Z"), timeOfHttp("Fri, 02 Jan 2026 03:04:05 GMT"));
+        QCOMPARE(timeOfHttp("9999-12-31T23:59:59Z"), int64_t{9'223'372'036'000'000'000});
+        for (const char* text : {"Fri, 02 Jan 2026 03:04:05 GMT", "Thu, 29 Feb 2024 23:59:59 GMT"})
+            QCOMPARE(httpTimeOf(timeOfHttp(text)), std::string(text));
         for (const char* bad : {"", "yesterday", "Thu, 01 Foo 1970 00:00:01 GMT", "2026-01-02 03:04:05"})
             QCOMPARE(timeOfHttp(bad), int64_t{0});
     }

@@ -1,0 +1,278 @@
+// Verbs over checkpoints in a bucket: the answers are those for the same files on a disk, in few requests;
+// what fails says how, and no secret is ever said or kept.
+#include <QDirIterator>
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/genuine_checks.h"
+#include "support/http_server.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string kSecret = "SKhidden/secret+1", kSession = "hidden-session", kSignature = "hidden-signature";
+
+QString genuine(const QString& path) {
+    return QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/") + path;
+}
+const QString kDcp = genuine("dcp/t2.15.0-damage-base/ckpt"),
+              kShards = genuine("safetensors/hf-sharded/ckpt"), kThere = "s3://b1/run/step-1";
+
+QByteArray contentOf(const QString& path) {
+    QFile file(path);
+    return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
+}
+
+// What does not depend on where the checkpoint is and when its files were written.
+json withoutPlace(json document) {
+    for (const char* field : {"path", "saved", "seconds_since_previous"})
+        document.erase(field);
+    return document;
+}
+
+}  // namespace
+
+class PlacesCliTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<QTemporaryDir> home_;
+    std::unique_ptr<FakeBucket> bucket_;
+    std::string said_;
+
+    Outcome run(const QStringList& arguments) {
+        bucket_->server().forget();
+        Outcome outcome = runShardscope(arguments);
+        said_ += outcome.out + outcome.err;
+        return outcome;
+    }
+    Outcome fine(const QStringList& arguments) {
+        Outcome outcome = run(arguments);
+        if (outcome.exitCode != 0) qWarning("%s: %s", qPrintable(arguments.join(' ')), outcome.err.c_str());
+        return outcome;
+    }
+    QString here(const QString& name) const { return home_->filePath(name); }
+
+    // "2 listings, 3 reads" of the last run.
+    QString requests() const {
+        size_t listings = 0, reads = 0, others = 0;
+        for (const Asked& asked : bucket_->server().asked()) {
+            const bool listing = asked.argument("list-type") == "2";
+            listings += listing;
+            reads += !listing && asked.method == "GET";
+            others += !listing && asked.method != "GET";
+        }
+        return QStringLiteral("%1 listings, %2 reads, %3 others").arg(listings).arg(reads).arg(others);
+    }
+
+    int reads(const std::string& key) const {
+        int count = 0;
+        for (const Asked& asked : bucket_->server().asked())
+            count += asked.path == "/b1/" + key;
+        return count;
+    }
+
+    // Steps 1, 2 and 10 of a run; the last one lacks a file.
+    void putRun() {
+        for (const char* step : {"run/step-1", "run/step-2", "run/step-10"})
+            bucket_->putTree(kDcp.toStdString(), step);
+        const std::lock_guard lock(bucket_->mutex);
+        QVERIFY(bucket_->objects.erase("run/step-10/__1_0.distcp") == 1);
+    }
+
+  private slots:
+    void init() {
+        home_ = std::make_unique<QTemporaryDir>();
+        qputenv("HOME", home_->path().toUtf8());
+        qputenv("XDG_STATE_HOME", here("state").toUtf8());
+        qputenv("TMPDIR", home_->path().toUtf8());
+        for (const char* name : {"AWS_PROFILE", "AWS_REGION", "AWS_CONFIG_FILE", "HTTP_PROXY", "http_proxy"})
+            qunsetenv(name);
+        qputenv("AWS_SESSION_TOKEN", QByteArray::fromStdString(kSession));
+        bucket_ = std::make_unique<FakeBucket>("b1");
+        bucket_->use("AKTEST", kSecret);
+        said_.clear();
+    }
+    // Neither in what was said nor in what was written.
+    void cleanup() {
+        QDirIterator files(home_->path(), QDir::Files | QDir::Hidden, QDirIterator::Subdirectories);
+        while (files.hasNext())
+            said_ += contentOf(files.next()).toStdString();
+        for (const std::string& hidden : {kSecret, kSession, kSignature})
+            QVERIFY2(said_.find(hidden) == std::string::npos, "a secret was told");
+        bucket_.reset();
+        qunsetenv("TMPDIR");
+    }
+
+    void answersAreThoseOfADisk_data() {
+        QTest::addColumn<QStringList>("words");
+        QTest::newRow("info") << QStringList{"info", kThere};
+        QTest::newRow("ls") << QStringList{"ls", kThere, "--chunks"};
+        QTest::newRow("show") << QStringList{"show", kThere, "model.w", "--values"};
+        QTest::newRow("validate") << QStringList{"validate", kThere, "--level", "values"};
+        QTest::newRow("ready") << QStringList{"ready", kThere};
+        QTest::newRow("digest") << QStringList{"digest", kThere};
+    }
+    void answersAreThoseOfADisk() {
+        QFETCH(QStringList, words);
+        copyTree(kDcp, here("run/step-1"));
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const Outcome there = run(words + QStringList{"--json"});
+        words.replace(1, here("run/step-1"));
+        const Outcome disk = runShardscope(words + QStringList{"--json"});
+        QCOMPARE(there.exitCode, disk.exitCode);
+        QVERIFY(there.json().is_object());
+        if (there.json().contains("path"))
+            QCOMPARE(there.json().value("path", ""), std::string("s3://b1/run/step-1"));
+        COMPARE_JSON(withoutPlace(there.json()), withoutPlace(disk.json()));
+    }
+
+    void fewRequests() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        QCOMPARE(fine({"info", "s3://b1/run/step-1"}).exitCode, 0);
+        QCOMPARE(requests(), QString("1 listings, 1 reads, 0 others"));
+        bucket_->putTree(kShards.toStdString(), "model");
+        QCOMPARE(fine({"info", "s3://b1/model"}).exitCode, 0);
+        const int shards = QDir(kShards).entryList({"*.safetensors"}).size();
+        QVERIFY(shards > 2);
+        // Formats look at the index, and before that at the first shard.
+        const int most = shards + 3;
+        QVERIFY2(bucket_->server().asked().size() <= 1u + most, qPrintable(requests()));
+        QCOMPARE(reads("model/model-00002-of-00003.safetensors"), 1);
+        QCOMPARE(reads("model/model.safetensors.index.json"), 1);
+    }
+
+    void stepsOfARun() {
+        putRun();
+        const Outcome latest = fine({"latest", "s3://b1/run", "--good"});
+        QCOMPARE(latest.out, std::string("s3://b1/run/step-2\n"));
+        QVERIFY2(latest.err.find("step-10") != std::string::npos, latest.err.c_str());
+        QCOMPARE(fine({"latest", "s3://b1/run", "--good", "--json"}).json().value("path", ""),
+                 std::string("s3://b1/run/step-2"));
+        const json listed = fine({"info", "s3://b1/run", "--json"}).json();
+        QCOMPARE(listed.value("schema", ""), std::string("shardscope.run/1"));
+        QCOMPARE(listed["steps"].size(), size_t{3});
+        QCOMPARE(listed["steps"][0].value("path", ""), std::string("s3://b1/run/step-10"));
+        const Outcome torn = run({"validate", "s3://b1/run/step-10", "--level", "files", "--json"});
+        QCOMPARE(torn.exitCode, 1);
+        QVERIFY(findingOf(torn.json(), "file.missing", "__1_0.distcp").is_object());
+        QCOMPARE(run({"ready", "s3://b1/run/step-10"}).exitCode, 1);
+    }
+
+    void comparedWithADisk() {
+        putRun();
+        QVERIFY(fine({"diff", "s3://b1/run/step-1", kDcp, "--values", "--json"}).json()["equal"] == true);
+        QVERIFY(fine({"diff", kDcp, "s3://b1/run/step-2", "--values", "--json"}).json()["equal"] == true);
+        QVERIFY(run({"diff", kDcp, "s3://b1/run/step-10", "--values"}).exitCode != 0);
+    }
+
+    void convertedFromAndTo() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const json digests = digestsOf(kDcp);
+        QCOMPARE(fine({"convert", "s3://b1/run/step-1", here("model"), "--to", "safetensors"}).exitCode, 0);
+        COMPARE_JSON(digestsOf(here("model")), digests);
+        const Outcome there = fine({"convert", here("model"), "s3://b1/out/dcp", "--to", "dcp", "--report",
+                                    here("report.json"), "--json"});
+        QCOMPARE(there.exitCode, 0);
+        QVERIFY2(there.out.find("s3://b1/out/dcp") != std::string::npos, there.out.c_str());
+        COMPARE_JSON(digestsOf("s3://b1/out/dcp"), digests);
+        QCOMPARE(fine({"convert", "s3://b1/out/dcp", "s3://b1/out/model", "--to", "safetensors"}).exitCode,
+                 0);
+        COMPARE_JSON(digestsOf("s3://b1/out/model"), digests);
+        // What is there stays.
+        const Outcome again = run({"convert", kDcp, "s3://b1/out/dcp", "--to", "dcp"});
+        QCOMPARE(again.exitCode, 4);
+        QVERIFY2(again.err.find("s3://b1/out/dcp") != std::string::npos, again.err.c_str());
+        const Outcome over = run({"convert", kDcp, "s3://b1/out/dcp", "--to", "dcp", "--overwrite"});
+        QVERIFY(over.exitCode == 2 || over.exitCode == 5);
+        COMPARE_JSON(digestsOf("s3://b1/out/dcp"), digests);
+    }
+
+    void extractedAndIndexed() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const QString tensor = "model.w";
+        QCOMPARE(fine({"extract", "s3://b1/run/step-1", tensor, here("there.npy")}).exitCode, 0);
+        QCOMPARE(runShardscope({"extract", kDcp, tensor, here("here.npy")}).exitCode, 0);
+        QVERIFY(!contentOf(here("here.npy")).isEmpty());
+        QCOMPARE(contentOf(here("there.npy")), contentOf(here("here.npy")));
+        QCOMPARE(fine({"index", "s3://b1/run/step-1", "-o", here("i.ssidx")}).exitCode, 0);
+        const json indexed = fine({"info", here("i.ssidx"), "--json"}).json();
+        QVERIFY2(indexed["data_elsewhere"].dump().find("s3://b1/run/step-1") != std::string::npos,
+                 indexed.dump().c_str());
+        COMPARE_JSON(indexed["totals"], runShardscope({"info", kDcp, "--json"}).json()["totals"]);
+    }
+
+    // What follows '?' in a web address is sent, and never shown.
+    void signedAddresses() {
+        const std::string bytes =
+            contentOf(genuine("safetensors/shapes/ckpt/model.safetensors")).toStdString();
+        HttpServer server([&](const Asked& asked) -> Answered {
+            if (asked.path != "/d/m.safetensors" || asked.argument("sig") != kSignature) return {404};
+            const std::string range = asked.header("range");
+            if (range.empty()) return {200, {}, bytes};
+            const size_t first = std::stoul(range.substr(6)),
+                         last = std::stoul(range.substr(range.find('-') + 1));
+            return {206,
+                    {{"Content-Range", "bytes " + range.substr(6) + "/" + std::to_string(bytes.size())}},
+                    bytes.substr(first, last - first + 1)};
+        });
+        const QString plain = QString::fromStdString(server.url() + "/d/m.safetensors"),
+                      address = plain + "?sig=" + QString::fromStdString(kSignature);
+        for (const char* how : {"--json", "--color=never"}) {
+            for (const QStringList& words : {QStringList{"info", address},
+                                             {"ls", address},
+                                             {"validate", address, "--level", "values"},
+                                             {"ready", address},
+                                             {"latest", address},
+                                             {"show", address, "none"},
+                                             {"digest", address},
+                                             {"diff", address, address},
+                                             {"plan", address, "--to", "dcp"},
+                                             {"report", address},
+                                             {"convert", address, here("out"), "--to", "dcp"},
+                                             {"index", address, "-o", here("i.ssidx")},
+                                             {"info", plain + "x?" + QString::fromStdString(kSignature)},
+                                             {"info", "https://?" + QString::fromStdString(kSignature)}})
+                run(words + QStringList{how});
+        }
+        QCOMPARE(fine({"info", address, "--json"}).json().value("path", ""), plain.toStdString());
+        COMPARE_JSON(digestsOf(here("out")), digestsOf(genuine("safetensors/shapes/ckpt/model.safetensors")));
+    }
+
+    void whatFailsSaysHow() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const auto fails = [&](const QString& path, int exitCode, const char* words) {
+            const Outcome outcome = run({"info", path, "--json"});
+            if (outcome.exitCode == exitCode && outcome.json().value("schema", "") == "shardscope.error/1" &&
+                outcome.out.find(words) != std::string::npos)
+                return true;
+            qWarning("%d %s%s", outcome.exitCode, outcome.out.c_str(), outcome.err.c_str());
+            return false;
+        };
+        QVERIFY(fails("s3://b2/run", 3, "no such bucket"));
+        QVERIFY(fails("s3://b1/run/step-7", 3, "s3://b1/run/step-7"));
+        QVERIFY(fails("s3://", 2, "needs a name"));
+        bucket_->use("WRONG", kSecret);
+        QVERIFY(fails("s3://b1/run/step-1", 4, "the credentials are those of the environment"));
+        qunsetenv("AWS_ACCESS_KEY_ID");
+        QVERIFY(fails("s3://b1/run/step-1", 4, "no credentials were found; set AWS_ACCESS_KEY_ID"));
+        qputenv("AWS_ENDPOINT_URL", "nonsense");
+        QVERIFY(fails("s3://b1/run/step-1", 2, "is no endpoint of a store"));
+    }
+
+    void onlyBucketsAreWritten() {
+        for (const auto& [place, words] :
+             {std::pair("hf://org/model", "hf upload"), std::pair("hf://org/model/sub", "hf upload"),
+              std::pair("https://host/model", "written to a web server"),
+              std::pair("s3://b1", "a bucket itself cannot be the destination")}) {
+            const Outcome outcome = run({"convert", kDcp, place, "--to", "safetensors"});
+            QCOMPARE(outcome.exitCode, 5);
+            QVERIFY2(outcome.err.find(words) != std::string::npos, outcome.err.c_str());
+        }
+        QVERIFY(bucket_->server().asked().empty());
+    }
+};
+
+QTEST_GUILESS_MAIN(PlacesCliTest)
+#include "places_cli_test.moc"
