@@ -157,8 +157,10 @@ Status BucketUpload::claim() {
     const ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
     Status put = place_->put(claim_, bytes, how);
     if (!put.ok() && put.error().code != ErrorCode::exists) return put;
-    SHARDSCOPE_ASSIGN(const ObjectState claimed, place_->head(claim_));
-    if (claimed.mark != token_)
+    const auto claimed = place_->head(claim_);
+    const bool ended = !claimed.ok() && claimed.error().code == ErrorCode::notFound;  // in between
+    if (!claimed.ok() && !ended) return claimed.error();
+    if (ended || claimed->mark != token_)
         return makeError(ErrorCode::exists, "another job uploads to this destination")
             .inFile(job_.destination)
             .withHint(fmt::format("if that job is dead, remove the object {}/{}", place_->root(), claim_));

@@ -1,5 +1,6 @@
 // Objects as files: what looks like directories is made of their keys.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <list>
 #include <map>
@@ -69,15 +70,6 @@ class Windows {
         while (bytes_ > kMostWindows && order_.size() > 1)
             drop(at_.find(order_.back().key));
     }
-    void forget(uint64_t file) {
-        MutexLock lock(mutex_);
-        for (auto it = at_.lower_bound({file, 0}); it != at_.end() && it->first.first == file;)
-            it = drop(it);
-    }
-    uint64_t newFile() {
-        MutexLock lock(mutex_);
-        return ++files_;
-    }
 
   private:
     using Key = std::pair<uint64_t, uint64_t>;  // file, offset
@@ -96,7 +88,7 @@ class Windows {
     Mutex mutex_;
     std::list<Window> order_ SHARDSCOPE_GUARDED_BY(mutex_);
     Index at_ SHARDSCOPE_GUARDED_BY(mutex_);
-    uint64_t bytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, files_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
+    uint64_t bytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
 };
 
 Fingerprint fingerprintOf(const ObjectPlace& place, const ObjectState& state) {
@@ -113,8 +105,7 @@ class ObjectFile final : public ReadFile {
           windows_(std::move(windows)),
           state_(std::move(state)),
           path_(place_->root() + "/" + state_.key),
-          number_(windows_->newFile()) {}
-    ~ObjectFile() override { windows_->forget(number_); }
+          number_(numberOf(state_)) {}
 
     const std::string& path() const override { return path_; }
     uint64_t size() const override { return state_.size; }
@@ -150,6 +141,13 @@ class ObjectFile final : public ReadFile {
     }
 
   private:
+    // Equal for the same bytes, so that a file that is opened again finds what was read before.
+    static uint64_t numberOf(const ObjectState& state) {
+        static std::atomic<uint64_t> unknown{0};
+        const std::string name =
+            state.key + "\n" + (state.version.empty() ? std::to_string(++unknown) : state.version);
+        return XXH3_64bits(name.data(), name.size());
+    }
     Status checkInside(uint64_t offset, uint64_t size) const {
         if (offset <= state_.size && size <= state_.size - offset) return {};
         return makeError(ErrorCode::changed,

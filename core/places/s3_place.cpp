@@ -71,6 +71,15 @@ Result<ObjectPage> parseListing(std::string_view text) {
     return page;
 }
 
+// What helped once in a long job may be needed again, but not at once.
+using LastTime = std::optional<std::chrono::steady_clock::time_point>;
+bool mayTryAgain(LastTime& last) {
+    const auto now = std::chrono::steady_clock::now();
+    if (last && now - *last < std::chrono::minutes(1)) return false;
+    last = now;
+    return true;
+}
+
 constexpr size_t kSmallContent = size_t{1} << 20;
 
 bool isLoopback(std::string_view host) {
@@ -346,15 +355,13 @@ class StorePlace final : public HttpPlace {
             region_ = region;
             return true;
         }
-        if (error.code == "RequestTimeTooSkewed" && !skewed_) {
+        if (error.code == "RequestTimeTooSkewed" && mayTryAgain(skewed_)) {
             const int64_t there = timeOfHttp(answer.header("date")) / 1'000'000'000;
-            skewed_ = there != 0;
             skewSeconds_ = there - std::time(nullptr);
-            return skewed_;
+            return there != 0;
         }
-        if (error.code == "ExpiredToken" && !renewed_) {
+        if (error.code == "ExpiredToken" && mayTryAgain(renewed_)) {
             credentials_->forget();
-            renewed_ = true;
             return true;
         }
         return false;
@@ -375,8 +382,7 @@ class StorePlace final : public HttpPlace {
     mutable Mutex mutex_;
     mutable std::string region_ SHARDSCOPE_GUARDED_BY(mutex_);
     mutable int64_t skewSeconds_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
-    mutable bool skewed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
-    mutable bool renewed_ SHARDSCOPE_GUARDED_BY(mutex_) = false;
+    mutable LastTime skewed_ SHARDSCOPE_GUARDED_BY(mutex_), renewed_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // Of the process: keys are asked for once, whatever number of checkpoints is opened.
