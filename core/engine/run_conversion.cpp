@@ -232,19 +232,31 @@ std::vector<WorkerState> Conversion::workers() const {
     return scheduler_ ? scheduler_->workers() : std::vector<WorkerState>();
 }
 
-Result<ConvertReport> Conversion::run(Progress* progress) {
-    if (request_.verify == Verify::checksums && schemeOf(prepared_->destination).empty())
+// What only a bucket can do, and what it cannot.
+Status Conversion::checkDestinationKind() const {
+    const bool bucket = !schemeOf(prepared_->destination).empty();
+    if (!bucket && request_.verify == Verify::checksums)
         return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("verify", "checksums")))
             .inFile(prepared_->destination);
+    if (bucket && request_.overwrite)
+        return makeError(ErrorCode::impossible,
+                         "nothing is replaced in a bucket, where it could not be undone")
+            .inFile(prepared_->destination)
+            .withHint("write beside it, or remove it first");
+    if (bucket && !std::holds_alternative<Alone>(execution_))
+        return makeError(ErrorCode::impossible, "a destination in a bucket is written by one process")
+            .inFile(prepared_->destination)
+            .withHint(fmt::format("leave out {} and {}", option("on"), option("part")));
+    return {};
+}
+
+Result<ConvertReport> Conversion::run(Progress* progress) {
+    SHARDSCOPE_TRY(checkDestinationKind());
     if (std::holds_alternative<Alone>(execution_)) {
         auto report = runPrepared(*prepared_, request_, progress, stop_);
         finished_ = report.ok();
         return report;
     }
-    if (!schemeOf(prepared_->destination).empty())
-        return makeError(ErrorCode::impossible, "a destination in a bucket is written by one process")
-            .inFile(prepared_->destination)
-            .withHint(fmt::format("leave out {} and {}", option("on"), option("part")));
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(*prepared_, request_, progress, stop_));
     if (const auto* parts = std::get_if<Parts>(&execution_)) return runParts(*parts, *own);
     if (const auto* coordinator = std::get_if<Coordinator>(&execution_))

@@ -81,6 +81,7 @@ class Conversion {
     Conversion(const ConversionRequest& request, Execution execution, StopToken stop);
     Status open();
     Status connect(const Coordinator& coordinator);
+    Status checkDestinationKind() const;
     std::shared_ptr<FileSystem> disksOf(const WorkerSession& session) const;
     Result<ConvertReport> runTogether(const Coordinator& coordinator, const Resources& resources);
     bool readsForAll(const Coordinator& coordinator) const;

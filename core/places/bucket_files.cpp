@@ -199,6 +199,7 @@ class BucketFileSystem final : public FileSystem {
     }
 
     void forget() {
+        const StopScope goesOn({});  // also of a job that was stopped
         upload_->abandon();
         upload_.reset();
         token_.clear();

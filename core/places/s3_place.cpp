@@ -274,7 +274,7 @@ class StorePlace final : public HttpPlace {
             headers.emplace_back(own ? "x-goog-if-generation-match" : "if-none-match", own ? "0" : "*");
         if (!how.mark.empty())
             headers.emplace_back(own ? "x-goog-meta-shardscope" : "x-amz-meta-shardscope", how.mark);
-        if (crc32c && google())
+        if (crc32c && own)
             headers.emplace_back("x-goog-hash", "crc32c=" + base64OfCrc(*crc32c));
         else if (crc32c)
             headers.emplace_back("x-amz-checksum-crc32c", base64OfCrc(*crc32c));
@@ -357,7 +357,7 @@ class StorePlace final : public HttpPlace {
         }
         if (error.code == "RequestTimeTooSkewed" && mayTryAgain(skewed_)) {
             const int64_t there = timeOfHttp(answer.header("date")) / 1'000'000'000;
-            skewSeconds_ = there - std::time(nullptr);
+            if (there != 0) skewSeconds_ = there - std::time(nullptr);
             return there != 0;
         }
         if (error.code == "ExpiredToken" && mayTryAgain(renewed_)) {
