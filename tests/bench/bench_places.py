@@ -129,6 +129,19 @@ start = time.monotonic()
 dcp.load(state, storage_reader=reader(), no_dist=True)
 print(time.monotonic() - start, sum(float(v.float().sum()) for v in list(state.values())[:2]))
 """
+LIST = """
+import json, os, sys, boto3
+client = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL'])
+print(json.dumps([(o['Key'], o['Size']) for o in client.list_objects_v2(Bucket='bench', Prefix=sys.argv[1])['Contents']]))
+"""
+UPLOAD = """
+import os, sys, time, boto3
+client = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL'])
+start = time.monotonic()
+for name in os.listdir(sys.argv[1]):
+    client.upload_file(os.path.join(sys.argv[1], name), 'bench', 'uploaded/' + name)
+print(time.monotonic() - start)
+"""
 DOWNLOAD = """
 import os, sys, time, boto3
 client, total = boto3.client('s3', endpoint_url=os.environ['AWS_ENDPOINT_URL']), 0
@@ -153,19 +166,21 @@ def run(work, size, row, child, best):
         os.makedirs(local, exist_ok=True)
         subprocess.run([sys.executable, "-c", MAKE, local, str(size)], check=True)
         write = ours("convert", local, "s3://bench/dcp", "--to", "dcp", "--mesh", "dp=4", "--shard", "*:dp=0", "--verify", "checksums")
+        upload = float(child([python, "-c", UPLOAD, local], env=environment)[2])
         row("places: %g GiB of safetensors into s3:// as DCP of 4 ranks, checked by the store" % size, "%.2f s, %d MiB" % (write[0], write[1] >> 20),
-            "", "", "memory <= 576 MiB")
-        listing = subprocess.run(store.curl(store.url + "/bench?list-type=2&prefix=dcp/"), capture_output=True, text=True, check=True).stdout
-        objects = [(k.split("</Key>")[0], int(k.split("<Size>")[1].split("<")[0])) for k in listing.split("<Key>")[1:]]
+            "boto3 upload_file %.2f s" % upload, "%.1fx" % (upload / write[0]), "memory <= 576 MiB")
+        objects = json.loads(child([python, "-c", LIST, "dcp/"], env=environment)[2])
         total = sum(s for _, s in objects)
         step = 8 << 20
         ranges = [(k, a, min(a + step, s) - 1) for k, s in objects for a in range(0, s, step)]
-        lines = "\n".join("%s/bench/%s %d-%d" % (store.url, k, a, b) for k, a, b in ranges)
-        command = " ".join(store.curl("-o", "/dev/null")) + ' -r "$1" "$0"'
+        config = os.path.join(work, "curl.txt")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("next\n".join('url = "%s/bench/%s"\nrange = %d-%d\noutput = /dev/null\naws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "%s:%s"\nfail\nsilent\nshow-error\n' %
+                                  (store.url, k, a, b, KEY, SECRET) for k, a, b in ranges))
 
         def curls():
             start = time.monotonic()
-            subprocess.run(["xargs", "-P", "32", "-n", "2", "sh", "-c", command], input=lines, text=True, check=True)
+            subprocess.run(["curl", "--parallel", "--parallel-immediate", "--parallel-max", "32", "-K", config], check=True)
             return (time.monotonic() - start,)
         digest, curl = [], []
         for _ in range(3):

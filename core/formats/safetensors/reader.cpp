@@ -1,6 +1,7 @@
 #include "formats/safetensors/reader.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/thread_pool.h"
 #include "encoding/safetensors_header.h"
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
@@ -81,20 +83,39 @@ class Opener : private CatalogOpener {
         return source_.directory->path() + "/" + std::string(name);
     }
 
-    Status readOne(const std::string& name) {
+    Result<Header> headerOf(const std::string& name) const {
         SHARDSCOPE_TRY(options_.stop.poll());
-        SHARDSCOPE_ASSIGN(auto file, source_.directory->openFile(name));
-        SHARDSCOPE_ASSIGN(Header header, readHeader(*file, options_.limits.safetensorsHeader));
+        SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
+        return readHeader(*file, options_.limits.safetensorsHeader);
+    }
+
+    // Reads several headers at a time, which matters where each is a way to another host. Those of files that
+    // are not there are left to readOne().
+    void readAhead(const std::vector<std::string>& names) {
+        std::vector<std::optional<Result<Header>>> read(names.size());
+        (void)sharedPool().parallelFor(names.size(), options_.stop, [&](size_t i) -> Status {
+            read[i] = headerOf(names[i]);
+            return {};
+        });
+        for (size_t i = 0; i < names.size(); ++i)
+            if (read[i]) ahead_.emplace(names[i], *std::move(read[i]));
+    }
+
+    Status readOne(const std::string& name) {
+        const auto ahead = ahead_.find(name);
+        Result<Header> read = ahead == ahead_.end() ? headerOf(name) : std::move(ahead->second);
+        if (!read.ok()) return std::move(read).error();
+        Header header = std::move(read).value();
         OpenFile open;
         open.name = name;
         open.set = parseSetName(name);
         FileInfo info;
         info.path = name;
-        info.size = file->size();
+        info.size = header.fileSize;
         info.rank = open.set.rank;
         if (const std::string* text = header.metadataValue(kShardingInfoKey)) {
             auto sharding = parseShardingInfo(*text);
-            if (!sharding.ok()) return std::move(sharding).error().inFile(file->path());
+            if (!sharding.ok()) return std::move(sharding).error().inFile(fullPath(name));
             open.sharding = std::move(sharding).value();
         }
         open.id = builder_.addFile(std::move(info));
@@ -169,6 +190,10 @@ class Opener : private CatalogOpener {
         if (tensorFiles.empty()) {
             return unsupported("holds no safetensors file").inFile(source_.display);
         }
+        std::vector<std::string> models;
+        std::ranges::copy_if(tensorFiles, std::back_inserter(models),
+                             [&](const std::string& name) { return !isFurtherModel(name, tensorFiles); });
+        readAhead(models);
         for (const std::string& name : tensorFiles) {
             if (!isFurtherModel(name, tensorFiles)) {
                 SHARDSCOPE_TRY(readOneOfSet(name));
@@ -220,6 +245,7 @@ class Opener : private CatalogOpener {
         builder_.addFile(index_->info());
 
         fileOfIndex_.assign(index_->files.size(), kNone);
+        readAhead(index_->files);
         for (size_t i = 0; i < index_->files.size(); ++i) {
             const std::string& name = index_->files[i];
             const auto entry = source_.directory->stat(name);
@@ -627,6 +653,7 @@ class Opener : private CatalogOpener {
     const OpenFiles handles_;
     size_t compared_ = 0;
     std::string variant_;
+    std::map<std::string, Result<Header>> ahead_;
     std::vector<OpenFile> files_;
     std::optional<IndexedFiles> index_;
     std::vector<uint32_t> fileOfIndex_;  // files_ entry of each index file; kNone = missing or unreadable
