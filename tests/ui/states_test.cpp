@@ -25,6 +25,7 @@
 #include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
+#include "ui/pages/verdict_strip.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/placement_map.h"
 
@@ -173,16 +174,23 @@ class StatesTest : public QObject, protected WindowFixture {
         QVERIFY(QFile::remove(dataFiles(copy)[1]));
         open(copy);
         QCOMPARE(session().state(), Session::State::open);
-        QVERIFY2(banner().text().startsWith("1 file that the metadata names is missing"),
-                 qPrintable(banner().text()));
+        auto* strip = window_->findChild<VerdictStrip*>();
+        QVERIFY2(strip->causes().contains("is missing"), qPrintable(strip->causes()));
+        QVERIFY(!banner().isVisible());
         session().selection().setPage(Page::placement);
         auto* map = window_->findChild<PlacementMap*>();
         QTRY_VERIFY_WITH_TIMEOUT(map->matrix() && map->matrix()->facts() == session().facts(), kPatience);
         QCOMPARE(map->matrix()->columnCount(), 4U);
         QVERIFY(map->matrix()->column(1).fileMissing);
         picture(*window_, "state-missing-file");
-        click(banner(), "Show files");
+        // A click on the cause leads to the file.
+        session().selection().setPage(Page::overview);
+        for (QLabel* label : strip->findChildren<QLabel*>()) {
+            if (label->text().contains("href")) emit label->linkActivated("0");
+        }
         QCOMPARE(session().selection().current().page, Page::files);
+        QCOMPARE(session().catalog().files()[session().selection().current().file].state,
+                 FileInfo::State::missing);
     }
 
     void metadataIsMissing() {
@@ -252,8 +260,8 @@ class StatesTest : public QObject, protected WindowFixture {
         write(copy + "/.metadata", metadata);
         open(copy);
         QCOMPARE(session().state(), Session::State::open);
-        QVERIFY2(banner().text().contains("could not be included") && banner().text().contains("float33"),
-                 qPrintable(banner().text()));
+        const QString said = shownText(*window_->findChild<VerdictStrip*>());
+        QVERIFY2(said.contains("could not be included"), qPrintable(said));
         // Its row stays.
         TensorTreeModel model(session());
         const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
@@ -268,7 +276,6 @@ class StatesTest : public QObject, protected WindowFixture {
         const QModelIndex first = model.index(0, TensorTreeModel::shape, group);
         QVERIFY2(first.data().toString().contains("'float33'") || first.data().toString().contains("float33"),
                  qPrintable(first.data().toString()));
-        QVERIFY(banner().text().contains(model.fullName(first.siblingAtColumn(0))));
         QCOMPARE(model.parent(first), group);
         QCOMPARE(model.tensor(first), kNone);
         auto* view = window_->tree().findChild<QTreeView*>();
@@ -279,8 +286,6 @@ class StatesTest : public QObject, protected WindowFixture {
         QCOMPARE(view->currentIndex(), shown);
         QVERIFY(session().selection().current().module.isEmpty());
         picture(*window_, "state-unknown-dtype");
-        click(banner(), "Show what was noticed");
-        QCOMPARE(session().selection().current().page, Page::overview);
         window_->findings().setLevel(ValidateLevel::values);
         window_->findings().validate();
         QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);

@@ -90,12 +90,14 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         QCOMPARE(window_->session().report()->verdict, Verdict::unsafe);
         FindingsPanel& findings = window_->findings();
         QVERIFY(findings.model().errors() > 0);
-        QTRY_VERIFY(window_->findChild<QDockWidget*>("findings")->windowTitle().contains("err"));
+        QTRY_VERIFY(window_->findChild<QDockWidget*>("findings")->windowTitle().contains("✕ "));
+        // The first F8 goes to the first finding, which is about a file.
         QTest::keyClick(window_, Qt::Key_F8);
         const TensorId t = window_->session().selection().current().tensor;
         QVERIFY(t != kNone);
         QVERIFY(window_->session().facts()->tensorHealth[t] >= Health::missing);
-        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::tensor));
+        QCOMPARE(findings.view().currentIndex().row(), 0);
+        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::files));
         for (int i = 0; i < 4; ++i) {
             window_->tabs().setCurrentIndex(i);
             settle();

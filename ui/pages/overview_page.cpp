@@ -100,6 +100,8 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     verdict_ = new VerdictStrip(session_, content_);
     connect(verdict_, &VerdictStrip::validateRequested, this, &OverviewPage::validateRequested);
     connect(verdict_, &VerdictStrip::convertRequested, this, &OverviewPage::convertRequested);
+    connect(verdict_, &VerdictStrip::causeRequested, this, &OverviewPage::causeRequested);
+    connect(verdict_, &VerdictStrip::findingsRequested, this, [this] { emit findingRequested({}); });
     layout->addWidget(verdict_);
     ready_ = new ReadyPanel(session_, content_);
     connect(ready_, &ReadyPanel::findingRequested, this, &OverviewPage::findingRequested);

@@ -33,7 +33,8 @@ class OverviewPage : public QWidget {
   signals:
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
-    void findingRequested(const QString& words);  // "rule: message"
+    void findingRequested(const QString& words);  // "rule: message"; empty = none in particular
+    void causeRequested(const QString& words);    // likewise: what it is about
 
   protected:
     void resizeEvent(QResizeEvent* event) override;

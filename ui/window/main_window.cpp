@@ -30,7 +30,6 @@
 #include "ui/pages/log_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
-#include "ui/pages/overview_rows.h"
 #include "ui/pages/placement_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tensor_page.h"
@@ -124,10 +123,9 @@ void MainWindow::makePages() {
     setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
-    connect(overview, &OverviewPage::findingRequested, this, [this](const QString& words) {
-        findingsDock_->show();
-        findingsDock_->raise();
-        findings_->showFinding(words);
+    connect(overview, &OverviewPage::findingRequested, this, &MainWindow::showFinding);
+    connect(overview, &OverviewPage::causeRequested, this, [this](const QString& words) {
+        if (!findings_->goTo(words)) showFinding(words);
     });
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
@@ -425,7 +423,7 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::filesChanged, this, &MainWindow::filesChanged);
     // The answer stands there without having been asked for; with files that are written still, once they
     // stand still.
-    for (const auto changed : {&Session::factsChanged, &Session::filesChanged})
+    for (const auto changed : {&Session::stateChanged, &Session::filesChanged})
         connect(session_.get(), changed, session_.get(), &Session::validateByItself);
     connect(session_.get(), &Session::connectionChanged, this, &MainWindow::connectionChanged);
     connect(session_.get(), &Session::otherFormatsFound, this, [this] {
@@ -468,9 +466,6 @@ void MainWindow::stateChanged() {
                 tr("Opened %1: %2 tensors in %3 chunks, %4.")
                     .arg(path, numberText(catalog.tensorCount()), numberText(catalog.chunkCount()), title));
             // What a reader had to leave out or to guess is said at once.
-            size_t missing = 0;
-            for (const FileInfo& file : catalog.files())
-                missing += file.referenced && file.state == FileInfo::State::missing;
             for (const Note& note : catalog.notes())
                 log(note.severity, toQString(note.message));
             if (const QString elsewhere = session_->dataElsewhere(); !elsewhere.isEmpty())
@@ -479,17 +474,8 @@ void MainWindow::stateChanged() {
                                  "conversions need the checkpoint itself.")
                                   .arg(elsewhere),
                               {}, QStringLiteral("index"));
-            else if (missing)
-                banner_->show(BannerKind::error,
-                              tr("%1. What is there is shown.")
-                                  .arg(countedText(missing, tr("1 file that the metadata names is missing"),
-                                                   tr("%1 files that the metadata names are missing"))),
-                              {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
-                              QStringLiteral("partial"));
             else if (!session_->beingWritten().isEmpty())
                 showBeingWritten();
-            else
-                showLeftOut();
             break;
         }
         case Session::State::run:
@@ -506,16 +492,6 @@ void MainWindow::stateChanged() {
             break;
     }
     showStatus();
-}
-
-void MainWindow::showLeftOut() {
-    const LeftOut left = leftOut(session_->catalog());
-    if (!left.first) return;
-    banner_->show(BannerKind::warning,
-                  tr("%1. %2: %3.")
-                      .arg(leftOutText(left), toQString(left.first->tensor), toQString(left.first->message)),
-                  {{tr("Show what was noticed"), [this] { session_->selection().setPage(Page::overview); }}},
-                  QStringLiteral("left out"));
 }
 
 void MainWindow::showBeingWritten() {
@@ -569,6 +545,12 @@ void MainWindow::validate(ValidateLevel level) {
     findingsDock_->raise();
     findings_->setLevel(level);
     findings_->validate();
+}
+
+void MainWindow::showFinding(const QString& words) {
+    findingsDock_->show();
+    findingsDock_->raise();
+    findings_->showFinding(words);
 }
 
 void MainWindow::keepVerdict() {

@@ -77,7 +77,7 @@ class MainWindow : public QMainWindow {
     void follow();
     void stateChanged();
     void showBeingWritten();
-    void showLeftOut();
+    void showFinding(const QString& words);
     void filesChanged();
     void connectionChanged();
     OpenDialog* showOpenDialog(bool onHost);
