@@ -29,11 +29,12 @@ using namespace shardscope::ui;
 
 namespace {
 
-Card* card(OverviewPage& page, const QString& title) {
-    for (Card* c : page.findChildren<Card*>()) {
-        if (c->accessibleName().startsWith(title + ':')) return c;
+// "dcp · 18 tensors · ..."
+QString figures(const OverviewPage& page) {
+    for (const QLabel* label : page.findChildren<QLabel*>()) {
+        if (label->accessibleName() == "Figures") return label->text().replace(QChar::Nbsp, ' ');
     }
-    return nullptr;
+    return {};
 }
 
 // The label of the resume card that says what is said of `id`.
@@ -81,8 +82,6 @@ class OverviewTest : public QObject {
     void hostileNamesInTheCard();
     void aFailingValidationIsSaid();
     void claimedSizeIsHeldAgainstTheComputedOne();
-    void readsTheStep();
-    void aLateStepIsHarmless();
     void dtypesFilter();
     void icicleByMouseAndKeys();
     void ranksByMouseAndKeys();
@@ -104,11 +103,9 @@ void OverviewTest::saysWhatThereIs() {
     auto* verdict = page->findChild<VerdictStrip*>();
     QCOMPARE(verdict->headline(), QStringLiteral("Not validated"));
     QVERIFY(verdict->causes().isEmpty());
-    QCOMPARE(card(*page, "Format")->value(), QStringLiteral("dcp"));
-    QCOMPARE(card(*page, "Tensors")->value(), QString::number(session->catalog().tensorCount()));
-    QCOMPARE(card(*page, "Chunks")->value(), QString::number(session->catalog().chunkCount()));
-    QCOMPARE(card(*page, "Ranks")->value(), QStringLiteral("4"));
-    QVERIFY(!card(*page, "Claimed bytes")->isVisible());
+    QCOMPARE(figures(*page),
+             QString::fromUtf8("dcp · torch 2.15 or later · 153 parameters (+ 272 in the optimizer) · 18 "
+                               "tensors · 48 chunks · 1.66 KiB · 5 files · 4 ranks · 12 objects"));
     // Wishes are passed on.
     QSignalSpy validate(page.get(), &OverviewPage::validateRequested);
     QSignalSpy convert(page.get(), &OverviewPage::convertRequested);
@@ -144,7 +141,6 @@ void OverviewTest::saysTheCauses() {
     auto* chart = page->findChild<RankChart*>();
     QVERIFY(page->findChild<RankChart*>()->bars()[2].health == Health::missing);
     QVERIFY(chart->bars()[1].health == Health::ok);
-    QVERIFY(card(*page, "Tensors")->note().contains("damaged"));
     // The way to them.
     for (QPushButton* button : verdict->findChildren<QPushButton*>()) {
         if (button->text() == "Show damaged") QTest::mouseClick(button, Qt::LeftButton);
@@ -247,12 +243,12 @@ void OverviewTest::saysWhetherToResume() {
     picture(*page, name);
     page->resize(770, 700);
     picture(*page, name + "-narrow");
-    // As high as its lines need in each width.
+    // As high as its lines need in each width, or as the mesh beside it.
     QCOMPARE(panel->height(), panel->heightForWidth(panel->width()));
     applyTheme(ThemeChoice::dark);
     page->resize(1600, 1000);
     picture(*page, name + "-dark");
-    QCOMPARE(panel->height(), panel->heightForWidth(panel->width()));
+    QVERIFY(panel->height() >= panel->heightForWidth(panel->width()));
     session->close();
     QVERIFY(!panel->isVisible());
 }
@@ -379,52 +375,8 @@ void OverviewTest::claimedSizeIsHeldAgainstTheComputedOne() {
     auto session = openSession(copy);
     QVERIFY(session->checkpoint());
     auto page = pageOf<OverviewPage>(*session);
-    Card* claimed = card(*page, "Claimed bytes");
-    QVERIFY(claimed && claimed->isVisible());
-    QCOMPARE(claimed->value(), QStringLiteral("95.4 MiB"));
-    QVERIFY2(claimed->note().contains("more than there is"), qPrintable(claimed->note()));
-    QCOMPARE(card(*page, "Tensor bytes")->note(), QStringLiteral("computed from shapes"));
+    QVERIFY2(figures(*page).contains("▲ its index claims 95.4 MiB"), qPrintable(figures(*page)));
     picture(*page, "overview-claimed");
-}
-
-void OverviewTest::readsTheStep() {
-    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
-    auto page = pageOf<OverviewPage>(*session);
-    QTRY_VERIFY(card(*page, "Step"));
-    QTRY_COMPARE(card(*page, "Step")->value(), QStringLiteral("5"));
-    QCOMPARE(card(*page, "Step")->note(), QStringLiteral("step"));
-    // Without such an object there is no card.
-    session->open(sampleCheckpoint());
-    QTRY_VERIFY(session->state() == Session::State::open && session->catalog().rankCount() == 4 &&
-                session->path() == sampleCheckpoint());
-    QTRY_VERIFY(!card(*page, "Step")->isVisible());
-}
-
-void OverviewTest::aLateStepIsHarmless() {
-    auto engine = std::make_shared<ScriptedEngine>();
-    Gate gate;
-    std::atomic<int> asked{0}, answered{0};
-    engine->before = [&](const std::string& call, const TaskContext&) -> Status {
-        if (call != "object") return {};
-        ++asked;
-        SHARDSCOPE_TRY(gate.wait({}));  // deaf to being stopped
-        ++answered;
-        return {};
-    };
-    auto session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"), engine);
-    auto page = pageOf<OverviewPage>(*session);
-    QTRY_COMPARE(asked.load(), 1);
-    page.reset();
-    QCOMPARE(answered.load(), 0);
-    gate.open();
-    settle();
-    QCOMPARE(answered.load(), 1);
-    QCOMPARE(session->tasks().running().size(), size_t{0});
-    QCOMPARE(session->state(), Session::State::open);
-    // A page made afterwards reads it anew.
-    page = pageOf<OverviewPage>(*session);
-    QTRY_VERIFY(card(*page, "Step"));
-    QTRY_COMPARE(card(*page, "Step")->value(), QStringLiteral("5"));
 }
 
 void OverviewTest::dtypesFilter() {
@@ -521,9 +473,6 @@ void OverviewTest::manyRanksStayReadable() {
     picture(*page, "overview-1024-large-dark");
     page->resize(700, 640);
     picture(*page, "overview-1024-narrow-dark");
-    // Every card stays whole, in as many rows as they need.
-    for (Card* c : page->findChildren<Card*>())
-        QVERIFY(c->isHidden() || c->parentWidget()->rect().contains(c->geometry()));
     page->findChild<QCheckBox*>()->setChecked(true);
     page->findChild<QScrollArea*>()->ensureWidgetVisible(chart);
     picture(*page, "overview-1024-narrow-lower-dark");
@@ -651,7 +600,7 @@ void OverviewTest::emptyAndFailed() {
     QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
     session.open(sampleCheckpoint());
     QTRY_VERIFY(session.hasFacts());
-    QVERIFY(card(*page, "Format")->isVisible());
+    QVERIFY(figures(*page).startsWith("dcp"));
     session.close();
     QCOMPARE(verdict->headline(), QStringLiteral("Nothing is open"));
     picture(*page, "overview-nothing");

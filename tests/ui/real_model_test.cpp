@@ -32,7 +32,8 @@ class RealModelTest : public QObject, WindowFixture {
         const Catalog& catalog = session().catalog();
         QCOMPARE(catalog.elementsOf(Role::parameter), uint64_t{8'030'261'248});
         QCOMPARE(catalog.elementsOf(Role::optimizer), uint64_t{2} * 8'030'261'248);
-        QVERIFY2(shownText(*window_).contains("8.03 B"), qPrintable(shownText(*window_)));
+        const QString text = shownText(*window_).replace(QChar::Nbsp, ' ');
+        QVERIFY2(text.contains("8.03 B parameters (+ 16.06 B in the optimizer)"), qPrintable(text));
         QCOMPARE(catalog.rankCount(), uint32_t{32});
         QCOMPARE(catalog.chunkCount(), size_t{23'256});
     }
@@ -52,6 +53,21 @@ class RealModelTest : public QObject, WindowFixture {
         const TensorId found = session().selection().current().tensor;
         QVERIFY(found != kNone);
         QVERIFY(session().facts()->tensorHealth[found] >= Health::missing);
+    }
+
+    // On a laptop's screen the page has most of it, and the answer stands there at once.
+    void firstScreen_data() { pictures_data(); }
+    void firstScreen() {
+        QFETCH(bool, dark);
+        applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+        constexpr QSize kLaptop{1366, 768};
+        window_->resize(kLaptop);
+        QTRY_COMPARE(window_->size(), kLaptop);
+        QVERIFY(!picture(*window_, dark ? "first-screen-dark" : "first-screen-light").isNull());
+        const QSize page = window_->findChild<OverviewPage*>()->size();
+        const double share =
+            double(page.width()) * page.height() / (double(kLaptop.width()) * kLaptop.height());
+        QVERIFY2(share >= 0.6, qPrintable(QString::number(share)));
     }
 
     void pictures_data() {

@@ -361,6 +361,7 @@ class StatesTest : public QObject, protected WindowFixture {
         const QByteArray whole = contents(last);
         QVERIFY(QFile::resize(last, whole.size() / 2));
         open(copy);
+        showPane("findings");
         QVERIFY(session().beingWritten().isEmpty());
         write(last, whole.left(whole.size() * 3 / 4));
         session().checkForChanges();
@@ -418,6 +419,7 @@ class StatesTest : public QObject, protected WindowFixture {
         const QString copy = copyCheckpoint(sampleCheckpoint());
         write(copy + "/.metadata.tmp", "half of a pickle");
         open(copy);
+        showPane("findings");
         QVERIFY2(banner().text().contains("still being written, or its save died. '.metadata.tmp'"),
                  qPrintable(banner().text()));
         QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
@@ -458,6 +460,7 @@ class StatesTest : public QObject, protected WindowFixture {
         QCOMPARE(session().state(), Session::State::open);
         QVERIFY2(banner().text().contains("A conversion is writing '" + dir.filePath("result") + "' here"),
                  qPrintable(banner().text()));
+        showPane("findings");
         QVERIFY(!shownButton(window_->findings(), "Validate")->isEnabled());
     }
 
