@@ -3,6 +3,7 @@
 // show.
 #include <QSettings>
 #include <QTabWidget>
+#include <QTableView>
 
 #include "support/window_fixture.h"
 #include "ui/pages/findings_panel.h"
@@ -68,6 +69,28 @@ class RealModelTest : public QObject, WindowFixture {
         const double share =
             double(page.width()) * page.height() / (double(kLaptop.width()) * kLaptop.height());
         QVERIFY2(share >= 0.6, qPrintable(QString::number(share)));
+    }
+
+    // Tables show the row of what was selected elsewhere, whichever page was there before.
+    void whatIsSelectedIsInView() {
+        window_->resize(1366, 768);
+        const auto rowIsSeen = [this](const char* name) {
+            for (const auto* table : window_->findChildren<QTableView*>()) {
+                if (!table->isVisible() || table->accessibleName() != name) continue;
+                const QRect at = table->visualRect(table->currentIndex()), seen = table->viewport()->rect();
+                return table->currentIndex().row() > 0 && at.top() >= seen.top() &&
+                       at.bottom() <= seen.bottom();
+            }
+            return false;
+        };
+        const TensorId t = session().catalog().find("model.layers.0.attention.wo.weight");
+        const ChunkId last = session().catalog().endChunk(t) - 1;
+        const ChunkInfo chunk = session().catalog().chunk(t, last);
+        session().selection().selectChunk(t, last, chunk.rank, chunk.file);
+        session().selection().setPage(Page::files);
+        QTRY_VERIFY(rowIsSeen("Files"));
+        session().selection().setPage(Page::tensor);
+        QTRY_VERIFY(rowIsSeen("Chunks of the tensor"));
     }
 
     void pictures_data() {

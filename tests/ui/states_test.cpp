@@ -6,6 +6,7 @@
 #include <QDir>
 #include <QLabel>
 #include <QListWidget>
+#include <QProcess>
 #include <QPushButton>
 #include <QRegularExpression>
 #include <QSettings>
@@ -106,6 +107,37 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_COMPARE(session().state(), Session::State::failed);
         click(window_->startPage(), "Back to the start");
         QTRY_COMPARE(session().state(), Session::State::empty);
+    }
+
+    // Several checkpoints are a list to choose from, each with format and size; Enter opens one.
+    void severalCheckpoints() {
+        QTemporaryDir dir;
+        for (const char* name : {"first", "second"})
+            QCOMPARE(QProcess::execute("cp", {"-r", sampleCheckpoint(), dir.filePath(name)}), 0);
+        QVERIFY(QDir().mkpath(dir.filePath("run/step-1")) && QDir().mkpath(dir.filePath("run/step-2")));
+        QVERIFY(QDir().mkpath(dir.filePath("nothing")));
+        open(dir.path());
+        QVERIFY2(shownText(window_->startPage()).contains("This directory holds 3 checkpoints"),
+                 qPrintable(shownText(window_->startPage())));
+        auto* list = window_->startPage().findChild<QListWidget*>("several");
+        QVERIFY2(list->item(0)->text().startsWith("first\nPyTorch distributed checkpoint (DCP) · "),
+                 qPrintable(list->item(0)->text()));
+        QCOMPARE(list->item(1)->text(), QStringLiteral("run\nrun, 2 steps"));
+        picture(*window_, "state-several");
+        list->setCurrentRow(2);
+        QTest::keyClick(list, Qt::Key_Return);
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts(), kPatience);
+        QCOMPARE(session().path(), dir.filePath("second"));
+    }
+
+    // The only step of a run is what its directory means, tracker or not.
+    void theOnlyStepOpens() {
+        QTemporaryDir dir;
+        QCOMPARE(QProcess::execute("cp", {"-r", sampleCheckpoint(), dir.filePath("iter_0000100")}), 0);
+        write(dir.filePath("latest_checkpointed_iteration.txt"), "100");
+        open(dir.path());
+        QTRY_VERIFY_WITH_TIMEOUT(session().hasFacts(), kPatience);
+        QCOMPARE(session().path(), dir.filePath("iter_0000100"));
     }
 
     void aRunIsListedAndJudged() {

@@ -9,6 +9,7 @@
 #include <QResizeEvent>
 #include <QStackedWidget>
 #include <QTableView>
+#include <QTimer>
 #include <QToolButton>
 #include <algorithm>
 
@@ -170,6 +171,15 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
     enableRowCopy(*table);
     return table;
+}
+
+void showRow(QTableView& table, int row) {
+    table.selectRow(row);
+    QTimer::singleShot(0, &table, [&table] {
+        const QRect at = table.visualRect(table.currentIndex()), seen = table.viewport()->rect();
+        if (at.top() < seen.top() || at.bottom() > seen.bottom())
+            table.scrollTo(table.currentIndex(), QAbstractItemView::PositionAtCenter);
+    });
 }
 
 void fitColumns(QTableView& table) {

@@ -55,6 +55,8 @@ class Panel : public QFrame {
 
 // A table as this program shows them: whole rows, sortable, no grid, copy with Ctrl+C.
 QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, QWidget* parent);
+// Selects a row and brings it into view, also of a table that is about to be shown.
+void showRow(QTableView& table, int row);
 // Widths of columns after the first rows, within sensible bounds.
 void fitColumns(QTableView& table);
 
