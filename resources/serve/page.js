@@ -7,7 +7,7 @@ import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
 import { followScreen, layout, recolor, showMap } from "./map.js";
 import { showObjects } from "./objects.js";
-import { showOverview } from "./overview.js";
+import { refuse, showOverview } from "./overview.js";
 import { fitTimeline, showRun } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
 
@@ -39,7 +39,18 @@ function open(name, keepAddress) {
   if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
   if (page.name === "tensors" && byId("tensors").childElementCount) return;
   page.show(byId(page.name));
+  allowAsking();
 }
+
+// While the server does not answer, nothing can be asked of it; what is shown can be read and copied.
+function allowAsking() {
+  for (const one of document.querySelectorAll("#pages button:not(.link)")) {
+    if (shown.lost && !one.disabled) one.dataset.off = "";
+    if ("off" in one.dataset) one.disabled = shown.lost !== null;
+    if (!shown.lost) delete one.dataset.off;
+  }
+}
+follow("lost", allowAsking);
 
 function makeTabs() {
   const there = pages.filter((page) => page.when());
@@ -125,11 +136,14 @@ async function start() {
   }
   if (jobs) tell("jobs");
   const live = shown.page.allow_jobs ? "Live; validating, accepting and converting are allowed." : "Live; this page only shows.";
-  const lost = "The server does not answer; what is shown is the last that it said.";
-  listen("events", change, () => { byId("state").textContent = live; }, () => { byId("state").textContent = lost; });
+  const said = (lost) => {
+    byId("state").textContent = lost ? "Shows what the server said last." : live;
+    if (lost?.refused !== shown.lost?.refused) change("lost", lost);
+  };
+  listen("events", change, () => said(null), (why) => said({ since: shown.lost?.since || new Date(), refused: why !== null && why.status === 403 }));
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
 addEventListener("resize", () => { layout(); if (current === "run") fitTimeline(byId("run")); });
 // Another screen may have other pixels without another size, of which browsers do not always tell the page.
 setInterval(followScreen, 500);
-start().catch((error) => { byId("state").textContent = error.message; byId("title").textContent = "Shardscope"; });
+start().catch((error) => { byId("state").textContent = ""; refuse(error); });
