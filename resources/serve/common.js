@@ -175,7 +175,7 @@ export const css = ([r, g, b], alpha = 1) => "rgba(" + r + "," + g + "," + b + "
 
 // What all modules know of the server and of what it shows.
 // `lost`: since when the server does not answer, and why; null while it does.
-export const shown = { lost: null, page: null, info: null, findings: null, ready: null, accepted: null, rules: {}, run: null };
+export const shown = { lost: null, page: null, info: null, findings: null, ready: null, accepted: null, rules: {}, run: null, several: null };
 export const allowed = () => shown.page.allow_jobs;
 
 // Who is told when one of them changes.

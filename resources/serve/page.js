@@ -8,11 +8,12 @@ import { activeJobs, showJobs } from "./jobs.js";
 import { followScreen, layout, recolor, showMap } from "./map.js";
 import { showObjects } from "./objects.js";
 import { refuse, showOverview } from "./overview.js";
-import { fitTimeline, showRun } from "./run.js";
+import { addressOf, fitTimeline, showRun, showSeveral } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
 
 const pages = [
   { name: "run", title: "Run", show: showRun, when: () => shown.run && !step },
+  { name: "several", title: "Checkpoints", show: showSeveral, when: () => shown.several && !step },
   { name: "overview", title: "Overview", show: showOverview, when: () => shown.info },
   { name: "placement", title: "Placement", show: showMap, when: () => shown.info },
   { name: "tensors", title: "Tensors", show: showTensors, when: () => shown.info },
@@ -115,15 +116,19 @@ function showNames() {
   const path = printable((shown.info ? shown.info.path : shown.page.path) || "");
   byId("title").textContent = path || "Jobs";
   document.title = (path ? path + " – " : "") + "Shardscope";
-  if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All steps of the run"));
+  if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/#run" }, "← All steps of the run"));
+  else if (shown.several && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All checkpoints here"));
   else byId("subtitle").textContent = shown.page.shows === "run" ? "Directory of a run" : "";
 }
 
 async function start() {
   shown.page = await get("page");
-  const checkpoint = shown.page.shows === "checkpoint" || (shown.page.shows === "run" && step);
-  const [info, run, jobs] = await Promise.all([checkpoint ? get("info") : null, shown.page.shows === "run" ? get("run") : null, shown.page.jobs ? get("jobs") : null]);
-  Object.assign(shown, { info, run, jobs });
+  const shows = (what) => shown.page.shows === what;
+  const checkpoint = shows("checkpoint") || ((shows("run") || shows("several")) && step);
+  const [info, run, several, jobs] = await Promise.all([checkpoint ? get("info") : null, shows("run") ? get("run") : null, shows("several") ? get("several") : null, shown.page.jobs ? get("jobs") : null]);
+  Object.assign(shown, { info, run, several, jobs });
+  // The only step stands for its run, until it is left for the list.
+  if (run && run.steps.length === 1 && !step && !location.hash) return location.replace(addressOf(run.steps[0]));
   showNames();
   makeTabs();
   open(location.hash.slice(1), true);

@@ -505,6 +505,45 @@ class PageCliTest : public QObject {
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
+    // A directory that holds several is a list to choose from; the only step of a run opens at once.
+    void severalCheckpoints() {
+        QTemporaryDir directory, state;
+        for (const char* name : {"first", "second"})
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), directory.filePath(name)}),
+                     0);
+        QVERIFY(QDir(directory.path()).mkpath("run"));
+        QCOMPARE(
+            QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), directory.filePath("run/step-100")}),
+            0);
+        const Served server({directory.path()}, environmentIn(state.path()));
+        const json list = server.document("/api/several")["checkpoints"];
+        QCOMPARE(list.size(), size_t{3});
+        COMPARE_JSON(list[0]["name"], json("first"));
+        QVERIFY(list[0]["bytes"].get<int64_t>() > 0);
+        for (const char* bad : {"..", "third", "first/..", "/etc"})
+            QCOMPARE(server.get("/api/info?step=" + std::string(bad), server.withToken())->status, 404);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("several").contains("This directory holds 3 checkpoints"),
+                                 60'000);
+        QVERIFY2(browser.text("several").contains("PyTorch distributed checkpoint"),
+                 qPrintable(browser.text("several")));
+        browser.shoot("serve-several");
+        browser.evaluate("document.querySelector('#several a').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Resume from here") ||
+                                     browser.text("verdict").contains("nothing to resume"),
+                                 60'000);
+        QVERIFY(browser.text("subtitle").contains("All checkpoints here"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+
+        const Served run({directory.filePath("run")}, environmentIn(state.path()));
+        Browser other;
+        QVERIFY(other.open(run.url));
+        QTRY_VERIFY_WITH_TIMEOUT(other.text("figures").contains("tensors"), 60'000);
+        other.evaluate("document.querySelector('#subtitle a').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(other.text("run").contains("1 step"), 60'000);
+    }
+
     // The timeline, the step to resume from, and two steps that are compared with a click.
     void aRun() {
         QTemporaryDir run, state;
