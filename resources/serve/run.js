@@ -14,7 +14,7 @@ function ranksText(step) {
   return text(step.ranks, step.mesh) + (step.ranks_before == null ? "" : ", before " + text(step.ranks_before, step.mesh_before));
 }
 const savedText = (step) => step.saved ? step.saved.replace("T", " ").replace("Z", " UTC") : "unknown";
-const addressOf = (step) => "?step=" + encodeURIComponent(step.name);
+export const addressOf = (step) => "?step=" + encodeURIComponent(step.name);
 
 function drawn(tag, attributes, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
@@ -69,6 +69,15 @@ function timeline(run, width) {
 const room = (page) => Math.max(320, page.clientWidth - 40);
 // In a window of another width; nothing else is made anew, as somebody may be writing.
 export const fitTimeline = (page) => byId("timeline")?.replaceWith(timeline(shown.run, room(page)));
+
+// What a directory of several checkpoints has, to choose from.
+export function showSeveral(page) {
+  const list = shown.several.checkpoints;
+  fill(page,
+    element("h2", {}, "This directory holds " + counted(list.length, "checkpoint", "checkpoints")),
+    table([{ text: "name", lead: true }, "what", { text: "size", number: true }],
+      list.map((one) => [element("a", { href: addressOf(one) }, one.name), one.what, one.bytes ? bytesText(one.bytes) : ""])));
+}
 
 export function showRun(page) {
   const run = shown.run;
