@@ -5,13 +5,9 @@
 #include <QStringList>
 #include <vector>
 
-namespace shardscope::ui {
+#include "engine/several.h"
 
-// A checkpoint or run in a directory that holds several.
-struct PlaceChoice {
-    QString name, what;  // "step-1000", "PyTorch distributed checkpoint (DCP)"
-    uint64_t bytes = 0;  // of its files; 0 = not known
-};
+namespace shardscope::ui {
 
 struct FailedPlace {
     bool exists = false, directory = false;
@@ -19,7 +15,7 @@ struct FailedPlace {
     // Of a directory, one sentence: "Looked for .metadata, ...; found 12 .pt files." Empty otherwise.
     QString found;
     QStringList files;  // names in the directory that may be opened alone
-    std::vector<PlaceChoice> choices;
+    std::vector<OneOfSeveral> choices;
 };
 
 // Looks at names, and for `choices` at the first bytes of what is below. It waits for the file system, so it

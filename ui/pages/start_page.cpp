@@ -392,17 +392,15 @@ void StartPage::showFailure() {
     found_->setVisible(!found.isEmpty());
 }
 
-void StartPage::showSeveral(const std::vector<PlaceChoice>& choices) {
+void StartPage::showSeveral(const std::vector<OneOfSeveral>& choices) {
     severalList_->clear();
     severalList_->setHidden(choices.size() < 2);
     if (severalList_->isHidden()) return;
-    for (const PlaceChoice& choice : choices) {
-        QStringList facts{choice.what};
+    for (const OneOfSeveral& choice : choices) {
+        QStringList facts{toQString(choice.what)};
         if (choice.bytes) facts += sizeText(choice.bytes);
-        facts.removeAll(QString());
-        auto* item = new QListWidgetItem(toQString(choice.name.toStdString()) + '\n' + facts.join(" · "),
-                                         severalList_);
-        item->setData(Qt::UserRole, choice.name);
+        auto* item = new QListWidgetItem(toQString(choice.path) + '\n' + facts.join(" · "), severalList_);
+        item->setData(Qt::UserRole, QString::fromStdString(choice.path));
     }
     severalList_->setCurrentRow(0);
     severalList_->setFocus();

@@ -52,7 +52,7 @@ class StartPage : public QWidget {
     void fillRecents();
     void fillJobs();
     void showFailure();
-    void showSeveral(const std::vector<PlaceChoice>& choices);
+    void showSeveral(const std::vector<OneOfSeveral>& choices);
 
     Session& session_;
     Recents& recents_;

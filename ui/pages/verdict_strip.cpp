@@ -48,7 +48,8 @@ QString aboutText(const Finding& finding, const Catalog& catalog) {
     QStringList parts;
     if (ranks.size() == 1) parts += VerdictStrip::tr("rank %1").arg(*ranks.begin());
     if (ranks.size() > 1) parts += VerdictStrip::tr("%1 ranks").arg(ranks.size());
-    if (finding.examples.size() < kReadyExamples && !tensors.empty())
+    // A message without a cause counts by itself.
+    if (!finding.cause.empty() && finding.examples.size() < kReadyExamples && !tensors.empty())
         parts += countedText(tensors.size(), VerdictStrip::tr("1 tensor"), VerdictStrip::tr("%1 tensors"));
     return parts.join(QStringLiteral(", "));
 }
