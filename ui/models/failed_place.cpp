@@ -3,15 +3,20 @@
 #include <QCoreApplication>
 #include <QDir>
 #include <QFileInfo>
+#include <algorithm>
 #include <map>
+#include <optional>
 
-#include "engine/engine.h"
+#include "engine/run_directory.h"
+#include "engine/surroundings.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
 
 namespace {
+
+constexpr qsizetype kMostChoices = 200;
 
 void lookIntoDirectory(FailedPlace& place, const QString& path) {
     const auto translated = [](const char* text) { return QCoreApplication::translate("FailedPlace", text); };
@@ -41,9 +46,29 @@ void lookIntoDirectory(FailedPlace& place, const QString& path) {
                       .arg(found.join(", "));
 }
 
+std::optional<PlaceChoice> choiceIn(const QString& path, const QString& name) {
+    const auto source = sourceFor((path + '/' + name).toStdString());
+    if (!source.ok()) return std::nullopt;
+    PlaceChoice choice{name, {}, 0};
+    for (const DirectoryEntry& entry : source->entries)
+        choice.bytes += entry.size;
+    if (const Format* format = detectFormat(*source)) {
+        choice.what = toQString(format->info().title);
+    } else if (const auto run = findRun(*source)) {
+        choice.bytes = 0;
+        choice.what =
+            QCoreApplication::translate("FailedPlace", "run, %1")
+                .arg(countedText(run->steps.size(), QCoreApplication::translate("FailedPlace", "1 step"),
+                                 QCoreApplication::translate("FailedPlace", "%1 steps")));
+    } else if (const auto below = chooseInRun(*source); !below.ok() || !*below) {
+        return std::nullopt;
+    }
+    return choice;
+}
+
 }  // namespace
 
-FailedPlace lookAtFailedPlace(const QString& path) {
+FailedPlace lookAtFailedPlace(const QString& path, bool choices) {
     FailedPlace place;
     if (!hostOf(path).isEmpty()) return place;
     const QFileInfo info(path);
@@ -51,6 +76,11 @@ FailedPlace lookAtFailedPlace(const QString& path) {
     place.directory = info.isDir();
     place.owner = info.owner();
     if (place.directory) lookIntoDirectory(place, path);
+    if (!place.directory || !choices) return place;
+    const QStringList names = QDir(path).entryList(QDir::Dirs | QDir::NoDotAndDotDot);
+    for (const QString& name : names.first(std::min(names.size(), kMostChoices))) {
+        if (auto choice = choiceIn(path, name)) place.choices.push_back(*std::move(choice));
+    }
     return place;
 }
 

@@ -3,8 +3,15 @@
 
 #include <QString>
 #include <QStringList>
+#include <vector>
 
 namespace shardscope::ui {
+
+// A checkpoint or run in a directory that holds several.
+struct PlaceChoice {
+    QString name, what;  // "step-1000", "PyTorch distributed checkpoint (DCP)"
+    uint64_t bytes = 0;  // of its files; 0 = not known
+};
 
 struct FailedPlace {
     bool exists = false, directory = false;
@@ -12,10 +19,11 @@ struct FailedPlace {
     // Of a directory, one sentence: "Looked for .metadata, ...; found 12 .pt files." Empty otherwise.
     QString found;
     QStringList files;  // names in the directory that may be opened alone
+    std::vector<PlaceChoice> choices;
 };
 
-// Looks at names only. It waits for the file system, so it is not for the GUI thread. Of a path on another
-// host nothing is known.
-FailedPlace lookAtFailedPlace(const QString& path);
+// Looks at names, and for `choices` at the first bytes of what is below. It waits for the file system, so it
+// is not for the GUI thread. Of a path on another host nothing is known.
+FailedPlace lookAtFailedPlace(const QString& path, bool choices);
 
 }  // namespace shardscope::ui
