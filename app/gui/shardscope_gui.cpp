@@ -5,8 +5,12 @@
 #include <QFontDatabase>
 #include <QIcon>
 #include <QSettings>
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string_view>
 
 #include "base/option_words.h"
 #include "engine/request.h"
@@ -48,6 +52,21 @@ class Application : public QApplication {
 #endif
 };
 
+// Words that are answered without a window, and so without a display.
+bool asksForWords(int argc, char** argv) {
+    return std::any_of(argv + 1, argv + argc, [](std::string_view word) {
+        return word == "--help" || word == "-h" || word == "--help-all" || word == "--version" ||
+               word == "-v";
+    });
+}
+
+// What Qt would end with an abort for.
+bool lacksDisplay(int argc, char** argv) {
+    return qEnvironmentVariableIsEmpty("DISPLAY") && qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") &&
+           qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") &&
+           std::none_of(argv + 1, argv + argc, [](std::string_view word) { return word == "-platform"; });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,16 +74,21 @@ int main(int argc, char** argv) {
     // A connection whose other end is gone is an error of the write.
     std::signal(SIGPIPE, SIG_IGN);
     shardscope::wordOptions(shardscope::titledOption);
-    Application application(argc, argv);
+    std::unique_ptr<QCoreApplication> application;
+    if (asksForWords(argc, argv)) {
+        application = std::make_unique<QCoreApplication>(argc, argv);
+    } else if (lacksDisplay(argc, argv)) {
+        std::fputs(
+            "shardscope-gui: there is no display here (neither DISPLAY nor WAYLAND_DISPLAY is set); "
+            "'shardscope serve PATH' shows the same in a browser\n",
+            stderr);
+        return 1;
+    } else {
+        application = std::make_unique<Application>(argc, argv);
+    }
     QCoreApplication::setOrganizationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationName(QStringLiteral("shardscope"));
     QCoreApplication::setApplicationVersion(QStringLiteral(SHARDSCOPE_VERSION));
-    QGuiApplication::setApplicationDisplayName(QStringLiteral("Shardscope"));
-    QIcon icon;
-    for (const char* file : {":/icons/shardscope-48.png", ":/icons/shardscope-256.png"})
-        icon.addFile(QString::fromLatin1(file));
-    QGuiApplication::setWindowIcon(icon);
-    QGuiApplication::setDesktopFileName(QStringLiteral("io.github.shardscope.shardscope"));
 
     QCommandLineParser parser;
     parser.setApplicationDescription(
@@ -90,7 +114,14 @@ int main(int argc, char** argv) {
         QCoreApplication::translate(
             "main", "Checkpoints to open: directories or files, also of another host (ssh://host/path)."),
         QStringLiteral("[path...]"));
-    parser.process(application);
+    parser.process(*application);
+
+    QGuiApplication::setApplicationDisplayName(QStringLiteral("Shardscope"));
+    QIcon icon;
+    for (const char* file : {":/icons/shardscope-48.png", ":/icons/shardscope-256.png"})
+        icon.addFile(QString::fromLatin1(file));
+    QGuiApplication::setWindowIcon(icon);
+    QGuiApplication::setDesktopFileName(QStringLiteral("io.github.shardscope.shardscope"));
 
     applyTheme(static_cast<ThemeChoice>(QSettings().value(QStringLiteral("window/theme"), 0).toInt()));
     int code = 0;

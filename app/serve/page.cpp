@@ -11,6 +11,7 @@
 #include "answers/conversion.h"
 #include "answers/runs.h"
 #include "engine/report.h"
+#include "engine/several.h"
 #include "engine/start_check.h"
 #include "engine/whole_file.h"
 #include "validate/rules.h"
@@ -123,11 +124,15 @@ class Page::Impl {
 
     Status open() {
         if (options_.path.empty()) return {};
-        SHARDSCOPE_ASSIGN(auto opened, access_.openAny(options_.path));
-        if (auto* run = std::get_if<Run>(&opened))
+        auto opened = access_.openAny(options_.path);
+        if (!opened.ok()) {
+            if (opened.error().code == ErrorCode::usage) several_ = severalIn(options_.path);
+            return several_.size() < 2 ? Status(std::move(opened).error()) : Status();
+        }
+        if (auto* run = std::get_if<Run>(&*opened))
             run_ = std::make_unique<Run>(std::move(*run));
         else
-            only_ = std::make_shared<PageCheckpoint>(access_, std::get<Checkpoint>(std::move(opened)),
+            only_ = std::make_shared<PageCheckpoint>(access_, std::get<Checkpoint>(*std::move(opened)),
                                                      options_.level, nullptr);
         return {};
     }
@@ -151,6 +156,7 @@ class Page::Impl {
         using Shown = PageCheckpoint;
         get("/api/page", [this](const PageRequest&) { return PageAnswer{dump(pageJson())}; });
         get("/api/run", [this](const PageRequest&) { return answerOf(runText()); });
+        get("/api/several", [this](const PageRequest&) { return PageAnswer{dump(severalJson())}; });
         get("/api/info", of([](Shown& s, const PageRequest&) { return Result<std::string>(s.info()); }));
         get("/api/findings",
             of([](Shown& s, const PageRequest&) { return Result<std::string>(s.findings()); }));
@@ -203,12 +209,20 @@ class Page::Impl {
         return {{"schema", "shardscope.page/1"},
                 {"version", SHARDSCOPE_VERSION},
                 {"path", options_.path.empty() ? Json() : Json(options_.path)},
-                {"shows", run_    ? Json("run")
-                          : only_ ? Json("checkpoint")
-                                  : Json()},
+                {"shows", run_                ? Json("run")
+                          : only_             ? Json("checkpoint")
+                          : !several_.empty() ? Json("several")
+                                              : Json()},
                 {"jobs", options_.jobs},
                 {"allow_jobs", options_.allowJobs},
                 {"level", levelName(options_.level)}};
+    }
+
+    Json severalJson() const {
+        Json json{{"schema", "shardscope.several/1"}, {"checkpoints", Json::array()}};
+        for (const OneOfSeveral& one : several_)
+            json["checkpoints"].push_back({{"name", one.path}, {"what", one.what}, {"bytes", one.bytes}});
+        return json;
     }
 
     void stop() {
@@ -218,13 +232,14 @@ class Page::Impl {
             shown->stop();
     }
 
-    // The only one; of a run the step that the request names, which is opened when it is asked for first.
+    // The only one; of a run the step that the request names, of several the checkpoint. They are opened when
+    // they are asked for first.
     Result<ShownPtr> shownBy(const PageRequest& request) {
         if (only_) return only_;
         const std::string name = request.text("step");
-        if (!run_ || name.empty())
+        if (name.empty() || (!run_ && several_.empty()))
             return makeError(ErrorCode::notFound,
-                             run_ ? "the request names no step" : "no checkpoint is open");
+                             name.empty() ? "the request names no step" : "no checkpoint is open");
         std::lock_guard lock(mutex_);
         const auto known =
             std::ranges::find_if(steps_, [&](const auto& entry) { return entry.first == name; });
@@ -232,6 +247,23 @@ class Page::Impl {
             steps_.splice(steps_.begin(), steps_, known);
             return steps_.front().second;
         }
+        if (run_) return showStep(name);
+        if (std::ranges::find(several_, name, &OneOfSeveral::path) == several_.end())
+            return makeError(ErrorCode::notFound, "there is no such checkpoint here");
+        SHARDSCOPE_ASSIGN(Checkpoint checkpoint, access_.open(joinPath(options_.path, name)));
+        return show(name, std::move(checkpoint), nullptr);
+    }
+
+    // With mutex_ held, as all below that changes `steps_`.
+    ShownPtr show(const std::string& name, Checkpoint checkpoint, PageCheckpoint::OnReport onReport) {
+        steps_.emplace_front(name, std::make_shared<PageCheckpoint>(access_, std::move(checkpoint),
+                                                                    options_.level, std::move(onReport)));
+        // An answer that is being made keeps its own.
+        if (steps_.size() > kMostSteps) steps_.pop_back();
+        return steps_.front().second;
+    }
+
+    Result<ShownPtr> showStep(const std::string& name) {
         SHARDSCOPE_TRY(listRun());
         const auto& all = run_->directory.steps;
         const auto step = std::ranges::find_if(all, [&](const RunStep& s) { return s.name == name; });
@@ -249,11 +281,7 @@ class Page::Impl {
             RunVerdicts(run, fmt::format("{}", fmt::join(openingWords(access_), "\n")))
                 .keep(run, step, files, verdict);
         };
-        steps_.emplace_front(
-            name, std::make_shared<PageCheckpoint>(access_, std::move(checkpoint), options_.level, remember));
-        // An answer that is being made keeps its own.
-        if (steps_.size() > kMostSteps) steps_.pop_back();
-        return steps_.front().second;
+        return show(name, std::move(checkpoint), remember);
     }
 
     // Steps come and go while a run continues. With mutex_ held.
@@ -406,6 +434,7 @@ class Page::Impl {
     const PageOptions options_;
     std::mutex remembering_;  // outlives the steps
     ShownPtr only_;
+    std::vector<OneOfSeveral> several_;
     std::mutex mutex_;  // of everything below, but for the jobs
     std::unique_ptr<Run> run_;
     std::list<std::pair<std::string, ShownPtr>> steps_;  // the last used first

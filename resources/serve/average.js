@@ -40,7 +40,7 @@ function make(run) {
     [element("span", {}), element("div", {}, element("label", {}, (fields.optimizer = element("input", { type: "checkbox", id: "average-optimizer" })), "Average optimizer state too"))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"), wrong)]].flat().filter(Boolean));
   made.section = element("details", { id: "average" }, element("summary", {}, "Average several steps"),
-    element("p", { class: "quiet" }, "Makes one checkpoint of the values of several steps. Nothing is written before a plan was made and started."), form, result);
+    element("p", { class: "quiet" }, "Makes one checkpoint of the values of several steps. Nothing is written until you start the plan."), form, result);
 }
 
 // The form stays as it is while steps come and go.

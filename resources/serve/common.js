@@ -44,7 +44,13 @@ function takeToken() {
 }
 // Another address of this server, given to a tab that shows it already, is only another fragment.
 addEventListener("hashchange", () => { if (location.hash.startsWith("#token=")) location.reload(); });
-const ask = (path, parameters, more) => fetch(address(path, parameters), { ...more, headers: { ...more?.headers, "X-Shardscope-Token": secret } });
+async function ask(path, parameters, more) {
+  try {
+    return await fetch(address(path, parameters), { ...more, headers: { ...more?.headers, "X-Shardscope-Token": secret } });
+  } catch {
+    throw new Error("The server does not answer.");
+  }
+}
 
 // Options that a hint names, as the fields of this page's forms; what stands in a command stays.
 const fields = { overwrite: "Overwrite", resume: "Resume", strict: "Leave nothing out", "weights-only": "Weights only", "skip-damaged": "Skip what is damaged", mesh: "Mesh", shard: "Sharding",
@@ -68,9 +74,12 @@ export async function post(path, body, parameters) {
   return (await checked(answer)).json();
 }
 
-// Follows the documents that the server sends as they change (server-sent events; EventSource cannot send the token). Asks again when it ends.
+// Follows the documents that the server sends as they change (server-sent events; EventSource cannot send the token). Asks again when it ends,
+// and at once when listenAgain() is called.
+export let listenAgain = () => {};
 export async function listen(path, told, opened, lost) {
   for (;;) {
+    let why = null;
     try {
       const reader = (await checked(await ask(path))).body.pipeThrough(new TextDecoderStream()).getReader();
       opened();
@@ -84,26 +93,33 @@ export async function listen(path, told, opened, lost) {
           if (said) told(said[1], JSON.parse(said[2]));
         }
       }
-    } catch { /* as when it ends */ }
-    lost();
-    await new Promise((again) => setTimeout(again, 3000));
+    } catch (error) { why = error; }
+    lost(why);
+    await new Promise((again) => { listenAgain = again; setTimeout(again, 3000); });
   }
 }
 
+// Sizes and times as window and command line write them (core/base/units.h).
 export function bytesText(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   let unit = 0;
   while (bytes >= 1024 && unit + 1 < units.length) { bytes /= 1024; ++unit; }
-  return (unit === 0 || bytes >= 100 ? bytes.toFixed(0) : bytes.toPrecision(3)) + " " + units[unit];
+  return (unit === 0 ? bytes : bytes.toFixed(bytes < 10 ? 2 : 1)) + " " + units[unit];
 }
 export const countText = (n) => n.toLocaleString("en");
+// "8.03 B"
+export function bigCount(n) {
+  const [unit, name] = [[1e12, " T"], [1e9, " B"], [1e6, " M"]].find(([least]) => n >= least) || [1, ""];
+  return name ? (n / unit).toFixed(2) + name : countText(n);
+}
 export const counted = (n, one, many) => countText(n) + " " + (n === 1 ? one : many);
 export function timeText(seconds) {
   if (!(seconds >= 0)) return "";
   if (seconds < 1) return "less than a second";
-  if (seconds < 60) return Math.round(seconds) + " s";
-  if (seconds < 3600) return Math.round(seconds / 60) + " min";
-  return (seconds / 3600).toFixed(1) + " h";
+  const whole = Math.floor(seconds);
+  if (seconds < 60) return seconds.toFixed(1) + " s";
+  if (seconds < 3600) return Math.floor(whole / 60) + " min " + whole % 60 + " s";
+  return Math.floor(whole / 3600) + " h " + Math.floor(whole % 3600 / 60) + " min";
 }
 export const numberText = (value) => (typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e9 ? countText(value) : value.toPrecision(6)) : String(value ?? "–"));
 export const shapeText = (shape) => "[" + shape.join(", ") + "]";
@@ -160,7 +176,8 @@ export function color(name) {
 export const css = ([r, g, b], alpha = 1) => "rgba(" + r + "," + g + "," + b + "," + alpha + ")";
 
 // What all modules know of the server and of what it shows.
-export const shown = { page: null, info: null, findings: null, ready: null, accepted: null, rules: {}, run: null };
+// `lost`: since when the server does not answer, and why; null while it does.
+export const shown = { lost: null, page: null, info: null, findings: null, ready: null, accepted: null, rules: {}, run: null, several: null };
 export const allowed = () => shown.page.allow_jobs;
 
 // Who is told when one of them changes.

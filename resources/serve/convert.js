@@ -105,7 +105,11 @@ export function planner(prefix, request, parameters) {
   return { result, edited, plan };
 }
 
-export async function showConvert(page) {
+// What a field offers comes when the form is there already.
+const offer = (name, list) => list.then((more) => fields[name].append(...more.map(([value, words]) => element("option", { value }, words))),
+  (error) => fields[name].after(element("p", { class: "error" }, error.message)));
+
+export function showConvert(page) {
   if (page.childElementCount) return;
   fields = {};
   const { result, edited, plan } = planner("convert", request);
@@ -114,12 +118,11 @@ export async function showConvert(page) {
   const choice = (name, list) => (fields[name] = element("select", { id: "convert-" + name }, ...list.map(([value, words]) => element("option", { value }, words))));
   const check = (name, words) => element("label", {}, (fields[name] = element("input", { type: "checkbox", id: "convert-" + name })), words);
   const line = (name, words, field, note) => [element("label", { for: "convert-" + name }, words), field, note ? element("p", { class: "note" }, note) : null];
-  const [formats, recipes] = await Promise.all([get("formats"), get("recipes")]);
   const parent = shown.info.path.replace(/\/+$/, "").replace(/\.[a-z]+$/, "");
   const form = element("form", { class: "sheet", onsubmit: plan, oninput: edited, onchange: edited }, ...[
     line("destination", "Destination", text("destination", parent + "-converted"), "An absolute path on the server's machine. It appears whole or not at all."),
-    line("format", "Format", choice("format", [["", "as the source"], ...formats.formats.filter((format) => format.writes).map((format) => [format.name, format.title])])),
-    line("map", "Names", choice("map", [["", "as they are"], ...recipes.recipes.map((recipe) => [recipe.name, recipe.name])]), "A recipe that turns the names of one framework into those of another."),
+    line("format", "Format", choice("format", [["", "as the source"]])),
+    line("map", "Names", choice("map", [["", "as they are"]]), "A recipe that turns the names of one framework into those of another."),
     [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("skip_damaged", "Skip what is damaged"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
     line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "The ranks of the result; empty = as the target needs."),
     line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension."),
@@ -132,5 +135,7 @@ export async function showConvert(page) {
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
       line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));
-  page.append(element("p", { class: "quiet" }, "Nothing is written before a plan was made and started. The source is never touched."), form, result);
+  page.append(element("p", { class: "quiet" }, "Nothing is written until you start the plan. The source is never touched."), form, result);
+  offer("format", get("formats").then((said) => said.formats.filter((format) => format.writes).map((format) => [format.name, format.title])));
+  offer("map", get("recipes").then((said) => said.recipes.map((recipe) => [recipe.name, recipe.name])));
 }

@@ -1,5 +1,5 @@
 // The resume card, figures, types, modules, mesh and notes; and the verdict above all pages.
-import { allowed, bytesText, button, byId, countText, element, fill, follow, post, printable, shown, table, tell } from "./common.js";
+import { allowed, bigCount, bytesText, button, byId, countText, counted, element, fill, follow, listenAgain, post, printable, shown, table, tell } from "./common.js";
 
 // What a line of the card is about is a click away; what is against it, too.
 function readyLine(line) {
@@ -19,34 +19,28 @@ function showReady() {
 }
 follow("ready", showReady);
 
-export function showOverview(page) {
-  const info = shown.info, totals = info.totals;
-  const card = (value, name) => element("div", { class: "card" }, element("b", {}, value), element("span", {}, name));
-  fill(page,
-    element("section", { id: "ready", "aria-label": "Resume card" }),
-    element("div", { class: "cards" },
-      card(info.format + (info.variant ? ", " + info.variant : ""), "format"),
-      card(countText(totals.parameters), "parameters"),
-      totals.optimizer_elements > 0 && card(countText(totals.optimizer_elements), "optimizer elements"),
-      card(bytesText(totals.bytes), "data"),
-      card(countText(totals.tensors), "tensors"),
-      card(countText(totals.chunks), "chunks"),
-      card(countText(totals.ranks), "ranks"),
-      card(countText(totals.files), "files"),
-      totals.objects > 0 && card(countText(totals.objects), "objects")),
-    info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),
-    info.writer && element("p", { class: "quiet" }, "Written by " + info.writer));
-  showReady();
-  const left = element("div"), right = element("div");
-  page.append(element("div", { class: "columns" }, left, right));
+// Everything that is counted, once and in one line.
+function figures({ format, variant, writer, totals }) {
+  return [format + (variant ? ", " + variant : ""), writer, bigCount(totals.parameters) + " parameters" + (totals.optimizer_elements ? " + " + bigCount(totals.optimizer_elements) + " in the optimizer" : ""),
+    counted(totals.tensors, "tensor", "tensors"), counted(totals.chunks, "chunk", "chunks"), bytesText(totals.bytes), counted(totals.files, "file", "files"),
+    counted(totals.ranks, "rank", "ranks"), totals.objects && counted(totals.objects, "object", "objects")].filter(Boolean).join(" · ");
+}
 
-  left.append(element("h2", {}, "Mesh"));
+export function showOverview(page) {
+  const info = shown.info;
+  const below = element("div"), beside = element("div", {}, element("h2", {}, "Mesh"));
   if (info.mesh) {
-    left.append(element("p", {}, info.mesh.axes.map((axis) => axis.name + " = " + axis.size).join(", ") + " (" + info.mesh.source + ")"),
+    beside.append(element("p", {}, info.mesh.axes.map((axis) => axis.name + " = " + axis.size).join(", ") + " (" + info.mesh.source + ")"),
       element("ul", { class: "quiet small" }, ...info.mesh.evidence.map((line) => element("li", {}, line))));
   } else {
-    left.append(element("p", { class: "quiet" }, "Not declared, and the chunks suggest none."));
+    beside.append(element("p", { class: "quiet" }, "Not declared, and the chunks suggest none."));
   }
+  fill(page,
+    element("p", { id: "figures" }, figures(info)),
+    info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),
+    element("div", { class: "columns" }, element("section", { id: "ready", "aria-label": "Resume card" }), beside),
+    element("div", { class: "columns" }, below));
+  showReady();
   const types = Object.entries(info.dtypes).sort((a, b) => b[1].bytes - a[1].bytes);
   // A dtype has one color everywhere, as in the window.
   const usual = ["float32", "bfloat16", "float16", "int64"];
@@ -54,15 +48,15 @@ export function showOverview(page) {
   const swatch = (name) => { const made = element("span", { class: "swatch" }); made.style.background = hue(name); return made; };
   const bar = element("div", { class: "share", role: "img", "aria-label": "Shares of the types" },
     ...types.map(([name, share]) => { const part = element("i"); part.style.flexGrow = share.bytes; part.style.background = hue(name); return part; }));
-  left.append(element("h2", {}, "Types"), bar,
+  beside.append(element("h2", {}, "Types"), bar,
     table(["dtype", { text: "tensors", number: true }, { text: "size", number: true }],
       types.map(([name, share]) => [element("span", {}, swatch(name), name), countText(share.tensors), bytesText(share.bytes)])));
-  right.append(element("h2", {}, "Biggest modules"),
+  below.append(element("h2", {}, "Biggest modules"),
     table(["module", { text: "tensors", number: true }, { text: "size", number: true }],
       info.modules.map((module) => [button(module.name, () => tell("filter", module.name + "*"), { class: "link", title: "Show it in the placement map" }),
         countText(module.tensors), bytesText(module.bytes)])));
   if (info.specials.length)
-    right.append(element("h2", {}, "Tensors that are not plain arrays"),
+    below.append(element("h2", {}, "Tensors that are not plain arrays"),
       element("ul", {}, ...info.specials.map((special) => element("li", {}, special.name + ": " + special.kind + " " + special.dtype))));
   const kMost = 100;
   if (info.notes.length)
@@ -71,27 +65,83 @@ export function showOverview(page) {
       info.notes.length > kMost && element("li", { class: "quiet" }, countText(info.notes.length - kMost) + " more")));
 }
 
+const kCauses = 3, kDepths = { metadata: "Metadata checked", files: "Files checked", values: "Every value read" };
+let lastReport = null;  // what was found before stays while another check runs
+
+// Findings that the verdict follows from: those that nobody accepted, of the worst severity.
+function causesOf(report) {
+  const open = report.findings.filter((finding) => !finding.accepted);
+  return ["error", "warning"].map((severity) => open.filter((finding) => finding.severity === severity)).find((some) => some.length) || [];
+}
+
+// "rank 22, 678 tensors"
+function aboutText({ examples, count }) {
+  const distinct = (key) => new Set(examples.map((example) => example[key]).filter((one) => one != null));
+  const ranks = distinct("rank"), tensors = distinct("tensor");
+  return [ranks.size === 1 ? "rank " + [...ranks][0] : ranks.size > 1 && ranks.size + " ranks",
+    examples.length >= count && tensors.size > 0 && counted(tensors.size, "tensor", "tensors")].filter(Boolean).join(", ");
+}
+
+function causeLinks(causes) {
+  const lines = causes.slice(0, kCauses).map((finding) => {
+    const about = aboutText(finding);
+    return element("p", {}, button(finding.cause || finding.message, () => tell("finding", finding.rule + ": " + finding.message), { class: "link" }), about && " (" + about + ")");
+  });
+  return causes.length > kCauses ? [...lines, element("p", {}, button(countText(causes.length - kCauses) + " more", () => tell("open", "findings"), { class: "link" }))] : lines;
+}
+
 // The words of the window's strip.
 function verdictWords() {
-  const report = shown.findings;
-  if (report.schema === "shardscope.validating/1")
-    return { tone: "unknown", mark: "…", head: "Validating (" + report.level + ")",
-      text: report.bytes_total > 0 ? bytesText(report.bytes_done) + " of " + bytesText(report.bytes_total) + " read" : "" };
-  if (report.schema === "shardscope.error/1")
-    return { tone: "care", mark: "?", head: report.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: report.code === "cancelled" ? "" : report.message };
+  const said = shown.findings, validating = said.schema === "shardscope.validating/1";
+  const doing = validating ? "Checking (" + said.level + ")" + (said.bytes_total > 0 ? ": " + bytesText(said.bytes_done) + " of " + bytesText(said.bytes_total) + " read" : "") + " … " : "";
+  if (said.schema === "shardscope.error/1")
+    return { tone: "care", mark: "?", head: said.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: said.code === "cancelled" ? "" : said.message };
+  const report = validating ? lastReport : said;
+  if (!report) return { tone: "unknown", mark: "…", head: "Validating", text: doing };
   // The answer is that of the card; where only a part of the values was read there is none yet.
-  const ready = !report.words.startsWith("Not all") && shown.ready, found = report.words.split(": ")[1];
-  const tone = ready && ready.words.startsWith("do not") ? "unsafe" : report.verdict;
-  return { tone, mark: { safe: "✓", care: "▲", unsafe: "✕" }[tone], head: ready ? ready.words[0].toUpperCase() + ready.words.slice(1) : report.words,
-    text: (ready ? found[0].toUpperCase() + found.slice(1) + ". " : "") + "Checked: " + report.checked.join(", ") + "." +
+  const partly = report.words.startsWith("Not all"), ready = !partly && shown.ready, found = report.words.split(": ")[1];
+  const tone = ready && ready.words.startsWith("do not") ? "unsafe" : report.verdict, causes = causesOf(report);
+  const head = ready ? ready.words[0].toUpperCase() + ready.words.slice(1) : report.words;
+  const named = causes.some((finding) => head.endsWith(": " + finding.message));
+  return { tone, mark: { safe: "✓", care: "▲", unsafe: "✕" }[tone], head: named ? head.split(":")[0] : head, causes,
+    text: doing + (partly ? "" : kDepths[report.level] + (ready ? ": " + found : "") + ".") +
       (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };
+}
+
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'");
+const command = () => "shardscope serve" + (shown.page.path ? " " + quoted(shown.page.path) : " --jobs") + (allowed() ? " --allow-jobs" : "");
+
+function showBanner(tone, head, words, ...actions) {
+  const strip = byId("verdict");
+  strip.hidden = false;
+  strip.className = "banner tone-" + tone;
+  strip.dataset.key = "";
+  strip.replaceChildren(element("span", { class: "mark", "aria-hidden": "true" }, "▲"),
+    element("div", { class: "words", role: "alert" }, element("b", {}, head), words), element("div", { class: "actions" }, ...actions));
+}
+
+// A server that goes away takes the verdict with it: what is green may be so no longer.
+function showLost() {
+  const { since, refused } = shown.lost;
+  const time = since.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  if (refused)
+    return showBanner("care", "The server was started anew", element("p", {}, "Open the address that it printed. What is shown here is what was known at " + time + "."));
+  showBanner("care", "The server has not answered since " + time, element("p", {}, "What is shown is the last that it said. It is started with ", element("code", {}, command())),
+    button("Try again", () => listenAgain()));
+}
+
+// Instead of the page, when it may not ask or gets no answer.
+export function refuse(error) {
+  const words = error.status === 403 ? element("p", {}, "Open the address that ", element("code", {}, "shardscope serve"), " printed, with all that follows its “#”. It lets in nobody else.") : element("p", {}, "It is started with ", element("code", {}, "shardscope serve"), ".");
+  showBanner("care", error.message, words, button("Try again", () => location.reload()));
 }
 
 export function showVerdict() {
   const strip = byId("verdict");
+  if (shown.lost) return showLost();
   strip.hidden = !shown.info;
   if (!shown.info || !shown.findings) return;
-  const { tone, mark, head, text } = verdictWords();
+  const { tone, mark, head, text, causes } = verdictWords();
   strip.className = "tone-" + tone;
   const validating = shown.findings.schema === "shardscope.validating/1";
   const actions = element("div", { class: "actions" });
@@ -107,11 +157,12 @@ export function showVerdict() {
     actions.append(level, start);
   }
   // What a person is about to choose stays.
-  const key = JSON.stringify([tone, head, text, validating, bad]);
+  const key = JSON.stringify([tone, head, text, causes, validating, bad]);
   if (strip.dataset.key === key) return;
   strip.dataset.key = key;
   strip.replaceChildren(element("span", { class: "mark", "aria-hidden": "true" }, mark),
-    element("div", { class: "words", role: "status" }, element("b", {}, head), text && element("p", {}, text)), actions);
+    element("div", { class: "words", role: "status" }, element("b", {}, head), ...causeLinks(causes || []), text && element("p", { class: "quiet" }, text)), actions);
 }
-follow("findings", showVerdict);
+follow("findings", (said) => { if (said.verdict) lastReport = said; showVerdict(); });
 follow("ready", showVerdict);
+follow("lost", showVerdict);

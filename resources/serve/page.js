@@ -7,12 +7,13 @@ import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
 import { followScreen, layout, recolor, showMap } from "./map.js";
 import { showObjects } from "./objects.js";
-import { showOverview } from "./overview.js";
-import { fitTimeline, showRun } from "./run.js";
+import { refuse, showOverview } from "./overview.js";
+import { addressOf, fitTimeline, showRun, showSeveral } from "./run.js";
 import { showTensor, showTensors } from "./tensors.js";
 
 const pages = [
   { name: "run", title: "Run", show: showRun, when: () => shown.run && !step },
+  { name: "several", title: "Checkpoints", show: showSeveral, when: () => shown.several && !step },
   { name: "overview", title: "Overview", show: showOverview, when: () => shown.info },
   { name: "placement", title: "Placement", show: showMap, when: () => shown.info },
   { name: "tensors", title: "Tensors", show: showTensors, when: () => shown.info },
@@ -39,7 +40,18 @@ function open(name, keepAddress) {
   if (!keepAddress) history.replaceState(null, "", location.search + "#" + page.name);
   if (page.name === "tensors" && byId("tensors").childElementCount) return;
   page.show(byId(page.name));
+  allowAsking();
 }
+
+// While the server does not answer, nothing can be asked of it; what is shown can be read and copied.
+function allowAsking() {
+  for (const one of document.querySelectorAll("#pages button:not(.link)")) {
+    if (shown.lost && !one.disabled) one.dataset.off = "";
+    if ("off" in one.dataset) one.disabled = shown.lost !== null;
+    if (!shown.lost) delete one.dataset.off;
+  }
+}
+follow("lost", allowAsking);
 
 function makeTabs() {
   const there = pages.filter((page) => page.when());
@@ -104,15 +116,19 @@ function showNames() {
   const path = printable((shown.info ? shown.info.path : shown.page.path) || "");
   byId("title").textContent = path || "Jobs";
   document.title = (path ? path + " – " : "") + "Shardscope";
-  if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All steps of the run"));
+  if (shown.run && step) byId("subtitle").replaceChildren(element("a", { href: "/#run" }, "← All steps of the run"));
+  else if (shown.several && step) byId("subtitle").replaceChildren(element("a", { href: "/" }, "← All checkpoints here"));
   else byId("subtitle").textContent = shown.page.shows === "run" ? "Directory of a run" : "";
 }
 
 async function start() {
   shown.page = await get("page");
-  const checkpoint = shown.page.shows === "checkpoint" || (shown.page.shows === "run" && step);
-  const [info, run, jobs] = await Promise.all([checkpoint ? get("info") : null, shown.page.shows === "run" ? get("run") : null, shown.page.jobs ? get("jobs") : null]);
-  Object.assign(shown, { info, run, jobs });
+  const shows = (what) => shown.page.shows === what;
+  const checkpoint = shows("checkpoint") || ((shows("run") || shows("several")) && step);
+  const [info, run, several, jobs] = await Promise.all([checkpoint ? get("info") : null, shows("run") ? get("run") : null, shows("several") ? get("several") : null, shown.page.jobs ? get("jobs") : null]);
+  Object.assign(shown, { info, run, several, jobs });
+  // The only step stands for its run, until it is left for the list.
+  if (run && run.steps.length === 1 && !step && !location.hash) return location.replace(addressOf(run.steps[0]));
   showNames();
   makeTabs();
   open(location.hash.slice(1), true);
@@ -125,11 +141,14 @@ async function start() {
   }
   if (jobs) tell("jobs");
   const live = shown.page.allow_jobs ? "Live; validating, accepting and converting are allowed." : "Live; this page only shows.";
-  const lost = "The server does not answer; what is shown is the last that it said.";
-  listen("events", change, () => { byId("state").textContent = live; }, () => { byId("state").textContent = lost; });
+  const said = (lost) => {
+    byId("state").textContent = lost ? "Shows what the server said last." : live;
+    if (lost?.refused !== shown.lost?.refused) change("lost", lost);
+  };
+  listen("events", change, () => said(null), (why) => said({ since: shown.lost?.since || new Date(), refused: why !== null && why.status === 403 }));
 }
 addEventListener("hashchange", () => open(location.hash.slice(1), true));
 addEventListener("resize", () => { layout(); if (current === "run") fitTimeline(byId("run")); });
 // Another screen may have other pixels without another size, of which browsers do not always tell the page.
 setInterval(followScreen, 500);
-start().catch((error) => { byId("state").textContent = error.message; byId("title").textContent = "Shardscope"; });
+start().catch((error) => { byId("state").textContent = ""; refuse(error); });

@@ -157,8 +157,7 @@ class PageCliTest : public QObject {
                                     << "saved"
                                     << "scheduler.pt";
         QTest::newRow("no optimizer") << trainer + "died-after-model/checkpoint-30"
-                                      << "Do not resume: 'optimizer.pt' is not here (optimizer state: a run "
-                                         "cannot resume without it); Hugging Face Trainer writes it"
+                                      << "Do not resume"
                                       << "file.missing"
                                       << "its chunks are lost";
         QTest::newRow("weights only")
@@ -177,8 +176,7 @@ class PageCliTest : public QObject {
             QVERIFY(browser.open(server.url));
             QTRY_COMPARE_WITH_TIMEOUT(
                 browser.evaluate("document.querySelector('#verdict b')?.textContent ?? ''"), words, 60'000);
-            QCOMPARE(browser.evaluate("document.getElementById('overview').firstElementChild.id"),
-                     QString("ready"));
+            QCOMPARE(browser.evaluate("document.querySelector('#overview section').id"), QString("ready"));
             const json card = server.document("/api/ready");
             QCOMPARE(browser.evaluate("[...document.querySelectorAll('#ready li > span')].map((one) => "
                                       "one.textContent).join()"),
@@ -202,6 +200,79 @@ class PageCliTest : public QObject {
             }
             QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
         }
+    }
+
+    // What was found is named in the strip, and leads to the finding.
+    void causesInTheStrip() {
+        QTemporaryDir state;
+        const Served server({genuine("t2.15.0-damaged-missing-file"), "--allow-jobs"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Do not resume"), 60'000);
+        QCOMPARE(browser.evaluate("document.querySelector('#verdict b').textContent"),
+                 QString("Do not resume"));
+        QCOMPARE(browser.evaluate("document.querySelector('#verdict p').textContent"),
+                 QString("__1_0.distcp is missing (rank 1, 3 tensors)"));
+        QVERIFY2(browser.text("figures").contains("9 chunks · 196 B"), qPrintable(browser.text("figures")));
+        browser.shoot("serve-causes");
+        browser.evaluate("document.querySelector('#verdict p button').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("findings").contains("cannot be read because"), 30'000);
+        // A deeper check leaves the answer there.
+        browser.evaluate(
+            "{ window.heads = []; new MutationObserver(() => heads.push(document.querySelector('#verdict "
+            "b').textContent)).observe(document.getElementById('verdict'), {childList: true}); "
+            "document.querySelector('#verdict select').value = 'values'; "
+            "[...document.querySelectorAll('#verdict button')].find((one) => one.textContent === "
+            "'Validate').click(); }");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict", "textContent").contains("Every value read: 1 error"),
+                                 60'000);
+        QCOMPARE(browser.evaluate("[...new Set(heads)].join()"), QString("Do not resume"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // A verdict of a server that is gone is not shown as if it still held.
+    void serverGoesAway() {
+        QTemporaryDir state;
+        const QString source = genuine("t2.15.0-no-dist");
+        Served server({source, "--allow-jobs"}, environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto strip = [&] { return browser.text("verdict"); };
+        const auto tab = [&](const char* name) {
+            browser.evaluate(std::string("document.getElementById('tab-") + name + "').click()");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(strip().contains("Validate"), 60'000);
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("state").contains("Live"), 60'000);
+        tab("convert");
+        // The form stands there without waiting for what its fields offer.
+        QVERIFY(browser.text("convert").contains("Destination"));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("convert-format").contains("safetensors"), 30'000);
+        QCOMPARE(server.end(), 0);
+        QTRY_VERIFY_WITH_TIMEOUT(strip().contains("has not answered since"), 60'000);
+        QVERIFY2(strip().contains("shardscope serve " + source + " --allow-jobs"), qPrintable(strip()));
+        QVERIFY2(strip().contains("Try again") && !strip().contains("Validate"), qPrintable(strip()));
+        const auto asking = [&] {
+            return browser.evaluate(
+                "String(document.querySelectorAll('#pages section:not([hidden]) "
+                "button:not(.link):enabled').length)");
+        };
+        QCOMPARE(asking(), QString("0"));
+        browser.shoot("serve-gone");
+        tab("tensors");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("tensors").contains("The server does not answer."), 30'000);
+        QCOMPARE(asking(), QString("0"));
+        QVERIFY(strip().contains("has not answered since"));
+    }
+
+    void addressWithoutItsToken() {
+        QTemporaryDir state;
+        const Served server({genuine("t2.15.0-no-dist")}, environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url.substr(0, server.url.find('#'))));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Open the address that shardscope serve"),
+                                 60'000);
+        browser.shoot("serve-refused");
     }
 
     // A real browser takes the token out of the address, runs the script under the policy and shows what was
@@ -434,6 +505,45 @@ class PageCliTest : public QObject {
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 
+    // A directory that holds several is a list to choose from; the only step of a run opens at once.
+    void severalCheckpoints() {
+        QTemporaryDir directory, state;
+        for (const char* name : {"first", "second"})
+            QCOMPARE(QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), directory.filePath(name)}),
+                     0);
+        QVERIFY(QDir(directory.path()).mkpath("run"));
+        QCOMPARE(
+            QProcess::execute("cp", {"-r", genuine("t2.15.0-no-dist"), directory.filePath("run/step-100")}),
+            0);
+        const Served server({directory.path()}, environmentIn(state.path()));
+        const json list = server.document("/api/several")["checkpoints"];
+        QCOMPARE(list.size(), size_t{3});
+        COMPARE_JSON(list[0]["name"], json("first"));
+        QVERIFY(list[0]["bytes"].get<int64_t>() > 0);
+        for (const char* bad : {"..", "third", "first/..", "/etc"})
+            QCOMPARE(server.get("/api/info?step=" + std::string(bad), server.withToken())->status, 404);
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("several").contains("This directory holds 3 checkpoints"),
+                                 60'000);
+        QVERIFY2(browser.text("several").contains("PyTorch distributed checkpoint"),
+                 qPrintable(browser.text("several")));
+        browser.shoot("serve-several");
+        browser.evaluate("document.querySelector('#several a').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Resume from here") ||
+                                     browser.text("verdict").contains("nothing to resume"),
+                                 60'000);
+        QVERIFY(browser.text("subtitle").contains("All checkpoints here"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+
+        const Served run({directory.filePath("run")}, environmentIn(state.path()));
+        Browser other;
+        QVERIFY(other.open(run.url));
+        QTRY_VERIFY_WITH_TIMEOUT(other.text("figures").contains("tensors"), 60'000);
+        other.evaluate("document.querySelector('#subtitle a').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(other.text("run").contains("1 step"), 60'000);
+    }
+
     // The timeline, the step to resume from, and two steps that are compared with a click.
     void aRun() {
         QTemporaryDir run, state;
@@ -459,7 +569,8 @@ class PageCliTest : public QObject {
         const auto text = [&](const char* id) { return browser.text(id); };
         QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
         QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
-        QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("2 h 0 min"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("do not resume: __1_0.distcp is missing"), qPrintable(text("run")));
         QVERIFY(text("run").contains("✓ Resume from " + run.filePath("step-200")));
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect').length)"),
                  QString("3"));

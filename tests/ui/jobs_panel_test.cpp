@@ -241,6 +241,16 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         QTRY_COMPARE(panel.selectedJob(), QStringLiteral("20261121-1"));
         QVERIFY(store.find("20261121-1")->elsewhere);
         picture(panel, QStringLiteral("jobs-rates"));
+        // As low as in a laptop's window.
+        panel.resize(1340, 260);
+        picture(panel, QStringLiteral("jobs-low"));
+        QCOMPARE(panel.height(), 260);
+        const QList<Lanes*> all = panel.findChildren<Lanes*>();
+        const auto shown = std::ranges::find_if(all, &QWidget::isVisible);
+        QVERIFY(shown != all.end());
+        QVERIFY2((*shown)->height() >= 100, qPrintable(QString::number((*shown)->height())));
+        QCOMPARE((*shown)->visibleRegion().boundingRect(), (*shown)->rect());
+        panel.resize(1280, 420);
         for (QComboBox* measure : panel.findChildren<QComboBox*>()) {
             if (measure->isVisible()) QTest::keyClick(measure, Qt::Key_Down);
         }

@@ -3,6 +3,7 @@
 // show.
 #include <QSettings>
 #include <QTabWidget>
+#include <QTableView>
 
 #include "support/window_fixture.h"
 #include "ui/pages/findings_panel.h"
@@ -32,7 +33,8 @@ class RealModelTest : public QObject, WindowFixture {
         const Catalog& catalog = session().catalog();
         QCOMPARE(catalog.elementsOf(Role::parameter), uint64_t{8'030'261'248});
         QCOMPARE(catalog.elementsOf(Role::optimizer), uint64_t{2} * 8'030'261'248);
-        QVERIFY2(shownText(*window_).contains("8.03 B"), qPrintable(shownText(*window_)));
+        const QString text = shownText(*window_).replace(QChar::Nbsp, ' ');
+        QVERIFY2(text.contains("8.03 B parameters (+ 16.06 B in the optimizer)"), qPrintable(text));
         QCOMPARE(catalog.rankCount(), uint32_t{32});
         QCOMPARE(catalog.chunkCount(), size_t{23'256});
     }
@@ -52,6 +54,43 @@ class RealModelTest : public QObject, WindowFixture {
         const TensorId found = session().selection().current().tensor;
         QVERIFY(found != kNone);
         QVERIFY(session().facts()->tensorHealth[found] >= Health::missing);
+    }
+
+    // On a laptop's screen the page has most of it, and the answer stands there at once.
+    void firstScreen_data() { pictures_data(); }
+    void firstScreen() {
+        QFETCH(bool, dark);
+        applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+        constexpr QSize kLaptop{1366, 768};
+        window_->resize(kLaptop);
+        QTRY_COMPARE(window_->size(), kLaptop);
+        QVERIFY(!picture(*window_, dark ? "first-screen-dark" : "first-screen-light").isNull());
+        const QSize page = window_->findChild<OverviewPage*>()->size();
+        const double share =
+            double(page.width()) * page.height() / (double(kLaptop.width()) * kLaptop.height());
+        QVERIFY2(share >= 0.6, qPrintable(QString::number(share)));
+    }
+
+    // Tables show the row of what was selected elsewhere, whichever page was there before.
+    void whatIsSelectedIsInView() {
+        window_->resize(1366, 768);
+        const auto rowIsSeen = [this](const char* name) {
+            for (const auto* table : window_->findChildren<QTableView*>()) {
+                if (!table->isVisible() || table->accessibleName() != name) continue;
+                const QRect at = table->visualRect(table->currentIndex()), seen = table->viewport()->rect();
+                return table->currentIndex().row() > 0 && at.top() >= seen.top() &&
+                       at.bottom() <= seen.bottom();
+            }
+            return false;
+        };
+        const TensorId t = session().catalog().find("model.layers.0.attention.wo.weight");
+        const ChunkId last = session().catalog().endChunk(t) - 1;
+        const ChunkInfo chunk = session().catalog().chunk(t, last);
+        session().selection().selectChunk(t, last, chunk.rank, chunk.file);
+        session().selection().setPage(Page::files);
+        QTRY_VERIFY(rowIsSeen("Files"));
+        session().selection().setPage(Page::tensor);
+        QTRY_VERIFY(rowIsSeen("Chunks of the tensor"));
     }
 
     void pictures_data() {

@@ -59,10 +59,10 @@ class WalkthroughTest : public QObject, WindowFixture {
         open(qEnvironmentVariable("SHARDSCOPE_INDEX_COPY", SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx"),
              {1280, 800});
         frame(*window_);
-        clickOn(shownButton(window_->findings(), QStringLiteral("Validate")));
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), 60'000);
-        QVERIFY(shownText(*window_->findChild<VerdictStrip*>()).contains("Do not resume"));
-        frame(*window_);
+        // The answer and its cause stand there without a click.
+        const auto* strip = window_->findChild<VerdictStrip*>();
+        QCOMPARE(strip->headline(), QStringLiteral("Do not resume"));
+        QVERIFY2(strip->causes().contains("__17_0.distcp is truncated"), qPrintable(strip->causes()));
         auto* findings = window_->findings().findChild<QTreeView*>();
         clickItem(*findings, findings->model()->index(0, 0));
         const QString why = window_->findings().findChild<QTextBrowser*>()->toPlainText();

@@ -1,6 +1,8 @@
 // What the window opens, how a reading stops and goes on, and what it remembers.
 #include <QComboBox>
 #include <QDockWidget>
+#include <QScreen>
+#include <QToolButton>
 
 #include "support/accessibility.h"
 #include "support/window_fixture.h"
@@ -75,6 +77,13 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         return copy;
     }
 
+    QToolButton* toolButton(const QString& text) {
+        for (auto* button : window_->findChildren<QToolButton*>()) {
+            if (button->text() == text) return button;
+        }
+        return nullptr;
+    }
+
   private slots:
     void init() { start(); }
 
@@ -90,12 +99,14 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         QCOMPARE(window_->session().report()->verdict, Verdict::unsafe);
         FindingsPanel& findings = window_->findings();
         QVERIFY(findings.model().errors() > 0);
-        QTRY_VERIFY(window_->findChild<QDockWidget*>("findings")->windowTitle().contains("err"));
+        QVERIFY(toolButton("Findings  ✕ 1"));
+        // The first F8 goes to the first finding, which is about a file.
         QTest::keyClick(window_, Qt::Key_F8);
         const TensorId t = window_->session().selection().current().tensor;
         QVERIFY(t != kNone);
         QVERIFY(window_->session().facts()->tensorHealth[t] >= Health::missing);
-        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::tensor));
+        QCOMPARE(findings.view().currentIndex().row(), 0);
+        QCOMPARE(window_->tabs().currentIndex(), static_cast<int>(Page::files));
         for (int i = 0; i < 4; ++i) {
             window_->tabs().setCurrentIndex(i);
             settle();
@@ -202,14 +213,49 @@ class WindowOpenTest : public QObject, protected WindowFixture {
     }
 
     void layoutIsRestored() {
+        const auto details = [this] { return window_->findChild<QDockWidget*>("details"); };
         open(sampleCheckpoint());
-        window_->findChild<QDockWidget*>("details")->hide();
+        QVERIFY(!details()->isVisible());
+        window_->session().selection().selectTensor(0);
+        QVERIFY(details()->isVisible());
+        details()->hide();
         window_->close();
         windows_ = std::make_unique<Windows>();
         open(sampleCheckpoint());
-        QVERIFY(!window_->findChild<QDockWidget*>("details")->isVisible());
+        window_->session().selection().selectTensor(0);
+        QVERIFY(!details()->isVisible());
         actionOf(*window_, "Reset the layout")->trigger();
-        QTRY_VERIFY(window_->findChild<QDockWidget*>("details")->isVisible());
+        QTRY_VERIFY(details()->isVisible());
+        window_->session().selection().clear();
+        QVERIFY(!details()->isVisible());
+    }
+
+    // Findings, jobs and log share the bottom; none of them takes room before it is asked for.
+    void panesOpenOneAtATime() {
+        open(sampleCheckpoint());
+        const auto shown = [this] {
+            QStringList names;
+            for (const char* name : {"findings", "jobs", "log"}) {
+                if (window_->findChild<QDockWidget*>(name)->isVisible()) names += name;
+            }
+            return names.join(' ');
+        };
+        QCOMPARE(shown(), QString());
+        QTest::mouseClick(toolButton("Log"), Qt::LeftButton);
+        QCOMPARE(shown(), QStringLiteral("log"));
+        QVERIFY(toolButton("Log")->isChecked());
+        actionOf(*window_, "Show jobs")->trigger();
+        QCOMPARE(shown(), QStringLiteral("jobs"));
+        QVERIFY(!toolButton("Log")->isChecked());
+        QTest::mouseClick(toolButton("Jobs"), Qt::LeftButton);
+        QCOMPARE(shown(), QString());
+    }
+
+    // The first window is not larger than the screen.
+    void fitsTheScreen() {
+        window_ = windows_->newWindow();
+        const QSize room = window_->screen()->availableSize();
+        QVERIFY(window_->width() <= room.width() && window_->height() <= room.height());
     }
 
     // Whether to resume stands there without a click; a line leads to what was found.
@@ -343,8 +389,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         engine->afterValidate = [&](ValidationReport& report) { report.stopped = stopped; };
         windows_ = std::make_unique<Windows>(engine);
         open(sampleCheckpoint());
-        window_->findings().setLevel(ValidateLevel::values);
-        window_->findings().validate();
+        actionOf(*window_, "Validate every value")->trigger();
         QTRY_VERIFY(window_->session().canContinue());
         QPushButton* continueReading = nullptr;
         for (QPushButton* b : window_->findings().findChildren<QPushButton*>()) {

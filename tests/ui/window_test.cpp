@@ -528,8 +528,10 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(windows_->jobs().jobs().empty());
         // A page without a tensor has little on it.
         window_->session().selection().selectTensor(0);
+        const QStringList panes{"findings", "jobs", "log", "findings", "log", "findings"};
         for (int i = 0; i < window_->tabs().count(); ++i) {
             window_->tabs().setCurrentIndex(i);
+            showPane(panes[i]);
             settle();
             const QStringList nameless = namelessControls(*window_);
             const QStringList controls = accessibleControls(*window_);

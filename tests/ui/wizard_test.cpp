@@ -63,6 +63,53 @@ class WizardTest : public QObject, protected WizardFixture {
         }
     }
 
+    void mnemonicsOfAllLabels() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        wizard.activateWindow();
+        QVERIFY(QTest::qWaitForWindowActive(&wizard));
+        waitUntilReady(wizard);
+        int pressed = 0;
+        for (int page = source; page <= plan; ++page) {
+            wizard.showPage(page);
+            settle();
+            for (const QLabel* label : wizard.findChildren<QLabel*>()) {
+                const QKeySequence key = QKeySequence::mnemonic(label->text());
+                if (!label->isVisible() || !label->buddy() || !label->buddy()->isEnabled() || key.isEmpty())
+                    continue;
+                QTest::keyClick(&wizard, static_cast<Qt::Key>(key[0].key()), Qt::AltModifier);
+                const QWidget* now = wizard.focusWidget();
+                QVERIFY2(now && (now == label->buddy() || label->buddy()->isAncestorOf(now)),
+                         qPrintable(label->text()));
+                ++pressed;
+            }
+        }
+        QVERIFY2(pressed >= 10, qPrintable(QString::number(pressed)));
+    }
+
+    // Where the source is damaged there is no plan, and a way on where one sees it first.
+    void damagedSourceHasAWayOn() {
+        auto session = openSession(genuineCheckpoint(QStringLiteral("dcp/t2.15.0-damaged-missing-file")));
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        QTRY_VERIFY2_WITH_TIMEOUT(status(wizard).contains("Skip what is damaged"), qPrintable(status(wizard)),
+                                  kPatience);
+        QVERIFY2(!status(wizard).contains("shardscope validate"), qPrintable(status(wizard)));
+        QCOMPARE(wizard.findChild<BytesBars*>()->accessibleDescription(),
+                 QStringLiteral("There is no plan."));
+        auto* skip = named<QCheckBox>(wizard, "skipAtSource");
+        QVERIFY(skip->isVisible() && skip->text().contains("leave out 3 tensors"));
+        skip->setChecked(true);
+        QTRY_VERIFY2_WITH_TIMEOUT(!status(wizard).contains("Skip what is damaged") &&
+                                      !status(wizard).startsWith(QStringLiteral("…")),
+                                  qPrintable(status(wizard)), kPatience);
+        QVERIFY(wizard.spec().skipDamaged);
+        shoot(wizard, QStringLiteral("wizard-skip"));
+    }
+
     void averageIsPlannedAndShown() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();

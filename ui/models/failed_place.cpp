@@ -43,7 +43,7 @@ void lookIntoDirectory(FailedPlace& place, const QString& path) {
 
 }  // namespace
 
-FailedPlace lookAtFailedPlace(const QString& path) {
+FailedPlace lookAtFailedPlace(const QString& path, bool choices) {
     FailedPlace place;
     if (!hostOf(path).isEmpty()) return place;
     const QFileInfo info(path);
@@ -51,6 +51,7 @@ FailedPlace lookAtFailedPlace(const QString& path) {
     place.directory = info.isDir();
     place.owner = info.owner();
     if (place.directory) lookIntoDirectory(place, path);
+    if (place.directory && choices) place.choices = severalIn(path.toStdString());
     return place;
 }
 

@@ -3,6 +3,9 @@
 
 #include <QString>
 #include <QStringList>
+#include <vector>
+
+#include "engine/several.h"
 
 namespace shardscope::ui {
 
@@ -12,10 +15,11 @@ struct FailedPlace {
     // Of a directory, one sentence: "Looked for .metadata, ...; found 12 .pt files." Empty otherwise.
     QString found;
     QStringList files;  // names in the directory that may be opened alone
+    std::vector<OneOfSeveral> choices;
 };
 
-// Looks at names only. It waits for the file system, so it is not for the GUI thread. Of a path on another
-// host nothing is known.
-FailedPlace lookAtFailedPlace(const QString& path);
+// Looks at names, and for `choices` at the first bytes of what is below. It waits for the file system, so it
+// is not for the GUI thread. Of a path on another host nothing is known.
+FailedPlace lookAtFailedPlace(const QString& path, bool choices);
 
 }  // namespace shardscope::ui

@@ -1,8 +1,5 @@
 #include "ui/models/findings_model.h"
 
-#include <algorithm>
-#include <map>
-
 #include "ui/models/texts.h"
 #include "validate/rules.h"
 
@@ -39,26 +36,6 @@ void FindingsModel::setShowSuppressed(bool show) {
     rebuild();
 }
 
-// Notes of the same rule are one row.
-void FindingsModel::fromNotes() {
-    std::map<std::string, size_t> known;
-    for (const Note& note : session_.checkpoint()->allNotes()) {
-        auto [it, fresh] = known.emplace(note.rule, findings_.size());
-        if (fresh) findings_.push_back({note.rule, note.severity, 0, note.message, {}, {}});
-        Finding& finding = findings_[it->second];
-        ++finding.count;
-        finding.severity = std::max(finding.severity, note.severity);
-        FindingExample example;
-        example.tensor = note.tensor;
-        example.file = note.file;
-        example.offset = note.offset;
-        example.detail = note.message;
-        finding.examples.push_back(std::move(example));
-    }
-    std::stable_sort(findings_.begin(), findings_.end(),
-                     [](const Finding& a, const Finding& b) { return a.severity > b.severity; });
-}
-
 void FindingsModel::rebuild() {
     beginResetModel();
     findings_.clear();
@@ -66,10 +43,7 @@ void FindingsModel::rebuild() {
     rows_.clear();
     errors_ = warnings_ = suppressed_ = 0;
     if (session_.checkpoint()) {
-        if (session_.report())
-            findings_ = session_.report()->findings;
-        else
-            fromNotes();
+        if (session_.report()) findings_ = session_.report()->findings;
         const std::vector<Suppression> accepted = suppressions_.of(session_.path());
         for (uint32_t i = 0; i < findings_.size(); ++i) {
             const Suppression* accept = suppressionOf(findings_[i], accepted);

@@ -1,5 +1,4 @@
-// Findings of a validation, one row for each cause; its examples are the rows below. Before a validation has
-// run it shows what opening alone has noticed.
+// Findings of a validation, one row for each cause; its examples are the rows below.
 #pragma once
 
 #include "ui/models/session.h"
@@ -38,7 +37,6 @@ class FindingsModel : public TwoLevels {
 
   private:
     void rebuild();
-    void fromNotes();
 
     Session& session_;
     Suppressions& suppressions_;

@@ -24,6 +24,12 @@ QString errorSentence(const Error& error) {
     return text;
 }
 
+namespace {
+bool onlyStep(const Run& run) {
+    return run.directory.steps.size() == 1 && run.missingStep().empty();
+}
+}  // namespace
+
 QString errorHint(const Error& error) {
     QString text = QString::fromStdString(error.hint);
     if (text.isEmpty()) return text;
@@ -81,6 +87,12 @@ void Session::open(const QString& path, const SourceOptions& options) {
         SHARDSCOPE_TRY(engine->connect(path, false, context));
         *connected = true;
         SHARDSCOPE_ASSIGN(auto found, engine->openAny(path, how, context));
+        // The only step stands for its run, where it opens.
+        if (const RunPtr* run = std::get_if<RunPtr>(&found); run && onlyStep(**run)) {
+            opened.path = (*run)->pathOf((*run)->directory.steps[0]);
+            auto step = engine->openAny(opened.path, how, context);
+            if (step.ok() && std::holds_alternative<CheckpointPtr>(*step)) found = *std::move(step);
+        }
         if (RunPtr* run = std::get_if<RunPtr>(&found)) {
             opened.run = std::move(*run);
             return opened;
@@ -99,7 +111,7 @@ void Session::open(const QString& path, const SourceOptions& options) {
         Work::metadata, tr("Opening %1").arg(path_),
         [load, place, path = path_](const TaskContext& context) {
             Result<Opened> opened = load(context);
-            if (!opened.ok()) *place = lookAtFailedPlace(path);
+            if (!opened.ok()) *place = lookAtFailedPlace(path, opened.error().code == ErrorCode::usage);
             return opened;
         },
         [this, place, otherOptions, optionsBefore](Result<Opened> answer) {
@@ -154,6 +166,7 @@ void Session::opened(Opened opened) {
     facts_.reset();
     reportOfFacts_.reset();
     finished_ = false;
+    if (!opened.path.empty()) path_ = QString::fromStdString(opened.path);
     checkpoint_ = std::move(opened.checkpoint);
     directory_ = std::move(opened.directory);
     connection_.begin(checkpoint_->path);

@@ -138,7 +138,8 @@ class Session : public QObject {
 
   private:
     struct Opened {
-        RunPtr run;  // then there is nothing else
+        RunPtr run;        // then there is nothing else
+        std::string path;  // of the only step of a run; empty = as asked
         CheckpointPtr checkpoint;
         std::shared_ptr<const ModuleTree> tree;
         QString directory;

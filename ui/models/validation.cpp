@@ -1,6 +1,5 @@
 #include "ui/models/validation.h"
 
-#include "ui/bridge/hosts.h"
 #include "ui/models/scan_store.h"
 #include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
@@ -11,7 +10,7 @@ namespace {
 constexpr int kKeepInterval = 30'000;  // milliseconds between two writings of how far values were read
 // What reading from a good disk gives; only for telling minutes from hours before anything is known.
 constexpr double kAssumedRate = 1e9;
-constexpr size_t kFewFiles = 4096;  // whose headers are read without being asked for
+constexpr size_t kFewFiles = 2000;  // whose headers are read without being asked for
 
 struct Judged {
     std::shared_ptr<const ValidationReport> report;
@@ -44,7 +43,7 @@ void Validation::end() {
     path_.clear();
     report_.reset();
     card_.reset();
-    begun_ = false;
+    begun_ = deeper_ = false;
     error_.reset();
     scan_.reset();
     scanKey_.reset();
@@ -103,9 +102,14 @@ void Validation::start(ValidateLevel level, const QString& expectPath) {
 
 void Validation::startByItself() {
     if (!checkpoint_ || begun_) return;
-    const bool little = hostOf(path_).isEmpty() && obstacle(ValidateLevel::files).isEmpty() &&
-                        checkpoint_->catalog().files().size() <= kFewFiles;
-    start(little ? ValidateLevel::files : ValidateLevel::metadata);
+    start(ValidateLevel::metadata);
+    deeper_ = running() && filesAreLittleWork();
+}
+
+bool Validation::filesAreLittleWork() const {
+    const bool local = !path_.contains(QStringLiteral("://"));  // on no other host, in no bucket
+    return local && obstacle(ValidateLevel::files).isEmpty() &&
+           checkpoint_->catalog().files().size() <= kFewFiles;
 }
 
 void Validation::forget() {
@@ -132,6 +136,7 @@ void Validation::run(ValidateLevel level) {
     ticket_.drop();
     error_.reset();
     begun_ = true;
+    deeper_ = false;
     const bool values = level == ValidateLevel::values;
     if (values && !scanKey_) scanKey_ = std::make_shared<std::string>();
     if (values) keepTimer_.start();
@@ -177,7 +182,9 @@ void Validation::run(ValidateLevel level) {
             } else if (answer.error().code != ErrorCode::cancelled) {
                 error_ = std::move(answer).error();
             }
+            const bool deeper = deeper_ && answer.ok();
             emit changed();
+            if (deeper && deeper_) start(ValidateLevel::files);
         });
     emit changed();
 }

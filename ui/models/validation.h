@@ -44,8 +44,8 @@ class Validation : public QObject {
     QString obstacle(ValidateLevel level) const;
 
     void start(ValidateLevel level, const QString& expectPath = {});
-    // Once for each checkpoint, unless one was started already: at level files where that is little work, at
-    // level metadata elsewhere.
+    // Once for each checkpoint, unless one was started already: at level metadata, and then at level files
+    // where that is little work.
     void startByItself();
     // Drops the report and stops a running validation: the files are being written.
     void forget();
@@ -75,6 +75,7 @@ class Validation : public QObject {
 
   private:
     using CardPtr = std::shared_ptr<const ReadyCard>;
+    bool filesAreLittleWork() const;
     void run(ValidateLevel level);
     void keepScan();
     void makeCard();
@@ -88,7 +89,8 @@ class Validation : public QObject {
     std::string openedHow_;
     std::shared_ptr<const ValidationReport> report_;
     CardPtr card_;
-    bool begun_ = false;  // of this checkpoint
+    bool begun_ = false;   // of this checkpoint
+    bool deeper_ = false;  // files are checked next, without being asked for
     std::optional<Error> error_;
     std::shared_ptr<ValueScan> scan_;  // of the last reading of values
     // What the files were like when that began; shared with the thread that finds out.

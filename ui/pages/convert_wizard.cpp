@@ -163,11 +163,9 @@ void ConvertWizard::sync() {
 void ConvertWizard::start() {
     if (!state_->obstacle().isEmpty() || !starting_.isEmpty()) return;
     const ConversionSpec& spec = state_->spec();
-    const Format* format = state_->target();
+    // Several jobs of one source differ in where they go.
     const QString title =
-        tr("%1 to %2")
-            .arg(QFileInfo(spec.source).fileName(),
-                 format ? toQString(format->info().name) : QFileInfo(spec.destination).fileName());
+        tr("%1 to %2").arg(QFileInfo(spec.source).fileName(), QFileInfo(spec.destination).fileName());
     const auto job = jobs_.start(spec, title);
     if (!job.ok()) {
         showBanner(this, BannerKind::error, errorSentence(job.error()) + ' ' + errorHint(job.error()));

@@ -506,8 +506,7 @@ void FilesPage::showFile(FileId file) {
     if (row < 0) {
         table_->clearSelection();
     } else {
-        table_->setCurrentIndex(model_->index(row, 0));
-        table_->selectRow(row);
+        showRow(*table_, row);
     }
     following_ = false;
 }

@@ -27,6 +27,22 @@
 
 namespace shardscope::ui {
 
+namespace {
+
+// The chunk of a tensor that an example is about; kNone where it is about all of it.
+ChunkId chunkOf(const Catalog& catalog, TensorId t, FileId file, const FindingExample& example) {
+    if (example.rank == kNone && file == kNone && !example.box) return kNone;
+    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+        const ChunkInfo chunk = catalog.chunk(t, c);
+        if (example.rank != kNone && chunk.rank != example.rank) continue;
+        if (file != kNone && chunk.file != file) continue;
+        if (!example.box || std::ranges::equal(example.box->offsets, chunk.offsets)) return c;
+    }
+    return kNone;
+}
+
+}  // namespace
+
 FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidget* parent)
     : QWidget(parent), session_(session), suppressions_(suppressions) {
     model_ = new FindingsModel(session, suppressions, this);
@@ -174,7 +190,10 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     connect(view_, &QWidget::customContextMenuRequested, this, &FindingsPanel::showMenu);
     connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
             &FindingsPanel::updateExplanation);
-    connect(model_, &QAbstractItemModel::modelReset, this, &FindingsPanel::update);
+    connect(model_, &QAbstractItemModel::modelReset, this, [this] {
+        visited_ = false;
+        update();
+    });
     connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
     connect(continue_, &QPushButton::clicked, &session_, &Session::continueReading);
@@ -241,7 +260,7 @@ void FindingsPanel::update() {
     cost_->setText(obstacle.isEmpty() ? session_.validationCost(level) : obstacle);
     if (busy) progress_->setStatus(session_.validationStatus());
 
-    verdict_->setVisible(session_.report() && !busy);
+    verdict_->setVisible(session_.report() != nullptr);
     if (session_.report()) {
         const Verdict verdict = *session_.verdict();
         const bool sofar = session_.report()->stopped;
@@ -281,12 +300,8 @@ void FindingsPanel::update() {
                            "“Continue” reads the rest.")
                             .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
                                            static_cast<double>(session_.scan()->chunks()))));
-    else if (!session_.report() && session_.hasFacts() && session_.facts()->damagedTensors)
-        empty_->setText(tr("The metadata alone shows %1. Validate to see the causes.")
-                            .arg(countedText(session_.facts()->damagedTensors, tr("1 damaged tensor"),
-                                             tr("%1 damaged tensors"))));
     else if (!session_.report())
-        empty_->setText(tr("The metadata shows no problems. The data has not been checked yet."));
+        empty_->setText(tr("Nothing has been checked yet."));
     else if (model_->suppressed())
         empty_->setText(tr("All findings are accepted. “More” shows them."));
     else if (const QString notChecked = notCheckedText(*session_.report()); notChecked.isEmpty())
@@ -295,8 +310,8 @@ void FindingsPanel::update() {
         empty_->setText(tr("No problems found. Not checked: %1.").arg(notChecked));
     updateExplanation();
     QString title = tr("Findings");
-    if (model_->errors()) title += ' ' + tr("%1 err").arg(model_->errors());
-    if (model_->warnings()) title += ' ' + tr("%1 warn").arg(model_->warnings());
+    if (model_->errors()) title += QStringLiteral("  ✕ %1").arg(model_->errors());
+    if (model_->warnings()) title += QStringLiteral("  ▲ %1").arg(model_->warnings());
     emit titleChanged(title);
 }
 
@@ -328,40 +343,34 @@ void FindingsPanel::updateExplanation() {
     explanation_->setHtml(text);
 }
 
-void FindingsPanel::go(const QModelIndex& index) {
+bool FindingsPanel::go(const QModelIndex& index) {
     const Finding* finding = model_->finding(index);
-    if (!finding || !session_.checkpoint()) return;
+    if (!finding || !session_.checkpoint()) return false;
+    visited_ = true;
     const FindingExample* example = model_->example(index);
     if (!example && !finding->examples.empty()) example = &finding->examples.front();
-    if (!example) return;
+    if (!example) return false;
     const Catalog& catalog = session_.catalog();
     Selection& selection = session_.selection();
     const TensorId t = example->tensor.empty() ? kNone : catalog.find(example->tensor);
-    FileId file = kNone;
-    for (FileId f = 0; f < catalog.files().size() && !example->file.empty(); ++f) {
-        if (catalog.files()[f].path == example->file) file = f;
-    }
-    if (t != kNone) {
-        ChunkId found = kNone;
-        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t) && found == kNone; ++c) {
-            const ChunkInfo chunk = catalog.chunk(t, c);
-            if (example->rank != kNone && chunk.rank != example->rank) continue;
-            if (file != kNone && chunk.file != file) continue;
-            if (example->box && !std::equal(example->box->offsets.begin(), example->box->offsets.end(),
-                                            chunk.offsets.begin(), chunk.offsets.end()))
-                continue;
-            if (example->rank != kNone || file != kNone || example->box) found = c;
-        }
-        if (found != kNone)
-            selection.selectChunk(t, found, catalog.chunk(t, found).rank, catalog.chunk(t, found).file);
-        else
-            selection.selectTensor(t);
-        if (selection.current().page == Page::overview || selection.current().page == Page::files)
-            selection.setPage(Page::tensor);
-    } else if (file != kNone) {
+    const auto& files = catalog.files();
+    const auto found = std::ranges::find(files, example->file, &FileInfo::path);
+    const FileId file =
+        example->file.empty() || found == files.end() ? kNone : static_cast<FileId>(found - files.begin());
+    if (t == kNone && file == kNone) return false;
+    const ChunkId chunk = t == kNone ? kNone : chunkOf(catalog, t, file, *example);
+    if (chunk != kNone)
+        selection.selectChunk(t, chunk, catalog.chunk(t, chunk).rank, catalog.chunk(t, chunk).file);
+    else if (t != kNone)
+        selection.selectTensor(t);
+    else
         selection.selectFile(file);
-        selection.setPage(Page::files);
-    }
+    // The map shows both; a file has a page of its own.
+    const Page page = selection.current().page;
+    const bool ofFile = t == kNone || (file != kNone && finding->rule.starts_with("file."));
+    if (page != Page::placement && (ofFile || page != Page::tensor))
+        selection.setPage(ofFile ? Page::files : Page::placement);
+    return true;
 }
 
 void FindingsPanel::goToNext(bool forward) {
@@ -369,20 +378,33 @@ void FindingsPanel::goToNext(bool forward) {
     if (rows == 0) return;
     QModelIndex at = view_->currentIndex();
     if (at.parent().isValid()) at = at.parent();
-    const int row = !at.isValid() ? (forward ? 0 : rows - 1) : (at.row() + (forward ? 1 : rows - 1)) % rows;
+    // The first one is selected without having been gone to.
+    const bool begins = !at.isValid() || !visited_;
+    const int row = begins ? (forward ? 0 : rows - 1) : (at.row() + (forward ? 1 : rows - 1)) % rows;
     view_->setCurrentIndex(model_->index(row, 0));
     go(view_->currentIndex());
 }
 
-void FindingsPanel::showFinding(const QString& words) {
+QModelIndex FindingsPanel::find(const QString& words) const {
     for (int row = 0; row < model_->rowCount(); ++row) {
         const QModelIndex at = model_->index(row, 0);
         const Finding& finding = *model_->finding(at);
-        if (toQString(finding.rule + ": " + finding.message) != words) continue;
-        view_->setCurrentIndex(at);
-        view_->setFocus();
-        return;
+        if (toQString(finding.rule + ": " + finding.message) == words) return at;
     }
+    return {};
+}
+
+void FindingsPanel::showFinding(const QString& words) {
+    const QModelIndex at = find(words);
+    if (!at.isValid()) return;
+    view_->setCurrentIndex(at);
+    view_->setFocus();
+}
+
+bool FindingsPanel::goTo(const QString& words) {
+    const QModelIndex at = find(words);
+    view_->setCurrentIndex(at);
+    return go(at);
 }
 
 void FindingsPanel::suppress() {

@@ -30,9 +30,10 @@ class FindingsPanel : public QWidget {
     // Selects what the next or previous finding is about; wraps around.
     void goToNext(bool forward);
     void showFinding(const QString& words);  // "rule: message"
+    bool goTo(const QString& words);         // to what it is about; false where that is nothing here
 
   signals:
-    void titleChanged(const QString& title);  // "Findings 2 err 5 warn"
+    void titleChanged(const QString& title);  // "Findings  ✕ 2  ▲ 5"
 
   protected:
     void changeEvent(QEvent* event) override;
@@ -40,7 +41,8 @@ class FindingsPanel : public QWidget {
   private:
     void update();
     void updateExplanation();
-    void go(const QModelIndex& index);
+    bool go(const QModelIndex& index);
+    QModelIndex find(const QString& words) const;
     void suppress();
     void showMenu(const QPoint& at);
     void exportAs(const QString& form);
@@ -62,6 +64,7 @@ class FindingsPanel : public QWidget {
     QString shownExplanation_;
     QAction *go_, *copy_, *suppress_, *explain_;
     QString expect_;
+    bool visited_ = false;  // the finding that is selected, by going to it
 };
 
 }  // namespace shardscope::ui

@@ -186,6 +186,8 @@ void JobsPanel::buildTable() {
 QComboBox* JobsPanel::buildMeasure(const QString& name) {
     auto* box = new QComboBox(this);
     box->setAccessibleName(name);
+    box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+    box->setMinimumContentsLength(14);
     box->addItem(tr("Bytes a second"), static_cast<int>(Lanes::Unit::bytes));
     box->addItem(tr("Threads reading, computing, writing"), static_cast<int>(Lanes::Unit::threads));
     box->setToolTip(tr("Computing is casting, changing the order, scanning and taking digests."));
@@ -238,12 +240,16 @@ QWidget* JobsPanel::buildDetails() {
     exportFrom(lanes_, {tr("rates"), lanes_, [this] { return &rates_; }});
     ratesLayout->addWidget(lanes_, 1);
     ratesLayout->addWidget(rateTable_, 1);
-    auto* ratesRow = new QHBoxLayout;
-    ratesRow->addWidget(measure_);
-    ratesRow->addWidget(asTable_);
-    ratesRow->addStretch();
-    ratesLayout->addLayout(ratesRow);
     tabs_->addTab(rates, tr("Rates"));
+    // Beside the tabs, where they take no height from the picture.
+    auto* shown = new QWidget(tabs_);
+    auto* row = new QHBoxLayout(shown);
+    row->setContentsMargins({});
+    row->addWidget(measure_);
+    row->addWidget(asTable_);
+    tabs_->setCornerWidget(shown);
+    connect(tabs_, &QTabWidget::currentChanged, shown,
+            [this, shown, rates] { shown->setVisible(tabs_->currentWidget() == rates); });
 
     workers_ = new QTreeWidget(tabs_);
     workers_->setObjectName(QStringLiteral("jobWorkers"));
@@ -307,7 +313,9 @@ QWidget* JobsPanel::buildDetails() {
     enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);
-
+    constexpr int kLowest = 40;  // in the pane of a small window
+    for (QWidget* view : std::initializer_list<QWidget*>{scroll, workers_, log_, outcome_})
+        view->setMinimumHeight(kLowest);
     return details;
 }
 

@@ -198,7 +198,7 @@ void ObjectsPage::refresh() {
     following_ = true;
     const int row = wanted == kNone ? -1 : objects_->rowOf(wanted);
     if (row >= 0 && table_->currentIndex().row() != row)
-        table_->selectRow(row);
+        showRow(*table_, row);
     else if (row < 0)
         table_->clearSelection();
     following_ = false;

@@ -32,28 +32,6 @@ constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
 constexpr int kNotesHeight = 180;
 constexpr int kPanelSpacing = 10;
 constexpr int kChartStretch = 3;
-constexpr size_t kStepLength = 40;  // letters
-
-QString lastPart(const ObjectInfo& object) {
-    if (!object.path.empty() && object.path.back().kind == PathPart::Kind::key)
-        return QString::fromStdString(object.path.back().text);
-    return QString::fromStdString(object.name).section('.', -1);
-}
-
-// The object that says how far training was: the one with the shortest name, so that "step" of the whole
-// comes before those of its parts.
-ObjectId stepObject(const Catalog& catalog) {
-    ObjectId best = kNone;
-    for (ObjectId i = 0; i < catalog.objects().size(); ++i) {
-        const ObjectInfo& object = catalog.objects()[i];
-        const QString last = lastPart(object);
-        if (last != QLatin1String("step") && last != QLatin1String("global_step") &&
-            last != QLatin1String("iteration"))
-            continue;
-        if (best == kNone || object.name.size() < catalog.objects()[best].name.size()) best = i;
-    }
-    return best;
-}
 
 // The size of all tensors as an index claims it, where it is not what they have.
 std::optional<uint64_t> claimedSize(const Catalog& catalog) {
@@ -100,17 +78,23 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     verdict_ = new VerdictStrip(session_, content_);
     connect(verdict_, &VerdictStrip::validateRequested, this, &OverviewPage::validateRequested);
     connect(verdict_, &VerdictStrip::convertRequested, this, &OverviewPage::convertRequested);
+    connect(verdict_, &VerdictStrip::causeRequested, this, &OverviewPage::causeRequested);
+    connect(verdict_, &VerdictStrip::findingsRequested, this, [this] { emit findingRequested({}); });
     layout->addWidget(verdict_);
     ready_ = new ReadyPanel(session_, content_);
     connect(ready_, &ReadyPanel::findingRequested, this, &OverviewPage::findingRequested);
-    layout->addWidget(ready_);
-    makeCards();
-    layout->addWidget(cards_);
-    makeDtypes();
-    makeMesh();
+    figures_ = textBlock(content_);
+    figures_->setAccessibleName(tr("Figures"));
+    layout->addWidget(figures_);
     upper_ = pairLayout(layout);
-    upper_->addWidget(dtypePanel_, 3);
-    upper_->addWidget(meshPanel_, 2);
+    upper_->addWidget(ready_, 3);
+    makeMesh();
+    makeDtypes();
+    auto* side = new QVBoxLayout;
+    side->setSpacing(kPanelSpacing);
+    side->addWidget(meshPanel_, 1);
+    side->addWidget(dtypePanel_);
+    upper_->addLayout(side, 2);
     makeIcicle();
     layout->addWidget(modulePanel_);
     makeRanks();
@@ -129,26 +113,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     if (session_.hasFacts()) refreshFacts();
 }
 
-OverviewPage::~OverviewPage() {
-    stepTicket_.drop();
-}
-
 // ------------------------------------------------------------------ making
-
-void OverviewPage::makeCards() {
-    cards_ = new CardGrid(content_);
-    cards_->setAccessibleName(tr("Figures"));
-    format_ = cards_->add(tr("Format"));
-    step_ = cards_->add(tr("Step"));
-    bytes_ = cards_->add(tr("Tensor bytes"));
-    claimed_ = cards_->add(tr("Claimed bytes"));
-    parameters_ = cards_->add(tr("Parameters"));
-    tensors_ = cards_->add(tr("Tensors"));
-    chunks_ = cards_->add(tr("Chunks"));
-    files_ = cards_->add(tr("Files"));
-    ranks_ = cards_->add(tr("Ranks"));
-    objects_ = cards_->add(tr("Objects"));
-}
 
 void OverviewPage::makeDtypes() {
     dtypePanel_ = new Panel(tr("Bytes by dtype"), content_);
@@ -286,7 +251,6 @@ void OverviewPage::changeEvent(QEvent* event) {
 void OverviewPage::refreshCheckpoint() {
     if (shown_ == session_.checkpoint() && shown_) return;
     shown_ = session_.checkpoint();
-    stepTicket_.drop();
     icicle_->setFacts(nullptr, nullptr);
     rankChart_->setBars({}, 0);
     outliers_->hide();
@@ -294,7 +258,7 @@ void OverviewPage::refreshCheckpoint() {
     for (TextTableModel* rows : {dtypeRows_, moduleRows_, rankRows_, layerRows_, noteRows_})
         rows->setContent({});
     content_->setEnabled(shown_ != nullptr);
-    refreshCards();
+    refreshFigures();
     refreshDtypes();
     refreshNotes();
     mesh_->setText(tr("…"));
@@ -307,7 +271,6 @@ void OverviewPage::refreshCheckpoint() {
 
 void OverviewPage::refreshFacts() {
     if (!shown_ || !session_.hasFacts()) return;
-    refreshSizes();
     refreshModules();
     refreshRanks();
     refreshMesh();
@@ -327,98 +290,33 @@ void OverviewPage::refreshSelection(const Selected& now) {
         icicle_->setCurrent(now.module.isEmpty() ? ModuleTree::kRoot : tree.find(now.module.toStdString()));
 }
 
-void OverviewPage::refreshCards() {
-    const bool open = shown_ != nullptr;
-    cards_->setVisible(open);
-    if (!open) return;
+void OverviewPage::refreshFigures() {
+    figures_->setVisible(shown_ != nullptr);
+    if (!shown_) return;
     const Catalog& catalog = shown_->catalog();
-    format_->setValue(toQString(catalog.format()) +
-                      (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant())));
-    format_->setNote(toQString(catalog.writer()));
-    bytes_->setValue(sizeText(catalog.totalBytes()));
-    const uint64_t parameters = catalog.elementsOf(Role::parameter),
-                   optimizerElements = catalog.elementsOf(Role::optimizer);
-    parameters_->setValue(bigCount(parameters));
-    if (optimizerElements > 0)
-        parameters_->setNote(tr("%1 optimizer elements more").arg(bigCount(optimizerElements)));
-    else
-        parameters_->setNote(parameters >= 1'000'000 ? numberText(parameters) : QString());
-    size_t optimizer = 0, aliases = 0;
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        optimizer += catalog.role(t) == Role::optimizer;
+    QStringList parts{toQString(catalog.format()) +
+                      (catalog.variant().empty() ? QString() : ", " + toQString(catalog.variant()))};
+    if (!catalog.writer().empty()) parts += toQString(catalog.writer());
+    const uint64_t optimizer = catalog.elementsOf(Role::optimizer);
+    parts += tr("%1 parameters").arg(bigCount(catalog.elementsOf(Role::parameter))) +
+             (optimizer ? tr(" (+ %1 in the optimizer)").arg(bigCount(optimizer)) : QString());
+    size_t aliases = 0;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
         aliases += catalog.aliasOf(t) != kNone;
-    }
-    tensors_->setValue(numberText(catalog.tensorCount()));
-    QStringList kinds;
-    if (optimizer > 0) kinds += tr("%1 of the optimizer").arg(numberText(optimizer));
-    if (aliases > 0) kinds += countedText(aliases, tr("1 alias"), tr("%1 aliases"));
-    tensors_->setNote(kinds.join(QStringLiteral(", ")));
-    chunks_->setValue(numberText(catalog.chunkCount()));
-    chunks_->setNote(catalog.tensorCount() > 0 ? tr("%1 for each tensor")
-                                                     .arg(static_cast<double>(catalog.chunkCount()) /
-                                                              static_cast<double>(catalog.tensorCount()),
-                                                          0, 'f', 1)
-                                               : QString());
-    uint64_t stored = 0;
-    size_t missing = 0;
-    for (const FileInfo& file : catalog.files()) {
-        stored += file.size;
-        missing += file.referenced && file.state != FileInfo::State::present;
-    }
-    files_->setValue(numberText(catalog.files().size()));
-    files_->setMarked(missing > 0);
-    files_->setNote(missing > 0 ? tr("%1 not there").arg(numberText(missing))
-                                : tr("%1 on disk").arg(sizeText(stored)));
-    ranks_->setValue(numberText(catalog.rankCount()));
-    objects_->setValue(numberText(catalog.objects().size()));
-    objects_->setNote(catalog.objects().empty() ? tr("nothing but tensors") : tr("besides tensors"));
-
-    const std::optional<uint64_t> claim = claimedSize(catalog);
-    claimed_->setVisible(claim.has_value());
-    if (claim) {
-        const bool more = *claim > catalog.totalBytes();
-        const uint64_t off = more ? *claim - catalog.totalBytes() : catalog.totalBytes() - *claim;
-        claimed_->setValue(sizeText(*claim));
-        claimed_->setNote(more ? tr("%1 more than there is").arg(sizeText(off))
-                               : tr("%1 less than there is").arg(sizeText(off)));
-        claimed_->setMarked(true);
-    }
-    bytes_->setNote(claim ? tr("computed from shapes") : QString());
-    readStep();
-    refreshSizes();
-}
-
-// What only the facts know: how many tensors are damaged, and the usual size of a rank.
-void OverviewPage::refreshSizes() {
-    const auto& facts = session_.facts();
-    tensors_->setMarked(facts && facts->damagedTensors > 0);
-    if (facts && facts->damagedTensors > 0)
-        tensors_->setNote(tr("%1 damaged").arg(numberText(facts->damagedTensors)));
-    ranks_->setNote(facts && session_.catalog().rankCount() > 1
-                        ? tr("median %1").arg(sizeText(facts->medianRankBytes))
-                        : QString());
-    cards_->arrange();
-}
-
-void OverviewPage::readStep() {
-    const ObjectId object = stepObject(shown_->catalog());
-    step_->setVisible(object != kNone);
-    if (object == kNone) return;
-    const ObjectInfo& info = shown_->catalog().objects()[object];
-    step_->setNote(toQString(info.name));
-    const auto show = [this](const Value& value) {
-        const bool number = value && (value.kind() == ValueKind::integer || value.kind() == ValueKind::real);
-        step_->setVisible(number);
-        if (number) step_->setValue(toQString(valueRepr(value, kStepLength)));
-        cards_->arrange();
+    const auto count = [&](uint64_t number, const QString& one, const QString& many) {
+        if (number) parts += countedText(number, one, many);
     };
-    if (info.value) return show(info.value);
-    stepTicket_ = session_.tasks().run<Value>(
-        Work::metadata, tr("Reading the step"),
-        [engine = session_.enginePtr(), checkpoint = shown_, object](const TaskContext& context) {
-            return engine->object(checkpoint, object, context);
-        },
-        [this, show](Result<Value> answer) { show(answer.ok() ? *answer : Value()); });
+    count(catalog.tensorCount(), tr("1 tensor"), tr("%1 tensors"));
+    count(aliases, tr("1 alias"), tr("%1 aliases"));
+    count(catalog.chunkCount(), tr("1 chunk"), tr("%1 chunks"));
+    parts += sizeText(catalog.totalBytes());
+    if (const auto claim = claimedSize(catalog)) parts += tr("▲ its index claims %1").arg(sizeText(*claim));
+    count(catalog.files().size(), tr("1 file"), tr("%1 files"));
+    count(catalog.rankCount(), tr("1 rank"), tr("%1 ranks"));
+    count(catalog.objects().size(), tr("1 object"), tr("%1 objects"));
+    for (QString& part : parts)
+        part.replace(' ', QChar::Nbsp);  // lines break between them
+    figures_->setText(parts.join(QStringLiteral(" · ")));
 }
 
 void OverviewPage::refreshDtypes() {

@@ -1,5 +1,5 @@
-// What a checkpoint holds, at a glance: cards, dtypes, bytes by module and by rank, mesh with its evidence,
-// layers and stages, and the verdict with what was not checked.
+// What a checkpoint holds, at a glance: the verdict with its causes, the resume card beside the mesh,
+// figures, bytes by dtype, module and rank, layers and stages.
 #pragma once
 
 #include <QWidget>
@@ -14,8 +14,6 @@ class QScrollArea;
 
 namespace shardscope::ui {
 
-class Card;
-class CardGrid;
 class Icicle;
 class LayerLadder;
 class Panel;
@@ -28,19 +26,18 @@ class OverviewPage : public QWidget {
     Q_OBJECT
   public:
     explicit OverviewPage(Session& session, QWidget* parent = nullptr);
-    ~OverviewPage() override;
 
   signals:
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
-    void findingRequested(const QString& words);  // "rule: message"
+    void findingRequested(const QString& words);  // "rule: message"; empty = none in particular
+    void causeRequested(const QString& words);    // likewise: what it is about
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
     void changeEvent(QEvent* event) override;
 
   private:
-    void makeCards();
     void makeDtypes();
     void makeIcicle();
     void makeRanks();
@@ -52,25 +49,21 @@ class OverviewPage : public QWidget {
     void refreshCheckpoint();
     void refreshFacts();
     void refreshSelection(const Selected& now);
-    void refreshCards();
-    void refreshSizes();
+    void refreshFigures();
     void refreshDtypes();
     void refreshModules();
     void refreshRanks();
     void refreshMesh();
     void refreshLadder();
     void refreshNotes();
-    void readStep();
 
     Session& session_;
     CheckpointPtr shown_;
-    Ticket stepTicket_;
     QScrollArea* scroll_;
     QWidget* content_;
     VerdictStrip* verdict_;
     ReadyPanel* ready_;
-    CardGrid* cards_;
-    Card *format_, *step_, *bytes_, *claimed_, *parameters_, *tensors_, *chunks_, *files_, *ranks_, *objects_;
+    QLabel* figures_;
     QBoxLayout *upper_, *lower_;  // two panels each, side by side where there is room
     Panel *dtypePanel_, *modulePanel_, *rankPanel_, *meshPanel_, *ladderPanel_, *notePanel_;
     ShareBar* dtypes_ = nullptr;

@@ -256,14 +256,4 @@ TextTableModel::Content noteRows(const CheckpointPtr& checkpoint) {
     return content;
 }
 
-LeftOut leftOut(const Catalog& catalog) {
-    const std::vector<const Note*> notes = notTakenOver(catalog);
-    return {notes.size(), notes.empty() ? nullptr : notes.front()};
-}
-
-QString leftOutText(const LeftOut& left) {
-    return countedText(left.tensors, tr("1 tensor could not be included"),
-                       tr("%1 tensors could not be included"));
-}
-
 }  // namespace shardscope::ui

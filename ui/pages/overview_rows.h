@@ -24,15 +24,6 @@ TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
 TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages);
 TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
 
-// Tensors that a reader speaks of and could not take over, because of an unknown dtype say.
-struct LeftOut {
-    size_t tensors = 0;
-    const Note* first = nullptr;  // into the catalog's notes; null = there are none
-};
-LeftOut leftOut(const Catalog& catalog);
-// "2 tensors could not be taken over"
-QString leftOutText(const LeftOut& left);
-
 // What an axis of context parallelism means for weights, as a sentence; empty when the mesh has none.
 QString contextParallelText(const std::optional<Mesh>& mesh);
 

@@ -19,6 +19,7 @@
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
@@ -479,7 +480,7 @@ void PlacementPage::follow(const Selected& now) {
     }
     describeCell();
     if (now.chunk != kNone && tablePane_->isVisible()) {
-        if (const int at = chunks_->rowOf(now.chunk); at >= 0) table_->selectRow(at);
+        if (const int at = chunks_->rowOf(now.chunk); at >= 0) showRow(*table_, at);
     }
 }
 

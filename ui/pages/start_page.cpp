@@ -229,12 +229,21 @@ QWidget* StartPage::makeFailed() {
         buttons->addWidget(button);
     buttons->addStretch(1);
     choices_ = new QVBoxLayout;
+    severalList_ = new QListWidget(page);
+    severalList_->setObjectName(QStringLiteral("several"));
+    severalList_->setAccessibleName(tr("Checkpoints here; Enter opens one"));
+    severalList_->setAlternatingRowColors(true);
+    severalList_->setTextElideMode(Qt::ElideMiddle);
+    connect(severalList_, &QListWidget::itemActivated, this, [this](QListWidgetItem* item) {
+        emit openRequested(session_.path() + '/' + item->data(Qt::UserRole).toString());
+    });
     layout->addStretch(1);
     layout->addWidget(failureTitle_);
     layout->addWidget(failureText_);
     layout->addWidget(failureHint_);
     layout->addWidget(found_);
     layout->addLayout(choices_);
+    layout->addWidget(severalList_, 12);
     layout->addSpacing(8);
     layout->addLayout(buttons);
     layout->addStretch(3);
@@ -368,6 +377,12 @@ void StartPage::showFailure() {
                   "interrupted.")
                    .arg(toQString(staged.toStdString()));
     }
+    showSeveral(place.choices);
+    if (severalList_->count()) {
+        title = tr("This directory holds %1 checkpoints").arg(severalList_->count());
+        hint = tr("Open one of them:");
+    }
+    failureText_->setHidden(severalList_->count());
     again_->setText(unfinished ? tr("Look again") : tr("Try again"));
     failureTitle_->setText(title);
     failureText_->setText(errorSentence(error));
@@ -375,6 +390,20 @@ void StartPage::showFailure() {
     failureHint_->setVisible(!hint.isEmpty());
     found_->setText(found);
     found_->setVisible(!found.isEmpty());
+}
+
+void StartPage::showSeveral(const std::vector<OneOfSeveral>& choices) {
+    severalList_->clear();
+    severalList_->setHidden(choices.size() < 2);
+    if (severalList_->isHidden()) return;
+    for (const OneOfSeveral& choice : choices) {
+        QStringList facts{toQString(choice.what)};
+        if (choice.bytes) facts += sizeText(choice.bytes);
+        auto* item = new QListWidgetItem(toQString(choice.path) + '\n' + facts.join(" · "), severalList_);
+        item->setData(Qt::UserRole, QString::fromStdString(choice.path));
+    }
+    severalList_->setCurrentRow(0);
+    severalList_->setFocus();
 }
 
 }  // namespace shardscope::ui

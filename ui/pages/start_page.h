@@ -52,6 +52,7 @@ class StartPage : public QWidget {
     void fillRecents();
     void fillJobs();
     void showFailure();
+    void showSeveral(const std::vector<OneOfSeveral>& choices);
 
     Session& session_;
     Recents& recents_;
@@ -59,7 +60,7 @@ class StartPage : public QWidget {
     QStackedWidget* stack_;
     RunPage* run_;
     QWidget* drop_;
-    QListWidget *recentList_, *jobList_;
+    QListWidget *recentList_, *jobList_, *severalList_;  // the last: of a directory that holds several
     QLabel *recentTitle_, *jobTitle_;
     QLabel *opening_, *stage_;
     QLabel* failureTitle_;

@@ -24,6 +24,7 @@
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/values_pane.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
@@ -123,7 +124,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     connect(box_, &TensorBox::chunkActivated, this, [this](ChunkId chunk) {
         tabs_->setCurrentIndex(0);
         table_->setFocus();
-        if (const int row = chunks_->rowOf(chunk); row >= 0) table_->selectRow(row);
+        if (const int row = chunks_->rowOf(chunk); row >= 0) showRow(*table_, row);
     });
     connect(box_, &TensorBox::menuRequested, this, &TensorPage::showMenu);
     connect(&session.selection(), &Selection::changed, this,
@@ -135,7 +136,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
                     if (const int row = now.chunk == kNone ? -1 : chunks_->rowOf(now.chunk);
                         row >= 0 && !applying_) {
                         const QScopedValueRollback applying(applying_, true);
-                        table_->selectRow(row);
+                        showRow(*table_, row);
                     }
                 }
             });
@@ -311,6 +312,9 @@ void TensorPage::refresh() {
         fillAxes();
         chunks_->setTensor(tensor);
         tabs_->setTabText(0, tr("Chunks (%1)").arg(numberText(static_cast<uint64_t>(chunks_->rowCount()))));
+        const ChunkId chunk = session_.selection().current().chunk;
+        const QScopedValueRollback applying(applying_, true);
+        if (const int row = chunk == kNone ? -1 : chunks_->rowOf(chunk); row >= 0) showRow(*table_, row);
     }
     viewChanged();
 }
@@ -532,7 +536,7 @@ void TensorPage::chunkTaken(ChunkId id) {
     session_.selection().selectChunk(tensor_, id, chunk.rank, chunk.file);
     box_->setSelectedChunk(id);
     if (const int row = chunks_->rowOf(id); row >= 0 && row != table_->currentIndex().row())
-        table_->selectRow(row);
+        showRow(*table_, row);
 }
 
 void TensorPage::showMenu(const QPoint& position) {

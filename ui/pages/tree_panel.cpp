@@ -51,8 +51,7 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     view_->setUniformRowHeights(true);
     view_->setAlternatingRowColors(true);
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
-    view_->setTextElideMode(Qt::ElideMiddle);
-    view_->setIndentation(12);
+    view_->setIndentation(10);
     view_->setItemDelegateForColumn(TensorTreeModel::health,
                                     new HealthDelegate(TensorTreeModel::HealthRole, view_));
     QHeaderView* header = view_->header();
@@ -61,9 +60,9 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     header->setMinimumSectionSize(48);
     header->resizeSection(TensorTreeModel::dtype, 70);
     header->resizeSection(TensorTreeModel::shape, 100);
-    header->resizeSection(TensorTreeModel::bytes, 84);
+    header->resizeSection(TensorTreeModel::bytes, 70);
     header->resizeSection(TensorTreeModel::cut, 110);
-    header->resizeSection(TensorTreeModel::health, 88);
+    header->resizeSection(TensorTreeModel::health, 76);
     header->setContextMenuPolicy(Qt::ActionsContextMenu);
     for (int column = 1; column < TensorTreeModel::columnCountValue; ++column) {
         auto* action =

@@ -6,11 +6,11 @@
 #include <QMenu>
 #include <QPainter>
 #include <QPushButton>
+#include <QTextDocumentFragment>
 #include <algorithm>
-#include <array>
+#include <set>
 
 #include "ui/models/texts.h"
-#include "ui/pages/overview_rows.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/task_progress.h"
@@ -20,25 +20,42 @@ namespace shardscope::ui {
 
 namespace {
 
-// "2 tensors have gaps, 1 tensor lacks bytes", by state.
-QString damageText(const Facts& facts) {
-    std::array<size_t, 7> counts{};
-    for (const Health health : facts.tensorHealth)
-        ++counts[static_cast<size_t>(health)];
+constexpr size_t kCausesNamed = 3;
+const QString kMore = QStringLiteral("more");  // a link to all of them
+
+// Findings that the verdict follows from: those that nobody accepted, of the worst severity.
+std::vector<const Finding*> causesOf(const ValidationReport& report,
+                                     const std::vector<Suppression>& accepted) {
+    std::vector<const Finding*> causes;
+    Severity worst = Severity::warning;
+    for (const Finding& finding : report.findings) {
+        if (finding.severity < worst || suppressionOf(finding, accepted)) continue;
+        if (finding.severity > worst) causes.clear();
+        worst = finding.severity;
+        causes.push_back(&finding);
+    }
+    return causes;
+}
+
+// "rank 22, 678 tensors"
+QString aboutText(const Finding& finding, const Catalog& catalog) {
+    std::set<uint32_t> ranks;
+    std::set<TensorId> tensors;
+    for (const FindingExample& example : finding.examples) {
+        if (example.rank != kNone) ranks.insert(example.rank);
+        if (const TensorId t = catalog.find(example.tensor); t != kNone) tensors.insert(t);
+    }
     QStringList parts;
-    const auto say = [&](Health health, const QString& one, const QString& many) {
-        const size_t count = counts[static_cast<size_t>(health)];
-        if (count > 0) parts += countedText(count, one, many);
-    };
-    say(Health::gap, VerdictStrip::tr("1 tensor has gaps"), VerdictStrip::tr("%1 tensors have gaps"));
-    say(Health::missing, VerdictStrip::tr("1 tensor lacks bytes"), VerdictStrip::tr("%1 tensors lack bytes"));
-    say(Health::overlap, VerdictStrip::tr("1 tensor has chunks that overlap or leave it"),
-        VerdictStrip::tr("%1 tensors have chunks that overlap or leave them"));
-    say(Health::differs, VerdictStrip::tr("1 tensor has copies that differ"),
-        VerdictStrip::tr("%1 tensors have copies that differ"));
-    say(Health::nonFinite, VerdictStrip::tr("1 tensor holds NaN or infinities"),
-        VerdictStrip::tr("%1 tensors hold NaN or infinities"));
+    if (ranks.size() == 1) parts += VerdictStrip::tr("rank %1").arg(*ranks.begin());
+    if (ranks.size() > 1) parts += VerdictStrip::tr("%1 ranks").arg(ranks.size());
+    // A message without a cause counts by itself.
+    if (!finding.cause.empty() && finding.examples.size() < kReadyExamples && !tensors.empty())
+        parts += countedText(tensors.size(), VerdictStrip::tr("1 tensor"), VerdictStrip::tr("%1 tensors"));
     return parts.join(QStringLiteral(", "));
+}
+
+QString linkTo(const QString& where, const QString& text) {
+    return QStringLiteral("<a href=\"%1\">%2</a>").arg(where, shortWords(text).toHtmlEscaped());
 }
 
 }  // namespace
@@ -63,9 +80,15 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     bold.setBold(true);
     bold.setPointSizeF(bold.pointSizeF() * 1.15);
     headline_->setFont(bold);
+    causeLines_ = wrappedLabel(this);
+    causeLines_->setTextFormat(Qt::RichText);
+    causeLines_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+    causeLines_->setAccessibleName(tr("Causes"));
+    connect(causeLines_, &QLabel::linkActivated, this, &VerdictStrip::follow);
     details_ = textBlock(this);
     progress_ = new TaskProgress(tr("Progress of the validation"), this);
     texts->addWidget(headline_);
+    texts->addWidget(causeLines_);
     texts->addWidget(details_);
     texts->addWidget(progress_);
     texts->addStretch();
@@ -74,7 +97,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     auto* buttons = new QHBoxLayout;
     buttons->setSpacing(6);
     damaged_ = new QPushButton(tr("Show damaged"), this);
-    damaged_->setToolTip(tr("Filter the tree to damaged tensors"));
+    damaged_->setToolTip(tr("Filter tree and map to damaged tensors"));
     validate_ = new QPushButton(tr("Validate"), this);
     convert_ = new QPushButton(tr("Convert…"), this);
     cancel_ = new QPushButton(tr("Cancel"), this);
@@ -90,8 +113,10 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     validate_->setMenu(menu);
     connect(convert_, &QPushButton::clicked, this, &VerdictStrip::convertRequested);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
-    connect(damaged_, &QPushButton::clicked, this,
-            [this] { session_.selection().setFilter(QStringLiteral("status:bad")); });
+    connect(damaged_, &QPushButton::clicked, this, [this] {
+        session_.selection().setFilter(QStringLiteral("status:bad"));
+        session_.selection().setPage(Page::placement);
+    });
     connect(&session_, &Session::stateChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
@@ -99,13 +124,16 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     connect(&session_, &Session::cardChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
-        if (session_.validating()) showProgress();
+        if (session_.validating()) progress_->setStatus(session_.validationStatus());
     });
     refresh();
 }
 
 QString VerdictStrip::headline() const {
     return headline_->text();
+}
+QString VerdictStrip::causes() const {
+    return QTextDocumentFragment::fromHtml(causeLines_->text()).toPlainText();
 }
 QString VerdictStrip::details() const {
     return details_->text();
@@ -132,8 +160,32 @@ void VerdictStrip::say(Tone tone, const QString& headline, const QString& detail
     headline_->setText(headline);
     details_->setText(details);
     details_->setVisible(!details.isEmpty());
-    setAccessibleDescription(headline + QLatin1Char(' ') + details);
+    showCauses();
+    setAccessibleDescription(QStringList{headline, causes(), details}.join(QLatin1Char(' ')));
     update();
+}
+
+void VerdictStrip::showCauses() {
+    QStringList lines;
+    for (size_t i = 0; i < std::min(causes_.size(), kCausesNamed); ++i) {
+        const Finding& finding = *causes_[i];
+        const QString about = aboutText(finding, session_.catalog());
+        QString line =
+            linkTo(QString::number(i), toQString(finding.cause.empty() ? finding.message : finding.cause));
+        if (!about.isEmpty()) line += QStringLiteral(" (%1)").arg(about);
+        lines += line;
+    }
+    if (causes_.size() > kCausesNamed)
+        lines += linkTo(kMore, tr("%1 more").arg(causes_.size() - kCausesNamed));
+    causeLines_->clear();  // the same text would keep the links of another theme
+    causeLines_->setText(lines.join(QStringLiteral("<br>")));
+    causeLines_->setVisible(!lines.isEmpty());
+}
+
+void VerdictStrip::follow(const QString& link) {
+    if (link == kMore) return emit findingsRequested();
+    const Finding& finding = *causes_[link.toUInt()];
+    emit causeRequested(toQString(finding.rule + ": " + finding.message));
 }
 
 void VerdictStrip::refresh() {
@@ -155,65 +207,46 @@ void VerdictStrip::refresh() {
     convert_->setEnabled(open);
     damaged_->setVisible(session_.hasFacts() && session_.facts()->worst() > Health::unread && !validating);
     validate_->setText(session_.report() ? tr("Validate again") : tr("Validate"));
-    if (validating)
-        showProgress();
-    else if (session_.report())
+    if (validating) progress_->setStatus(session_.validationStatus());
+    causes_.clear();
+    if (session_.report())
         showReport();
     else
         showUnvalidated();
 }
 
-void VerdictStrip::showProgress() {
-    const TaskStatus status = session_.validationStatus();
-    progress_->setStatus(status);
-    say(Tone::unknown, tr("Validating…"), toQString(status.tensor.toStdString()));
-}
-
+// What was found before stays while another check runs.
 void VerdictStrip::showReport() {
     const ValidationReport& report = *session_.report();
-    const Judgement judgement = judgementOf(report, session_.suppressions());
+    const std::vector<Suppression> accepted = session_.suppressions();
+    const Judgement judgement = judgementOf(report, accepted);
     QString details = tr("%1: %2.").arg(session_.depth(), toQString(judgement.found()));
     details[0] = details[0].toUpper();
-    const QString damage = session_.facts() ? damageText(*session_.facts()) : QString();
-    if (!damage.isEmpty()) details += QLatin1Char(' ') + damage + QLatin1Char('.');
     if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
-        details += tr("\nNot checked: %1.").arg(notChecked);
+        details += tr(" Not checked: %1.").arg(notChecked);
+    if (session_.validationError())
+        details += tr("\nThe validation ended early: %1").arg(errorSentence(*session_.validationError()));
+    causes_ = causesOf(report, accepted);
     if (judgement.partly()) return say(Tone::unknown, toQString(judgement.words()), details);
     static constexpr Tone tones[] = {Tone::good, Tone::care, Tone::bad};
     const CardAnswer answer = answerOf(*session_.card());
-    say(tones[static_cast<int>(answer.tone)], shortWords(answer.words), details);
+    const auto named = std::ranges::any_of(causes_, [&](const Finding* cause) {
+        return answer.words.endsWith(": " + toQString(cause->message));
+    });
+    say(tones[static_cast<int>(answer.tone)],
+        shortWords(named ? answer.words.section(':', 0, 0) : answer.words), details);
 }
 
 void VerdictStrip::showUnvalidated() {
     if (!session_.checkpoint())
         return say(Tone::unknown, tr("Nothing is open"), tr("Open a checkpoint to see what is in it."));
-    QString details;
-    Tone tone = Tone::unknown;
-    if (session_.validationError())
-        details = tr("The validation ended early: %1\n").arg(errorSentence(*session_.validationError()));
-    if (!session_.facts()) {
-        details += tr("Checking coverage of tensors and sizes of files…");
-    } else {
-        const QString damage = damageText(*session_.facts());
-        if (session_.facts()->worst() > Health::unread) {
-            tone = Tone::bad;
-            details += damage.isEmpty() ? tr("Damage shows already: a file is missing or truncated.")
-                                        : tr("Damage shows already: %1.").arg(damage);
-            details += tr("\nNot checked: what the files hold, values, checksums.");
-        } else {
-            details +=
-                tr("Metadata shows no damage: chunks cover every tensor and every file is long enough. "
-                   "Not checked: what the files hold, values, checksums.");
-        }
-    }
-    if (const LeftOut left = leftOut(session_.catalog()); left.first) {
-        tone = std::max(tone, Tone::care);
-        details.prepend(leftOutText(left) + QStringLiteral(".\n"));
-    }
+    if (session_.validating()) return say(Tone::unknown, tr("Validating…"), {});
     if (const QString writing = session_.beingWritten(); !writing.isEmpty())
-        return say(tone == Tone::bad ? tone : Tone::care, tr("Still being written: not validated"),
-                   writing + '\n' + details);
-    say(tone, tr("Not validated (metadata read only)"), details);
+        return say(Tone::care, tr("Still being written: not validated"), writing);
+    if (session_.validationError())
+        return say(Tone::unknown, tr("Not validated"),
+                   tr("The validation ended early: %1").arg(errorSentence(*session_.validationError())));
+    say(Tone::unknown, tr("Not validated"), tr("Only the metadata was read."));
 }
 
 void VerdictStrip::paintEvent(QPaintEvent*) {
@@ -225,7 +258,7 @@ void VerdictStrip::paintEvent(QPaintEvent*) {
 }
 
 void VerdictStrip::changeEvent(QEvent* event) {
-    if (event->type() == QEvent::PaletteChange) update();
+    if (event->type() == QEvent::PaletteChange && progress_) refresh();
     QFrame::changeEvent(event);
 }
 

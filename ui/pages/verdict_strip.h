@@ -19,9 +19,12 @@ class VerdictStrip : public QFrame {
     explicit VerdictStrip(Session& session, QWidget* parent = nullptr);
 
     QString headline() const;
+    QString causes() const;  // as shown, a line for each
     QString details() const;
 
   signals:
+    void causeRequested(const QString& words);  // "rule: message"
+    void findingsRequested();
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
 
@@ -32,15 +35,17 @@ class VerdictStrip : public QFrame {
   private:
     enum class Tone { unknown, good, care, bad };
     void refresh();
-    void showProgress();
     void showReport();
     void showUnvalidated();
     void say(Tone tone, const QString& headline, const QString& details);
+    void showCauses();
+    void follow(const QString& link);
     QColor toneColor() const;
 
     Session& session_;
-    QLabel *glyph_, *headline_, *details_;
-    TaskProgress* progress_;
+    QLabel *glyph_, *headline_, *causeLines_, *details_;
+    std::vector<const Finding*> causes_;  // of the session's report
+    TaskProgress* progress_ = nullptr;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;
     QList<QAction*> levels_;  // of the menu of validate_, by level
     Tone tone_ = Tone::unknown;

@@ -1,5 +1,6 @@
 #include "ui/pages/wizard_pages.h"
 
+#include <QCheckBox>
 #include <QComboBox>
 #include <QFormLayout>
 #include <QLabel>
@@ -181,7 +182,12 @@ SourceStep::SourceStep(WizardState& state)
     fill_->addItem(tr("Fill with zero"), static_cast<int>(FillGaps::zero));
     form->addRow(tr("Elements that no chunk holds:"), fill_);
     layout_->addWidget(gaps_);
+    skip_ = new QCheckBox(this);
+    skip_->setObjectName(QStringLiteral("skipAtSource"));
+    layout_->addWidget(skip_);
     layout_->addStretch();
+    connect(skip_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
     connect(fill_, &QComboBox::activated, this, [this] {
         state_.edit([this](ConversionSpec& spec) {
             spec.fillGaps = static_cast<FillGaps>(fill_->currentData().toInt());
@@ -223,6 +229,11 @@ void SourceStep::showSpec() {
         text += ", " + tr("mesh %1").arg(toQString(formatMesh(*session.facts()->mesh)));
     facts_->setText(text);
 
+    const size_t damaged = session.hasFacts() ? session.facts()->damagedTensors : 0;
+    skip_->setVisible(damaged > 0 || state_.spec().skipDamaged);
+    skip_->setText(tr("S&kip what is damaged: leave out %1, and list them")
+                       .arg(countedText(damaged, tr("1 tensor"), tr("%1 tensors"))));
+    skip_->setChecked(state_.spec().skipDamaged);
     const bool gaps = hasGaps(session);
     gaps_->setVisible(gaps || state_.spec().fillGaps != FillGaps::refuse);
     if (!session.hasFacts()) {
@@ -308,6 +319,11 @@ TargetStep::TargetStep(WizardState& state)
     space_ = wizardText({}, this);
     space_->setObjectName(QStringLiteral("space"));
     form->add({}, space_);
+    overwrite_ = new QCheckBox(tr("&Overwrite: replace it when the new one is complete"), this);
+    overwrite_->setObjectName(QStringLiteral("overwriteTarget"));
+    form->add({}, overwrite_);
+    connect(overwrite_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.overwrite = on; }); });
     size_ = new QLineEdit(this);
     size_->setObjectName(QStringLiteral("largestFile"));
     size_->setAccessibleName(tr("Largest file"));
@@ -343,8 +359,14 @@ TargetStep::TargetStep(WizardState& state)
 
 bool TargetStep::attention() const {
     const auto& outlook = state_.outlook();
-    return state_.spec().destination.isEmpty() ||
+    return state_.spec().destination.isEmpty() || lacksRoom() ||
            (outlook && (outlook->place.parentMissing || (outlook->place.exists && !state_.spec().overwrite)));
+}
+
+bool TargetStep::lacksRoom() const {
+    const auto& outlook = state_.outlook();
+    return outlook && outlook->plan && outlook->place.freeBytes &&
+           outlook->plan->bytesWritten > outlook->place.freeBytes;
 }
 
 void TargetStep::showFormat() {
@@ -364,26 +386,27 @@ void TargetStep::showSpec() {
     format_->setCurrentIndex(format ? format_->findData(toQString(format->info().name)) : -1);
     showFormat();
     destination_->setPath(state_.spec().destination);
+    overwrite_->setChecked(state_.spec().overwrite);
     if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
     showSize(size_, &ConversionSpec::maxFileSize, true);
 }
 
 void TargetStep::showOutlook() {
     const auto& outlook = state_.outlook();
+    overwrite_->setVisible(state_.spec().overwrite || (outlook && outlook->place.exists));
     if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Enter the destination."));
     if (state_.working() || !outlook) return space_->setText(tr("Checking the destination…"));
     QStringList lines;
     if (outlook->place.parentMissing) lines += tr("▲ Its parent directory does not exist.");
     if (outlook->place.exists)
-        lines += state_.spec().overwrite
-                     ? tr("It exists, and is replaced when the new one is complete.")
-                     : tr("▲ It exists already. Choose another path, or Overwrite on the page Run options.");
+        lines += state_.spec().overwrite ? tr("It exists, and is replaced when the new one is complete.")
+                                         : tr("▲ It exists already. Choose another path, or overwrite it.");
     if (outlook->place.freeBytes) {
         const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
         QString line = tr("%1 free there").arg(sizeText(outlook->place.freeBytes));
         if (outlook->plan)
-            line = need > outlook->place.freeBytes ? tr("✕ %1, but %2 are needed.").arg(line, sizeText(need))
-                                                   : tr("✓ %1, %2 needed.").arg(line, sizeText(need));
+            line = lacksRoom() ? tr("✕ %1, but %2 are needed.").arg(line, sizeText(need))
+                               : tr("✓ %1, %2 needed.").arg(line, sizeText(need));
         else
             line += '.';
         lines += line;

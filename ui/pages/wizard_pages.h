@@ -67,6 +67,7 @@ class SourceStep : public WizardPage {
     QLabel* readingProblem_;
     QWidget* gaps_;
     QComboBox* fill_;
+    QCheckBox* skip_;
 };
 
 class TargetStep : public WizardPage {
@@ -81,9 +82,11 @@ class TargetStep : public WizardPage {
 
   private:
     void showFormat();
+    bool lacksRoom() const;
     QComboBox *format_, *variant_;
     QLabel *holds_, *space_;
     PathEdit* destination_;
+    QCheckBox* overwrite_;  // also among the options of the run
     QLineEdit* size_;
     QString proposed_;  // the destination as it was proposed; kept in step with the format until the user
                         // writes one

@@ -55,6 +55,9 @@ FormGrid::FormGrid() {
 void FormGrid::addLabel(const QString& text, QWidget* buddy) {
     if (text.isEmpty()) return;
     auto* label = new QLabel(text);
+    // A label's mnemonic passes over a buddy that itself takes no focus.
+    while (buddy && buddy->focusProxy())
+        buddy = buddy->focusProxy();
     label->setBuddy(buddy);
     addWidget(label, rowCount(), 0, Qt::AlignLeft | Qt::AlignVCenter);
 }
@@ -271,7 +274,14 @@ void BytesBars::setBytes(std::vector<uint64_t> before, std::vector<uint64_t> aft
     bytes_[0] = std::move(before);
     bytes_[1] = std::move(after);
     describe(tr("%1 ranks before, %2 after").arg(bytes_[0].size()).arg(bytes_[1].size()));
+    empty_ = tr("Adding up the bytes of ranks…");
     update();
+}
+
+void BytesBars::setNone(const QString& why) {
+    setBytes({}, {});
+    empty_ = why;
+    describe(why);
 }
 
 QRectF BytesBars::lane(int index) const {
@@ -338,7 +348,7 @@ void BytesBars::paint(QPainter& painter, const QRect&) {
 }
 
 QString BytesBars::emptyText() const {
-    return bytes_[0].empty() && bytes_[1].empty() ? tr("Adding up the bytes of ranks…") : QString();
+    return bytes_[0].empty() && bytes_[1].empty() ? empty_ : QString();
 }
 
 QString BytesBars::textAt(const QPointF& position) const {

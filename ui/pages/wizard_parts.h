@@ -93,6 +93,7 @@ class BytesBars : public PaintedView {
   public:
     explicit BytesBars(QWidget* parent = nullptr);
     void setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after);
+    void setNone(const QString& why);
 
   protected:
     void paint(QPainter& painter, const QRect& exposed) override;
@@ -102,6 +103,7 @@ class BytesBars : public PaintedView {
   private:
     QRectF lane(int index) const;
     std::vector<uint64_t> bytes_[2];
+    QString empty_;  // what stands there without any
 };
 
 }  // namespace shardscope::ui

@@ -288,8 +288,8 @@ void PlacementStep::showOutlook() {
         return;
     }
     if (outlook->error) {
-        legality_->setText(tr("▲ %1").arg(errorSentence(*outlook->error)));
-        bars_->setBytes({}, {});
+        legality_->setText(tr("✕ No plan: %1").arg(errorSentence(*outlook->error)));
+        bars_->setNone(tr("There is no plan."));
         rankTable_->clear();
         return;
     }

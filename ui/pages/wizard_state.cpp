@@ -4,6 +4,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
+#include "base/option_words.h"
 #include "engine/recipe.h"
 #include "plan/steps.h"
 #include "storage/file_system.h"
@@ -213,7 +214,9 @@ QString WizardState::obstacle() const {
     if (!problems_.empty()) return problems_.front().second;
     if (working() || !outlook_) return tr("The plan is not ready yet.");
     if (outlook_->error) {
-        const QString hint = errorHint(*outlook_->error);
+        const bool skippable = outlook_->error->hint.find(option("skip-damaged")) != std::string::npos;
+        const QString hint = skippable ? tr("“Skip what is damaged” on the page Source leaves it out.")
+                                       : errorHint(*outlook_->error);
         return errorSentence(*outlook_->error) +
                (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
     }
@@ -248,7 +251,7 @@ QString WizardState::obstacle() const {
             "An interrupted job left its work beside the destination. Choose Resume on the page Run options "
             "to continue it.");
     if (outlook_->place.exists && !spec_.overwrite)
-        return tr("The destination exists. Choose another one, or Overwrite on the page Run options.");
+        return tr("The destination exists. Choose another one, or Overwrite on the page Target.");
     if (outlook_->place.parentMissing) return tr("The parent directory of the destination does not exist.");
     if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes) {
         return tr("The result needs %1, but only %2 are free there.")

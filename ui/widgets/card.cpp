@@ -9,19 +9,17 @@
 #include <QResizeEvent>
 #include <QStackedWidget>
 #include <QTableView>
+#include <QTimer>
 #include <QToolButton>
 #include <algorithm>
 
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
 
 namespace {
 
-constexpr int kCardPadding = 10;
-constexpr int kLeastCardWidth = 132;
-constexpr int kMostCardWidth = 320;
-constexpr int kCardGap = 8;
 constexpr int kRowsMeasured = 40;
 constexpr int kWidestColumn = 420;
 constexpr int kLeastTable = 84;
@@ -45,112 +43,6 @@ class BoxPainter : public QObject {
 };
 
 }  // namespace
-
-// ------------------------------------------------------------------ Card
-
-Card::Card(const QString& title, QWidget* parent) : QFrame(parent) {
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(kCardPadding, 6, kCardPadding, 6);
-    layout->setSpacing(1);
-    titleLabel_ = plainLabel(this);
-    titleLabel_->setText(title);
-    valueLabel_ = new ElidedLabel(this);
-    valueLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    QFont large = font();
-    large.setPointSizeF(large.pointSizeF() * 1.35);
-    large.setBold(true);
-    valueLabel_->setFont(large);
-    noteLabel_ = new ElidedLabel(this);
-    for (QLabel* label : {titleLabel_, static_cast<QLabel*>(noteLabel_)})
-        label->setForegroundRole(QPalette::PlaceholderText);
-    for (QLabel* label : {titleLabel_, static_cast<QLabel*>(valueLabel_), static_cast<QLabel*>(noteLabel_)}) {
-        label->setMinimumWidth(0);
-        label->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
-        layout->addWidget(label);
-    }
-    layout->addStretch();
-    setValue(QStringLiteral("…"));
-}
-
-void Card::setValue(const QString& value) {
-    value_ = value;
-    describe();
-}
-
-void Card::setNote(const QString& note) {
-    noteLabel_->setWhole(note);
-    describe();
-}
-
-void Card::setMarked(bool marked) {
-    marked_ = marked;
-    describe();
-}
-
-void Card::describe() {
-    valueLabel_->setWhole(marked_ ? QStringLiteral("▲ ") + value_ : value_);
-    const QString whole = note().isEmpty() ? value_ : value_ + "\n" + note();
-    setToolTip(whole.toHtmlEscaped().replace('\n', QLatin1String("<br>")));
-    setAccessibleName(tr("%1: %2").arg(titleLabel_->text(), value_));
-    setAccessibleDescription(note());
-    update();
-}
-
-QSize Card::sizeHint() const {
-    const int text = std::max({valueLabel_->sizeHint().width(), noteLabel_->sizeHint().width(),
-                               titleLabel_->fontMetrics().horizontalAdvance(titleLabel_->text())});
-    const int height = valueLabel_->fontMetrics().height() + 2 * noteLabel_->fontMetrics().height() + 16;
-    return {text + 2 * kCardPadding + 4, height};
-}
-
-void Card::paintEvent(QPaintEvent*) {
-    paintBox(*this);
-    if (!marked_) return;
-    QPainter painter(this);
-    painter.fillRect(QRect(0, 0, 4, height()), healthColor(Health::missing));
-}
-
-// ------------------------------------------------------------------ CardGrid
-
-Card* CardGrid::add(const QString& title) {
-    cards_.push_back(new Card(title, this));
-    return cards_.back();
-}
-
-void CardGrid::arrange() {
-    std::vector<Card*> shown;
-    int widest = kLeastCardWidth, height = 0;
-    for (Card* card : cards_) {
-        if (card->isHidden()) continue;
-        shown.push_back(card);
-        widest = std::max(widest, std::min(kMostCardWidth, card->sizeHint().width()));
-        height = std::max(height, card->sizeHint().height());
-    }
-    if (shown.empty()) return;
-    const auto count = static_cast<int>(shown.size());
-    const int most = std::clamp((width() + kCardGap) / (widest + kCardGap), 1, count);
-    // Even rows: nine cards are five and four, not eight and one.
-    const int rows = (count + most - 1) / most;
-    const int columns = (count + rows - 1) / rows;
-    for (int i = 0; i < count; ++i) {
-        const int c = i % columns, r = i / columns;
-        const int left = (width() + kCardGap) * c / columns,
-                  right = (width() + kCardGap) * (c + 1) / columns - kCardGap;
-        shown[static_cast<size_t>(i)]->setGeometry(left, r * (height + kCardGap), right - left, height);
-    }
-    setFixedHeight(rows * (height + kCardGap) - kCardGap);
-}
-
-QSize CardGrid::minimumSizeHint() const {
-    return {kLeastCardWidth, 0};
-}
-
-void CardGrid::resizeEvent(QResizeEvent* event) {
-    QWidget::resizeEvent(event);
-    if (event->size().width() != event->oldSize().width()) arrange();
-}
-
-// ------------------------------------------------------------------ Panel
 
 Panel::Panel(const QString& title, QWidget* parent) : QFrame(parent) {
     new BoxPainter(this);
@@ -279,6 +171,15 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
     enableRowCopy(*table);
     return table;
+}
+
+void showRow(QTableView& table, int row) {
+    table.selectRow(row);
+    QTimer::singleShot(0, &table, [&table] {
+        const QRect at = table.visualRect(table.currentIndex()), seen = table.viewport()->rect();
+        if (at.top() < seen.top() || at.bottom() > seen.bottom())
+            table.scrollTo(table.currentIndex(), QAbstractItemView::PositionAtCenter);
+    });
 }
 
 void fitColumns(QTableView& table) {

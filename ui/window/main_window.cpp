@@ -30,7 +30,6 @@
 #include "ui/pages/log_panel.h"
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
-#include "ui/pages/overview_rows.h"
 #include "ui/pages/placement_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tensor_page.h"
@@ -50,9 +49,12 @@ namespace shardscope::ui {
 namespace {
 
 // Raised when docks are added or renamed, so that an old layout is not forced on them.
-constexpr int kLayoutVersion = 1;
+constexpr int kLayoutVersion = 2;
+constexpr QSize kFirstSize{1440, 900};
+constexpr int kPaneHeight = 260;
 constexpr double kShowTaskAfter = 1;  // seconds
 const QString kGeometryKey = QStringLiteral("window/geometry");
+const QString kDetailsKey = QStringLiteral("window/details");
 const QString kStateKey = QStringLiteral("window/state");
 const QString kThemeKey = QStringLiteral("window/theme");
 
@@ -76,7 +78,7 @@ MainWindow::MainWindow(Windows& windows)
     setDockOptions(AnimatedDocks | AllowTabbedDocks | AllowNestedDocks);
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
-    resize(1440, 900);
+    resize(kFirstSize.boundedTo(screen()->availableSize()));
     session_->setSuppressions(&windows_.suppressions());
     makePages();
     makeDocks();
@@ -124,10 +126,9 @@ void MainWindow::makePages() {
     setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
-    connect(overview, &OverviewPage::findingRequested, this, [this](const QString& words) {
-        findingsDock_->show();
-        findingsDock_->raise();
-        findings_->showFinding(words);
+    connect(overview, &OverviewPage::findingRequested, this, &MainWindow::showFinding);
+    connect(overview, &OverviewPage::causeRequested, this, [this](const QString& words) {
+        if (!findings_->goTo(words)) showFinding(words);
     });
     connect(tabs_, &QTabWidget::currentChanged, this,
             [this](int index) { session_->selection().setPage(static_cast<Page>(index)); });
@@ -159,26 +160,23 @@ void MainWindow::makeDocks() {
     findingsDock_ = dock(this, "findings", tr("Findings"), findings_, Qt::BottomDockWidgetArea);
     jobsDock_ = dock(this, "jobs", tr("Jobs"), jobs_, Qt::BottomDockWidgetArea);
     logDock_ = dock(this, "log", tr("Log"), log_, Qt::BottomDockWidgetArea);
-    tabifyDockWidget(findingsDock_, jobsDock_);
-    tabifyDockWidget(jobsDock_, logDock_);
-    findingsDock_->raise();
-    resizeDocks({treeDock_, detailsDock_}, {330, 260}, Qt::Horizontal);
-    resizeDocks({findingsDock_}, {200}, Qt::Vertical);
+    panes_ = {findingsDock_, jobsDock_, logDock_};
+    for (QDockWidget* pane : panes_) {
+        pane->setTitleBarWidget(new QWidget(pane));  // its button in the status bar names it
+        pane->setFeatures(QDockWidget::DockWidgetClosable);
+        pane->hide();
+        connect(pane->toggleViewAction(), &QAction::triggered, this, [this, pane](bool shown) {
+            if (shown) showPane(pane);
+        });
+    }
+    detailsDock_->hide();
+    resizeDocks({treeDock_, detailsDock_}, {320, 260}, Qt::Horizontal);
     // A small screen decides what is seen, not the contents.
     tree_->setMinimumSize(160, 100);
     details_->setMinimumSize(160, 100);
     for (QWidget* panel : std::initializer_list<QWidget*>{findings_, jobs_, log_})
         panel->setMinimumSize(240, 110);
-    setTabPosition(Qt::BottomDockWidgetArea, QTabWidget::North);
-    connect(findings_, &FindingsPanel::titleChanged, findingsDock_, &QDockWidget::setWindowTitle);
     connect(jobs_, &JobsPanel::openRequested, this, [this](const QString& path) { windows_.open(path); });
-    const auto countJobs = [this] {
-        const size_t active = windows_.jobs().activeCount();
-        jobsDock_->setWindowTitle(active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
-    };
-    connect(&windows_.jobs(), &JobStore::listChanged, jobsDock_, countJobs);
-    connect(&windows_.jobs(), &JobStore::changed, jobsDock_, countJobs);
-    countJobs();
 }
 
 QAction* MainWindow::add(QMenu* menu, const QString& text, const QList<QKeySequence>& keys,
@@ -385,8 +383,6 @@ void MainWindow::makeStatusBar() {
     depth_ = new QLabel(this);
     depth_->setContentsMargins(8, 0, 0, 0);
     depth_->setAccessibleName(tr("How deep the checkpoint was checked"));
-    totals_ = new QLabel(this);
-    totals_->setAccessibleName(tr("Totals"));
     task_ = new QLabel(this);
     task_->setAccessibleName(tr("Work under way"));
     taskProgress_ = new TaskProgress(tr("Progress"), this);
@@ -394,18 +390,41 @@ void MainWindow::makeStatusBar() {
     taskCancel_->setText(tr("Cancel"));
     taskCancel_->setAccessibleName(tr("Cancel the work under way"));
     connect(taskCancel_, &QToolButton::clicked, this, [this] { shownTask_.cancel(); });
-    statusBar()->addWidget(depth_);
-    statusBar()->addWidget(totals_, 1);
+    statusBar()->addWidget(depth_, 1);
     for (QWidget* part : std::initializer_list<QWidget*>{task_, taskProgress_, taskCancel_}) {
         statusBar()->addPermanentWidget(part);
         part->hide();
     }
+    findingsButton_ = paneButton(findingsDock_);
+    jobsButton_ = paneButton(jobsDock_);
+    paneButton(logDock_);
+    connect(findings_, &FindingsPanel::titleChanged, findingsButton_, &QToolButton::setText);
+    const auto countJobs = [this] {
+        const size_t active = windows_.jobs().activeCount();
+        jobsButton_->setText(active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
+    };
+    connect(&windows_.jobs(), &JobStore::listChanged, jobsButton_, countJobs);
+    connect(&windows_.jobs(), &JobStore::changed, jobsButton_, countJobs);
+    countJobs();
+}
+
+// Opens and closes it, like a tab.
+QToolButton* MainWindow::paneButton(QDockWidget* pane) {
+    auto* button = new QToolButton(this);
+    button->setText(pane->windowTitle());
+    button->setCheckable(true);
+    button->setAutoRaise(true);
+    button->setFocusPolicy(Qt::TabFocus);
+    button->setToolTip(
+        tr("Show or hide (%1)").arg(pane->toggleViewAction()->shortcut().toString(QKeySequence::NativeText)));
+    connect(button, &QToolButton::clicked, pane->toggleViewAction(), &QAction::trigger);
+    connect(pane->toggleViewAction(), &QAction::toggled, button, &QToolButton::setChecked);
+    statusBar()->addPermanentWidget(button);
+    return button;
 }
 
 void MainWindow::follow() {
     connect(session_.get(), &Session::stateChanged, this, &MainWindow::stateChanged);
-    connect(session_.get(), &Session::factsChanged, this, &MainWindow::showStatus);
-    connect(session_.get(), &Session::visibleChanged, this, &MainWindow::showStatus);
     connect(session_.get(), &Session::reportChanged, this, &MainWindow::reportChanged);
     connect(session_.get(), &Session::verdictChanged, this, &MainWindow::keepVerdict);
     connect(session_.get(), &Session::progressed, this, &MainWindow::showTasks);
@@ -425,7 +444,7 @@ void MainWindow::follow() {
     connect(session_.get(), &Session::filesChanged, this, &MainWindow::filesChanged);
     // The answer stands there without having been asked for; with files that are written still, once they
     // stand still.
-    for (const auto changed : {&Session::factsChanged, &Session::filesChanged})
+    for (const auto changed : {&Session::stateChanged, &Session::filesChanged})
         connect(session_.get(), changed, session_.get(), &Session::validateByItself);
     connect(session_.get(), &Session::connectionChanged, this, &MainWindow::connectionChanged);
     connect(session_.get(), &Session::otherFormatsFound, this, [this] {
@@ -434,6 +453,7 @@ void MainWindow::follow() {
     connect(&session_->selection(), &Selection::changed, this, [this](const Selected& now, const Selected&) {
         if (tabs_->currentIndex() != static_cast<int>(now.page))
             tabs_->setCurrentIndex(static_cast<int>(now.page));
+        followSelection(now);
     });
     connect(&session_->selection(), &Selection::historyChanged, this, [this] {
         back_->setEnabled(session_->selection().canGoBack());
@@ -468,9 +488,6 @@ void MainWindow::stateChanged() {
                 tr("Opened %1: %2 tensors in %3 chunks, %4.")
                     .arg(path, numberText(catalog.tensorCount()), numberText(catalog.chunkCount()), title));
             // What a reader had to leave out or to guess is said at once.
-            size_t missing = 0;
-            for (const FileInfo& file : catalog.files())
-                missing += file.referenced && file.state == FileInfo::State::missing;
             for (const Note& note : catalog.notes())
                 log(note.severity, toQString(note.message));
             if (const QString elsewhere = session_->dataElsewhere(); !elsewhere.isEmpty())
@@ -479,17 +496,8 @@ void MainWindow::stateChanged() {
                                  "conversions need the checkpoint itself.")
                                   .arg(elsewhere),
                               {}, QStringLiteral("index"));
-            else if (missing)
-                banner_->show(BannerKind::error,
-                              tr("%1. What is there is shown.")
-                                  .arg(countedText(missing, tr("1 file that the metadata names is missing"),
-                                                   tr("%1 files that the metadata names are missing"))),
-                              {{tr("Show files"), [this] { session_->selection().setPage(Page::files); }}},
-                              QStringLiteral("partial"));
             else if (!session_->beingWritten().isEmpty())
                 showBeingWritten();
-            else
-                showLeftOut();
             break;
         }
         case Session::State::run:
@@ -506,16 +514,6 @@ void MainWindow::stateChanged() {
             break;
     }
     showStatus();
-}
-
-void MainWindow::showLeftOut() {
-    const LeftOut left = leftOut(session_->catalog());
-    if (!left.first) return;
-    banner_->show(BannerKind::warning,
-                  tr("%1. %2: %3.")
-                      .arg(leftOutText(left), toQString(left.first->tensor), toQString(left.first->message)),
-                  {{tr("Show what was noticed"), [this] { session_->selection().setPage(Page::overview); }}},
-                  QStringLiteral("left out"));
 }
 
 void MainWindow::showBeingWritten() {
@@ -565,10 +563,32 @@ void MainWindow::connectionChanged() {
 }
 
 void MainWindow::validate(ValidateLevel level) {
-    findingsDock_->show();
-    findingsDock_->raise();
+    showPane(findingsDock_);
     findings_->setLevel(level);
     findings_->validate();
+}
+
+void MainWindow::showFinding(const QString& words) {
+    showPane(findingsDock_);
+    findings_->showFinding(words);
+}
+
+// Instead of the one that is shown.
+void MainWindow::showPane(QDockWidget* pane) {
+    for (QDockWidget* other : panes_) {
+        if (other != pane) other->hide();
+    }
+    pane->show();
+    if (pane->height() < kPaneHeight) resizeDocks({pane}, {kPaneHeight}, Qt::Vertical);
+}
+
+// Details come with the first thing that is selected, unless somebody has closed them, and go with the last.
+void MainWindow::followSelection(const Selected& now) {
+    const bool something = now.tensor != kNone || now.object != kNone || now.file != kNone ||
+                           !now.module.isEmpty() || !now.ranks.empty();
+    if (something == somethingSelected_) return;
+    somethingSelected_ = something;
+    detailsDock_->setVisible(something && QSettings().value(kDetailsKey, true).toBool());
 }
 
 void MainWindow::keepVerdict() {
@@ -602,18 +622,9 @@ void MainWindow::showStatus() {
                             ? tr("opening: %1").arg(session_->openingStage().toLower())
                         : session_->run() ? tr("the steps of a run")
                                           : tr("nothing is open"));
-        totals_->clear();
         return;
     }
-    const Catalog& catalog = session_->catalog();
     depth_->setText(session_->depth());
-    QString text = tr("%1 ranks | %2 tensors | %3 chunks | %4")
-                       .arg(numberText(catalog.rankCount()), numberText(catalog.tensorCount()),
-                            numberText(catalog.chunkCount()), sizeText(catalog.totalBytes()));
-    if (session_->hasFacts() && session_->facts()->damagedTensors)
-        text += " | " + countedText(session_->facts()->damagedTensors, tr("1 damaged tensor"),
-                                    tr("%1 damaged tensors"));
-    totals_->setText("|  " + text);
 }
 
 void MainWindow::showTasks() {
@@ -642,6 +653,7 @@ void MainWindow::showDocks(bool show) {
     docksShown_ = show;
     if (show) {
         restoreState(hiddenState_, kLayoutVersion);
+        if (!somethingSelected_) detailsDock_->hide();
         return;
     }
     hiddenState_ = saveState(kLayoutVersion);
@@ -650,8 +662,7 @@ void MainWindow::showDocks(bool show) {
 }
 
 void MainWindow::showJob(const QString& id) {
-    jobsDock_->show();
-    jobsDock_->raise();
+    showPane(jobsDock_);
     if (!id.isEmpty()) jobs_->selectJob(id);
 }
 
@@ -720,7 +731,8 @@ void MainWindow::restoreLayout() {
 
 void MainWindow::resetLayout() {
     restoreState(defaultState_, kLayoutVersion);
-    findingsDock_->raise();
+    QSettings().remove(kDetailsKey);
+    detailsDock_->setVisible(somethingSelected_);
 }
 
 void MainWindow::setPerspective(Perspective perspective) {
@@ -731,14 +743,11 @@ void MainWindow::setPerspective(Perspective perspective) {
             break;
         case Perspective::convert:
             detailsDock_->hide();
-            jobsDock_->raise();
+            showPane(jobsDock_);
             convert();
             break;
         case Perspective::compare:
             detailsDock_->hide();
-            findingsDock_->hide();
-            jobsDock_->hide();
-            logDock_->hide();
             session_->selection().setPage(Page::compare);
             break;
     }
@@ -747,6 +756,7 @@ void MainWindow::setPerspective(Perspective perspective) {
 void MainWindow::closeEvent(QCloseEvent* event) {
     QSettings settings;
     settings.setValue(kGeometryKey, saveGeometry());
+    if (somethingSelected_) settings.setValue(kDetailsKey, !detailsDock_->isHidden());
     settings.setValue(kStateKey, docksShown_ ? saveState(kLayoutVersion) : hiddenState_);
     QMainWindow::closeEvent(event);
 }

@@ -1,5 +1,5 @@
-// The window of one checkpoint: tree, pages, details, docks for findings, jobs and log; one selection shared
-// by all.
+// The window of one checkpoint: tree, pages, details of what is selected, and below, once they are asked for,
+// findings, jobs and log; one selection shared by all.
 #pragma once
 
 #include <QMainWindow>
@@ -77,7 +77,10 @@ class MainWindow : public QMainWindow {
     void follow();
     void stateChanged();
     void showBeingWritten();
-    void showLeftOut();
+    void showFinding(const QString& words);
+    void showPane(QDockWidget* pane);
+    void followSelection(const Selected& now);
+    QToolButton* paneButton(QDockWidget* pane);
     void filesChanged();
     void connectionChanged();
     OpenDialog* showOpenDialog(bool onHost);
@@ -114,16 +117,18 @@ class MainWindow : public QMainWindow {
     void whenOpened(std::function<void()> then);
     QMetaObject::Connection opened_;  // while something waits for the checkpoint
     QDockWidget *treeDock_, *detailsDock_, *findingsDock_, *jobsDock_, *logDock_;
+    QList<QDockWidget*> panes_;  // the last three: at the bottom, one at a time
+    QToolButton *findingsButton_, *jobsButton_;
     QMenu *recentMenu_, *viewMenu_;
     QAction *back_, *forward_;
     QList<QAction*> actions_, checkpointActions_;
-    QLabel *depth_, *totals_, *task_;
+    QLabel *depth_, *task_;
     TaskProgress* taskProgress_;
     QToolButton* taskCancel_;
     Ticket shownTask_;  // which these three are about
     QByteArray defaultState_, hiddenState_;
     Ticket indexTicket_;
-    bool docksShown_ = true;
+    bool docksShown_ = true, somethingSelected_ = false;
 };
 
 }  // namespace shardscope::ui

@@ -1,6 +1,7 @@
 #include "support/window_fixture.h"
 
 #include <QDir>
+#include <QDockWidget>
 #include <QLabel>
 #include <QSettings>
 
@@ -61,6 +62,12 @@ void WindowFixture::waitUntilOpen() {
                              kPatience);
     // What is checked by itself is checked.
     QTRY_VERIFY_WITH_TIMEOUT(!window_->session().validating(), kPatience);
+}
+
+void WindowFixture::showPane(const QString& name) {
+    auto* pane = window_->findChild<QDockWidget*>(name);
+    if (pane->isHidden()) pane->toggleViewAction()->trigger();
+    QVERIFY(pane->isVisible());
 }
 
 void WindowFixture::click(const QWidget& in, const QString& text) {

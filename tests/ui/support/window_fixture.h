@@ -31,6 +31,7 @@ class WindowFixture {
     // Waits until its facts are worked out and it is checked, or it could not be opened.
     void open(const QString& path, QSize size = {1440, 900});
     void waitUntilOpen();
+    void showPane(const QString& name);  // "findings", "jobs", "log"
     static void click(const QWidget& in, const QString& text);
     Session& session() { return window_->session(); }
     Banner& banner() { return window_->banner(); }
