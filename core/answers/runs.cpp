@@ -88,6 +88,8 @@ Json stepJson(const Access& access, const Run& run, const RunStep& step, const S
     json["ranks_before"] = facts.otherRanks() ? Json(facts.ranksBefore) : Json();
     json["mesh_before"] = facts.meshBefore.empty() ? Json() : Json(facts.meshBefore);
     json["verdict"] = verdict ? Json(verdictName(verdict->verdict())) : Json();
+    const Finding* const reason = verdict ? verdict->reason() : nullptr;
+    json["reason"] = reason ? Json(reason->cause.empty() ? reason->message : reason->cause) : Json();
     json["level"] = verdict ? Json(levelName(verdict->report.level)) : Json();
     if (verdict) json["unchanged"] = verdict->remembered;
     if (verdict && verdict->error) json["error"] = errorDocument(*verdict->error);

@@ -99,11 +99,12 @@ export async function listen(path, told, opened, lost) {
   }
 }
 
+// Sizes and times as window and command line write them (core/base/units.h).
 export function bytesText(bytes) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   let unit = 0;
   while (bytes >= 1024 && unit + 1 < units.length) { bytes /= 1024; ++unit; }
-  return (unit === 0 || bytes >= 100 ? bytes.toFixed(0) : bytes.toPrecision(3)) + " " + units[unit];
+  return (unit === 0 ? bytes : bytes.toFixed(bytes < 10 ? 2 : 1)) + " " + units[unit];
 }
 export const countText = (n) => n.toLocaleString("en");
 // "8.03 B"
@@ -115,9 +116,10 @@ export const counted = (n, one, many) => countText(n) + " " + (n === 1 ? one : m
 export function timeText(seconds) {
   if (!(seconds >= 0)) return "";
   if (seconds < 1) return "less than a second";
-  if (seconds < 60) return Math.round(seconds) + " s";
-  if (seconds < 3600) return Math.round(seconds / 60) + " min";
-  return (seconds / 3600).toFixed(1) + " h";
+  const whole = Math.floor(seconds);
+  if (seconds < 60) return seconds.toFixed(1) + " s";
+  if (seconds < 3600) return Math.floor(whole / 60) + " min " + whole % 60 + " s";
+  return Math.floor(whole / 3600) + " h " + Math.floor(whole % 3600 / 60) + " min";
 }
 export const numberText = (value) => (typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e9 ? countText(value) : value.toPrecision(6)) : String(value ?? "–"));
 export const shapeText = (shape) => "[" + shape.join(", ") + "]";

@@ -2,7 +2,7 @@
 import { averageOf } from "./average.js";
 import { allowed, button, byId, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
 
-const marks = { safe: "✓", care: "▲", unsafe: "✕" };
+const marks = { safe: "✓", care: "▲", unsafe: "✕" }, verdicts = { safe: "whole", care: "resume with care", unsafe: "do not resume" };
 const kHeight = 150, kLeft = 12, kTop = 40, kBottom = 26, kHead = 16;
 const picked = new Set();  // names of steps that are to be compared
 
@@ -45,7 +45,7 @@ function timeline(run, width) {
   const line = (x, y, text, attributes) => drawn("text", { x, y, ...attributes }, text);
   const anchored = (x) => x < 70 ? { x: 2, "text-anchor": "start" } : x > width - 70 ? { x: width - 2, "text-anchor": "end" } : { x, "text-anchor": "middle" };
   const bars = placed.map(({ step, x, height }) => drawn("a", { href: addressOf(step), tabindex: -1, class: step.verdict || "quiet", "aria-label": step.name },
-    drawn("title", {}, [step.name + ": " + (step.error ? "does not open" : step.verdict || "not checked"), savedText(step), sinceText(step) && sinceText(step) + " after the save before it", bytesText(step.bytes), ranksText(step) && "ranks: " + ranksText(step)].filter(Boolean).join("\n")),
+    drawn("title", {}, [step.name + ": " + (step.error ? "does not open" : verdicts[step.verdict] || "not checked"), savedText(step), sinceText(step) && sinceText(step) + " after the save before it", bytesText(step.bytes), ranksText(step) && "ranks: " + ranksText(step)].filter(Boolean).join("\n")),
     drawn("rect", { x: x - bar / 2, y: base - height, width: bar, height, class: step.verdict === "safe" || step.verdict === "care" ? "whole" : "other" })));
   const signs = heads.map(({ step, x, height }) => line(x, base - height - 5, step.verdict ? marks[step.verdict] : "○", { class: step.verdict || "quiet", "text-anchor": "middle" }));
   const lines = [], words = [];
@@ -85,7 +85,7 @@ export function showRun(page) {
     const newest = step.name === run.newest_whole && element("span", { class: "badge" }, "newest whole step");
     if (step.error) return element("span", { class: "error" }, "✕ does not open: " + step.error.message);
     if (!step.verdict) return element("span", { class: "quiet" }, "not checked");
-    return element("span", {}, element("b", { class: step.verdict }, marks[step.verdict] + " " + step.verdict), element("span", { class: "quiet" }, " (" + step.level + ") "), newest);
+    return element("span", {}, element("b", { class: step.verdict }, marks[step.verdict] + " " + verdicts[step.verdict]), step.reason && ": " + step.reason, element("span", { class: "quiet" }, " (" + step.level + ") "), newest);
   };
   const tracker = run.tracker;
   const about = !tracker ? "No file of the run names the step to resume from."

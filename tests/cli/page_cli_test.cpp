@@ -569,7 +569,8 @@ class PageCliTest : public QObject {
         const auto text = [&](const char* id) { return browser.text(id); };
         QTRY_VERIFY_WITH_TIMEOUT(text("run").contains("newest whole step"), 60'000);
         QVERIFY2(text("run").contains("1, before 4"), qPrintable(text("run")));
-        QVERIFY2(text("run").contains("2.0 h"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("2 h 0 min"), qPrintable(text("run")));
+        QVERIFY2(text("run").contains("do not resume: __1_0.distcp is missing"), qPrintable(text("run")));
         QVERIFY(text("run").contains("✓ Resume from " + run.filePath("step-200")));
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect').length)"),
                  QString("3"));

@@ -193,7 +193,10 @@ QString RunSteps::stateText(size_t row) const {
     }
     const StepVerdict& verdict = *rows_[row].verdict;
     if (verdict.error) return tr("✕ does not open");
-    return verdictText(verdict.verdict());
+    const Finding* const reason = verdict.reason();
+    if (!reason) return verdictText(verdict.verdict());
+    return tr("%1: %2").arg(verdictText(verdict.verdict()),
+                            toQString(reason->cause.empty() ? reason->message : reason->cause));
 }
 
 QString RunSteps::details(size_t row) const {
