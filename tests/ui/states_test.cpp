@@ -157,7 +157,7 @@ class StatesTest : public QObject, protected WindowFixture {
         const auto cell = [&](int row, int column) {
             return page.table().model()->index(row, column).data().toString();
         };
-        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✕ do not resume"), kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(cell(0, 7), QString("✕ do not resume: __1_0.distcp is missing"), kPatience);
         QTRY_COMPARE_WITH_TIMEOUT(cell(1, 7), QString("✓ whole · newest whole step"), kPatience);
         QCOMPARE(cell(0, 0), QString("step-2"));
         QTRY_VERIFY(shownText(page).contains("file.missing"));
