@@ -103,6 +103,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
 
   private slots:
     void initTestCase() {
+        std::signal(SIGPIPE, SIG_IGN);  // as the window does
         QProcess process;
         process.start(QStringLiteral(SHARDSCOPE_SSH_HOST), {host_.path()});
         QVERIFY(process.waitForFinished(kPatience));

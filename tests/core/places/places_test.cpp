@@ -357,6 +357,36 @@ class PlacesTest : public QObject {
         QVERIFY(store.asked().size() >= 1);
         for (const Asked& asked : server.asked())
             QCOMPARE(asked.header("authorization"), std::string("Bearer hf_hidden"));
+        // What was downloaded before is read from there; of another size it is something else.
+        const QTemporaryDir cache;
+        QDir at(cache.path());
+        QVERIFY(at.mkpath("models--org--m/blobs") && at.mkpath("models--org--m/refs") &&
+                at.mkpath("models--org--m/snapshots/" + QString::fromStdString(sha)));
+        at.cd("models--org--m");
+        const auto put = [&](const QString& name, const std::string& bytes) {
+            QFile file(at.filePath(name));
+            QVERIFY(file.open(QIODevice::WriteOnly) && file.write(QByteArray::fromStdString(bytes)) >= 0);
+        };
+        const std::string cached(300'000, 'c');
+        put("refs/main", sha + "\n");
+        put("blobs/L", cached);
+        put("blobs/c", "longer than the hub says");
+        const QString snapshot = at.filePath("snapshots/" + QString::fromStdString(sha));
+        QVERIFY(QFile::link("../../blobs/L", snapshot + "/w.bin"));
+        QVERIFY(QFile::link("../../blobs/c", snapshot + "/config.json"));
+        qputenv("HF_HUB_CACHE", cache.path().toLocal8Bit());
+        store.forget();
+        QCOMPARE(contentAt("hf://org/m/w.bin").value(), cached);
+        QVERIFY(store.asked().empty());
+        QVERIFY(!contentAt("hf://org/m/config.json").ok());
+        server.forget();
+        qputenv("HF_HUB_OFFLINE", "1");
+        QCOMPARE(contentAt("hf://org/m/w.bin").value(), cached);
+        QCOMPARE(namesIn("hf://org/m").value(), (std::vector<std::string>{"config.json", "w.bin"}));
+        QCOMPARE(namesIn("hf://org/m@other").error().code, ErrorCode::notFound);
+        QVERIFY(server.asked().empty());
+        qunsetenv("HF_HUB_OFFLINE");
+        qputenv("HF_HUB_CACHE", "/nowhere");
         const auto gated = namesIn("hf://org/gated"), none = namesIn("hf://org/no"),
                    revision = namesIn("hf://org/m@x");
         QCOMPARE(gated.error().code, ErrorCode::permission);
