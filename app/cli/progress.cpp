@@ -158,9 +158,11 @@ void ProgressPrinter::show(bool last) {
     std::string bar;
     for (int i = 0; i < kWidth; ++i)
         bar += i < filled ? "█" : "░";
-    fmt::print(stderr, "\r\x1b[K{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left{}", Progress::phaseName(phase_),
-               bar, fraction * 100, bytesText(done), bytesText(total), bytesText(static_cast<uint64_t>(rate)),
-               durationText(left), trafficText(Http::traffic()));
+    const std::string line =
+        fmt::format("{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left{}", Progress::phaseName(phase_), bar,
+                    fraction * 100, bytesText(done), bytesText(total), bytesText(static_cast<uint64_t>(rate)),
+                    durationText(left), trafficText(Http::traffic()));
+    fmt::print(stderr, "\r\x1b[K{}", cutToWidth(line, terminalWidth()));
     std::fflush(stderr);
     drawn_ = true;
 }
