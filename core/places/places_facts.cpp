@@ -1,5 +1,6 @@
 #include "places/places_facts.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <optional>
