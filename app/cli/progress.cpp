@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/text.h"
+#include "places/http.h"
 
 namespace shardscope::cli {
 namespace {
@@ -15,6 +16,16 @@ Json busyJson(const Progress::Busy& busy) {
     return {{"read", seconds(Progress::Work::read)},
             {"compute", seconds(Progress::Work::compute)},
             {"write", seconds(Progress::Work::write)}};
+}
+
+// "  12 transfers, 3 retries, throttled 1×"; empty while no place is used.
+std::string trafficText(const Http::Traffic& traffic) {
+    if (!traffic.transfers) return {};
+    std::string text = fmt::format("  {} transfer{}", traffic.transfers, traffic.transfers == 1 ? "" : "s");
+    if (traffic.retries)
+        text += fmt::format(", {} retr{}", traffic.retries, traffic.retries == 1 ? "y" : "ies");
+    if (traffic.throttled) text += fmt::format(", throttled {}×", traffic.throttled);
+    return text;
 }
 
 }  // namespace
@@ -97,6 +108,11 @@ void ProgressPrinter::show(bool last) {
         event["eta_s"] = left;
         event["tensor"] = progress_.tensor();
         event["busy_s"] = busyJson(progress_.busy());
+        if (const Http::Traffic traffic = Http::traffic(); traffic.transfers) {
+            event["transfers"] = traffic.transfers;
+            event["retries"] = traffic.retries;
+            event["throttled"] = traffic.throttled;
+        }
         // Who waits for hours says so now and then.
         Json lasting = event;
         lasting.erase("rate");
@@ -142,9 +158,11 @@ void ProgressPrinter::show(bool last) {
     std::string bar;
     for (int i = 0; i < kWidth; ++i)
         bar += i < filled ? "█" : "░";
-    fmt::print(stderr, "\r\x1b[K{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left", Progress::phaseName(phase_),
-               bar, fraction * 100, bytesText(done), bytesText(total), bytesText(static_cast<uint64_t>(rate)),
-               durationText(left));
+    const std::string line =
+        fmt::format("{:<6} {} {:3.0f} %  {} of {}  {}/s  {} left{}", Progress::phaseName(phase_), bar,
+                    fraction * 100, bytesText(done), bytesText(total), bytesText(static_cast<uint64_t>(rate)),
+                    durationText(left), trafficText(Http::traffic()));
+    fmt::print(stderr, "\r\x1b[K{}", cutToWidth(line, terminalWidth()));
     std::fflush(stderr);
     drawn_ = true;
 }

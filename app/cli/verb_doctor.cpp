@@ -15,6 +15,8 @@
 #include "cli/application.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
+#include "places/places_facts.h"
+#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -109,16 +111,9 @@ Part libraryPart(const char* name, Result<std::string> (*find)(), const char* us
                       : Part{name, "", use, found.error().message};
 }
 
-Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
-    utsname system{};
-    uname(&system);
-    uint64_t memory =
-        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    std::vector<Disk> disks;
-    for (const std::string& path : paths)
-        disks.push_back(probeDisk(path));
+std::vector<Part> optionalParts(const Context& context) {
     const Accelerator has = acceleratorOf(context);
-    std::vector<Part> parts{
+    return {
         libraryPart("libtorch", has.findTorch, "ranks in which one reads for all"),
         libraryPart("NCCL", has.findNccl,
                     "the same between GPUs (tried on one; NCCL between several has not run yet)"),
@@ -127,35 +122,89 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
         {"slurm", findProgram("sbatch"), "jobs under Slurm"},
         {"gpu driver", findProgram("nvidia-smi"), "ranks that cast and hash on GPUs"},
     };
-    if (context.json) {
-        Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
-        json["system"] = {{"kernel", fmt::format("{} {}", system.sysname, system.release)},
-                          {"machine", system.machine},
-                          {"cores", availableCores()},
-                          {"memory", memory}};
-        json["parts"] = Json::array();
-        for (const Part& part : parts)
-            json["parts"].push_back(
-                {{"name", part.name}, {"found", !part.path.empty()}, {"path", part.path}, {"use", part.use}});
-        json["disks"] = Json::array();
-        for (const Disk& d : disks) {
-            json["disks"].push_back({{"path", d.path},
-                                     {"exists", d.exists},
-                                     {"type", d.type},
-                                     {"free", d.freeBytes},
-                                     {"writable", d.writable},
-                                     {"direct_io", d.direct},
-                                     {"clone", d.clone}});
-        }
-        printJson(json);
-        return 0;
+}
+
+struct Machine {
+    utsname system{};
+    uint64_t memory =
+        static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    std::vector<Part> parts;
+    std::vector<Disk> disks;
+    std::vector<PlaceFacts> places;
+    HttpFacts http = httpFacts();
+};
+
+Json placesJson(const std::vector<PlaceFacts>& places) {
+    Json json = Json::array();
+    for (const PlaceFacts& p : places) {
+        json.push_back({{"place", p.place},
+                        {"endpoint", p.endpoint},
+                        {"credentials", p.credentials},
+                        {"reached", p.reached},
+                        {"said", p.said}});
+        if (!p.region.empty()) json.back()["region"] = p.region;
     }
-    const Style style{context.colored()};
-    fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, system.sysname,
-               system.release, system.machine, availableCores(), bytesText(memory));
+    return json;
+}
+
+Json machineJson(const Machine& machine) {
+    Json json{{"schema", "shardscope.doctor/1"}, {"version", SHARDSCOPE_VERSION}};
+    json["system"] = {{"kernel", fmt::format("{} {}", machine.system.sysname, machine.system.release)},
+                      {"machine", machine.system.machine},
+                      {"cores", availableCores()},
+                      {"memory", machine.memory}};
+    json["parts"] = Json::array();
+    for (const Part& part : machine.parts)
+        json["parts"].push_back(
+            {{"name", part.name}, {"found", !part.path.empty()}, {"path", part.path}, {"use", part.use}});
+    json["disks"] = Json::array();
+    for (const Disk& d : machine.disks) {
+        json["disks"].push_back({{"path", d.path},
+                                 {"exists", d.exists},
+                                 {"type", d.type},
+                                 {"free", d.freeBytes},
+                                 {"writable", d.writable},
+                                 {"direct_io", d.direct},
+                                 {"clone", d.clone}});
+    }
+    json["places"] = placesJson(machine.places);
+    json["http"] = {{"built_in", machine.http.builtIn},
+                    {"certificates", machine.http.certificates},
+                    {"proxy", machine.http.proxy},
+                    {"no_proxy", machine.http.noProxy}};
+    return json;
+}
+
+std::string httpText(const HttpFacts& http) {
+    if (!http.builtIn) return "HTTP: this program was built without it";
+    std::string text = "HTTP: certificates ";
+    text += http.certificates.empty() ? "of libcurl" : printable(http.certificates);
+    if (!http.proxy.empty()) text += ", proxy " + printable(http.proxy);
+    if (!http.proxy.empty() && !http.noProxy.empty())
+        text += fmt::format(" (not for {})", printable(http.noProxy));
+    return text;
+}
+
+void printPlaces(const Machine& machine, const Style& style) {
+    using A = Table::Align;
+    Table table({{"place", A::left},
+                 {"endpoint", A::left},
+                 {"region", A::left},
+                 {"credentials", A::left},
+                 {"", A::left}});
+    for (const PlaceFacts& p : machine.places)
+        table.add({printable(p.place), printable(p.endpoint), printable(p.region), printable(p.credentials),
+                   (p.reached ? "reached: " : "not reached: ") + printable(p.said)});
+    table.print(stdout, style);
+    fmt::print("{}\n", httpText(machine.http));
+}
+
+void printMachine(const Machine& machine, const Style& style) {
+    fmt::print("shardscope {} on {} {}, {}, {} cores, {}\n\n", SHARDSCOPE_VERSION, machine.system.sysname,
+               machine.system.release, machine.system.machine, availableCores(), bytesText(machine.memory));
     using A = Table::Align;
     Table partTable({{"part", A::left}, {"", A::left}, {"for", A::left}});
-    for (const Part& part : parts)
+    for (const Part& part : machine.parts)
         partTable.add({part.name, part.path.empty() ? part.missing : part.path, part.use});
     partTable.print(stdout, style);
     fmt::print("\n");
@@ -166,32 +215,49 @@ Result<int> doctor(const Context& context, const std::vector<std::string>& paths
                  {"direct I/O", A::left},
                  {"clones", A::left}});
     const auto yes = [](bool b) { return b ? "yes" : "no"; };
-    for (const Disk& d : disks)
+    for (const Disk& d : machine.disks)
         table.add({printable(d.path), d.exists ? d.type : "not found", bytesText(d.freeBytes),
                    yes(d.writable), yes(d.direct), yes(d.clone)});
     table.print(stdout, style);
+    fmt::print("\n");
+    printPlaces(machine, style);
+}
+
+Result<int> doctor(const Context& context, const std::vector<std::string>& paths) {
+    std::vector<std::string> places, disks;
+    for (const std::string& path : paths)
+        (schemeOf(path).empty() ? disks : places).push_back(path);
+    if (disks.empty()) {
+        const char* temporary = std::getenv("TMPDIR");
+        disks = {".", temporary ? temporary : "/tmp"};
+    }
+    Machine machine;
+    uname(&machine.system);
+    machine.parts = optionalParts(context);
+    for (const std::string& path : disks)
+        machine.disks.push_back(probeDisk(path));
+    machine.places = placeFacts(places);
+    if (context.json)
+        printJson(machineJson(machine));
+    else
+        printMachine(machine, Style{context.colored()});
     return 0;
 }
 
 }  // namespace
 
 void addDoctor(CLI::App& app, Context& context) {
-    CLI::App* verb =
-        app.add_subcommand("doctor", "This machine: version, optional parts, disks and what they can do");
-    verb->footer("Example:\n  shardscope doctor /checkpoints /scratch");
+    CLI::App* verb = app.add_subcommand(
+        "doctor", "This machine: version, optional parts, disks and what they can do, places and as whom");
+    verb->footer("Example:\n  shardscope doctor /checkpoints s3://bucket/run");
     auto paths = std::make_shared<std::vector<std::string>>();
-    verb->add_option("path", *paths, "Directories to look at (default: here and the temporary directory)")
-        ->type_name("DIR");
+    verb->add_option("path", *paths,
+                     "Directories to look at (default: here and the temporary directory), and what is to be "
+                     "listed in buckets, on the hub and on web servers")
+        ->type_name("PATH");
     verb->add_flag("--json", context.json, "One JSON document on stdout");
-    verb->callback([&context, paths] {
-        context.verb = [&context, paths] {
-            if (paths->empty()) {
-                const char* temporary = std::getenv("TMPDIR");
-                *paths = {".", temporary ? temporary : "/tmp"};
-            }
-            return doctor(context, *paths);
-        };
-    });
+    verb->callback(
+        [&context, paths] { context.verb = [&context, paths] { return doctor(context, *paths); }; });
 }
 
 }  // namespace shardscope::cli

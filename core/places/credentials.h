@@ -52,6 +52,12 @@ AwsSettings awsSettings();
 Result<Credentials> findAwsCredentials(const AwsSettings& settings);
 // https://cloud.google.com/docs/authentication/application-default-credentials
 Result<Credentials> findGoogleCredentials();
+std::string googleEndpoint();
+
+// Of the Hugging Face hub; the token is Credentials::session.
+Credentials findHubToken();
+std::string hubEndpoint();
+bool hubOffline();  // nothing is asked for; what is in the cache is all that there is
 
 std::string environment(const char* name);  // empty where it is not set
 std::string contentOf(const std::string& path);

@@ -124,6 +124,13 @@ Result<Credentials> fromFile(const std::string& path) {
 
 }  // namespace
 
+std::string googleEndpoint() {
+    std::string endpoint = environment("STORAGE_EMULATOR_HOST");
+    if (endpoint.empty()) endpoint = "https://storage.googleapis.com";
+    if (endpoint.find("://") == std::string::npos) endpoint = "http://" + endpoint;
+    return endpoint;
+}
+
 Result<Credentials> findGoogleCredentials() {
     for (const char* name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
         if (const std::string token(trimmedText(environment(name))); !token.empty())

@@ -68,12 +68,16 @@ class Http {
     void giveUp(const Ticket& ticket);
     HttpAnswer ask(HttpRequest request) { return wait(start(std::move(request))); }
 
+    // Since the process began; nothing is started for it.
     struct Traffic {
-        uint64_t requests = 0, bytes = 0, retries = 0, throttled = 0;
-        unsigned underWay = 0;
+        uint64_t transfers = 0, retries = 0, throttled = 0;  // retries are transfers, too
     };
-    Traffic traffic() const;
-    void countRetry();
+    static Traffic traffic();
+    static void countRetry();
+
+    static bool builtIn();  // a static program may have none
+    // The file with the certificates of authorities that counts; empty where none was found.
+    static std::string certificates();
 
   private:
     Http();

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -161,7 +162,7 @@ bool isTemporary(CURLcode code) {
 
 // Where the certificates of authorities are: what the user says, then the places of distributions. A program
 // that was built elsewhere knows none by itself.
-const std::string& certificates() {
+const std::string& certificatesFile() {
     static const std::string file = [] {
         for (const char* name : {"SSL_CERT_FILE", "AWS_CA_BUNDLE", "CURL_CA_BUNDLE"}) {
             const char* value = std::getenv(name);
@@ -174,6 +175,13 @@ const std::string& certificates() {
         return std::string();
     }();
     return file;
+}
+
+// Of the process, for traffic().
+std::atomic<uint64_t> transfers{0}, retries{0}, throttled{0};
+
+void countOne(std::atomic<uint64_t>& counter) {
+    counter.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -196,7 +204,6 @@ struct Http::Work {
     std::deque<Ticket> posted SHARDSCOPE_GUARDED_BY(mutex);
     bool unwanted SHARDSCOPE_GUARDED_BY(mutex) = false;  // some transfer is
     bool ending SHARDSCOPE_GUARDED_BY(mutex) = false;
-    Traffic traffic SHARDSCOPE_GUARDED_BY(mutex);
     // Of the thread alone.
     std::map<std::string, Host> hosts;
     std::vector<Ticket> running;
@@ -305,6 +312,7 @@ void Http::Work::start(const Ticket& ticket) {
     set(CURLOPT_URL, request.url.c_str());
     set(CURLOPT_PATH_AS_IS, 1L);
     set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_QUICK_EXIT, 1L);  // a name server that is silent holds up nobody else
     set(CURLOPT_FOLLOWLOCATION, 0L);
     set(CURLOPT_PROTOCOLS_STR, "http,https");
     set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
@@ -318,7 +326,7 @@ void Http::Work::start(const Ticket& ticket) {
         set(CURLOPT_LOW_SPEED_LIMIT, 1024L);
         set(CURLOPT_LOW_SPEED_TIME, 30L);
     }
-    if (!certificates().empty()) set(CURLOPT_CAINFO, certificates().c_str());
+    if (!certificatesFile().empty()) set(CURLOPT_CAINFO, certificatesFile().c_str());
     set(CURLOPT_ERRORBUFFER, transfer.why.data());
     set(CURLOPT_PRIVATE, &transfer);
     set(CURLOPT_HEADERFUNCTION, &onHeader);
@@ -346,9 +354,7 @@ void Http::Work::start(const Ticket& ticket) {
     set(CURLOPT_HTTPHEADER, transfer.lines);
     running.push_back(ticket);
     curl_multi_add_handle(multi, easy);
-    MutexLock lock(mutex);
-    ++traffic.requests;
-    traffic.underWay = static_cast<unsigned>(running.size());
+    countOne(transfers);
 }
 
 void Http::Work::release(const Ticket& ticket) {
@@ -379,10 +385,8 @@ void Http::Work::finish(const Ticket& ticket, CURLcode code) {
     }
     release(ticket);
     learn(hosts[transfer.host], transfer);
+    if (status == 429 || status == 503) countOne(throttled);
     MutexLock lock(mutex);
-    traffic.bytes += transfer.placed + answer.body.size();
-    traffic.throttled += status == 429 || status == 503;
-    traffic.underWay = static_cast<unsigned>(running.size());
     transfer.done = true;
     changed.notify_all();
 }
@@ -475,14 +479,21 @@ void Http::giveUp(const Ticket& ticket) {
     work_->changed.wait(lock, [&] { return ticket->done; });
 }
 
-Http::Traffic Http::traffic() const {
-    MutexLock lock(work_->mutex);
-    return work_->traffic;
+Http::Traffic Http::traffic() {
+    return {transfers.load(std::memory_order_relaxed), retries.load(std::memory_order_relaxed),
+            throttled.load(std::memory_order_relaxed)};
 }
 
 void Http::countRetry() {
-    MutexLock lock(work_->mutex);
-    ++work_->traffic.retries;
+    countOne(retries);
+}
+
+bool Http::builtIn() {
+    return true;
+}
+
+std::string Http::certificates() {
+    return certificatesFile();
 }
 
 }  // namespace shardscope

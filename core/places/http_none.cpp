@@ -26,10 +26,18 @@ HttpAnswer Http::wait(const Ticket&) {
 
 void Http::giveUp(const Ticket&) {}
 
-Http::Traffic Http::traffic() const {
+Http::Traffic Http::traffic() {
     return {};
 }
 
 void Http::countRetry() {}
+
+bool Http::builtIn() {
+    return false;
+}
+
+std::string Http::certificates() {
+    return {};
+}
 
 }  // namespace shardscope

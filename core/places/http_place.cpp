@@ -111,7 +111,7 @@ HttpAnswer HttpPlace::settle(const Make& make, Http::Ticket ticket, const Object
         if (!again) {
             if (!isTemporary(answer, error) || tries == kMostTries || Clock::now() - begun > kMostTime)
                 return answer;
-            http.countRetry();
+            Http::countRetry();
             if (!slept(delayBefore(tries, answer))) return {};
         }
         auto request = make();

@@ -1,12 +1,10 @@
 // Repositories of the Hugging Face hub: https://huggingface.co/docs/hub/api. A branch is taken for the commit
 // that it names when it is first asked for, so that what is read belongs together.
 #include <algorithm>
-#include <array>
 #include <iterator>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <strings.h>
 
 #include "base/mutex.h"
 #include "base/numbers.h"
@@ -36,31 +34,6 @@ struct Repository {
 
     std::string web() const { return (kind == "models" ? "" : kind + "/") + id; }
 };
-
-// As huggingface_hub takes such variables.
-bool isOn(const char* variable) {
-    const std::string value = environment(variable);
-    constexpr std::array<std::string_view, 8> on = {"1", "on", "ON", "yes", "YES", "true", "True", "TRUE"};
-    return std::find(on.begin(), on.end(), value) != on.end();
-}
-
-Secret hubToken() {
-    if (isOn("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return {};
-    for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-        // Secrets of clusters often end with a line.
-        if (const std::string token(trimmedText(environment(name))); !token.empty()) return Secret(token);
-    }
-    std::string file = environment("HF_TOKEN_PATH");
-    if (file.empty()) file = hubHome() + "/token";
-    return Secret(std::string(trimmedText(contentOf(file))));
-}
-
-// Nothing is asked for; what is in the cache is all that there is.
-bool isOffline() {
-    const std::string value = environment("HF_HUB_OFFLINE");
-    return !value.empty() && value != "0" && strcasecmp(value.c_str(), "off") != 0 &&
-           strcasecmp(value.c_str(), "no") != 0 && strcasecmp(value.c_str(), "false") != 0;
-}
 
 class HubPlace final : public HttpPlace {
   public:
@@ -125,7 +98,7 @@ class HubPlace final : public HttpPlace {
 
     HttpRequest asUser(const std::string& url) const {
         HttpRequest request{"GET", url};
-        const Secret token = hubToken();
+        const Secret token = findHubToken().session;
         if (!token.empty()) request.headers.emplace_back("Authorization", "Bearer " + token.reveal());
         return request;
     }
@@ -303,7 +276,7 @@ class HubPlace final : public HttpPlace {
     }
 
     std::string accessHint() const override {
-        return hubToken().empty()
+        return findHubToken().session.empty()
                    ? "no token was found; set HF_TOKEN, or log in with 'hf auth login'"
                    : fmt::format("accept the conditions at {}/{}, with the account of HF_TOKEN", endpoint_,
                                  repository_.web());
@@ -317,11 +290,11 @@ class HubPlace final : public HttpPlace {
                 .withHint(accessHint());
         if (code == "RepoNotFound" || (answer.status == 401 && code.empty()))
             return makeError(ErrorCode::notFound,
-                             hubToken().empty()
+                             findHubToken().session.empty()
                                  ? "the hub has no such repository, or it is private and no token was found"
                                  : "the hub has no such repository, or it is private")
                 .inFile(shown)
-                .withHint(hubToken().empty() ? "for a private one set HF_TOKEN" : "");
+                .withHint(findHubToken().session.empty() ? "for a private one set HF_TOKEN" : "");
         if (code == "RevisionNotFound")
             return makeError(ErrorCode::notFound,
                              fmt::format("the repository has no revision '{}'",
@@ -337,7 +310,7 @@ class HubPlace final : public HttpPlace {
 
     const std::string endpoint_;
     const Repository repository_;
-    const bool offline_ = isOffline();
+    const bool offline_ = hubOffline();
     HubCache cache_;
     mutable Mutex pinning_;
     mutable std::string commit_ SHARDSCOPE_GUARDED_BY(pinning_);
@@ -364,10 +337,7 @@ Result<std::shared_ptr<ObjectPlace>> hubPlace(const std::string& root) {
         return makeError(ErrorCode::usage, "names no repository of the hub")
             .inFile(root)
             .withHint("a repository is named like hf://org/model or hf://org/model@revision");
-    std::string endpoint = environment("HF_ENDPOINT");
-    if (endpoint.empty()) endpoint = "https://huggingface.co";
-    while (endpoint.ends_with('/'))
-        endpoint.pop_back();
+    std::string endpoint = hubEndpoint();
     if (!parseUrl(endpoint)) return makeError(ErrorCode::usage, "HF_ENDPOINT is no web address").inFile(root);
     return std::shared_ptr<ObjectPlace>(
         std::make_shared<HubPlace>(root, std::move(endpoint), std::move(repository)));

@@ -1,6 +1,7 @@
 // Verbs over checkpoints in a bucket: the answers are those for the same files on a disk, in few requests;
 // what fails says how, and no secret is ever said or kept.
 #include <QDirIterator>
+#include <QScopeGuard>
 #include <QTemporaryDir>
 #include <QTest>
 
@@ -79,6 +80,24 @@ class PlacesCliTest : public QObject {
             bucket_->putTree(kDcp.toStdString(), step);
         const std::lock_guard lock(bucket_->mutex);
         QVERIFY(bucket_->objects.erase("run/step-10/__1_0.distcp") == 1);
+    }
+
+    // The events of `--progress json`.
+    static std::vector<json> progressEvents(const Outcome& outcome) {
+        std::vector<json> events;
+        for (const QString& line : QString::fromStdString(outcome.err).split('\n')) {
+            json event = json::parse(line.toStdString(), nullptr, false);
+            if (event.is_object() && event.value("event", "") == "progress")
+                events.push_back(std::move(event));
+        }
+        return events;
+    }
+
+    json doctorsPlace(const QString& path) {
+        const json said = fine({"doctor", path, "--json"}).json();
+        for (const json& place : said["places"])
+            if (place["place"] == path.toStdString()) return place;
+        return {};
     }
 
   private slots:
@@ -258,6 +277,77 @@ class PlacesCliTest : public QObject {
         QVERIFY(fails("s3://b1/run/step-1", 4, "no credentials were found; set AWS_ACCESS_KEY_ID"));
         qputenv("AWS_ENDPOINT_URL", "nonsense");
         QVERIFY(fails("s3://b1/run/step-1", 2, "is no endpoint of a store"));
+    }
+
+    void progressSaysTransfersAndRetries() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        std::atomic<int> busy{1};
+        bucket_->before = [&](const Asked& asked) -> Answered {
+            if (asked.header("range").empty() || busy-- <= 0) return {0};
+            return {503, {}, "<Error><Code>SlowDown</Code></Error>"};
+        };
+        auto events = progressEvents(
+            fine({"convert", kThere, here("model"), "--to", "safetensors", "--progress", "json"}));
+        QVERIFY(!events.empty());
+        const json& last = events.back();
+        const size_t transfers = last.value("transfers", size_t{0});
+        QVERIFY(transfers > 2 && transfers <= bucket_->server().asked().size());
+        QCOMPARE(last.value("retries", 0), 1);
+        QCOMPARE(last.value("throttled", 0), 1);
+        events = progressEvents(
+            fine({"convert", kDcp, here("local"), "--to", "safetensors", "--progress", "json"}));
+        QVERIFY(!events.empty());
+        QVERIFY(!events.back().contains("transfers"));
+    }
+
+    void doctorSaysWhatIsReached() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        qputenv("NO_GCE_CHECK", "true");
+        qputenv("HF_ENDPOINT", QByteArray::fromStdString(bucket_->server().url()));
+        qputenv("HF_TOKEN", QByteArray::fromStdString(kSession));
+        qputenv("STORAGE_EMULATOR_HOST", "127.0.0.1:1");
+        qputenv("https_proxy", QByteArray::fromStdString("http://me:" + kSession + "@127.0.0.1:1"));
+        const auto leave = qScopeGuard([] {
+            for (const char* name :
+                 {"NO_GCE_CHECK", "HF_ENDPOINT", "HF_TOKEN", "STORAGE_EMULATOR_HOST", "https_proxy"})
+                qunsetenv(name);
+        });
+        const std::string url = bucket_->server().url();
+        const json s3 = doctorsPlace("s3://");
+        QCOMPARE(s3.value("endpoint", ""), url);
+        QCOMPARE(s3.value("region", ""), std::string("us-east-1"));
+        QCOMPARE(s3.value("credentials", ""), std::string("the environment"));
+        QVERIFY(s3.value("reached", false));
+        const json google = doctorsPlace("gs://");
+        QCOMPARE(google.value("credentials", ""), std::string("none"));
+        QVERIFY(!google.value("reached", true));
+        QVERIFY(!google.value("said", "").empty());
+        QCOMPARE(doctorsPlace("hf://").value("credentials", ""), std::string("HF_TOKEN"));
+        for (const Asked& asked : bucket_->server().asked())
+            QVERIFY(asked.header("authorization").empty());  // hosts learn nobody's name
+        const json http = fine({"doctor", "--json"}).json()["http"];
+        QVERIFY(http.value("built_in", false));
+        QCOMPARE(http.value("proxy", ""), std::string("http://127.0.0.1:1"));
+
+        const json there = doctorsPlace("s3://b1/run");
+        QVERIFY(there.value("reached", false));
+        QCOMPARE(there.value("said", ""), std::string("1 name"));
+        QCOMPARE(requests(), QString("1 listings, 0 reads, 3 others"));  // and each host
+        QCOMPARE(doctorsPlace("s3://b1/no").value("said", ""), std::string("nothing of this name is there"));
+        QVERIFY(doctorsPlace("s3://b2/run").value("said", "").find("no such bucket") != std::string::npos);
+        bucket_->use("WRONG", kSecret);
+        const json refused = doctorsPlace("s3://b1/run");
+        QVERIFY(!refused.value("reached", true));
+        QVERIFY(refused.value("said", "").find("access is refused") != std::string::npos);
+        const Outcome table = fine({"doctor", "s3://b1/run",
+                                    "http://u:" + QString::fromStdString(kSession) + "@127.0.0.1:1/x?" +
+                                        QString::fromStdString(kSignature)});
+        QCOMPARE(table.exitCode, 0);
+        QVERIFY2(table.out.find("not reached: ") != std::string::npos, table.out.c_str());
+        QVERIFY2(table.out.find("http://127.0.0.1:1/x") != std::string::npos, table.out.c_str());
+        qputenv("AWS_PROFILE", "absent");
+        qunsetenv("AWS_ACCESS_KEY_ID");
+        QVERIFY(doctorsPlace("s3://").value("credentials", "").find("no such profile") != std::string::npos);
     }
 
     void onlyBucketsAreWritten() {

@@ -52,7 +52,13 @@ HttpAnswer Http::wait(const Ticket& ticket) {
     return std::move(ticket->answer);
 }
 void Http::giveUp(const Ticket&) {}
-Http::Traffic Http::traffic() const {
+Http::Traffic Http::traffic() {
+    return {};
+}
+bool Http::builtIn() {
+    return true;
+}
+std::string Http::certificates() {
     return {};
 }
 // What is tried again would be waited for.

@@ -172,12 +172,12 @@ class PlacesTest : public QObject {
             answer.end = static_cast<Answered::End>(end);
             return answer;
         };
-        const uint64_t retries = Http::ofProcess().traffic().retries;
+        const uint64_t retries = Http::traffic().retries;
         const auto bytes = contentAt("s3://b1/d/f");
         QVERIFY2(bytes.ok(), bytes.ok() ? "" : qPrintable(textOf(bytes.error())));
         QCOMPARE(*bytes, kLong);
         // Where a kept connection ends, libcurl itself asks again.
-        QVERIFY(Http::ofProcess().traffic().retries > retries);
+        QVERIFY(Http::traffic().retries > retries);
         QCOMPARE(faults.load() <= 0, true);
     }
 
