@@ -23,6 +23,10 @@ uint64_t RecordChecks::hashOf(const Key& key) {
     return std::hash<std::string>()(key.first) ^ (key.second + 1) * 0x9E3779B97F4A7C15U;
 }
 
+RecordChecks::Key RecordChecks::keyOf(const Extent& extent) {
+    return {extent.checksum->storageIn(extent.file->path()), extent.checksum->offset};
+}
+
 // What of [begin, end) has not been seen, as far as that is one range; false where all of it has.
 bool RecordChecks::cut(const Record& record, uint64_t& begin, uint64_t& end) {
     auto after = record.pieces.upper_bound(begin);
@@ -58,7 +62,7 @@ Status RecordChecks::saw(const Extent& extent, uint64_t offset, std::span<const 
     uint64_t end = std::min(offset + bytes.size(), stored.offset + stored.length);
     if (end <= stored.offset + begin) return {};
     end -= stored.offset;
-    const Key key(extent.file->path(), stored.offset);
+    const Key key = keyOf(extent);
     {
         std::lock_guard lock(mutex_);
         if (done_.contains(hashOf(key))) return {};
@@ -75,7 +79,7 @@ Status RecordChecks::saw(const Extent& extent, uint64_t offset, std::span<const 
 bool RecordChecks::isNew(const Extent& extent, uint64_t offset, uint64_t size, std::string_view tensor) {
     const StoredChecksum& stored = *extent.checksum;
     if (offset < stored.offset || offset + size > stored.offset + stored.length) return false;
-    const Key key(extent.file->path(), stored.offset);
+    const Key key = keyOf(extent);
     std::lock_guard lock(mutex_);
     if (done_.contains(hashOf(key))) return false;
     const auto [it, fresh] = open_.try_emplace(key);
@@ -108,7 +112,7 @@ Status RecordChecks::read(const Extent& extent, uint64_t offset, std::span<std::
 // Bytes [begin, end) of a record have this checksum.
 Status RecordChecks::add(const Extent& extent, uint64_t begin, uint64_t end, uint32_t crc) {
     const StoredChecksum& stored = *extent.checksum;
-    const Key key(extent.file->path(), stored.offset);
+    const Key key = keyOf(extent);
     std::lock_guard lock(mutex_);
     const auto found = open_.find(key);
     if (found == open_.end()) return {};

@@ -29,7 +29,8 @@ class RecordChecks {
     ChecksumReport report() const;
 
   private:
-    using Key = std::pair<std::string, uint64_t>;  // file, and where the record begins in it
+    using Key = std::pair<std::string, uint64_t>;  // storage, and where the record begins in it
+    static Key keyOf(const Extent& extent);
     struct Piece {
         uint64_t end = 0;
         uint32_t crc = 0;

@@ -63,6 +63,14 @@ struct StoredChecksum {
     uint64_t offset = 0;  // in the chunk's file
     uint64_t length = 0;
     uint32_t crc32 = 0;
+    // Where its entry is stored: of entries that are unpacked when they are read, several have one path and
+    // the same offsets. 0 where offsets alone tell records apart.
+    uint64_t entry = 0;
+
+    // Names its file, or the entry of it: with the offset, what no other record has.
+    std::string storageIn(const std::string& path) const {
+        return entry == 0 ? path : path + '\n' + std::to_string(entry);
+    }
 };
 
 // Where the elements of one chunk are, ready to be read by position.

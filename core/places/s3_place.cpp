@@ -415,11 +415,8 @@ Result<std::shared_ptr<ObjectPlace>> s3Place(const std::string& bucket) {
 }
 
 Result<std::shared_ptr<ObjectPlace>> googlePlace(const std::string& bucket) {
-    std::string endpoint = environment("STORAGE_EMULATOR_HOST");
-    if (endpoint.empty()) endpoint = "https://storage.googleapis.com";
-    if (endpoint.find("://") == std::string::npos) endpoint = "http://" + endpoint;
-    return std::shared_ptr<ObjectPlace>(
-        std::make_shared<StorePlace>(StoreSettings{"gs", endpoint, "auto", bucket}, googleCredentials()));
+    return std::shared_ptr<ObjectPlace>(std::make_shared<StorePlace>(
+        StoreSettings{"gs", googleEndpoint(), "auto", bucket}, googleCredentials()));
 }
 
 }  // namespace shardscope

@@ -37,7 +37,7 @@ Result<std::unique_ptr<ValueParts>> ValueParts::open(const Reader& reader, const
                 Located& here = located[i];
                 here.bytes = bytes.length;
                 if (!bytes.extent.checksum || bytes.ownChecksum || !bytes.storageFits()) continue;
-                here.storage = bytes.extent.file->path();
+                here.storage = bytes.extent.checksum->storageIn(bytes.extent.file->path());
                 here.offset = bytes.extent.checksum->offset;
                 here.length = bytes.extent.checksum->length;
             }

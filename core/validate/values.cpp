@@ -146,7 +146,7 @@ class ValueCheck {
         }
         std::string storage;
         if (!bytes.ownChecksum) {
-            storage = bytes.extent.file->path();
+            storage = checksum->storageIn(bytes.extent.file->path());
             {
                 std::lock_guard lock(state_.mutex);
                 const auto [at, first] = state_.summed.try_emplace({storage, checksum->offset}, c);

@@ -125,7 +125,7 @@ class UsageCliTest : public QObject {
         QTest::newRow("io") << QStringList{"digest", "x", "--io", "fast"}
                             << "fast not in {auto,buffered,direct}";
         QTest::newRow("verify") << QStringList{"convert", "x", "y", "--verify", "yes"}
-                                << "yes not in {digest,full,none}";
+                                << "yes not in {checksums,digest,full,none}";
         QTest::newRow("rank") << QStringList{"ls", "x", "--rank", "-1"} << "-1 not in range 0 to 4294967294";
     }
     void wrongWordsAreNamed() {

@@ -181,7 +181,7 @@ Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
     extent.swapBytes = archive->bigEndian && dtypeSwapUnit(dtype) > 1;
     extent.conjugate = tensor->conjugate;
     extent.negate = tensor->negate;
-    if (zipHasCrc(*entry)) extent.checksum = StoredChecksum{data, entry->size, entry->crc32};
+    if (zipHasCrc(*entry)) extent.checksum = StoredChecksum{data, entry->size, entry->crc32, chunk.offset};
     return extent;
 }
 
