@@ -198,6 +198,8 @@ void OverviewTest::validates() {
     auto badPage = pageOf<OverviewPage>(*bad);
     bad->validate(ValidateLevel::files);
     auto* badVerdict = badPage->findChild<VerdictStrip*>();
+    QTRY_VERIFY(bad->hasFacts());
+    QCOMPARE(rankStateText(bad->facts()->ranks[2]), std::string("truncated"));
     QTRY_COMPARE(badVerdict->headline(), QStringLiteral("Do not resume"));
     QVERIFY2(badVerdict->details().contains(" error"), qPrintable(badVerdict->details()));
     picture(*badPage, "overview-unsafe");

@@ -360,7 +360,7 @@ void TensorPage::showTitle() {
                           toQString(formatDims(of.shape)));
     }
     if (session_.facts() && session_.facts()->tensorHealth[tensor_] != Health::ok)
-        parts += tr("state: %1").arg(toQString(healthName(session_.facts()->tensorHealth[tensor_])));
+        parts += tr("state: %1").arg(toQString(tensorStateText(*session_.facts(), catalog, tensor_)));
     facts_->setText(parts.join(QStringLiteral("  ·  ")));
 }
 
