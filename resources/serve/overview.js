@@ -130,7 +130,7 @@ function showLost() {
   const time = since.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   if (refused)
     return showBanner("care", "The server was started anew", element("p", {}, "Open the address that it printed. What is shown here is what was known at " + time + "."));
-  showBanner("care", "The server has not answered since " + time, element("p", {}, "What is shown is the last that it said. It is started with ", element("code", {}, command())),
+  showBanner("care", "The server has not answered since " + time, element("p", {}, "Showing the last known state. The server is started with ", element("code", {}, command())),
     button("Try again", () => listenAgain()));
 }
 

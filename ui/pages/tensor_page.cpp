@@ -474,8 +474,7 @@ void TensorPage::showScene(std::shared_ptr<const BoxScene> scene) {
         notes += tr("%1 chunks are empty.").arg(numberText(scene->emptyChunks));
     box_->setScene(std::move(scene));
     box_->setSelectedChunk(session_.selection().current().chunk);
-    if (!box_->inProportion() && !log_->isChecked())
-        notes += tr("Too thin for true proportion: the short side is widened.");
+    if (!box_->inProportion() && !log_->isChecked()) notes += tr("Not to scale: the short side is widened.");
     boxNote_->setText(notes.join(' '));
     boxNote_->setVisible(!notes.isEmpty());
     showGhosts();
