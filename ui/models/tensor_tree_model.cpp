@@ -179,13 +179,13 @@ Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
     return n < health_.size() ? health_[n] : Health::unread;
 }
 
-// "ok", "31 of 32 shards"; of a module "6 of 9 incomplete".
+// "ok", "31 of 32 shards"; of a module "6 tensors".
 QString TensorTreeModel::stateText(ModuleTree::Node n) const {
     if (health_.empty()) return QStringLiteral("…");
     if (const TensorId t = tree_->tensor(n); t != kNone && session_.hasFacts())
         return toQString(tensorStateText(*session_.facts(), checkpoint_->catalog(), t));
     if (healthOf(n) != Health::missing) return toQString(healthName(healthOf(n)));
-    return tr("%1 of %2 incomplete").arg(numberText(incomplete_[n]), numberText(tree_->tensorCount(n)));
+    return countedText(incomplete_[n], tr("1 tensor"), tr("%1 tensors"));  // the mark says what of them
 }
 
 QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
@@ -216,7 +216,11 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
             return {};
         case Qt::ToolTipRole: {
             QString text = toQString(tree_->fullName(n));
-            if (index.column() == health) text += '\n' + stateText(n);
+            if (index.column() == health && t == kNone && healthOf(n) == Health::missing)
+                text += tr("\n%1 of %2 tensors incomplete")
+                            .arg(numberText(incomplete_[n]), numberText(tree_->tensorCount(n)));
+            else if (index.column() == health)
+                text += '\n' + stateText(n);
             if (t != kNone && catalog.aliasOf(t) != kNone)
                 text += tr("\nthe same tensor as %1").arg(toQString(catalog.name(catalog.aliasOf(t))));
             if (t != kNone && session_.hasFacts() && session_.checkpoint() == checkpoint_) {
