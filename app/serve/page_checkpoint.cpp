@@ -325,7 +325,12 @@ Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
         SHARDSCOPE_TRY(work.start());
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
     }
-    return dump(showJson(catalog(), t, {page.first, page.count}, statistics ? &*statistics : nullptr));
+    Json json = showJson(catalog(), t, {page.first, page.count}, statistics ? &*statistics : nullptr);
+    if (request.flag("state")) {
+        SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+        json["state"] = tensorStateText(*known, catalog(), t);
+    }
+    return dump(json);
 }
 
 Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {

@@ -316,6 +316,8 @@ class Card {
             card_.words = "weights only: nothing to resume, fine to load";
         else if (card_.verdict == Verdict::care)
             card_.words = "resume from here, with care: see the warnings of 'validate'";
+        else if (line("step").mark != ReadyMark::yes)
+            card_.words = "whole: no step to resume at is recorded";
         else
             card_.words = "resume from here";
     }

@@ -32,7 +32,8 @@ struct ReadyCard {
     Verdict verdict = Verdict::safe;
     ValidateLevel level = ValidateLevel::files;
     bool resumes = false;  // a run can resume from it, as far as it was looked at
-    std::string words;     // "resume from here", "do not resume: ...", "weights only: nothing to resume, ..."
+    std::string words;  // "resume from here", "do not resume: ...", "weights only: nothing to resume, ...",
+                        // "whole: no step ..."
     std::vector<ReadyLine> lines;  // always the ten, in the order of their ids above
 };
 

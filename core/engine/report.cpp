@@ -80,7 +80,7 @@ std::string Judgement::found() const {
     add(errors, "error", "errors");
     add(warnings, "warning", "warnings");
     add(accepted, "finding accepted", "findings accepted");
-    return found.empty() ? "nothing found" : found;
+    return found.empty() ? "no problems" : found;
 }
 
 std::string Judgement::words() const {

@@ -23,13 +23,18 @@ void raise(Health& health, Health to) {
     health = std::max(health, to);
 }
 
+bool endsEarly(const Catalog& catalog, const ChunkInfo& chunk) {
+    if (chunk.file == kNone) return false;
+    const FileInfo& file = catalog.files()[chunk.file];
+    return file.state == FileInfo::State::present &&
+           (chunk.length > file.size || chunk.offset > file.size - chunk.length);
+}
+
 // Chunks whose bytes are not there, going by sizes alone.
 Health storedHealth(const Catalog& catalog, const ChunkInfo& chunk) {
     if (chunk.file == kNone) return Health::ok;
     const FileInfo& file = catalog.files()[chunk.file];
-    if (file.state != FileInfo::State::present) return Health::missing;
-    if (chunk.length > file.size || chunk.offset > file.size - chunk.length) return Health::missing;
-    return Health::ok;
+    return file.state != FileInfo::State::present || endsEarly(catalog, chunk) ? Health::missing : Health::ok;
 }
 
 void findHealth(const Catalog& catalog, const StopToken& stop, Facts& facts) {
@@ -62,6 +67,7 @@ void findHealth(const Catalog& catalog, const StopToken& stop, Facts& facts) {
 void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     facts.ranks.resize(std::max<uint32_t>(1, catalog.rankCount()));
     std::vector<TensorId> last(facts.ranks.size(), kNone);
+    std::vector<bool> otherwise(facts.ranks.size());  // lacks bytes that are not behind an end
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (t % 1024 == 0 && stop.stopRequested()) return;
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
@@ -76,6 +82,9 @@ void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
                 ++r.tensors;
             }
             raise(r.health, facts.chunkHealth[c]);
+            if (facts.chunkHealth[c] != Health::missing) continue;
+            if (!endsEarly(catalog, chunk)) otherwise[rank] = true;
+            r.cut = !otherwise[rank];
         }
     }
     std::vector<uint64_t> bytes;
@@ -166,6 +175,7 @@ void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
         for (uint32_t i = first; i < last; ++i) {
             const TensorId t = tree.order()[i];
             raise(layer.health, facts.tensorHealth[t]);
+            layer.incomplete += facts.tensorHealth[t] == Health::missing;
             for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
                 const uint32_t rank = catalog.chunk(t, c).rank;
                 if (rank >= seen.size() || seen[rank] == n) continue;
@@ -292,6 +302,32 @@ std::vector<const Note*> notTakenOver(const Catalog& catalog) {
         if (names.insert(note.tensor).second) notes.push_back(&note);
     }
     return notes;
+}
+
+std::string chunkStateText(const Facts& facts, const Catalog& catalog, ChunkId chunk) {
+    const Health health = facts.chunkHealth[chunk];
+    return health == Health::missing && endsEarly(catalog, catalog.chunk(chunk)) ? "truncated"
+                                                                                 : healthName(health);
+}
+
+std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId tensor) {
+    if (facts.tensorHealth[tensor] != Health::missing) return healthName(facts.tensorHealth[tensor]);
+    std::set<std::string> shards, whole, reasons;  // of replicas one is enough
+    for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor); ++c) {
+        const std::string shard = chunkText(catalog.chunk(tensor, c));
+        shards.insert(shard);
+        if (facts.chunkHealth[c] == Health::missing)
+            reasons.insert(chunkStateText(facts, catalog, c));
+        else
+            whole.insert(shard);
+    }
+    if (whole.empty()) return reasons.size() == 1 ? *reasons.begin() : healthName(Health::missing);
+    if (whole.size() == shards.size()) return reasons.empty() ? "missing" : "a replica is incomplete";
+    return fmt::format("{} of {} shards", whole.size(), shards.size());
+}
+
+std::string rankStateText(const RankFacts& rank) {
+    return rank.health == Health::missing && rank.cut ? "truncated" : healthName(rank.health);
 }
 
 std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank) {

@@ -36,6 +36,7 @@ struct RankFacts {
     uint32_t chunks = 0;
     uint32_t tensors = 0;
     Health health = Health::ok;  // worst of its chunks
+    bool cut = false;            // lacks bytes, all of them behind the ends of files that are there
 };
 
 struct FileFacts {
@@ -58,6 +59,7 @@ struct LayerFacts {
     std::vector<uint32_t>
         stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
     Health health = Health::ok;
+    uint32_t incomplete = 0;  // of its tensors lack bytes
 };
 
 struct Facts {
@@ -96,6 +98,12 @@ std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToke
 // sizes found by reading, ...); what was found before stays.
 std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& catalog,
                                           const ValidationReport& report);
+
+// The same states in words, with the share of a tensor that is there and why bytes are not: "missing" (the
+// file is), "truncated" (the file ends early), "31 of 32 shards".
+std::string chunkStateText(const Facts& facts, const Catalog& catalog, ChunkId chunk);
+std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId tensor);
+std::string rankStateText(const RankFacts& rank);
 
 // "pp0 dp1 tp3", or "rank 7" without a mesh of that size.
 std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank);

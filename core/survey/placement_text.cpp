@@ -46,7 +46,7 @@ const char* healthWords(Health health) {
         case Health::overlap:
             return "shares elements with another chunk";
         case Health::missing:
-            return "its bytes are not there";
+            return "missing";
         case Health::gap:
             return "no owner";
     }
@@ -150,11 +150,15 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     std::vector<ChunkInfo> chunks;
     uint64_t bytes = 0;
     Health health = Health::ok;
+    ChunkId worst = kNone;
     forEachChunk(r, [&](uint32_t at, const ChunkInfo& chunk) {
         if (at != column) return;
         chunks.push_back(chunk);
         bytes += elementBytes(c, chunk);
-        health = std::max(health, chunkHealth(chunk.id));
+        if (chunkHealth(chunk.id) > health) {
+            health = chunkHealth(chunk.id);
+            worst = chunk.id;
+        }
     });
     if (chunks.empty()) return head + ": nothing";
     std::string what;
@@ -170,7 +174,11 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     if (const MatrixCell* cell = drawn.at(column); cell && cell->copyOf != kNone)
         text += fmt::format(", a copy of what rank {} holds", columns_[cell->copyOf].rank);
     if (first.file != kNone) text += ", " + c.files()[first.file].path;
-    if (health != Health::ok) text += fmt::format(" – {}", healthWords(health));
+    if (health == Health::missing && facts_)
+        text += fmt::format(" – {} (there: {})", chunkStateText(*facts_, c, worst),
+                            tensorStateText(*facts_, c, c.tensorOf(worst)));
+    else if (health != Health::ok)
+        text += fmt::format(" – {}", healthWords(health));
     if (facts_) {
         for (const ChunkInfo& chunk : chunks) {
             const std::string note = facts_->noteOf(chunk.id);

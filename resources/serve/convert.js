@@ -124,7 +124,7 @@ export function showConvert(page) {
     line("format", "Format", choice("format", [["", "as the source"]])),
     line("map", "Names", choice("map", [["", "as they are"]]), "A recipe that turns the names of one framework into those of another."),
     [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("skip_damaged", "Skip what is damaged"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
-    line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "The ranks of the result; empty = as the target needs."),
+    line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "Target mesh; leave empty for the ranks that the format needs."),
     line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension."),
     line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["checksums", "checksums of a bucket"], ["none", "only look whether it opens"]])),
     [element("details", {}, element("summary", {}, "More"), element("div", { class: "sheet" }, ...[

@@ -102,10 +102,14 @@ function verdictWords() {
   const partly = report.words.startsWith("Not all"), ready = !partly && shown.ready, found = report.words.split(": ")[1];
   const tone = ready && ready.words.startsWith("do not") ? "unsafe" : report.verdict, causes = causesOf(report);
   const head = ready ? ready.words[0].toUpperCase() + ready.words.slice(1) : report.words;
+  const unchecked = report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, ""));
+  // What no other level would check, else the first of them; the tooltip has all.
+  const odd = unchecked.filter((item, i) => !report.not_checked_options[i]), short = odd.length ? odd : unchecked.slice(0, 1);
   const named = causes.some((finding) => head.endsWith(": " + finding.message));
   return { tone, mark: { safe: "✓", care: "▲", unsafe: "✕" }[tone], head: named ? head.split(":")[0] : head, causes,
     text: doing + (partly ? "" : kDepths[report.level] + (ready ? ": " + found : "") + ".") +
-      (report.not_checked.length ? " Not checked: " + report.not_checked.map((item) => item.replace(/ \(--[^)]*\)/g, "")).join("; ") + "." : "") };
+      (short.length ? " Not checked: " + short.join("; ") + (unchecked.length > short.length ? ", and " + (unchecked.length - short.length) + " more." : ".") : ""),
+    tip: unchecked.length ? "Not checked: " + unchecked.join("; ") + "." : null };
 }
 
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'");
@@ -126,7 +130,7 @@ function showLost() {
   const time = since.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
   if (refused)
     return showBanner("care", "The server was started anew", element("p", {}, "Open the address that it printed. What is shown here is what was known at " + time + "."));
-  showBanner("care", "The server has not answered since " + time, element("p", {}, "What is shown is the last that it said. It is started with ", element("code", {}, command())),
+  showBanner("care", "The server has not answered since " + time, element("p", {}, "Showing the last known state. The server is started with ", element("code", {}, command())),
     button("Try again", () => listenAgain()));
 }
 
@@ -141,7 +145,7 @@ export function showVerdict() {
   if (shown.lost) return showLost();
   strip.hidden = !shown.info;
   if (!shown.info || !shown.findings) return;
-  const { tone, mark, head, text, causes } = verdictWords();
+  const { tone, mark, head, text, causes, tip } = verdictWords();
   strip.className = "tone-" + tone;
   const validating = shown.findings.schema === "shardscope.validating/1";
   const actions = element("div", { class: "actions" });
@@ -161,7 +165,7 @@ export function showVerdict() {
   if (strip.dataset.key === key) return;
   strip.dataset.key = key;
   strip.replaceChildren(element("span", { class: "mark", "aria-hidden": "true" }, mark),
-    element("div", { class: "words", role: "status" }, element("b", {}, head), ...causeLinks(causes || []), text && element("p", { class: "quiet" }, text)), actions);
+    element("div", { class: "words", role: "status" }, element("b", {}, head), ...causeLinks(causes || []), text && element("p", { class: "quiet", title: tip || null }, text)), actions);
 }
 follow("findings", (said) => { if (said.verdict) lastReport = said; showVerdict(); });
 follow("ready", showVerdict);

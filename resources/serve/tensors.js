@@ -58,12 +58,13 @@ export async function showTensor(name, at = 0) {
   tell("open", "tensors");
   const part = page.querySelector(".list"), mine = ++wish;
   let said;
-  try { said = await get("tensor", { name, first: at, count: kChunks }); } catch (error) { return fail(error); }
+  try { said = await get("tensor", { name, first: at, count: kChunks, state: 1 }); } catch (error) { return fail(error); }
   if (mine !== wish) return;
   const tensor = said.tensor;
   const cut = said.parts.map((parts, d) => (parts > 1 ? parts + " along dim " + d : null)).filter(Boolean).join(", ");
   const fields = [["dtype", tensor.dtype], ["shape", shapeText(tensor.shape)], ["size", bytesText(tensor.bytes)], ["role", tensor.role],
     ["placement", (cut ? "sharded in " + cut : "whole") + (said.mesh ? " over mesh " + said.mesh.axes.map((axis) => axis.name + "=" + axis.size).join(",") : "")]];
+  if (said.state !== "ok") fields.push(["state", said.state]);
   if (tensor.alias_of) fields.push(["same storage as", tensor.alias_of]);
   if (said.replicas) fields.push(["replicas", countText(said.replicas)]);
   const values = element("div");

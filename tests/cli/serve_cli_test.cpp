@@ -127,6 +127,7 @@ class ServeCliTest : public QObject {
         const std::string name = ls[0]["name"];
         const json shown = runShardscope({"show", source, QString::fromStdString(name), "--json"}).json();
         COMPARE_JSON(server.document("/api/tensor?count=1000&name=" + name), shown);
+        COMPARE_JSON(server.document("/api/tensor?state=1&name=" + name)["state"], json("gap"));
         // What cannot be read is the same error.
         for (const json& tensor : ls) {
             const std::string of = tensor["name"];

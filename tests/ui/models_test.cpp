@@ -124,6 +124,11 @@ class ModelsTest : public QObject {
         QCOMPARE(facts->ranks.size(), size_t{32});
         QCOMPARE(facts->ranks[5].health, Health::missing);
         QCOMPARE(facts->ranks[4].health, Health::ok);
+        const auto lost = std::ranges::find(facts->tensorHealth, Health::missing);
+        QVERIFY(lost != facts->tensorHealth.end());
+        const auto partly = static_cast<TensorId>(lost - facts->tensorHealth.begin());
+        QCOMPARE(tensorStateText(*facts, *catalog, partly), std::string("7 of 8 shards"));
+        QCOMPARE(rankStateText(facts->ranks[5]), std::string("missing"));
         const TensorId broken = catalog->find("model.layers.3.mlp.w0.weight");
         QCOMPARE(facts->tensorHealth[broken], Health::gap);
         QCOMPARE(facts->gaps[broken].size(), size_t{1});

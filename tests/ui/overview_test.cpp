@@ -186,8 +186,8 @@ void OverviewTest::validates() {
     session->validate(ValidateLevel::files);
     QCOMPARE(verdict->headline(), QStringLiteral("Validating…"));
     QTRY_VERIFY(session->report());
-    QTRY_COMPARE(verdict->headline(), QStringLiteral("Resume from here"));
-    QVERIFY2(verdict->details().startsWith("Files checked: nothing found."), qPrintable(verdict->details()));
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Whole: no step to resume at is recorded"));
+    QVERIFY2(verdict->details().startsWith("Files checked: no problems."), qPrintable(verdict->details()));
     QVERIFY2(verdict->details().contains("Not checked: values"), qPrintable(verdict->details()));
     QVERIFY(!verdict->details().contains("--"));
     picture(*page, "overview-safe");
@@ -198,6 +198,8 @@ void OverviewTest::validates() {
     auto badPage = pageOf<OverviewPage>(*bad);
     bad->validate(ValidateLevel::files);
     auto* badVerdict = badPage->findChild<VerdictStrip*>();
+    QTRY_VERIFY(bad->hasFacts());
+    QCOMPARE(rankStateText(bad->facts()->ranks[2]), std::string("truncated"));
     QTRY_COMPARE(badVerdict->headline(), QStringLiteral("Do not resume"));
     QVERIFY2(badVerdict->details().contains(" error"), qPrintable(badVerdict->details()));
     picture(*badPage, "overview-unsafe");
@@ -311,7 +313,7 @@ void OverviewTest::anAcceptedFindingChangesTheCard() {
     QVERIFY(shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn: files of two saves"));
     const Finding finding = session->report()->findings.back();
     suppressions.add(session->path(), finding, QStringLiteral("they are equal"));
-    QTRY_COMPARE(verdict->headline(), QStringLiteral("Resume from here"));
+    QTRY_COMPARE(verdict->headline(), QStringLiteral("Whole: no step to resume at is recorded"));
     QVERIFY(!shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn"));
     QVERIFY2(verdict->details().contains("1 finding accepted"), qPrintable(verdict->details()));
     suppressions.remove(session->path(), finding);

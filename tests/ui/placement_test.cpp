@@ -265,7 +265,7 @@ class PlacementTest : public QObject {
         const MatrixCell* cell = detail.at(3);
         QVERIFY(cell);
         QCOMPARE(cell->health, Health::missing);
-        QVERIFY(toQString(matrix->cellText(0, 3)).contains("not there"));
+        QVERIFY(toQString(matrix->cellText(0, 3)).contains("missing (there: "));
         QCOMPARE(PlacementMatrix::healthOfByte(matrix->pyramid().worst(0, 1, 3, 4)), Health::missing);
         QVERIFY(!matrix->hasGaps());
     }

@@ -120,7 +120,7 @@ QString ChunkTableModel::text(int row, int column) const {
                        : QStringLiteral("%1–%2").arg(info.offset).arg(info.offset + info.length);
         case health:
             return session_.facts() && session_.checkpoint() == checkpoint_
-                       ? toQString(healthName(session_.facts()->chunkHealth[info.id]))
+                       ? toQString(chunkStateText(*session_.facts(), catalog, info.id))
                        : QStringLiteral("…");
     }
     return {};

@@ -29,10 +29,14 @@ void TensorTreeModel::rebuild() {
     checkpoint_ = session_.checkpoint();
     if (!same) chooseObjects();
     health_.clear();
+    incomplete_.clear();
     if (tree_ && session_.hasFacts()) {
         health_.assign(tree_->size(), Health::ok);
+        incomplete_.assign(tree_->size(), 0);
         for (ModuleTree::Node n = static_cast<ModuleTree::Node>(tree_->size()); n-- > 1;) {
             if (tree_->tensor(n) != kNone) health_[n] = session_.facts()->tensorHealth[tree_->tensor(n)];
+            if (tree_->tensor(n) != kNone) incomplete_[n] = health_[n] == Health::missing;
+            incomplete_[tree_->parent(n)] += incomplete_[n];
             Health& above = health_[tree_->parent(n)];
             above = std::max(above, health_[n]);
         }
@@ -175,6 +179,15 @@ Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
     return n < health_.size() ? health_[n] : Health::unread;
 }
 
+// "ok", "31 of 32 shards"; of a module "6 tensors".
+QString TensorTreeModel::stateText(ModuleTree::Node n) const {
+    if (health_.empty()) return QStringLiteral("…");
+    if (const TensorId t = tree_->tensor(n); t != kNone && session_.hasFacts())
+        return toQString(tensorStateText(*session_.facts(), checkpoint_->catalog(), t));
+    if (healthOf(n) != Health::missing) return toQString(healthName(healthOf(n)));
+    return countedText(incomplete_[n], tr("1 tensor"), tr("%1 tensors"));  // the mark says what of them
+}
+
 QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || !tree_ || !checkpoint_) return {};
     const ModuleTree::Node n = node(index);
@@ -197,15 +210,17 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
                     return sizeText(tree_->bytes(n));
                 case cut:
                     return t == kNone ? QVariant() : toQString(cutText(catalog, t));
-                case health: {
-                    if (health_.empty()) return QStringLiteral("…");
-                    const Health h = healthOf(n);
-                    return h == Health::ok ? tr("ok") : toQString(healthName(h));
-                }
+                case health:
+                    return stateText(n);
             }
             return {};
         case Qt::ToolTipRole: {
             QString text = toQString(tree_->fullName(n));
+            if (index.column() == health && t == kNone && healthOf(n) == Health::missing)
+                text += tr("\n%1 of %2 tensors incomplete")
+                            .arg(numberText(incomplete_[n]), numberText(tree_->tensorCount(n)));
+            else if (index.column() == health)
+                text += '\n' + stateText(n);
             if (t != kNone && catalog.aliasOf(t) != kNone)
                 text += tr("\nthe same tensor as %1").arg(toQString(catalog.name(catalog.aliasOf(t))));
             if (t != kNone && session_.hasFacts() && session_.checkpoint() == checkpoint_) {

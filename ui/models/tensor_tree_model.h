@@ -42,6 +42,7 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     ModuleTree::Node node(const QModelIndex& index) const;
     QModelIndex indexOfNode(ModuleTree::Node node, int column) const;
     Health healthOf(ModuleTree::Node node) const;
+    QString stateText(ModuleTree::Node node) const;
     QVariant objectData(ModuleTree::Node node, int column, int role) const;
     bool isModuleNode(ModuleTree::Node node) const { return node < tree_->size(); }
     QVariant notTakenData(ModuleTree::Node node, int column, int role) const;
@@ -56,7 +57,8 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     Session& session_;
     std::shared_ptr<const ModuleTree> tree_;
     CheckpointPtr checkpoint_;
-    std::vector<Health> health_;  // by node, the worst below
+    std::vector<Health> health_;        // by node, the worst below
+    std::vector<uint32_t> incomplete_;  // by node, tensors that lack bytes
     // Those that the filter lets through.
     std::vector<ObjectId> objects_;
     std::vector<const Note*> notTaken_;

@@ -265,9 +265,8 @@ void DetailsPanel::showTensor(TensorId t) {
             if (session_.facts()->chunkHealth[c] != Health::missing)
                 there += elementBytes(catalog, catalog.chunk(t, c));
         }
-        if (there != stored) line(tr("Found whole"), tr("%1 of %2").arg(sizeText(there), sizeText(stored)));
-        const Health health = session_.facts()->tensorHealth[t];
-        line(tr("State"), toQString(healthName(health)));
+        if (there != stored) line(tr("Readable"), tr("%1 of %2").arg(sizeText(there), sizeText(stored)));
+        line(tr("State"), toQString(tensorStateText(*session_.facts(), catalog, t)));
         if (!session_.facts()->gaps.empty() && !session_.facts()->gaps[t].empty()) {
             QStringList boxes;
             for (const Box& box : session_.facts()->gaps[t]) {
@@ -317,7 +316,7 @@ void DetailsPanel::showChunk(ChunkId c) {
     const uint64_t bytes = elementBytes(catalog, chunk);
     line(tr("Size"), sizeText(bytes));
     if (chunk.length != bytes) line(tr("In the file"), entryText(chunk.length, bytes));
-    if (session_.hasFacts()) line(tr("State"), toQString(healthName(session_.facts()->chunkHealth[c])));
+    if (session_.hasFacts()) line(tr("State"), toQString(chunkStateText(*session_.facts(), catalog, c)));
 }
 
 void DetailsPanel::showModule(const QString& name) {

@@ -242,8 +242,7 @@ void FilesPage::refreshTotals() {
     }
     text += QLatin1Char('.');
     if (totals.missing > 0)
-        text +=
-            QLatin1Char(' ') + countedText(totals.missing, tr("1 is not there."), tr("%1 are not there."));
+        text += QLatin1Char(' ') + countedText(totals.missing, tr("1 is missing."), tr("%1 are missing."));
     if (totals.unreferenced > 0)
         text += QLatin1Char(' ') + countedText(totals.unreferenced, tr("1 of them is not referenced."),
                                                tr("%1 of them are not referenced."));
@@ -432,7 +431,9 @@ void FilesPage::refreshStrip() {
                                painter.setPen(QPen(outlineColor(), 1));
                                painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
                            }});
-        entries.push_back(Legend::state(Health::missing, tr("truncated: past end of file")));
+        const bool there = session_.catalog().files()[file_].state == FileInfo::State::present;
+        entries.push_back(Legend::state(
+            Health::missing, there ? tr("truncated: past end of file") : tr("missing: there is no file")));
     }
     legend_->setEntries(std::move(entries));
     strip_->setMessage(message);

@@ -346,7 +346,8 @@ void OverviewPage::refreshRanks() {
     bars.reserve(count);
     for (uint32_t r = 0; r < count; ++r) {
         bars.push_back({r, facts->ranks[r].bytes, facts->ranks[r].health,
-                        facts->mesh ? toQString(rankLabel(facts->mesh, r)) : QString()});
+                        facts->mesh ? toQString(rankLabel(facts->mesh, r)) : QString(),
+                        toQString(rankStateText(facts->ranks[r]))});
     }
     rankChart_->setBars(std::move(bars), facts->medianRankBytes);
     const std::vector<uint32_t>& outliers = rankChart_->outliers();
@@ -370,7 +371,8 @@ void OverviewPage::refreshRanks() {
     if (!damaged.empty()) {
         QStringList names;
         for (size_t i = 0; i < damaged.size() && i < kOutliersNamed; ++i)
-            names += tr("rank %1 (%2)").arg(damaged[i]).arg(healthName(facts->ranks[damaged[i]].health));
+            names +=
+                tr("rank %1 (%2)").arg(damaged[i]).arg(toQString(rankStateText(facts->ranks[damaged[i]])));
         text += tr(" Damaged: %1%2")
                     .arg(names.join(QStringLiteral(", ")),
                          damaged.size() > kOutliersNamed
@@ -413,7 +415,7 @@ void OverviewPage::refreshLadder() {
     std::vector<LayerLadder::Layer> layers;
     for (const LayerFacts& layer : facts->layers) {
         layers.push_back({toQString(layer.name), toQString(layer.group), layer.number,
-                          stages ? layer.stages : layer.ranks, layer.bytes, layer.health});
+                          stages ? layer.stages : layer.ranks, layer.bytes, layer.health, layerState(layer)});
     }
     ladderPanel_->setVisible(!layers.empty() && columns > 1);
     ladder_->setLayers(std::move(layers), columns, stages ? tr("stage") : tr("rank"), stages);

@@ -32,11 +32,13 @@ QString severityText(Severity severity) {
     return {};
 }
 
-QString wordOf(Health health) {
-    return QString::fromLatin1(healthName(health));
-}
-
 }  // namespace
+
+QString layerState(const LayerFacts& layer) {
+    return layer.health == Health::missing
+               ? tr("%1 of %2 tensors incomplete").arg(layer.incomplete).arg(layer.tensors)
+               : toQString(healthName(layer.health));
+}
 
 QString contextParallelText(const std::optional<Mesh>& mesh) {
     if (!mesh) return {};
@@ -158,7 +160,7 @@ TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts) {
             case 5:
                 return numberText(r.chunks);
             default:
-                return wordOf(r.health);
+                return toQString(rankStateText(r));
         }
     };
     content.key = [facts](int row, int column) -> QVariant {
@@ -203,7 +205,7 @@ TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, boo
             case 4:
                 return numberText(layer.ranks.size());
             default:
-                return wordOf(layer.health);
+                return layerState(layer);
         }
     };
     content.key = [facts](int row, int column) -> QVariant {

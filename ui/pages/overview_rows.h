@@ -24,6 +24,9 @@ TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
 TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages);
 TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
 
+// "6 of 9 tensors incomplete", or the word of its health.
+QString layerState(const LayerFacts& layer);
+
 // What an axis of context parallelism means for weights, as a sentence; empty when the mesh has none.
 QString contextParallelText(const std::optional<Mesh>& mesh);
 

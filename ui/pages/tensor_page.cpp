@@ -360,7 +360,7 @@ void TensorPage::showTitle() {
                           toQString(formatDims(of.shape)));
     }
     if (session_.facts() && session_.facts()->tensorHealth[tensor_] != Health::ok)
-        parts += tr("state: %1").arg(toQString(healthName(session_.facts()->tensorHealth[tensor_])));
+        parts += tr("state: %1").arg(toQString(tensorStateText(*session_.facts(), catalog, tensor_)));
     facts_->setText(parts.join(QStringLiteral("  ·  ")));
 }
 
@@ -474,8 +474,7 @@ void TensorPage::showScene(std::shared_ptr<const BoxScene> scene) {
         notes += tr("%1 chunks are empty.").arg(numberText(scene->emptyChunks));
     box_->setScene(std::move(scene));
     box_->setSelectedChunk(session_.selection().current().chunk);
-    if (!box_->inProportion() && !log_->isChecked())
-        notes += tr("Too thin for true proportion: the short side is widened.");
+    if (!box_->inProportion() && !log_->isChecked()) notes += tr("Not to scale: the short side is widened.");
     boxNote_->setText(notes.join(' '));
     boxNote_->setVisible(!notes.isEmpty());
     showGhosts();

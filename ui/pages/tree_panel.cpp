@@ -62,7 +62,7 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     header->resizeSection(TensorTreeModel::shape, 100);
     header->resizeSection(TensorTreeModel::bytes, 70);
     header->resizeSection(TensorTreeModel::cut, 110);
-    header->resizeSection(TensorTreeModel::health, 76);
+    header->resizeSection(TensorTreeModel::health, 112);
     header->setContextMenuPolicy(Qt::ActionsContextMenu);
     for (int column = 1; column < TensorTreeModel::columnCountValue; ++column) {
         auto* action =

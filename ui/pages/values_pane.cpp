@@ -123,7 +123,7 @@ void ValuesPane::showCost() {
         cost_->setText(tr("The values are not here: this is %1.").arg(elsewhere));
         return;
     }
-    cost_->setText(tr("Nothing has been read yet. Reads %1 from the files twice.")
+    cost_->setText(tr("Nothing has been read yet. Reads %1 (twice: statistics, then histogram).")
                        .arg(sizeText(session_.catalog().bytes(tensor_))));
 }
 

@@ -54,6 +54,19 @@ QString aboutText(const Finding& finding, const Catalog& catalog) {
     return parts.join(QStringLiteral(", "));
 }
 
+// What no other level would check, else the first of them; the tooltip has all.
+QString shortNotChecked(const ValidationReport& report) {
+    QStringList named;
+    for (const NotChecked& each : report.notChecked)
+        if (each.option.empty()) named += toQString(each.what);
+    if (named.isEmpty() && !report.notChecked.empty()) named += toQString(report.notChecked.front().what);
+    if (named.isEmpty()) return {};
+    const auto more = static_cast<qsizetype>(report.notChecked.size()) - named.size();
+    QString text = VerdictStrip::tr(" Not checked: %1").arg(named.join(QStringLiteral("; ")));
+    if (more > 0) text += VerdictStrip::tr(", and %1 more").arg(more);
+    return text + QLatin1Char('.');
+}
+
 QString linkTo(const QString& where, const QString& text) {
     return QStringLiteral("<a href=\"%1\">%2</a>").arg(where, shortWords(text).toHtmlEscaped());
 }
@@ -209,6 +222,8 @@ void VerdictStrip::refresh() {
     validate_->setText(session_.report() ? tr("Validate again") : tr("Validate"));
     if (validating) progress_->setStatus(session_.validationStatus());
     causes_.clear();
+    const QString notChecked = session_.report() ? notCheckedText(*session_.report()) : QString();
+    details_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1.").arg(notChecked));
     if (session_.report())
         showReport();
     else
@@ -222,8 +237,7 @@ void VerdictStrip::showReport() {
     const Judgement judgement = judgementOf(report, accepted);
     QString details = tr("%1: %2.").arg(session_.depth(), toQString(judgement.found()));
     details[0] = details[0].toUpper();
-    if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
-        details += tr(" Not checked: %1.").arg(notChecked);
+    details += shortNotChecked(report);
     if (session_.validationError())
         details += tr("\nThe validation ended early: %1").arg(errorSentence(*session_.validationError()));
     causes_ = causesOf(report, accepted);

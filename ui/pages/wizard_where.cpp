@@ -246,12 +246,10 @@ void WhereStep::sync() {
     check_->setEnabled(known && !spec.destination.isEmpty() && state_.session().checkpoint() &&
                        !state_.working());
     cancel_->setVisible(running);
-    checkNote_->setText(
-        running ? tr("Looking…")
-        : !asked_.isEmpty()
-            ? QString()
-            : tr("Whether each place answers, runs the same version, sees the source, and has room "
-                 "for the destination."));
+    checkNote_->setText(running ? tr("Looking…")
+                        : !asked_.isEmpty()
+                            ? QString()
+                            : tr("Checks each host: reachable, same version, source visible, enough space."));
 }
 
 void WhereStep::check() {

@@ -144,8 +144,12 @@ QColor Icicle::tileColor(const Tile& tile) const {
 
 QString Icicle::tileText(const Tile& tile) const {
     const ModuleTree& tree = facts_->tree;
+    const TensorId tensor = tile.more > 0 ? kNone : tree.tensor(tile.node);
     const QString state =
-        tile.health == Health::ok ? QString() : tr("\nWorst state: %1").arg(healthName(tile.health));
+        tile.health == Health::ok ? QString()
+        : tensor != kNone
+            ? tr("\nState: %1").arg(toQString(tensorStateText(*facts_, checkpoint_->catalog(), tensor)))
+            : tr("\nWorst state: %1").arg(healthName(tile.health));
     if (tile.more > 0) {
         return tr("%1 smaller parts of %2")
                    .arg(tile.more)

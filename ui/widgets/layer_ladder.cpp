@@ -56,7 +56,7 @@ void LayerLadder::setSelected(const QString& moduleName) {
 void LayerLadder::build() {
     rows_.clear();
     const auto alike = [&](const Layer& a, const Layer& b) {
-        return a.group == b.group && a.columns == b.columns && a.health == b.health &&
+        return a.group == b.group && a.columns == b.columns && a.health == b.health && a.state == b.state &&
                b.number == a.number + 1;
     };
     for (size_t i = 0; i < layers_.size();) {
@@ -79,7 +79,7 @@ void LayerLadder::build() {
                 tr("in %1 %2s: %3").arg(layer.columns.size()).arg(columnWord_, columnList(layer.columns));
             row.odd = true;
         } else if (layer.health > Health::unread) {
-            row.remark = healthName(layer.health);
+            row.remark = layer.state.isEmpty() ? QString::fromLatin1(healthName(layer.health)) : layer.state;
         }
         rows_.push_back(std::move(row));
         i = end;

@@ -21,6 +21,7 @@ class LayerLadder : public PaintedView {
         std::vector<uint32_t> columns;  // that hold a part of it, ascending
         uint64_t bytes = 0;
         Health health = Health::ok;
+        QString state;  // "6 of 9 tensors incomplete"; empty = the word of its health
     };
     struct Row {
         size_t first = 0, end = 0;  // layers

@@ -165,7 +165,9 @@ QString RankChart::columnText(int column) const {
         QString text = bar.label.isEmpty() ? tr("Rank %1").arg(bar.rank)
                                            : tr("Rank %1 (%2)").arg(QString::number(bar.rank), bar.label);
         text += tr("\n%1%2").arg(sizeText(bar.bytes), against(bar.bytes));
-        if (bar.health != Health::ok) text += tr("\nWorst state: %1").arg(healthName(bar.health));
+        if (bar.health != Health::ok)
+            text += tr("\nWorst state: %1")
+                        .arg(bar.state.isEmpty() ? toQString(healthName(bar.health)) : bar.state);
         return text;
     }
     QString text =

@@ -15,7 +15,8 @@ struct RankBar {
     uint32_t rank = 0;
     uint64_t bytes = 0;
     Health health = Health::ok;
-    QString label;  // "pp0 dp1 tp3"; may be empty
+    QString label;       // "pp0 dp1 tp3"; may be empty
+    QString state = {};  // "truncated"; empty = the word of its health
 };
 
 // Ranks whose bytes stand out: more than 5 % and five times the usual deviation off the median, or nothing at

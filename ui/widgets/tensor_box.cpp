@@ -190,7 +190,7 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
         if (chunk.file != kNone)
             line += tr(", %1 at %2").arg(toQString(catalog.files()[chunk.file].path)).arg(chunk.offset);
         if (scene_->facts && scene_->facts->chunkHealth[chunk.id] != Health::ok)
-            line += QStringLiteral(" – ") + toQString(healthName(scene_->facts->chunkHealth[chunk.id]));
+            line += QStringLiteral(" – ") + toQString(chunkStateText(*scene_->facts, catalog, chunk.id));
         // How many, where a validation has read the values.
         if (const std::string note = scene_->facts ? scene_->facts->noteOf(chunk.id) : std::string();
             !note.empty())
