@@ -81,6 +81,16 @@ class ConvertCliTest : public QObject {
     Q_OBJECT
 
   private slots:
+    // Entries that are unpacked have records at the same offsets, each with a checksum of its own.
+    void recordsOfCompressedEntries() {
+        QTemporaryDir directory;
+        const Outcome run =
+            runShardscope({"convert", genuine("dcp", "t2.15.0-zstd"), directory.filePath("out"), "--to",
+                           "safetensors", "--threads", "1", "--json"});
+        QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
+        COMPARE_JSON(run.json()["checksums"]["checked"], json(7));  // one for each chunk
+    }
+
     void thereAndBack_data() {
         QTest::addColumn<QString>("source");
         QTest::addColumn<QString>("format");
