@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/text.h"
 #include "places/credentials.h"
+#include "places/http.h"
 
 namespace shardscope {
 namespace {
