@@ -30,6 +30,7 @@ void TensorTreeModel::rebuild() {
     if (!same) chooseObjects();
     health_.clear();
     incomplete_.clear();
+    states_.clear();
     if (tree_ && session_.hasFacts()) {
         health_.assign(tree_->size(), Health::ok);
         incomplete_.assign(tree_->size(), 0);
@@ -182,9 +183,12 @@ Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
 // "ok", "31 of 32 shards"; of a module "6 tensors".
 QString TensorTreeModel::stateText(ModuleTree::Node n) const {
     if (health_.empty()) return QStringLiteral("…");
-    if (const TensorId t = tree_->tensor(n); t != kNone && session_.hasFacts())
-        return toQString(tensorStateText(*session_.facts(), checkpoint_->catalog(), t));
     if (healthOf(n) != Health::missing) return toQString(healthName(healthOf(n)));
+    if (const TensorId t = tree_->tensor(n); t != kNone && session_.hasFacts()) {
+        const auto [known, fresh] = states_.try_emplace(n);
+        if (fresh) known->second = toQString(tensorStateText(*session_.facts(), checkpoint_->catalog(), t));
+        return known->second;
+    }
     return countedText(incomplete_[n], tr("1 tensor"), tr("%1 tensors"));  // the mark says what of them
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 
 #include "ui/models/columns.h"
 #include "ui/models/session.h"
@@ -57,8 +58,9 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     Session& session_;
     std::shared_ptr<const ModuleTree> tree_;
     CheckpointPtr checkpoint_;
-    std::vector<Health> health_;        // by node, the worst below
-    std::vector<uint32_t> incomplete_;  // by node, tensors that lack bytes
+    std::vector<Health> health_;                                    // by node, the worst below
+    std::vector<uint32_t> incomplete_;                              // by node, tensors that lack bytes
+    mutable std::unordered_map<ModuleTree::Node, QString> states_;  // in words, of tensors that were shown
     // Those that the filter lets through.
     std::vector<ObjectId> objects_;
     std::vector<const Note*> notTaken_;
