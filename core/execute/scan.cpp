@@ -18,7 +18,7 @@ TileSizes tileSizes(const Resources& resources, uint64_t target) {
     const uint64_t limit = resources.memory->limit();
     TileSizes sizes;
     sizes.preferred =
-        target ? target : std::min(uint64_t{8} << 20, limit / (uint64_t{4} * workerCount(resources)));
+        target ? target : std::min(uint64_t{8} << 20, limit / (uint64_t{3} * workerCount(resources)));
     sizes.preferred = std::max(sizes.preferred / kDigestCellBytes, uint64_t{1}) * kDigestCellBytes;
     sizes.largest =
         target ? sizes.preferred : std::max(sizes.preferred, std::min(uint64_t{64} << 20, limit / 8));

@@ -219,9 +219,10 @@ Status TensorReader::open(const Box* only, WorkerMemory* kept) {
         chunks_[i].shape = found[i].shape;
         return locate(found[i].id, chunks_[i]);
     };
-    if (found.size() >= 64 && context_.resources.pool) {
-        SHARDSCOPE_TRY(
-            context_.resources.pool->parallelFor(found.size(), context_.resources.stop, locateOne));
+    // Each may be a way to another host.
+    ThreadPool* const pool = MostlyWaiting::any() ? &sharedPool() : context_.resources.pool;
+    if (pool && found.size() >= (MostlyWaiting::any() ? 2U : 64U)) {
+        SHARDSCOPE_TRY(pool->parallelFor(found.size(), context_.resources.stop, locateOne));
     } else {
         for (size_t i = 0; i < found.size(); ++i)
             SHARDSCOPE_TRY(locateOne(i));

@@ -23,6 +23,7 @@ constexpr size_t kMostPages = 20;                       // of a listing of a who
 constexpr size_t kMostLevelPages = 1000;                // of one level
 constexpr uint64_t kSmallRead = uint64_t{256} << 10;    // a larger one is not read ahead of
 constexpr uint64_t kFirstWindow = uint64_t{128} << 10;  // of what is read ahead of a small read
+constexpr uint64_t kBefore = uint64_t{16} << 10;        // of a small read that follows no other
 constexpr uint64_t kMostWindow = uint64_t{4} << 20;     // of one that follows others
 constexpr uint64_t kTail = uint64_t{64} << 10;          // of a file, read at once: directories of archives
 constexpr uint64_t kMostWindows = uint64_t{48} << 20;   // bytes of all
@@ -162,7 +163,9 @@ class ObjectFile final : public ReadFile {
         const bool follows = continues || offset == lastEnd_;
         ahead_ = follows ? std::min(ahead_ * 2, kMostWindow) : kFirstWindow;
         const uint64_t tail = state_.size - std::min(state_.size, kTail);
-        const uint64_t at = offset >= tail ? tail : offset;
+        // Directories of archives are read from their ends.
+        const uint64_t before = follows ? 0 : std::min(offset, kBefore);
+        const uint64_t at = std::min(tail, offset - before);
         const uint64_t end = std::min(std::max(offset + size, at + ahead_), state_.size);
         lastEnd_ = end;
         return {at, end - at};
