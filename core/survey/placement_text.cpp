@@ -174,10 +174,12 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     if (const MatrixCell* cell = drawn.at(column); cell && cell->copyOf != kNone)
         text += fmt::format(", a copy of what rank {} holds", columns_[cell->copyOf].rank);
     if (first.file != kNone) text += ", " + c.files()[first.file].path;
-    if (health == Health::missing && facts_)
-        text += fmt::format(" – {} (there: {})", chunkStateText(*facts_, c, worst),
-                            tensorStateText(*facts_, c, c.tensorOf(worst)));
-    else if (health != Health::ok)
+    if (health == Health::missing && facts_) {
+        const std::string chunk = chunkStateText(*facts_, c, worst),
+                          tensor = tensorStateText(*facts_, c, c.tensorOf(worst));
+        text += " – " + chunk;
+        if (tensor != chunk) text += fmt::format(" (there: {})", tensor);
+    } else if (health != Health::ok)
         text += fmt::format(" – {}", healthWords(health));
     if (facts_) {
         for (const ChunkInfo& chunk : chunks) {
