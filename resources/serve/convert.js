@@ -99,7 +99,7 @@ export function planner(prefix, request, parameters) {
       planned = { key, id: said.id };
       show(said);
     } catch (error) {
-      result.replaceChildren(element("section", { class: "plan tone-unsafe" }, element("h3", {}, "✕ There is no plan"), element("p", { class: "error" }, error.message)));
+      result.replaceChildren(element("section", { class: "plan tone-unsafe" }, element("h3", {}, "✕ The plan failed"), element("p", { class: "error" }, error.message)));
     }
   }
   return { result, edited, plan };

@@ -126,7 +126,7 @@ def from_bucket_to_bucket(client):
 
 
 def killed_while_it_uploads(client):
-    """At several moments; what is there then is no checkpoint, and --resume completes it."""
+    """Kills the job at several moments: no checkpoint is visible afterwards, and --resume completes the upload."""
     moments = {
         "claimed": lambda run: any(k.endswith("/claim") for k in keys(client, run)),
         "under way": lambda run: client.list_multipart_uploads(Bucket=BUCKET).get("Uploads"),

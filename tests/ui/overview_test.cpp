@@ -158,7 +158,8 @@ void OverviewTest::saysTheCauses() {
     picture(*page, "overview-damaged-dark");
 }
 
-// More lead to the list; what is accepted, and what is less severe, is no cause.
+// At most three causes are named, a link leads to the others. Accepted and less severe findings are not
+// causes.
 void OverviewTest::namesThreeCauses() {
     auto engine = std::make_shared<ScriptedEngine>();
     engine->afterValidate = [](ValidationReport& report) {

@@ -432,8 +432,8 @@ void FilesPage::refreshStrip() {
                                painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
                            }});
         const bool there = session_.catalog().files()[file_].state == FileInfo::State::present;
-        entries.push_back(Legend::state(
-            Health::missing, there ? tr("truncated: past end of file") : tr("missing: there is no file")));
+        entries.push_back(Legend::state(Health::missing, there ? tr("truncated: the file ends too early")
+                                                               : tr("missing: the file does not exist")));
     }
     legend_->setEntries(std::move(entries));
     strip_->setMessage(message);

@@ -289,7 +289,7 @@ void PlacementStep::showOutlook() {
     }
     if (outlook->error) {
         legality_->setText(tr("✕ No plan: %1").arg(errorSentence(*outlook->error)));
-        bars_->setNone(tr("There is no plan."));
+        bars_->setNone(tr("The plan failed."));
         rankTable_->clear();
         return;
     }
