@@ -80,6 +80,8 @@ struct Checkpoint {
     const Catalog& catalog() const { return reader->catalog(); }
 };
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
+// The directory that a checkpoint is, or that its one file is in as it was named; asks its file system.
+std::string directoryOf(const Checkpoint& checkpoint);
 
 // Writes the portable index of a checkpoint (formats/index/index.h), whole or not at all; says how many bytes
 // it has. Errors: exists unless `overwrite`; usage when it would be inside the checkpoint; cancelled; those

@@ -303,4 +303,11 @@ Result<CheckpointOrRun> openCheckpointOrRun(const std::string& named, const Chec
     return CheckpointOrRun(std::move(checkpoint));
 }
 
+std::string directoryOf(const Checkpoint& checkpoint) {
+    const auto files = checkpoint.fileSystem ? checkpoint.fileSystem : systemFileSystem();
+    const auto entry = files->stat(checkpoint.path);
+    if (entry.ok() && entry->kind != DirectoryEntry::Kind::directory) return splitPath(checkpoint.path).first;
+    return checkpoint.path;
+}
+
 }  // namespace shardscope

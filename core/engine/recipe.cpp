@@ -233,8 +233,9 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
 
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
                    TargetRequest& request) {
-    const auto place = sourceFor(source.path, IoMode::automatic, source.fileSystem);
-    const RecipeSource from{place.ok() ? place->directory : nullptr, source.catalog(),
+    const auto files = source.fileSystem ? source.fileSystem : systemFileSystem();
+    const auto beside = files->openDirectory(directoryOf(source));
+    const RecipeSource from{beside.ok() ? *beside : nullptr, source.catalog(),
                             [&](ObjectId o) { return source.reader->objectValue(o); }};
     return applyRecipe(map, set, from, request);
 }

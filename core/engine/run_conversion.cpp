@@ -238,11 +238,7 @@ Status Conversion::checkDestinationKind() const {
     if (!bucket && request_.verify == Verify::checksums)
         return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("verify", "checksums")))
             .inFile(prepared_->destination);
-    if (bucket && request_.overwrite)
-        return makeError(ErrorCode::impossible,
-                         "nothing is replaced in a bucket, where it could not be undone")
-            .inFile(prepared_->destination)
-            .withHint("write beside it, or remove it first");
+    if (bucket && request_.overwrite) return nothingIsReplaced(prepared_->destination);
     if (bucket && !std::holds_alternative<Alone>(execution_))
         return makeError(ErrorCode::impossible, "a destination in a bucket is written by one process")
             .inFile(prepared_->destination)

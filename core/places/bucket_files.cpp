@@ -116,7 +116,7 @@ class BucketFileSystem final : public FileSystem {
           base_(std::move(base)),
           staging_(stagingPath(job_.destination)) {}
 
-    // Goes on with what an earlier job has left.
+    // Takes over the work of a job that was interrupted.
     Status begin() {
         const std::string token = contentOf(base_ + "/token");
         if (token.empty()) return {};
@@ -129,7 +129,7 @@ class BucketFileSystem final : public FileSystem {
         SHARDSCOPE_ASSIGN(auto here, here_->openDirectory(local(path)));
         if (!upload_ || !path.starts_with(staging_ + "/")) return here;
         return std::shared_ptr<Directory>(
-            std::make_shared<StagedDirectory>(upload_, std::move(here), [this] { return published(); }));
+            std::make_shared<StagedDirectory>(upload_, std::move(here), [this] { return sent(); }));
     }
     Status makeDirectory(const std::string& path) override {
         if (path == staging_ && !here_->stat(local(path)).ok()) {
@@ -151,12 +151,7 @@ class BucketFileSystem final : public FileSystem {
         if (to != job_.destination) return here_->rename(local(from), local(to));
         return upload_->publish(local(from));
     }
-    Status exchange(const std::string&, const std::string& b) override {
-        return makeError(ErrorCode::impossible,
-                         "nothing is replaced in a bucket, where it could not be undone")
-            .inFile(b)
-            .withHint("write beside it, or remove it first");
-    }
+    Status exchange(const std::string&, const std::string& b) override { return nothingIsReplaced(b); }
     Status removeTree(const std::string& path) override {
         SHARDSCOPE_TRY(here_->removeTree(local(path)));
         if (path == staging_ && upload_) forget();
@@ -209,13 +204,13 @@ class BucketFileSystem final : public FileSystem {
 
     // A new one each time, because it keeps what it has listed.
     std::shared_ptr<FileSystem> there() const { return objectFileSystem(place_); }
-    // What is sent and complete.
-    Result<std::shared_ptr<Directory>> published() {
+    // The destination with the files that are complete; listed once.
+    Result<std::shared_ptr<Directory>> sent() {
         MutexLock lock(mutex_);
-        if (!published_) {
-            SHARDSCOPE_ASSIGN(published_, there()->openDirectory(job_.destination));
+        if (!sent_) {
+            SHARDSCOPE_ASSIGN(sent_, there()->openDirectory(job_.destination));
         }
-        return published_;
+        return sent_;
     }
     std::string key(const std::string& path) const { return path.substr(place_->root().size() + 1); }
     // "s3://bucket/run" is the directory of this destination, what is beside the destination is in it.
@@ -231,10 +226,16 @@ class BucketFileSystem final : public FileSystem {
     std::string token_;
     std::shared_ptr<BucketUpload> upload_;  // null = nothing of this job is here
     Mutex mutex_;
-    std::shared_ptr<Directory> published_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::shared_ptr<Directory> sent_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 }  // namespace
+
+Error nothingIsReplaced(const std::string& destination) {
+    return makeError(ErrorCode::impossible, "nothing is replaced in a bucket, where it could not be undone")
+        .inFile(destination)
+        .withHint("write beside it, or remove it first");
+}
 
 Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
     const std::string& to = job.destination;

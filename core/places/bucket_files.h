@@ -30,4 +30,7 @@ struct BucketJob {
 // destination is never replaced.
 Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job);
 
+// Of a job that is to replace what is there.
+Error nothingIsReplaced(const std::string& destination);
+
 }  // namespace shardscope

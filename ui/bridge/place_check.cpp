@@ -38,11 +38,4 @@ Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& 
     return sizes;
 }
 
-std::string directoryOf(const Checkpoint& checkpoint) {
-    const auto files = checkpoint.fileSystem ? checkpoint.fileSystem : systemFileSystem();
-    const auto entry = files->stat(checkpoint.path);
-    if (entry.ok() && entry->kind != DirectoryEntry::Kind::directory) return splitPath(checkpoint.path).first;
-    return checkpoint.path;
-}
-
 }  // namespace shardscope::ui

@@ -14,8 +14,6 @@ namespace shardscope::ui {
 // of each of their directories. Errors: those of listing, cancelled.
 Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& directory,
                                           const Catalog& catalog, const StopToken& stop);
-// The directory that a checkpoint's files are in; asks its file system.
-std::string directoryOf(const Checkpoint& checkpoint);
 
 struct PlaceQuestion {
     std::string source;       // as the workers are told it

@@ -88,6 +88,14 @@ class BucketsWrittenTest : public QObject {
         return files;
     }
 
+    // A file of several parts, into a bucket.
+    ConversionRequest requestOfLarge() const {
+        ConversionRequest request = requestOf("s3://b1/run/out");
+        request.source = temporary_->filePath("large.safetensors").toStdString();
+        writeLarge(request.source);
+        return request;
+    }
+
   private slots:
     void init() {
         qunsetenv("TMPDIR");  // the next one is not within the last one
@@ -124,7 +132,7 @@ class BucketsWrittenTest : public QObject {
     }
 
     // The server refuses the first write and all after it, then the second and all after it, and so on. What
-    // is uploaded by then is no checkpoint, and a resumed job completes it.
+    // is uploaded by then does not open as a checkpoint, and a resumed job completes it.
     void everyRequestFails() {
         size_t requests = 1;
         for (size_t failing = 0; failing < requests; ++failing) {
@@ -161,10 +169,8 @@ class BucketsWrittenTest : public QObject {
     void streamed() {
         FakeBucket bucket("b1");
         bucket.use();
-        const std::string large = temporary_->filePath("large.safetensors").toStdString();
-        writeLarge(large);
-        ConversionRequest request = requestOf("s3://b1/run/out");
-        request.source = large;
+        ConversionRequest request = requestOfLarge();
+        const std::string large = request.source;
         for (const Verify verify : {Verify::digest, Verify::checksums}) {
             request.verify = verify;
             const auto report = run(request);
@@ -189,14 +195,12 @@ class BucketsWrittenTest : public QObject {
         QVERIFY(keys(bucket).empty());
     }
 
-    // No part is sent twice, whatever request fails first; a job that is not resumed takes everything away.
+    // A resumed job sends no part again, whatever request failed.
     void streamedAndResumed() {
         FakeBucket bucket("b1");
         bucket.use();
-        const std::string large = temporary_->filePath("large.safetensors").toStdString();
-        writeLarge(large);
-        ConversionRequest request = requestOf("s3://b1/run/out");
-        request.source = large;
+        ConversionRequest request = requestOfLarge();
+        const std::string large = request.source;
         request.journalBytes = 1;
         bool whole = false;
         for (size_t failing = 0; !whole; ++failing) {

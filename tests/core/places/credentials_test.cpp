@@ -74,6 +74,10 @@ bool isSignedBy(const Key& key, const std::string& text, const std::string& sign
                             text.size()) == 1;
 }
 
+void row(const char* name, const char* command, const char* expected) {
+    QTest::newRow(name) << QByteArray(command) << QByteArray(expected);
+}
+
 }  // namespace
 
 class CredentialsTest : public QObject {
@@ -174,9 +178,6 @@ class CredentialsTest : public QObject {
     void commands_data() {
         QTest::addColumn<QByteArray>("command");
         QTest::addColumn<QByteArray>("words");
-        const auto row = [](const char* name, const char* command, const char* words) {
-            QTest::newRow(name) << QByteArray(command) << QByteArray(words);
-        };
         row("none", "", "");
         row("words", " a  b\t", "a|b|");
         row("single quotes", "'a \"$b' c", "a \"$b|c|");
@@ -205,9 +206,6 @@ class CredentialsTest : public QObject {
     void programsThatFail_data() {
         QTest::addColumn<QByteArray>("command");
         QTest::addColumn<QByteArray>("why");
-        const auto row = [](const char* name, const char* command, const char* why) {
-            QTest::newRow(name) << QByteArray(command) << QByteArray(why);
-        };
         row("fails", "sh -c 'echo hidden; echo hidden >&2; exit 1'", "failed");
         row("no JSON", "echo hidden", "not JSON");
         row("no key", "echo '{\"AccessKeyId\":\"hidden\"}'", "has no key");
