@@ -30,10 +30,7 @@ Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
     return std::make_unique<JobResources>(request.threads, buffers, progress, stop);
 }
 
-// Where this process writes a destination of its own; null = on this machine.
-Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p, Progress* progress,
-                                                     const StopToken& stop) {
-    if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
+Result<BucketJob> bucketJob(const PreparedConversion& p, Progress* progress, const StopToken& stop) {
     if (p.singleFile && !p.filled.tensors.empty())
         return makeError(
                    ErrorCode::impossible,
@@ -46,7 +43,28 @@ Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p
         (file.metadata ? job.seals : job.streamed).push_back(file.path);
     // What appears last is sent last.
     if (job.seals.empty()) job.streamed.pop_back();
+    return job;
+}
+
+// Where this process writes a destination of its own; null = on this machine.
+Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p, Progress* progress,
+                                                     const StopToken& stop) {
+    if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
+    SHARDSCOPE_ASSIGN(const BucketJob job, bucketJob(p, progress, stop));
     return bucketFileSystem(job);
+}
+
+// The job of one part, or of what finishes; in a bucket each of them has a staging directory of its own.
+Result<ConvertJob> partsJob(const PreparedConversion& p, const ConversionRequest& request,
+                            const std::optional<PartSpec>& part, Progress* progress, const StopToken& stop) {
+    if (schemeOf(p.destination).empty()) return conversionJob(p, request);
+    SHARDSCOPE_ASSIGN(BucketJob bucket, bucketJob(p, progress, stop));
+    bucket.role = part ? BucketJob::Role::part : BucketJob::Role::finish;
+    bucket.part = part ? part->index : 0;
+    SHARDSCOPE_ASSIGN(BucketParts parts, bucketParts(bucket));
+    ConvertJob job = conversionJob(p, request, nullptr, std::move(parts.files));
+    job.shared = std::move(parts.shared);
+    return job;
 }
 
 // What is beside the destination: written once that is in its place.
@@ -239,10 +257,17 @@ Status Conversion::checkDestinationKind() const {
         return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("verify", "checksums")))
             .inFile(prepared_->destination);
     if (bucket && request_.overwrite) return nothingIsReplaced(prepared_->destination);
-    if (bucket && !std::holds_alternative<Alone>(execution_))
-        return makeError(ErrorCode::impossible, "a destination in a bucket is written by one process")
+    if (!bucket || std::holds_alternative<Alone>(execution_)) return {};
+    if (!std::holds_alternative<Parts>(execution_))
+        return makeError(ErrorCode::impossible,
+                         "workers write to a directory that all of them see, which a bucket is not")
             .inFile(prepared_->destination)
-            .withHint(fmt::format("leave out {} and {}", option("on"), option("part")));
+            .withHint(
+                fmt::format("share the work by {} instead, or leave out {}", option("part"), option("on")));
+    if (prepared_->singleFile)
+        return makeError(ErrorCode::impossible, "a single file in a bucket is written by one process")
+            .inFile(prepared_->destination)
+            .withHint(fmt::format("write a directory there, or leave out {}", option("part")));
     return {};
 }
 
@@ -272,7 +297,8 @@ std::shared_ptr<FileSystem> Conversion::disksOf(const WorkerSession& session) co
 }
 
 Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
-    const ConvertJob job = conversionJob(*prepared_, request_);
+    SHARDSCOPE_ASSIGN(const ConvertJob job,
+                      partsJob(*prepared_, request_, parts.part, resources.progress, stop_));
     Status objects;
     if (!request_.objectsFile.empty()) objects = checkObjectsFile(request_, *prepared_);
     const PartSpec part = parts.part.value_or(PartSpec{0, 1, parts.version});
@@ -289,7 +315,11 @@ Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& 
         if (!parts.finish) return ConvertReport();
     }
     if (!part_ || !part_->published) {
-        auto report = finishParts(job, parts.version, resources);
+        std::optional<ConvertJob> last;
+        if (parts.part && job.shared) {
+            SHARDSCOPE_ASSIGN(last, partsJob(*prepared_, request_, {}, resources.progress, stop_));
+        }
+        auto report = finishParts(last ? *last : job, parts.version, resources);
         if (report.ok()) {
             SHARDSCOPE_TRY(writeBeside(*prepared_));
             finished_ = true;

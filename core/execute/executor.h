@@ -18,6 +18,7 @@
 #include "formats/format.h"
 #include "plan/plan.h"
 #include "storage/digest.h"
+#include "storage/shared_staging.h"
 
 namespace shardscope {
 
@@ -133,6 +134,8 @@ struct ConvertJob {
     const TargetLayout* layout = nullptr;
     const Plan* plan = nullptr;
     std::shared_ptr<FileSystem> fileSystem;
+    // Of a job in parts: not null where its processes have no staging directory in common.
+    std::shared_ptr<SharedStaging> shared{};
     std::string destination;  // directory, or file when singleFile
     bool singleFile = false;
     std::string version{};  // of this program; all processes of a job must have the same

@@ -124,7 +124,8 @@ Status PartJournals::begin(const StopToken& stop, const std::function<Status()>&
             SHARDSCOPE_ASSIGN(begun, check());
             if (begun) return {};
             SHARDSCOPE_TRY(setUp());
-            return writeMarker();
+            SHARDSCOPE_TRY(writeMarker());
+            continue;  // others may have agreed on something else
         }
         SHARDSCOPE_TRY(wait());
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -132,8 +133,11 @@ Status PartJournals::begin(const StopToken& stop, const std::function<Status()>&
 }
 
 Status PartJournals::writeMarker() const {
-    const std::string text = markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version,
-                                         newToken(), hostAndDevice(*directory_)});
+    std::string text = markerText({part_.count, header_.plan.hex(), header_.source.hex(), part_.version,
+                                   newToken(), hostAndDevice(*directory_)});
+    if (shared_) {
+        SHARDSCOPE_ASSIGN(text, shared_->agree(text));
+    }
     SHARDSCOPE_ASSIGN(const auto marker, directory_->createFile(kMarkerName, true));
     SHARDSCOPE_TRY(marker->allocate(text.size()));
     SHARDSCOPE_TRY(marker->writeAt(0, std::as_bytes(std::span(text))));
@@ -193,6 +197,22 @@ Result<std::set<uint32_t>> PartJournals::readAll(const TakeRecord& take) const {
     for (uint32_t p = 0; given && p < part_.count; ++p)
         begun.insert(p);
     return begun;
+}
+
+std::vector<uint32_t> PartJournals::openOf(uint32_t count, const std::set<std::string>& names) {
+    std::vector<uint32_t> open;
+    for (uint32_t p = 0; p < count; ++p) {
+        if (!names.contains(partJournal(p))) open.push_back(p);
+    }
+    return open;
+}
+
+Status PartJournals::tellDone() const {
+    const std::string name = ownJournal(part_);
+    SHARDSCOPE_ASSIGN(const auto file, directory_->openFile(name));
+    std::vector<std::byte> content(file->size());
+    SHARDSCOPE_TRY(file->readAt(0, content));
+    return shared_->partDone(name, content);
 }
 
 Status PartJournals::awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const {

@@ -24,9 +24,10 @@ class PartJournals {
   public:
     static constexpr const char* kLockName = "lock";
 
-    // Of the job with this header; nothing is read yet.
-    PartJournals(std::shared_ptr<Directory> directory, const JournalHeader& header, const PartSpec& part)
-        : directory_(std::move(directory)), header_(header), part_(part) {}
+    // Of the job with this header; nothing is read yet. `shared`: as ConvertJob::shared.
+    PartJournals(std::shared_ptr<Directory> directory, const JournalHeader& header, const PartSpec& part,
+                 SharedStaging* shared = nullptr)
+        : directory_(std::move(directory)), header_(header), part_(part), shared_(shared) {}
 
     // What stands in the marker of the job that has begun here, if one has. Errors: io.
     struct Marker {
@@ -69,6 +70,11 @@ class PartJournals {
     // Waits until all parts have begun, as they must that were started at once. Errors: remote, cancelled.
     Status awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const;
 
+    // Which of so many parts have no journal among these names.
+    static std::vector<uint32_t> openOf(uint32_t count, const std::set<std::string>& names);
+    // Says that this part is done. Errors: those of SharedStaging, io.
+    Status tellDone() const;
+
     Status writeMarker() const;
     Status removeMarker() const;
     Status removeJournals() const;
@@ -82,6 +88,7 @@ class PartJournals {
     std::shared_ptr<Directory> directory_;
     const JournalHeader header_;
     const PartSpec part_;
+    SharedStaging* const shared_;
 };
 
 }  // namespace shardscope

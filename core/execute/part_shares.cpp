@@ -150,14 +150,17 @@ Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std:
                    const std::string& setUpBy) {
     constexpr size_t kMostNamed = 20;
     const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
-    return makeError(ErrorCode::notFound,
-                     fmt::format("{} of {} parts are not done: {}{}, in the directory that {} has set up",
-                                 open.size(), count, fmt::join(named, ", "),
-                                 open.size() > kMostNamed ? ", ..." : "", setUpBy))
-        .inFile(directory)
-        .withHint(fmt::format("run them, then finish: {}; if they have run, their hosts do not share this "
-                              "directory",
-                              option("part", fmt::format("{}/{}", open.front(), count))));
+    Error error =
+        makeError(ErrorCode::notFound,
+                  fmt::format("{} of {} parts are not done: {}{}", open.size(), count, fmt::join(named, ", "),
+                              open.size() > kMostNamed ? ", ..." : ""))
+            .inFile(directory)
+            .withHint("run them, then finish: " + option("part", fmt::format("{}/{}", open.front(), count)));
+    if (!setUpBy.empty()) {
+        error.message += fmt::format(", in the directory that {} has set up", setUpBy);
+        error.hint += "; if they have run, their hosts do not share this directory";
+    }
+    return error;
 }
 
 Error journalsLag(size_t open, const std::string& directory) {

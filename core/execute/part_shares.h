@@ -67,7 +67,8 @@ PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint3
 
 // Errors: usage.
 Status checkPart(const PartSpec& part);
-// That these are not done, as an error of the job whose directory this is; `setUpBy` as in PartReport.
+// That these are not done, as an error of the job whose directory this is; `setUpBy` as in PartReport, empty
+// where they share none.
 Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory,
                    const std::string& setUpBy);
 Error noParts(const std::string& directory);

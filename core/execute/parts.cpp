@@ -1,5 +1,6 @@
 #include "execute/parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "execute/destination.h"
@@ -44,6 +45,16 @@ Result<PartReport> readBackPart(const ConvertJob& job, const Staging& staging, c
     return report;
 }
 
+// Which parts are open, of those that each process has done somewhere else. Where this one is among them,
+// too, another process has finished the job.
+Status lookElsewhere(const ConvertJob& job, PartReport& report) {
+    SHARDSCOPE_ASSIGN(const std::set<std::string> done, job.shared->done());
+    report.open = PartJournals::openOf(report.part.count, done);
+    report.wasDone = !std::ranges::binary_search(report.open, report.part.index);
+    if (!report.wasDone) report.open.clear();
+    return {};
+}
+
 Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, const Resources& given) {
     BoundedResources resources(given);
     if (resources.scratchDirectory.empty()) resources.scratchDirectory = splitPath(job.destination).first;
@@ -57,6 +68,16 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
     if (staging->isSealed() && job.options.verify != Verify::none && job.reopen)
         return readBackPart(job, *staging, resources);
 
+    if (job.shared) {
+        SHARDSCOPE_TRY(lookElsewhere(job, report));
+        if (report.wasDone) {
+            (void)shares.openSpans(part.index, {}, report);
+            report.wasDone = true;
+            report.bytesReused = report.bytes;
+            (void)job.fileSystem->removeTree(stagingPath(job.destination));
+            return report;
+        }
+    }
     const std::vector<TileSpan> spans =
         shares.openSpans(part.index, doneTiles(staging->takeReusable(), staging->begunParts()), report);
     if (Progress* progress = resources.progress) {
@@ -65,9 +86,14 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
     }
 
     TileSource source;
-    StagingSink sink(*staging, false);
-    ConvertState state{
-        .job = job, .resources = resources, .tiles = staging->tiles(), .source = &source, .sink = &sink};
+    // What a bucket takes at once are whole ranges of a file, with the bytes around the tensors.
+    StagingSink sink(*staging, job.shared != nullptr);
+    ConvertState state{.job = job,
+                       .resources = resources,
+                       .tiles = staging->tiles(),
+                       .source = &source,
+                       .sink = &sink,
+                       .staging = job.shared ? staging.get() : nullptr};
     const auto context = sourceContext(job, resources);
     Status status = runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
         return DestinationWork::prepare(state, *context, span.tensor, kept);
@@ -78,6 +104,13 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
     if (status.ok()) status = staging->syncAll();
     if (!status.ok()) return staging->giveUp(std::move(status).error());
     report.bytesRead = context->bytesRead;
+    if (job.shared) {
+        if (status = staging->tellDone(); !status.ok()) return staging->giveUp(std::move(status).error());
+        SHARDSCOPE_TRY(lookElsewhere(job, report));
+        report.wasDone = false;
+        report.seconds = steadySeconds() - begin;
+        return report;
+    }
     SHARDSCOPE_ASSIGN(const std::vector<JournalTile> all, staging->readParts());
     report.open = shares.openParts(doneTiles(all, staging->begunParts()));
     if (part.atOnce && !report.open.empty()) SHARDSCOPE_TRY(staging->awaitAllParts(resources.stop));

@@ -393,7 +393,14 @@ Result<std::unique_ptr<Staging>> Staging::openFinish(const ConvertJob& job, cons
     SHARDSCOPE_TRY(staging->restoreFormer());
     SHARDSCOPE_ASSIGN(const bool begun, staging->parts_->check());
     if (!begun) return noParts(staging->path_);
+    if (job.shared) {
+        SHARDSCOPE_ASSIGN(const std::set<std::string> done, job.shared->done());
+        const std::vector<uint32_t> open = PartJournals::openOf(any.count, done);
+        if (!open.empty()) return partsAreOpen(open, any.count, job.destination, "");
+        SHARDSCOPE_TRY(staging->makeData());
+    }
     SHARDSCOPE_TRY(staging->openPartFiles());
+    if (job.shared) SHARDSCOPE_TRY(job.shared->gatherData());
     SHARDSCOPE_ASSIGN(staging->reusable_, staging->readParts());
     staging->resumable_ = true;
     return staging;
@@ -404,7 +411,7 @@ Status Staging::beginPart(const StopToken& stop) {
     Status made = makeStagingDirectory();
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     SHARDSCOPE_TRY(openDirectory());
-    SHARDSCOPE_TRY(parts_->begin(
+    const Status begun = parts_->begin(
         stop,
         [&] {
             // Since it was looked for, another process may have published and taken the directory away.
@@ -417,7 +424,12 @@ Status Staging::beginPart(const StopToken& stop) {
         [&] {
             // Who holds the lock is another part that sets up, or a job of its own.
             return directory_->stat(kJournalName).ok() ? Status(isBusy(kAnotherJob)) : Status();
-        }));
+        });
+    if (!begun.ok()) {
+        // What was set up here is not what the others have agreed on.
+        if (job_.shared && made.ok()) (void)system_.removeTree(path_);
+        return begun;
+    }
     SHARDSCOPE_TRY(openPartFiles());
     SHARDSCOPE_TRY(startPartJournal());
     // Of this part, too, if a coordinator has had it done.
@@ -475,7 +487,7 @@ bool Staging::holdsFiles(Files which) const {
 
 Status Staging::openDirectory() {
     SHARDSCOPE_ASSIGN(directory_, system_.openDirectory(path_));
-    parts_.emplace(directory_, header_, part_);
+    parts_.emplace(directory_, header_, part_, job_.shared.get());
     return {};
 }
 

@@ -68,6 +68,8 @@ class Staging {
     bool isInParts() const { return parts_->isThere(); }
     std::string setUpBy() const { return parts_->setUpBy(); }
     Status awaitAllParts(const StopToken& stop) const { return parts_->awaitAll(begunParts_, stop); }
+    // Of a shared job; see PartJournals.
+    Status tellDone() const { return parts_->tellDone(); }
 
     // What workers must know of this directory, which they find by it; has journals for so many of them and
     // for this process. Errors: io.

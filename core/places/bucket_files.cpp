@@ -11,8 +11,10 @@
 
 #include "base/mutex.h"
 #include "base/token.h"
+#include "encoding/crc32c.h"
 #include "places/bucket_upload.h"
 #include "places/credentials.h"
+#include "places/json_text.h"
 #include "places/places.h"
 #include "storage/url.h"
 
@@ -58,7 +60,10 @@ class StreamedFile final : public WriteFile {
         return upload_->wrote(name_, size_, offset, bytes.size(),
                               [&] { return here_->writeAt(offset, bytes); });
     }
-    Status sync() override { return here_->sync(); }
+    Status sync() override {
+        SHARDSCOPE_TRY(here_->sync());
+        return upload_->synced(name_);
+    }
     Result<bool> tryLock() override { return here_->tryLock(); }
 
   private:
@@ -93,7 +98,7 @@ class StagedDirectory final : public Directory {
     }
     Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
         const std::string file(name);
-        if (!upload_->streams(file)) return here_->createFile(name, existing);
+        if (!upload_->takes(file)) return here_->createFile(name, existing);
         const auto entry = existing ? here_->stat(name) : Result<DirectoryEntry>(DirectoryEntry());
         SHARDSCOPE_ASSIGN(auto here, here_->createFile(name, existing));
         return std::shared_ptr<WriteFile>(
@@ -107,7 +112,7 @@ class StagedDirectory final : public Directory {
 };
 
 // Maps what is at and beside the destination to a directory of this machine.
-class BucketFileSystem final : public FileSystem {
+class BucketFileSystem final : public FileSystem, public SharedStaging {
   public:
     BucketFileSystem(BucketJob job, std::shared_ptr<ObjectPlace> place, std::string uploads, std::string base)
         : job_(std::move(job)),
@@ -121,6 +126,17 @@ class BucketFileSystem final : public FileSystem {
         const std::string token = contentOf(base_ + "/token");
         if (token.empty()) return {};
         SHARDSCOPE_TRY(checkOwn(uploads_));
+        if (job_.role != BucketJob::Role::all) {
+            // What is here belongs to the parts that have begun there, or to none any more.
+            SHARDSCOPE_ASSIGN(const std::string agreed, agreedThere());
+            if (agreed.empty() || agreed != contentOf(local(staging_) + "/" + kAgreed)) {
+                removeHere();
+                return {};
+            }
+            SHARDSCOPE_TRY(use(token));
+            upload_->share(idOf(agreed));
+            return {};
+        }
         return use(token);
     }
 
@@ -174,7 +190,83 @@ class BucketFileSystem final : public FileSystem {
         return here_->reopen(file);
     }
 
+    Result<std::string> agree(const std::string& text) override {
+        const StopScope scope(job_.stop);
+        const std::string claim = claimOf(*place_, key(job_.destination));
+        if (place_->head(claim).ok()) return anotherJob(*place_, job_.destination, claim);
+        const std::string name = staged(kAgreed);
+        const auto bytes = std::as_bytes(std::span(text));
+        const ObjectPlace::Put how{true, {}, crc32cOf(bytes)};
+        Status put = place_->put(name, bytes, how);
+        // A store that takes it again cannot tell who was first.
+        const bool first = put.ok();
+        if (first) put = place_->put(name, bytes, how);
+        if (put.ok()) return noConditions(*place_);
+        if (put.error().code != ErrorCode::exists) return put.error();
+        SHARDSCOPE_ASSIGN(std::string agreed, agreedThere());
+        upload_->share(idOf(agreed));
+        return agreed;
+    }
+    Result<std::set<std::string>> done() override {
+        SHARDSCOPE_ASSIGN(const auto objects, listAll(*place_, staged("part-")));
+        std::set<std::string> names;
+        for (const ObjectState& object : objects)
+            names.insert(splitPath(object.key).second);
+        return names;
+    }
+    Status partDone(const std::string& journal, std::span<const std::byte> content) override {
+        const StopScope scope(job_.stop);
+        SHARDSCOPE_TRY(upload_->sendPieces());
+        SHARDSCOPE_TRY(place_->put(staged(journal), content, {false, {}, crc32cOf(content)}));
+        removeHere();
+        return {};
+    }
+    Status gather() override {
+        const StopScope scope(job_.stop);
+        SHARDSCOPE_ASSIGN(const std::string agreed, agreedThere());
+        if (agreed.empty()) return {};
+        if (!here_->stat(local(staging_)).ok()) SHARDSCOPE_TRY(makeDirectory(staging_));
+        upload_->share(idOf(agreed));
+        // A staging directory with a marker and without data would be one that is published.
+        const Status made = here_->makeDirectory(local(staging_) + "/data");
+        if (!made.ok() && made.error().code != ErrorCode::exists) return made;
+        SHARDSCOPE_TRY(keepHere(kAgreed, agreed));
+        SHARDSCOPE_ASSIGN(const std::set<std::string> journals, done());
+        for (const std::string& journal : journals) {
+            SHARDSCOPE_ASSIGN(const std::string content, textOfObject(*place_, staged(journal)));
+            SHARDSCOPE_TRY(keepHere(journal, content));
+        }
+        return {};
+    }
+    Status gatherData() override { return upload_->gather(); }
+
   private:
+    static constexpr const char* kAgreed = "parts";
+
+    // The key of what parts have beside the destination.
+    std::string staged(std::string_view name) const {
+        return stagingKey(*place_, key(job_.destination)) + std::string(name);
+    }
+    // What the parts have agreed on; empty = none has begun.
+    Result<std::string> agreedThere() const {
+        auto text = textOfObject(*place_, staged(kAgreed));
+        if (!text.ok() && text.error().code == ErrorCode::notFound) return std::string();
+        return text;
+    }
+    static std::string idOf(const std::string& agreed) {
+        return textOf(nlohmann::json::parse(agreed, nullptr, false), "id");
+    }
+    Status keepHere(const std::string& name, const std::string& content) const {
+        SHARDSCOPE_ASSIGN(const auto directory, here_->openDirectory(local(staging_)));
+        if (directory->stat(name).ok()) SHARDSCOPE_TRY(directory->removeFile(name));
+        SHARDSCOPE_ASSIGN(const auto file, directory->createFile(name, true));
+        return file->writeAt(0, std::as_bytes(std::span(content)));
+    }
+    void removeHere() const {
+        std::error_code none;
+        std::filesystem::remove_all(base_, none);
+    }
+
     // What tells this job's objects from those of others is on disk before the first of them.
     Status makeBase() {
         SHARDSCOPE_TRY(makePrivate(uploads_));
@@ -198,8 +290,7 @@ class BucketFileSystem final : public FileSystem {
         upload_->abandon();
         upload_.reset();
         token_.clear();
-        std::error_code none;
-        std::filesystem::remove_all(base_, none);
+        removeHere();
     }
 
     // A new one each time, because it keeps what it has listed.
@@ -237,7 +328,17 @@ Error nothingIsReplaced(const std::string& destination) {
         .withHint("write beside it, or remove it first");
 }
 
-Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
+namespace {
+
+// Where a process keeps what it has not sent.
+std::string nameHere(const BucketJob& job) {
+    std::string name = fmt::format("{:016x}", XXH3_64bits(job.destination.data(), job.destination.size()));
+    if (job.role == BucketJob::Role::part) name += fmt::format("-part-{}", job.part);
+    if (job.role == BucketJob::Role::finish) name += "-finish";
+    return name;
+}
+
+Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
     const std::string& to = job.destination;
     const std::string_view scheme = schemeOf(to);
     const std::string bucket = to.substr(scheme.size() + 3, placeLength(to) - scheme.size() - 3);
@@ -251,11 +352,22 @@ Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
                                      : "name a place in a bucket, such as s3://bucket/run/step-100");
     SHARDSCOPE_ASSIGN(auto place, scheme == "s3" ? s3Place(bucket) : googlePlace(bucket));
     const std::string uploads = placeOfUploads();
-    const auto files = std::make_shared<BucketFileSystem>(
-        job, std::move(place), uploads,
-        fmt::format("{}/{:016x}", uploads, XXH3_64bits(to.data(), to.size())));
+    auto files =
+        std::make_shared<BucketFileSystem>(job, std::move(place), uploads, uploads + "/" + nameHere(job));
     SHARDSCOPE_TRY(files->begin());
-    return std::shared_ptr<FileSystem>(files);
+    return files;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
+    SHARDSCOPE_ASSIGN(auto files, openBucket(job));
+    return std::shared_ptr<FileSystem>(std::move(files));
+}
+
+Result<BucketParts> bucketParts(const BucketJob& job) {
+    SHARDSCOPE_ASSIGN(const auto files, openBucket(job));
+    return BucketParts{files, files};
 }
 
 }  // namespace shardscope

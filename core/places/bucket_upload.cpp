@@ -7,10 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/thread_pool.h"
 #include "encoding/crc32c.h"
 #include "places/credentials.h"
 #include "places/json_text.h"
+#include "places/places.h"
 
 namespace shardscope {
 namespace {
@@ -37,6 +40,20 @@ void addRange(std::map<uint64_t, uint64_t>& ranges, uint64_t begin, uint64_t end
     ranges[begin] = end;
 }
 
+bool covers(const std::map<uint64_t, uint64_t>& ranges, uint64_t begin, uint64_t end) {
+    const auto it = ranges.upper_bound(begin);
+    return it != ranges.begin() && std::prev(it)->second >= end;
+}
+
+// Of a name such as "0-4096", of bytes of a file of this size.
+std::optional<std::pair<uint64_t, uint64_t>> rangeOf(std::string_view name, uint64_t size) {
+    const size_t dash = std::min(name.find('-'), name.size());
+    const auto begin = parseNumber<uint64_t>(name.substr(0, dash), 0, size),
+               end = parseNumber<uint64_t>(name.substr(std::min(dash + 1, name.size())), 0, size);
+    if (!begin || !end || *begin >= *end) return std::nullopt;
+    return std::pair(*begin, *end);
+}
+
 // One of the transfers that may be under way.
 class Slot {
   public:
@@ -51,9 +68,37 @@ class Slot {
 
 }  // namespace
 
-std::string claimOf(const ObjectPlace& place, const std::string& key) {
+Result<std::string> textOfObject(ObjectPlace& place, const std::string& key) {
+    constexpr uint64_t kMostText = uint64_t{64} << 20;
+    SHARDSCOPE_ASSIGN(const ObjectState object, place.head(key));
+    if (object.size > kMostText)
+        return makeError(ErrorCode::limit, "the object is too large for what it should hold")
+            .inFile(place.root() + "/" + key);
+    std::string text(object.size, '\0');
+    SHARDSCOPE_TRY(place.read(object, 0, std::as_writable_bytes(std::span(text))));
+    return text;
+}
+
+Error anotherJob(const ObjectPlace& place, const std::string& destination, const std::string& claim) {
+    return makeError(ErrorCode::exists, "another job uploads to this destination")
+        .inFile(destination)
+        .withHint(fmt::format("if that job is dead, remove the object {}/{}", place.root(), claim));
+}
+
+Error noConditions(const ObjectPlace& place) {
+    return makeError(ErrorCode::unsupported,
+                     "the store takes a write that is to create an object (If-None-Match) also where there "
+                     "is one, so that nothing can be published safely")
+        .inFile(place.root());
+}
+
+std::string stagingKey(const ObjectPlace& place, const std::string& key) {
     const std::string root = place.root() + "/";
-    return stagingPath(root + key).substr(root.size()) + "/claim";
+    return stagingPath(root + key).substr(root.size()) + "/";
+}
+
+std::string claimOf(const ObjectPlace& place, const std::string& key) {
+    return stagingKey(place, key) + "claim";
 }
 
 BucketUpload::BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, std::string key,
@@ -62,8 +107,10 @@ BucketUpload::BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, st
       job_(std::move(job)),
       key_(std::move(key)),
       token_(std::move(token)),
+      staging_(stagingKey(*place_, key_)),
       claim_(claimOf(*place_, key_)),
-      record_(std::move(record)) {}
+      record_(std::move(record)),
+      mark_(token_) {}
 
 BucketUpload::File& BucketUpload::fileOf(const std::string& name, uint64_t size) {
     MutexLock lock(filesMutex_);
@@ -95,6 +142,12 @@ Status BucketUpload::readRecord() {
         MutexLock lock(file.mutex);
         if (line.contains("upload")) file.upload = textOf(line, "upload");
         if (line.contains("complete")) file.complete = true;
+        if (const auto ranges = line.find("ranges"); ranges != line.end() && ranges->is_array()) {
+            for (const auto& range : *ranges)
+                if (range.is_array() && range.size() == 2 && range[0].is_number_unsigned() &&
+                    range[1].is_number_unsigned() && range[0] < range[1] && range[1] <= file.size)
+                    addRange(file.written, range[0], range[1]);
+        }
         const uint64_t part = number("part");
         if (part == 0 || part > file.parts.size()) continue;
         file.parts[part - 1] = {{static_cast<unsigned>(part), textOf(line, "tag")},
@@ -144,6 +197,7 @@ Status BucketUpload::begin() {
     MutexLock lock(begun_);
     if (claimed_) return {};
     const StopScope scope(job_.stop);
+    if (isPart()) return {};
     SHARDSCOPE_TRY(claim());
     SHARDSCOPE_TRY(probeChecksums());
     claimed_ = true;
@@ -153,6 +207,11 @@ Status BucketUpload::begin() {
 // Only one job at a time uploads to a destination: the one that created the claim. When it is resumed, it
 // finds its own claim.
 Status BucketUpload::claim() {
+    if (!inParts() && place_->head(staging_ + "parts").ok())
+        return makeError(ErrorCode::exists, "a job in parts has begun to write this destination")
+            .inFile(job_.destination)
+            .withHint(fmt::format("finish it ({}); or remove all objects under {}/{}", option("finish"),
+                                  place_->root(), staging_));
     const auto bytes = std::as_bytes(std::span(token_));
     const ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
     Status put = place_->put(claim_, bytes, how);
@@ -160,18 +219,12 @@ Status BucketUpload::claim() {
     const auto claimed = place_->head(claim_);
     const bool ended = !claimed.ok() && claimed.error().code == ErrorCode::notFound;  // in between
     if (!claimed.ok() && !ended) return claimed.error();
-    if (ended || claimed->mark != token_)
-        return makeError(ErrorCode::exists, "another job uploads to this destination")
-            .inFile(job_.destination)
-            .withHint(fmt::format("if that job is dead, remove the object {}/{}", place_->root(), claim_));
+    if (ended || claimed->mark != token_) return anotherJob(*place_, job_.destination, claim_);
     // A store that takes it again knows no conditions, and two jobs would not see each other.
     if (put.ok()) put = place_->put(claim_, bytes, how);
     if (put.ok()) {
         (void)place_->remove(claim_);
-        return makeError(ErrorCode::unsupported,
-                         "the store takes a write that is to create an object (If-None-Match) also where "
-                         "there is one, so that nothing can be published safely")
-            .inFile(place_->root());
+        return noConditions(*place_);
     }
     return put.error().code == ErrorCode::exists ? Status() : put;
 }
@@ -192,14 +245,21 @@ Status BucketUpload::probeChecksums() {
 Status BucketUpload::wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
                            const std::function<Status()>& write) {
     File& file = fileOf(name, size);
-    if (size <= kLeastPart || bytes == 0 || offset >= size || bytes > size - offset) return write();
+    if (bytes == 0 || offset >= size || bytes > size - offset) return write();
+    if (size <= kLeastPart || !streams(name)) {
+        SHARDSCOPE_TRY(write());
+        MutexLock lock(file.mutex);
+        if (isPart()) addRange(file.written, offset, offset + bytes);
+        return {};
+    }
     const auto first = static_cast<size_t>(offset / file.partBytes),
                last = static_cast<size_t>((offset + bytes - 1) / file.partBytes);
     bool needed = false;
     {
         MutexLock lock(file.mutex);
         for (size_t i = first; i <= last; ++i) {
-            if (file.parts[i].full && !file.parts[i].earlier)
+            // In parts the same bytes may come from several of them.
+            if (file.parts[i].full && !file.parts[i].earlier && !inParts())
                 return makeError(ErrorCode::internal, "bytes of a part that was sent are written again")
                     .inFile(file.name)
                     .at(offset);
@@ -211,16 +271,7 @@ Status BucketUpload::wrote(const std::string& name, uint64_t size, uint64_t offs
     std::vector<size_t> full;
     {
         MutexLock lock(file.mutex);
-        for (size_t i = first; i <= last; ++i) {
-            if (file.parts[i].full) continue;
-            const uint64_t begin = i * file.partBytes, end = begin + file.partSize(i);
-            auto& ranges = file.written[i];
-            addRange(ranges, std::max(offset, begin), std::min(offset + bytes, end));
-            if (ranges.begin()->first > begin || ranges.begin()->second < end) continue;
-            file.parts[i].full = true;
-            file.written.erase(i);
-            full.push_back(i);
-        }
+        full = note(file, offset, offset + bytes);
     }
     for (const size_t i : full) {
         SHARDSCOPE_TRY(begin());
@@ -229,12 +280,27 @@ Status BucketUpload::wrote(const std::string& name, uint64_t size, uint64_t offs
     return {};
 }
 
+std::vector<size_t> BucketUpload::note(File& file, uint64_t begin, uint64_t end) {
+    addRange(file.written, begin, end);
+    std::vector<size_t> full;
+    for (auto i = static_cast<size_t>(begin / file.partBytes); i * file.partBytes < end; ++i) {
+        Sent& part = file.parts[i];
+        const uint64_t at = i * file.partBytes;
+        if (part.full || !covers(file.written, at, at + file.partSize(i))) continue;
+        part.full = true;
+        full.push_back(i);
+    }
+    return full;
+}
+
 Status BucketUpload::start(File& file, std::string& upload) {
     MutexLock lock(file.mutex);
-    if (file.upload.empty()) {
+    if (file.upload.empty() && isPart()) {
+        SHARDSCOPE_ASSIGN(file.upload, sharedUpload(file));
+    } else if (file.upload.empty()) {
         SHARDSCOPE_ASSIGN(const bool there, isThere(file));
         if (there) return alreadyThere(file);
-        SHARDSCOPE_ASSIGN(file.upload, place_->startUpload(file.key, {false, token_, 0}));
+        SHARDSCOPE_ASSIGN(file.upload, place_->startUpload(file.key, {false, mark_, 0}));
         SHARDSCOPE_TRY(book(file, {{"upload", file.upload}}));
     }
     upload = file.upload;
@@ -271,6 +337,153 @@ Result<std::vector<std::byte>> BucketUpload::bytesOf(const File& file, uint64_t 
     return bytes;
 }
 
+Status BucketUpload::synced(const std::string& name) {
+    if (!isPart()) return {};
+    MutexLock lock(filesMutex_);
+    const auto found = files_.find(name);
+    if (found == files_.end()) return {};
+    nlohmann::json ranges = nlohmann::json::array();
+    {
+        MutexLock one(found->second->mutex);
+        for (const auto& [begin, end] : found->second->written)
+            ranges.push_back({begin, end});
+    }
+    return book(*found->second, {{"ranges", std::move(ranges)}});
+}
+
+// ------------------------------------------------------------------ in parts
+
+// The upload that all parts send this file to: that of the first one that has said so.
+Result<std::string> BucketUpload::sharedUpload(const File& file) {
+    const std::string key = staging_ + "uploads/" + file.name;
+    auto known = textOfObject(*place_, key);
+    if (known.ok() || known.error().code != ErrorCode::notFound) return known;
+    SHARDSCOPE_ASSIGN(std::string own, place_->startUpload(file.key, {false, mark_, 0}));
+    const auto bytes = std::as_bytes(std::span(own));
+    const Status first = place_->put(key, bytes, {true, mark_, crc32cOf(bytes)});
+    if (first.ok()) return own;
+    (void)place_->abandon(file.key, own);
+    if (first.error().code != ErrorCode::exists) return first.error();
+    return textOfObject(*place_, key);
+}
+
+// What is written here of a file and not sent, in pieces that do not cross parts of its upload.
+std::vector<BucketUpload::Piece> BucketUpload::piecesOf(File& file) const {
+    std::vector<Piece> pieces;
+    MutexLock lock(file.mutex);
+    for (const auto& [begin, end] : file.written) {
+        for (uint64_t at = begin; at < end;) {
+            const uint64_t i = at / file.partBytes, next = std::min(end, (i + 1) * file.partBytes);
+            if (i >= file.parts.size() || file.parts[i].part.number == 0) pieces.push_back({&file, at, next});
+            at = next;
+        }
+    }
+    return pieces;
+}
+
+Status BucketUpload::sendPiece(const Piece& piece) {
+    const StopScope scope(job_.stop);
+    const Slot slot(sending_);
+    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes,
+                      bytesOf(*piece.file, piece.begin, piece.end - piece.begin));
+    return place_->put(fmt::format("{}data/{}/{}-{}", staging_, piece.file->name, piece.begin, piece.end),
+                       bytes, {false, mark_, crc32cOf(bytes)});
+}
+
+Status BucketUpload::sendPieces() {
+    std::vector<File*> files, streamed;
+    {
+        MutexLock lock(filesMutex_);
+        for (const auto& [name, file] : files_) {
+            files.push_back(file.get());
+            if (streams(name)) streamed.push_back(file.get());
+        }
+    }
+    SHARDSCOPE_TRY(sendRest(streamed, true));
+    std::vector<Piece> pieces;
+    for (File* file : files)
+        std::ranges::copy(piecesOf(*file), std::back_inserter(pieces));
+    ThreadPool pool(kSending - 1);
+    return pool.parallelFor(pieces.size(), job_.stop, [&](size_t i) { return sendPiece(pieces[i]); });
+}
+
+Status BucketUpload::gather() {
+    const StopScope scope(job_.stop);
+    SHARDSCOPE_TRY(begin());
+    SHARDSCOPE_ASSIGN(const std::vector<ObjectState> objects, listAll(*place_, staging_));
+    const std::string uploads = staging_ + "uploads/", data = staging_ + "data/";
+    std::map<std::string, std::vector<ObjectState>> found;  // by file
+    for (const ObjectState& object : objects) {
+        if (object.key.starts_with(uploads)) found[object.key.substr(uploads.size())];
+        if (!object.key.starts_with(data)) continue;
+        const std::string name = splitPath(object.key.substr(data.size())).first;
+        found[name].push_back(object);
+    }
+    std::vector<std::pair<File*, const std::vector<ObjectState>*>> files;
+    SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
+    for (const auto& [name, pieces] : found) {
+        SHARDSCOPE_TRY(checkRelativeName(name));
+        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, directory->stat(name));
+        files.emplace_back(&fileOf(name, entry.size), &pieces);
+    }
+    ThreadPool pool(kSending - 1);
+    return pool.parallelFor(files.size(), job_.stop, [&](size_t i) -> Status {
+        const StopScope inner(job_.stop);
+        SHARDSCOPE_TRY(gatherParts(*files[i].first));
+        return gatherPieces(*files[i].first, *files[i].second);
+    });
+}
+
+// The parts of its upload that the store has.
+Status BucketUpload::gatherParts(File& file) {
+    MutexLock lock(file.mutex);
+    const auto upload = textOfObject(*place_, staging_ + "uploads/" + file.name);
+    if (!upload.ok()) return upload.error().code == ErrorCode::notFound ? Status() : upload.error();
+    const auto parts = place_->parts(file.key, *upload);
+    if (!parts.ok() && parts.error().code != ErrorCode::notFound) return parts.error();
+    if (!parts.ok()) {
+        // An earlier process that was to finish has got as far as this.
+        SHARDSCOPE_ASSIGN(file.complete, isThere(file));
+        return file.complete ? Status() : Status(parts.error());
+    }
+    file.upload = *upload;
+    for (const ObjectPlace::Part& part : *parts) {
+        if (part.number > file.parts.size() || part.size != file.partSize(part.number - 1)) continue;
+        file.parts[part.number - 1] = {part, 0, true, true};
+    }
+    return {};
+}
+
+Status BucketUpload::gatherPieces(File& file, const std::vector<ObjectState>& objects) {
+    std::shared_ptr<WriteFile> here;
+    for (const ObjectState& object : objects) {
+        const auto range = rangeOf(splitPath(object.key).second, file.size);
+        if (!range || object.size != range->second - range->first)
+            return makeError(ErrorCode::damaged, "the object holds other bytes than its name says")
+                .inFile(place_->root() + "/" + object.key);
+        MutexLock lock(file.mutex);
+        const auto part = static_cast<size_t>(range->first / file.partBytes);
+        if (file.complete || (part < file.parts.size() && file.parts[part].part.number != 0)) continue;
+        std::vector<std::byte> bytes(object.size);
+        SHARDSCOPE_TRY(place_->read(object, 0, bytes));
+        if (!here) {
+            SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
+            SHARDSCOPE_ASSIGN(here, directory->createFile(file.name, true));
+        }
+        SHARDSCOPE_TRY(here->writeAt(range->first, bytes));
+        if (!file.parts.empty()) (void)note(file, range->first, range->second);
+    }
+    return {};
+}
+
+// As far as the store lets it.
+void BucketUpload::removeShared() {
+    const auto objects = listAll(*place_, staging_);
+    for (const ObjectState& object : objects.ok() ? *objects : std::vector<ObjectState>()) {
+        if (object.key != claim_) (void)place_->remove(object.key);
+    }
+}
+
 // ------------------------------------------------------------------ once all is written
 
 Error BucketUpload::alreadyThere(const File& file) const {
@@ -283,18 +496,19 @@ Result<bool> BucketUpload::isThere(const File& file) const {
     const auto there = place_->head(file.key);
     if (!there.ok() && there.error().code == ErrorCode::notFound) return false;
     if (!there.ok()) return there.error();
-    if (there->mark != token_ || there->size != file.size) return alreadyThere(file);
+    if (there->mark != mark_ || there->size != file.size) return alreadyThere(file);
     return true;
 }
 
-// The parts of these files that are not sent.
-Status BucketUpload::sendRest(const std::vector<File*>& files) {
+// The parts of these files that are not sent; `whole`: of those whose bytes are all here.
+Status BucketUpload::sendRest(const std::vector<File*>& files, bool whole) {
     std::vector<std::pair<File*, size_t>> rest;
     for (File* file : files) {
         MutexLock lock(file->mutex);
         if (file->complete) continue;
         for (size_t i = 0; i < file->parts.size(); ++i) {
-            if (file->parts[i].part.number == 0) rest.emplace_back(file, i);
+            const Sent& sent = file->parts[i];
+            if (sent.part.number == 0 && (sent.full || !whole)) rest.emplace_back(file, i);
         }
     }
     ThreadPool pool(kSending - 1);
@@ -311,7 +525,7 @@ Status BucketUpload::complete(File& file, bool seal) {
     const StopScope scope(job_.stop);
     MutexLock lock(file.mutex);
     if (file.complete) return {};
-    ObjectPlace::Put how{seal, token_, 0};
+    ObjectPlace::Put how{seal, mark_, 0};
     if (file.parts.empty()) {
         SHARDSCOPE_TRY(sendWhole(file, how));
     } else {
@@ -420,14 +634,19 @@ Status BucketUpload::publish(const std::string& from) {
     if (Status sent = send(); !sent.ok())
         return alsoHint(std::move(sent).error(),
                         "what is uploaded is no checkpoint yet; the same command, resumed, continues");
-    (void)place_->remove(claim_);
     published_ = true;
+    if (inParts()) removeShared();
+    (void)place_->remove(claim_);
     return {};
 }
 
 // As far as the store lets it.
 void BucketUpload::abandon() {
-    if (published_) return;
+    if (published_ || isPart()) return;
+    {
+        MutexLock lock(begun_);
+        if (inParts() && !claimed_) return;  // it may be another process's
+    }
     MutexLock lock(filesMutex_);
     for (const auto& [name, file] : files_) {
         MutexLock one(file->mutex);
@@ -439,6 +658,7 @@ void BucketUpload::abandon() {
         }
     }
     files_.clear();
+    if (inParts()) removeShared();
     const auto claimed = place_->head(claim_);
     if (claimed.ok() && claimed->mark == token_) (void)place_->remove(claim_);
 }

@@ -21,8 +21,22 @@
 
 namespace shardscope {
 
-// What keeps others from the same destination: an object beside it.
+// The prefix of what a job has beside the destination until that is published, with the slash at its end:
+//   claim                  keeps others from the same destination
+// and of a job in parts
+//   parts                  what all of them agree on
+//   part-3.journal         that part 3 is done
+//   uploads/NAME           the upload of a file, which all parts send to
+//   data/NAME/BEGIN-END    bytes of a file that are less than a part of its upload
+std::string stagingKey(const ObjectPlace& place, const std::string& key);
 std::string claimOf(const ObjectPlace& place, const std::string& key);
+
+// That the claim of another job is there, and that a store knows no conditional writes.
+Error anotherJob(const ObjectPlace& place, const std::string& destination, const std::string& claim);
+Error noConditions(const ObjectPlace& place);
+
+// What a small object holds. Errors: those of the place, limit.
+Result<std::string> textOfObject(ObjectPlace& place, const std::string& key);
 
 // Each part of a streamed file is sent as soon as all of it is written, and its bytes here are given back to
 // the disk. The other files, and those of 8 MiB or less, are sent once everything is written. What was sent
@@ -33,6 +47,9 @@ class BucketUpload {
     BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, std::string key, std::string token,
                  std::string record);
 
+    // Of a job in parts, before anything is written: `mark` is the same in all of its processes, and marks
+    // the objects in place of the token.
+    void share(std::string mark) { mark_ = std::move(mark); }
     // What an earlier process has sent. Errors: io.
     Status readRecord();
     // The directory of this machine that holds the files; before anything is written.
@@ -40,6 +57,8 @@ class BucketUpload {
     bool streams(const std::string& name) const {
         return std::find(job_.streamed.begin(), job_.streamed.end(), name) != job_.streamed.end();
     }
+    // Whether what is written to a file goes through wrote(): of a part of a job, to all.
+    bool takes(const std::string& name) const { return isPart() || streams(name); }
 
     // Claims the destination, and finds out what the store can; once. wrote() and the others do, too. Errors:
     // exists (another job is at work), unsupported (a store without conditional writes), those of the store.
@@ -49,6 +68,14 @@ class BucketUpload {
     // were sent already. Errors: those of write() and of the store.
     Status wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
                  const std::function<Status()>& write);
+    // What was written to a file so far is on this machine's disk. Errors: io.
+    Status synced(const std::string& name);
+
+    // Of a part: sends what it has written and not sent yet.
+    Status sendPieces();
+    // To finish: takes over what all parts have sent; the files are here in their sizes.
+    Status gather();
+
     // Sends what is left of the streamed files, and makes objects of them. Nothing is written after it.
     Status finishStreamed();
     // Sends everything else that is in `from` (a directory, or the one file): data first, then what makes a
@@ -74,9 +101,9 @@ class BucketUpload {
         std::string name, key;  // the name is empty when the destination is this file
         uint64_t size = 0, partBytes = 0;
         Mutex mutex;
-        std::string upload SHARDSCOPE_GUARDED_BY(mutex);       // empty = none was started
-        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);  // none when it is sent at once
-        std::map<size_t, std::map<uint64_t, uint64_t>> written SHARDSCOPE_GUARDED_BY(mutex);  // by part
+        std::string upload SHARDSCOPE_GUARDED_BY(mutex);                    // empty = none was started
+        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);               // none when it is sent at once
+        std::map<uint64_t, uint64_t> written SHARDSCOPE_GUARDED_BY(mutex);  // by this process: begin, end
         bool complete SHARDSCOPE_GUARDED_BY(mutex) = false;
 
         uint64_t partSize(size_t i) const { return std::min(partBytes, size - i * partBytes); }
@@ -86,13 +113,28 @@ class BucketUpload {
         uint64_t offset, size;
     };
 
+    struct Piece {
+        File* file;
+        uint64_t begin, end;
+    };
+
+    bool isPart() const { return job_.role == BucketJob::Role::part; }
+    bool inParts() const { return job_.role != BucketJob::Role::all; }
+    // The parts of the upload that are whole now that [begin, end) is written.
+    static std::vector<size_t> note(File& file, uint64_t begin, uint64_t end) SHARDSCOPE_REQUIRES(file.mutex);
+    std::vector<Piece> piecesOf(File& file) const;
+    Status sendPiece(const Piece& piece);
+    Status gatherParts(File& file);
+    Status gatherPieces(File& file, const std::vector<ObjectState>& objects);
+    Result<std::string> sharedUpload(const File& file);
+    void removeShared();
     File& fileOf(const std::string& name, uint64_t size);
     Status claim();
     Status probeChecksums();
     Status collect(const Directory& directory, const std::string& below, std::vector<File*>& files);
     Status start(File& file, std::string& upload);
     Status sendPart(File& file, size_t i);
-    Status sendRest(const std::vector<File*>& files);
+    Status sendRest(const std::vector<File*>& files, bool whole = false);
     Status complete(File& file, bool seal);
     Status sendWhole(const File& file, ObjectPlace::Put& how);
     Error alreadyThere(const File& file) const;
@@ -104,7 +146,8 @@ class BucketUpload {
 
     const std::shared_ptr<ObjectPlace> place_;
     const BucketJob job_;
-    const std::string key_, token_, claim_, record_;
+    const std::string key_, token_, staging_, claim_, record_;
+    std::string mark_;
     std::string data_;
     std::atomic<bool> checks_{false}, finished_{false}, published_{false};
     Mutex begun_, finishing_;

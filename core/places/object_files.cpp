@@ -28,6 +28,27 @@ constexpr uint64_t kMostWindow = uint64_t{4} << 20;     // of one that follows o
 constexpr uint64_t kTail = uint64_t{64} << 10;          // of a file, read at once: directories of archives
 constexpr uint64_t kMostWindows = uint64_t{48} << 20;   // bytes of all
 
+Status takePage(ObjectPlace& place, const std::string& prefix, bool recursive,
+                std::vector<ObjectState>& objects, std::vector<std::string>* prefixes, std::string& next) {
+    const auto impossible = [&](std::string_view why) {
+        return makeError(ErrorCode::remote, fmt::format("the server sends a listing that cannot be: {}", why))
+            .inFile(place.root() + "/" + prefix);
+    };
+    SHARDSCOPE_ASSIGN(ObjectPage page, place.list(prefix, recursive, next));
+    if (!page.next.empty() && page.next == next) return impossible("a page names itself as the next one");
+    for (ObjectState& object : page.objects) {
+        if (!object.key.starts_with(prefix)) return impossible("a key is not below what was asked for");
+        if (!objects.empty() && object.key <= objects.back().key) return impossible("keys are out of order");
+        objects.push_back(std::move(object));
+    }
+    for (std::string& p : page.prefixes) {
+        if (!p.starts_with(prefix)) return impossible("a prefix is not below what was asked for");
+        if (prefixes) prefixes->push_back(std::move(p));
+    }
+    next = std::move(page.next);
+    return {};
+}
+
 // Joins "a/b" and "c"; "" is the place itself.
 std::string below(std::string_view directory, std::string_view name) {
     if (name.empty()) return std::string(directory);
@@ -264,7 +285,7 @@ class Listings {
         std::string next;
         size_t direct = 0, taken = 0;
         for (size_t page = 0; page < kMostPages; ++page) {
-            SHARDSCOPE_TRY(takePage(prefix, true, objects, nullptr, next));
+            SHARDSCOPE_TRY(takePage(*place_, prefix, true, objects, nullptr, next));
             for (; taken < objects.size(); ++taken)
                 direct += objects[taken].key.find('/', prefix.size()) == std::string::npos;
             // Directories of their own, such as the steps of a run, are listed when they are looked at.
@@ -278,36 +299,13 @@ class Listings {
         next.clear();
         std::vector<std::string> prefixes;
         for (size_t page = 0; page < kMostLevelPages; ++page) {
-            SHARDSCOPE_TRY(takePage(prefix, false, objects, &prefixes, next));
+            SHARDSCOPE_TRY(takePage(*place_, prefix, false, objects, &prefixes, next));
             if (next.empty()) break;
         }
         if (!next.empty())
             return makeError(ErrorCode::limit, "the directory holds more objects than are listed")
                 .inFile(place_->root() + "/" + directory);
         add(directory, objects, prefixes, false);
-        return {};
-    }
-
-    Status takePage(const std::string& prefix, bool recursive, std::vector<ObjectState>& objects,
-                    std::vector<std::string>* prefixes, std::string& next) {
-        const auto impossible = [&](std::string_view why) {
-            return makeError(ErrorCode::remote,
-                             fmt::format("the server sends a listing that cannot be: {}", why))
-                .inFile(place_->root() + "/" + prefix);
-        };
-        SHARDSCOPE_ASSIGN(ObjectPage page, place_->list(prefix, recursive, next));
-        if (!page.next.empty() && page.next == next) return impossible("a page names itself as the next one");
-        for (ObjectState& object : page.objects) {
-            if (!object.key.starts_with(prefix)) return impossible("a key is not below what was asked for");
-            if (!objects.empty() && object.key <= objects.back().key)
-                return impossible("keys are out of order");
-            objects.push_back(std::move(object));
-        }
-        for (std::string& p : page.prefixes) {
-            if (!p.starts_with(prefix)) return impossible("a prefix is not below what was asked for");
-            if (prefixes) prefixes->push_back(std::move(p));
-        }
-        next = std::move(page.next);
         return {};
     }
 
@@ -539,6 +537,15 @@ class ObjectFileSystem final : public ReadOnlyFileSystem {
 };
 
 }  // namespace
+
+Result<std::vector<ObjectState>> listAll(ObjectPlace& place, const std::string& prefix) {
+    std::vector<ObjectState> all;
+    std::string next;
+    do {
+        SHARDSCOPE_TRY(takePage(place, prefix, true, all, nullptr, next));
+    } while (!next.empty());
+    return all;
+}
 
 std::shared_ptr<FileSystem> objectFileSystem(std::shared_ptr<ObjectPlace> place) {
     return std::make_shared<ObjectFileSystem>(place);

@@ -27,6 +27,9 @@ Result<ObjectPlace::Part> ObjectPlace::putPart(const std::string&, const std::st
                                                std::span<const std::byte>, uint32_t) {
     return notHere(*this);
 }
+Result<std::vector<ObjectPlace::Part>> ObjectPlace::parts(const std::string&, const std::string&) {
+    return notHere(*this);
+}
 Status ObjectPlace::complete(const std::string&, const std::string&, std::span<const Part>, const Put&) {
     return notHere(*this);
 }

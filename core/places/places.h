@@ -4,12 +4,12 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "storage/file_system.h"
+#include "storage/object_place.h"
 
 namespace shardscope {
-
-class ObjectPlace;
 
 // Files below "s3://bucket", "gs://bucket", "hf://org/model", "https://host"; `path` may be any path in the
 // place. Nothing is asked for yet. Errors: usage (no bucket, a URL with a password in it).
@@ -26,6 +26,10 @@ Result<std::shared_ptr<ObjectPlace>> googlePlace(const std::string& bucket);
 Result<std::shared_ptr<ObjectPlace>> hubPlace(const std::string& root);
 // `query`: what follows '?' in the one URL that it is for.
 Result<std::shared_ptr<ObjectPlace>> webPlace(const std::string& root, const std::string& query);
+
+// All objects whose keys begin with `prefix`, in byte order. Errors: those of the place; remote, for a
+// listing that cannot be.
+Result<std::vector<ObjectState>> listAll(ObjectPlace& place, const std::string& prefix);
 
 // Any of them as files. A directory is what keys share up to a slash; its whole tree comes with one listing
 // where that is not too long. What a listing says is kept: a new FileSystem sees what is new.

@@ -17,6 +17,7 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kMostPage = uint64_t{16} << 20;  // bytes of a page of a listing
+constexpr unsigned kMostParts = 10'000;             // of an upload
 constexpr size_t kMostLooks = 20;                   // of unfinished uploads for their sizes
 
 struct StoreSettings {
@@ -69,6 +70,38 @@ Result<ObjectPage> parseListing(std::string_view text) {
             o.version = '"' + o.version + '"';
     }
     return page;
+}
+
+// One page of ListParts; what asks for the next one.
+Result<std::string> addParts(std::string_view text, std::vector<ObjectPlace::Part>& all) {
+    ObjectPlace::Part part;
+    bool truncated = false, readable = true;
+    std::string next;
+    SHARDSCOPE_TRY(readXml(
+        text,
+        [&](std::string_view path, std::string_view value) -> Status {
+            if (path == "ListPartsResult/IsTruncated") truncated = value == "true";
+            if (path == "ListPartsResult/NextPartNumberMarker") next = value;
+            if (path == "ListPartsResult/Part/ETag") part.tag = value;
+            if (path == "ListPartsResult/Part/PartNumber") {
+                const auto number = parseNumber<unsigned>(value, 1, kMostParts);
+                readable = readable && number;
+                part.number = number.value_or(0);
+            }
+            if (path == "ListPartsResult/Part/Size") {
+                const auto size = parseNumber<uint64_t>(value, 0, kMostObject);
+                readable = readable && size;
+                part.size = size.value_or(0);
+            }
+            return {};
+        },
+        [&](std::string_view path) -> Status {
+            if (path == "ListPartsResult/Part") all.push_back(std::exchange(part, {}));
+            return {};
+        }));
+    if (!readable) return damaged("the listing of parts has a number that cannot be");
+    if (truncated && next.empty()) return damaged("the listing of parts goes on, but does not say how");
+    return truncated ? next : std::string();
 }
 
 // What helped once in a long job may be needed again, but not at once.
@@ -200,6 +233,26 @@ class StorePlace final : public HttpPlace {
         return Part{number, std::string(answer.header("etag"))};
     }
 
+    Result<std::vector<Part>> parts(const std::string& key, const std::string& upload) override {
+        std::vector<Part> all;
+        for (std::string after = "0"; !after.empty();) {
+            const auto make = [&]() -> Result<HttpRequest> {
+                SHARDSCOPE_ASSIGN(
+                    HttpRequest request,
+                    signedRequest("GET", key, {{"part-number-marker", after}, {"uploadId", upload}}));
+                request.most = kMostPage;
+                return request;
+            };
+            SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(key)));
+            auto next = addParts(answer.body, all);
+            if (!next.ok()) return std::move(next).error().inFile(shown(key));
+            if (!next->empty() && (all.empty() || all.size() > kMostParts || *next == after))
+                return damaged("the listing of the parts of an upload does not end").inFile(shown(key));
+            after = *std::move(next);
+        }
+        return all;
+    }
+
     Status complete(const std::string& key, const std::string& upload, std::span<const Part> parts,
                     const Put& how) override {
         std::string body = "<CompleteMultipartUpload>";
@@ -234,20 +287,12 @@ class StorePlace final : public HttpPlace {
     using Headers = Query;
 
     // Bytes of the parts that an upload has; 0 where the store does not say.
-    uint64_t sizeSoFar(const std::string& key, const std::string& upload) const {
-        const auto make = [&]() -> Result<HttpRequest> {
-            SHARDSCOPE_ASSIGN(HttpRequest request, signedRequest("GET", key, {{"uploadId", upload}}));
-            request.most = kMostPage;
-            return request;
-        };
-        const auto answer = ask(make, shown(key));
+    uint64_t sizeSoFar(const std::string& key, const std::string& upload) {
         uint64_t bytes = 0;
-        if (answer.ok())
-            (void)readXml(answer->body, [&](std::string_view path, std::string_view value) -> Status {
-                if (path == "ListPartsResult/Part/Size")
-                    bytes += parseNumber<uint64_t>(value, 0, kMostObject).value_or(0);
-                return {};
-            });
+        if (const auto found = parts(key, upload); found.ok()) {
+            for (const Part& part : *found)
+                bytes += part.size;
+        }
         return bytes;
     }
 

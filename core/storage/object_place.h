@@ -60,11 +60,14 @@ class ObjectPlace {
     // An object in parts, from 1 on, of 5 MiB or more but the last one; invisible until it is completed.
     struct Part {
         unsigned number = 0;
-        std::string tag;  // what the store has called it
+        std::string tag;    // what the store has called it
+        uint64_t size = 0;  // bytes; only parts() tells them
     };
     virtual Result<std::string> startUpload(const std::string& key, const Put& how);
     virtual Result<Part> putPart(const std::string& key, const std::string& upload, unsigned number,
                                  std::span<const std::byte> bytes, uint32_t crc32c);
+    // The parts that an upload has, in order.
+    virtual Result<std::vector<Part>> parts(const std::string& key, const std::string& upload);
     virtual Status complete(const std::string& key, const std::string& upload, std::span<const Part> parts,
                             const Put& how);
     virtual Status abandon(const std::string& key, const std::string& upload);

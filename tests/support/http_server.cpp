@@ -312,7 +312,33 @@ Answered FakeBucket::list(const Asked& asked) {
     return {200, {}, xml + "</ListBucketResult>"};
 }
 
+Answered FakeBucket::partsOf(const Asked& asked) {
+    const auto upload = uploads.find(asked.argument("uploadId"));
+    if (upload == uploads.end()) return {404, {}, errorXml("NoSuchUpload")};
+    const int after = std::stoi("0" + asked.argument("part-number-marker"));
+    std::string xml;
+    size_t listed = 0;
+    int last = 0;
+    bool truncated = false;
+    for (const auto& [number, bytes] : upload->second) {
+        if (number == 0 || number <= after) continue;
+        truncated = listed == mostKeys;
+        if (truncated) break;
+        ++listed;
+        last = number;
+        const std::string tag = tagOf(bytes);
+        xml += "<Part><PartNumber>" + std::to_string(number) + "</PartNumber><ETag>&quot;" +
+               tag.substr(1, tag.size() - 2) + "&quot;</ETag><Size>" + std::to_string(bytes.size()) +
+               "</Size></Part>";
+    }
+    xml += truncated ? "<IsTruncated>true</IsTruncated><NextPartNumberMarker>" + std::to_string(last) +
+                           "</NextPartNumberMarker>"
+                     : "<IsTruncated>false</IsTruncated>";
+    return {200, {}, "<ListPartsResult>" + xml + "</ListPartsResult>"};
+}
+
 Answered FakeBucket::get(const Asked& asked, const std::string& key) {
+    if (asked.method == "GET" && !asked.argument("uploadId").empty()) return partsOf(asked);
     const auto it = objects.find(key);
     if (it == objects.end()) return {404, {}, errorXml("NoSuchKey")};
     const Object& object = it->second;

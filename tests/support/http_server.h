@@ -92,6 +92,7 @@ class FakeBucket {
     Answered answer(const Asked& asked);
     Answered list(const Asked& asked);
     Answered get(const Asked& asked, const std::string& key);
+    Answered partsOf(const Asked& asked);
     Answered write(const Asked& asked, const std::string& key);
 
     const std::string name_;

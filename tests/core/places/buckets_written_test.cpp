@@ -1,16 +1,13 @@
 // Conversions into a bucket: whole or not at all, continued, never over something else.
 #include <QtTest>
 #include <filesystem>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/rule.h"
+#include "core/places/bucket_jobs.h"
 #include "engine/engine.h"
-#include "engine/request.h"
-#include "engine/run_conversion.h"
-#include "support/http_server.h"
 #include "support/read_checks.h"
 
 using namespace shardscope;
@@ -20,14 +17,6 @@ namespace {
 
 const std::string kSample = SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp";
 
-ConversionRequest requestOf(const std::string& destination, const std::string& to = "dcp") {
-    ConversionRequest request;
-    request.source = kSample;
-    request.destination = destination;
-    request.format = to;
-    return request;
-}
-
 Result<ConvertReport> run(const ConversionRequest& request) {
     Progress progress;
     return runConversion(request, Alone{}, &progress, {});
@@ -35,42 +24,9 @@ Result<ConvertReport> run(const ConversionRequest& request) {
 
 Result<ConvertReport> convert(const std::string& destination, bool resume = false,
                               const std::string& to = "dcp") {
-    ConversionRequest request = requestOf(destination, to);
+    ConversionRequest request = requestOf(kSample, destination, to);
     request.resume = resume;
     return run(request);
-}
-
-// Four tensors of 6 MB, no two bytes of which need be alike.
-void writeLarge(const std::string& file) {
-    constexpr size_t kTensors = 4, kElements = 1'500'000;
-    std::string header = "{";
-    for (size_t i = 0; i < kTensors; ++i)
-        header += fmt::format("{}\"t{}\":{{\"dtype\":\"F32\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                              i ? "," : "", i, kElements, i * kElements * 4, (i + 1) * kElements * 4);
-    header += "}";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    std::ofstream out(file, std::ios::binary);
-    const uint64_t size = header.size();
-    out.write(reinterpret_cast<const char*>(&size), 8);
-    out << header;
-    std::vector<float> values(kElements);
-    for (size_t i = 0; i < kTensors; ++i) {
-        for (size_t e = 0; e < kElements; ++e)
-            values[e] = static_cast<float>(e * (i + 1));
-        out.write(reinterpret_cast<const char*>(values.data()), kElements * 4);
-    }
-}
-
-bool sendsPart(const Asked& asked) {
-    return asked.method == "PUT" && !asked.argument("partNumber").empty();
-}
-
-std::vector<std::string> keys(FakeBucket& bucket) {
-    const std::lock_guard lock(bucket.mutex);
-    std::vector<std::string> names;
-    for (const auto& [key, object] : bucket.objects)
-        names.push_back(key);
-    return names;
 }
 
 }  // namespace
@@ -90,10 +46,9 @@ class BucketsWrittenTest : public QObject {
 
     // A file of several parts, into a bucket.
     ConversionRequest requestOfLarge() const {
-        ConversionRequest request = requestOf("s3://b1/run/out");
-        request.source = temporary_->filePath("large.safetensors").toStdString();
-        writeLarge(request.source);
-        return request;
+        const std::string source = temporary_->filePath("large.safetensors").toStdString();
+        writeLarge(source);
+        return requestOf(source, "s3://b1/run/out");
     }
 
   private slots:

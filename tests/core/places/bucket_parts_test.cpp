@@ -1,0 +1,304 @@
+// A conversion in parts into a bucket: each part on a machine of its own, that is, with a directory of its
+// own for what it has not sent.
+#include <QtTest>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "core/places/bucket_jobs.h"
+#include "engine/engine.h"
+#include "support/read_checks.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+
+namespace {
+
+const std::string kThere = "s3://b1/run/out";
+
+struct Ran {
+    Result<ConvertReport> report;
+    std::optional<PartReport> part;
+};
+
+bool isShared(const std::string& key) {
+    return key.starts_with("run/.out.shardscope-partial/");
+}
+
+}  // namespace
+
+class BucketPartsTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<QTemporaryDir> temporary_;
+    std::unique_ptr<FakeBucket> bucket_;
+
+    std::string here(const std::string& name) const {
+        return (temporary_->path() + "/").toStdString() + name;
+    }
+
+    // On a machine of this name.
+    Ran run(const ConversionRequest& request, const Parts& parts, const std::string& machine) const {
+        std::filesystem::create_directory(here(machine));
+        qputenv("TMPDIR", QByteArray::fromStdString(here(machine)));
+        Progress progress;
+        auto conversion = Conversion::prepare(request, Execution(parts), {});
+        if (!conversion.ok()) return {conversion.error(), {}};
+        auto report = (*conversion)->run(&progress);
+        return {std::move(report), (*conversion)->part()};
+    }
+    Ran part(const ConversionRequest& request, uint32_t index, uint32_t count, bool finish = false) const {
+        Parts parts;
+        parts.version = "1";
+        parts.part = PartSpec{index, count, "1"};
+        parts.finish = finish;
+        return run(request, parts, "machine-" + std::to_string(index));
+    }
+    Ran finish(const ConversionRequest& request) const {
+        Parts parts;
+        parts.version = "1";
+        parts.finish = true;
+        return run(request, parts, "last");
+    }
+
+    // Files that are left on all machines.
+    size_t leftHere() const {
+        size_t files = 0;
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(here("")))
+            files += entry.is_regular_file() &&
+                     entry.path().string().find("shardscope-uploads") != std::string::npos;
+        return files;
+    }
+
+    // Whether the bucket holds what a conversion in as many parts writes to a disk, byte for byte, and
+    // nothing else.
+    QString difference(ConversionRequest request, uint32_t count) const {
+        request.destination = here("expected");
+        std::filesystem::remove_all(request.destination);
+        for (uint32_t p = 0; p < count; ++p)
+            if (const Ran ran = part(request, p, count, true); !ran.report.ok())
+                return QString::fromStdString(describe(ran.report.error()));
+        std::set<std::string> expected;
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(request.destination)) {
+            if (!entry.is_regular_file()) continue;
+            const std::string key =
+                "run/out/" + std::filesystem::relative(entry.path(), request.destination).string();
+            expected.insert(key);
+            const std::lock_guard lock(bucket_->mutex);
+            const auto object = bucket_->objects.find(key);
+            if (object == bucket_->objects.end()) return QString::fromStdString("there is no " + key);
+            QFile file(QString::fromStdString(entry.path().string()));
+            if (!file.open(QIODevice::ReadOnly) ||
+                file.readAll() != QByteArray::fromStdString(object->second.bytes))
+                return QString::fromStdString("other bytes in " + key);
+        }
+        for (const std::string& key : keys(*bucket_))
+            if (!expected.contains(key)) return QString::fromStdString("left: " + key);
+        if (!bucket_->uploads.empty()) return "uploads are left";
+        return leftHere() ? "files are left here" : "";
+    }
+
+    ConversionRequest large(const std::string& to) const {
+        const std::string source = here("large.safetensors");
+        if (!std::filesystem::exists(source)) writeLarge(source);
+        return requestOf(source, kThere, to);
+    }
+
+  private slots:
+    void init() {
+        qunsetenv("TMPDIR");
+        temporary_ = std::make_unique<QTemporaryDir>();
+        bucket_ = std::make_unique<FakeBucket>("b1");
+        bucket_->use();
+    }
+
+    void sameAsOnADisk_data() {
+        QTest::addColumn<QString>("to");
+        QTest::addColumn<int>("parts");
+        QTest::addColumn<int>("columns");  // that the tensors are cut in
+        for (const char* to : {"dcp", "safetensors", "paddle", "torch-ranks"})
+            for (const int parts : {1, 3})
+                QTest::addRow("%s, %d parts", to, parts) << to << parts << 1;
+        QTest::newRow("by columns") << "dcp" << 4 << 2;
+        QTest::newRow("more parts than tiles") << "dcp" << 50 << 1;
+    }
+    void sameAsOnADisk() {
+        QFETCH(QString, to);
+        QFETCH(int, parts);
+        QFETCH(int, columns);
+        ConversionRequest request = large(to.toStdString());
+        if (columns > 1) {
+            request.mesh = "tp=" + std::to_string(columns);
+            request.shard = {"*:tp=1"};
+        }
+        const auto count = static_cast<uint32_t>(parts);
+        for (uint32_t p = count; p-- > 0;) {
+            const Ran ran = part(request, p, count);
+            QVERIFY2(ran.report.ok(), ran.report.ok() ? "" : describe(ran.report.error()).c_str());
+            QCOMPARE(ran.part->open.size(), size_t{p});
+            QVERIFY(!ran.part->wasDone);
+            QVERIFY(!openCheckpoint(kThere).ok());
+        }
+        const Ran last = finish(request);
+        QVERIFY2(last.report.ok(), last.report.ok() ? "" : describe(last.report.error()).c_str());
+        QVERIFY(last.report->verified);
+        QCOMPARE(difference(request, count), QString());
+    }
+
+    // What fills parts of an upload goes there at once, and nothing of it passes the one that finishes.
+    void mostGoesWhereItBelongs() {
+        const ConversionRequest request = large("safetensors");
+        for (uint32_t p = 0; p < 2; ++p)
+            QVERIFY(part(request, p, 2).report.ok());
+        size_t whole = 0, pieces = 0;
+        for (const Asked& asked : bucket_->server().asked()) {
+            whole += sendsPart(asked) ? asked.body.size() : 0;
+            pieces +=
+                asked.path.find("shardscope-partial/data/") != std::string::npos ? asked.body.size() : 0;
+        }
+        // One file of 24 MB, the last of the job, is put together by the one that finishes.
+        QCOMPARE(whole, size_t{0});
+        QCOMPARE(pieces, size_t{24'000'000});
+        QVERIFY(finish(request).report.ok());
+        bucket_->objects.clear();
+        bucket_->server().forget();
+        const ConversionRequest dcp = large("dcp");
+        for (uint32_t p = 0; p < 2; ++p)
+            QVERIFY(part(dcp, p, 2).report.ok());
+        whole = 0;
+        for (const Asked& asked : bucket_->server().asked())
+            whole += sendsPart(asked) ? asked.body.size() : 0;
+        QVERIFY2(whole >= size_t{8} << 20, qPrintable(QString::number(whole)));
+        QVERIFY(finish(dcp).report.ok());
+        QCOMPARE(difference(dcp, 2), QString());
+    }
+
+    // Each request fails in turn, and all after it; the part runs again there or on another machine.
+    void everyRequestFails_data() {
+        QTest::addColumn<bool>("elsewhere");
+        QTest::newRow("continued where it stopped") << false;
+        QTest::newRow("on another machine") << true;
+    }
+    void everyRequestFails() {
+        QFETCH(bool, elsewhere);
+        ConversionRequest request = large("dcp");
+        request.journalBytes = 1;
+        const auto failing = [&](size_t from, std::atomic<size_t>& seen) {
+            bucket_->before = [&seen, from](const Asked& asked) -> Answered {
+                const bool writes = asked.method == "PUT" || asked.method == "POST";
+                if (!writes || seen++ < from) return {0};
+                return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+            };
+        };
+        const auto again = [&](const std::function<Ran()>& work, const std::function<void()>& between) {
+            for (size_t from = 0; from < 100; ++from) {
+                std::atomic<size_t> seen{0};
+                failing(from, seen);
+                const Ran ran = work();
+                bucket_->before = {};
+                if (ran.report.ok()) return from;
+                if (openCheckpoint(kThere).ok()) return size_t{0};
+                between();
+            }
+            return size_t{0};
+        };
+        const auto move = [&](const std::string& machine) {
+            if (elsewhere) std::filesystem::remove_all(here(machine));
+        };
+        for (uint32_t p = 0; p < 2; ++p)
+            QVERIFY(again([&] { return part(request, p, 2); },
+                          [&] { move("machine-" + std::to_string(p)); }) > 1);
+        // The claim says who finishes, so that another machine is told; the same one goes on.
+        QVERIFY(again([&] { return finish(request); }, [] {}) > 1);
+        QCOMPARE(difference(request, 2), QString());
+    }
+
+    // A part that runs again finds that it is done, and sends nothing.
+    void doneTwice() {
+        const ConversionRequest request = large("dcp");
+        QVERIFY(part(request, 1, 2).report.ok());
+        bucket_->server().forget();
+        const Ran again = part(request, 1, 2);
+        QVERIFY2(again.report.ok(), again.report.ok() ? "" : describe(again.report.error()).c_str());
+        QVERIFY(again.part->wasDone);
+        QCOMPARE(again.part->open, std::vector<uint32_t>{0});
+        QCOMPARE(again.part->bytes, again.part->bytesReused);
+        for (const Asked& asked : bucket_->server().asked())
+            QVERIFY2(!sendsPart(asked) && asked.path.find("/data/") == std::string::npos, asked.path.c_str());
+        const Ran early = finish(request);
+        QVERIFY(!early.report.ok());
+        QVERIFY2(describe(early.report.error()).find("1 of 2 parts are not done") != std::string::npos,
+                 describe(early.report.error()).c_str());
+        // The last one finishes by itself.
+        const Ran last = part(request, 0, 2, true);
+        QVERIFY2(last.report.ok(), last.report.ok() ? "" : describe(last.report.error()).c_str());
+        QVERIFY(last.report->verified);
+        std::filesystem::remove_all(here("last"));
+        QCOMPARE(difference(request, 2), QString());
+        QCOMPARE(part(request, 0, 2).report.error().code, ErrorCode::exists);
+        QCOMPARE(finish(request).report.error().code, ErrorCode::notFound);
+    }
+
+    void otherJobs() {
+        const ConversionRequest request = large("dcp");
+        QCOMPARE(finish(request).report.error().code, ErrorCode::notFound);
+        QVERIFY(part(request, 0, 2).report.ok());
+        const std::vector<std::string> before = keys(*bucket_);
+        QVERIFY(std::ranges::all_of(before, isShared));
+        QCOMPARE(part(request, 0, 3).report.error().code, ErrorCode::changed);
+        ConversionRequest other = request;
+        other.cast = {"t1=bfloat16"};
+        QCOMPARE(part(other, 1, 2).report.error().code, ErrorCode::changed);
+        QCOMPARE(finish(other).report.error().code, ErrorCode::changed);
+        Progress progress;
+        const auto alone = runConversion(request, Alone{}, &progress, {});
+        QCOMPARE(alone.error().code, ErrorCode::exists);
+        QVERIFY2(describe(alone.error()).find("in parts") != std::string::npos,
+                 describe(alone.error()).c_str());
+        QCOMPARE(keys(*bucket_), before);
+        QVERIFY(part(request, 1, 2).report.ok());
+        // While another process finishes.
+        bucket_->put("run/.out.shardscope-partial/claim", "other");
+        QCOMPARE(finish(request).report.error().code, ErrorCode::exists);
+        bucket_->objects.erase("run/.out.shardscope-partial/claim");
+        QVERIFY(finish(request).report.ok());
+        QCOMPARE(difference(request, 2), QString());
+    }
+
+    // A store that overwrites what is to be new cannot tell who was first.
+    void storesThatKnowLess() {
+        bucket_->knowsConditions = false;
+        QCOMPARE(part(large("dcp"), 0, 2).report.error().code, ErrorCode::unsupported);
+    }
+
+    void refused() {
+        ConversionRequest request = large("dcp");
+        Parts parts;
+        parts.version = "1";
+        parts.seal = true;
+        QCOMPARE(part(request, 0, 1).report.ok(), true);
+        request.destination = "s3://b1/m.safetensors";
+        request.format = "safetensors";
+        QCOMPARE(part(request, 0, 2).report.error().code, ErrorCode::impossible);
+    }
+
+    // Names and numbers in the bucket are those of anybody who may write there.
+    void hostileObjects() {
+        const ConversionRequest request = large("dcp");
+        for (uint32_t p = 0; p < 2; ++p)
+            QVERIFY(part(request, p, 2).report.ok());
+        const std::string data = "run/.out.shardscope-partial/data/";
+        for (const std::string name : {"../../../x/0-4", "nofile/0-4", "__0_0.distcp/0-99999999999999",
+                                       "__0_0.distcp/4-0", "__0_0.distcp/a", "__0_0.distcp/0-9"}) {
+            bucket_->put(data + name, "1234");
+            const Ran ran = finish(request);
+            QVERIFY2(!ran.report.ok(), name.c_str());
+            QVERIFY(!openCheckpoint(kThere).ok());
+            const std::lock_guard lock(bucket_->mutex);
+            bucket_->objects.erase(data + name);
+        }
+    }
+};
+
+QTEST_GUILESS_MAIN(BucketPartsTest)
+#include "bucket_parts_test.moc"
