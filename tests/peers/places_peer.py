@@ -170,6 +170,45 @@ def several_at_once(client):
     assert not [k for k in keys(client, "raced/") if "partial" in k]
 
 
+def in_parts(client):
+    """Four processes without a common directory do a part each, are killed once, and run again, two of them on other hosts; a fifth one
+    finishes. The bytes are those of one process on a disk."""
+    words = ["convert", here("saved"), there("parts/dcp"), "--to", "dcp", "--mesh", "dp=2", "--shard", "*.w:dp=0"]
+
+    def part(number, host):
+        temporary = here("host%d" % host)
+        os.makedirs(temporary, exist_ok=True)
+        return subprocess.Popen([PROGRAM, *words, "--part", "%d/4" % number, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, env=dict(os.environ, TMPDIR=temporary))
+
+    jobs = [part(number, number) for number in range(4)]
+    for number, job in enumerate(jobs):
+        # Each at another moment: once something of it, or of one before it, is in the bucket.
+        while job.poll() is None and len(keys(client, "parts/")) <= number:
+            pass
+        job.kill()
+        job.communicate()
+    print("killed:", keys(client, "parts/"))
+    assert not any(k.startswith("parts/dcp/") for k in keys(client, "parts/"))
+    jobs = [part(number, number if number % 2 else number + 4) for number in range(4)]
+    for number, job in enumerate(jobs):
+        said, error = job.communicate()
+        assert job.returncode == 0 and json.loads(said)["part"] == number, (said, error)
+    again = part(2, 2)
+    assert json.loads(again.communicate()[0])["was_done"]
+    report = shardscope(*words, "--finish")
+    assert report["verified"], report
+    names = sorted(os.listdir(here("ours")))
+    assert keys(client, "parts/") == ["parts/dcp/" + n for n in names], keys(client, "parts/")
+    for name in names:
+        with open(os.path.join(here("ours"), name), "rb") as f:
+            assert client.get_object(Bucket=BUCKET, Key="parts/dcp/" + name)["Body"].read() == f.read(), name
+    # A process that was killed while it began an upload leaves one that nobody uses.
+    for left in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
+        print("left behind: the upload of", left["Key"])
+        client.abort_multipart_upload(Bucket=BUCKET, Key=left["Key"], UploadId=left["UploadId"])
+
+
 def more_than_a_page(client):
     """A directory of more files than a listing has in one answer."""
     with ThreadPoolExecutor(16) as pool:
@@ -230,7 +269,7 @@ def of_a_hub():
 
 
 STEPS = [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, killed_while_it_uploads,
-         several_at_once, more_than_a_page, over_tls, refused]
+         several_at_once, in_parts, more_than_a_page, over_tls, refused]
 
 
 def attempted(step, *arguments):
