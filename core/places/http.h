@@ -35,6 +35,9 @@ struct HttpRequest {
     uint64_t most = uint64_t{1} << 20;                       // bytes of any other body
     std::chrono::seconds connecting{10};                     // patience
     std::optional<std::chrono::milliseconds> patience = {};  // with all of it; empty = while bytes flow
+    // Given up, to be asked for again, where no bytes flow for several times as long as others took. Without
+    // it bytes may stand still for half a minute.
+    bool hurried = false;
 };
 
 struct HttpAnswer {

@@ -22,6 +22,7 @@ constexpr size_t kMostHeaders = size_t{256} << 10;                      // bytes
 constexpr uint64_t kSmallTransfer = uint64_t{256} << 10;                // goes before larger ones
 constexpr unsigned kFirstLimit = 16, kLeastLimit = 2, kMostLimit = 64;  // transfers to one host
 constexpr std::chrono::milliseconds kStopInterval{100};
+constexpr long kShortStall = 2, kLongStall = 30;  // seconds
 
 class HttpTransfer {
   public:
@@ -31,6 +32,7 @@ class HttpTransfer {
     HttpAnswer answer;
     // All that follows belongs to the transfers' thread, but `done` and `unwanted`, which the mutex guards.
     CURL* easy = nullptr;
+    Clock::time_point begun{};
     curl_slist* lines = nullptr;
     std::string host;
     size_t headerBytes = 0;
@@ -194,6 +196,9 @@ struct Http::Work {
         unsigned underWay = 0, limit = kFirstLimit;
         uint64_t bytes = 0;  // since `since`
         double best = 0;     // bytes in a second
+        double usual = 0;    // seconds of a read, a moving average; 0 = not known
+        unsigned reads = 0;
+        long stall() const;
         Clock::time_point since = Clock::now(), halved{};
     };
 
@@ -218,6 +223,12 @@ struct Http::Work {
     void dropUnwanted();
     void learn(Host& host, const HttpTransfer& transfer);
 };
+
+// Seconds without bytes after which a read of this host is not worth waiting for.
+long Http::Work::Host::stall() const {
+    constexpr unsigned kKnown = 8;  // reads
+    return reads < kKnown ? kLongStall : std::clamp(std::lround(usual * 8), kShortStall, kLongStall);
+}
 
 void Http::Work::run() {
     for (;;) {
@@ -324,7 +335,7 @@ void Http::Work::start(const Ticket& ticket) {
         set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.patience->count()));
     } else {
         set(CURLOPT_LOW_SPEED_LIMIT, 1024L);
-        set(CURLOPT_LOW_SPEED_TIME, 30L);
+        set(CURLOPT_LOW_SPEED_TIME, request.hurried ? hosts[transfer.host].stall() : kLongStall);
     }
     if (!certificatesFile().empty()) set(CURLOPT_CAINFO, certificatesFile().c_str());
     set(CURLOPT_ERRORBUFFER, transfer.why.data());
@@ -352,6 +363,7 @@ void Http::Work::start(const Ticket& ticket) {
     }
     set(CURLOPT_CUSTOMREQUEST, request.method == "HEAD" ? nullptr : request.method.c_str());
     set(CURLOPT_HTTPHEADER, transfer.lines);
+    transfer.begun = Clock::now();
     running.push_back(ticket);
     curl_multi_add_handle(multi, easy);
     countOne(transfers);
@@ -403,6 +415,10 @@ void Http::Work::learn(Host& host, const HttpTransfer& transfer) {
         return;
     }
     host.bytes += transfer.placed;
+    if (transfer.placed > 0) {
+        const double took = std::chrono::duration<double>(now - transfer.begun).count();
+        host.usual = host.reads++ == 0 ? took : host.usual + (took - host.usual) / 8;
+    }
     const double seconds = std::chrono::duration<double>(now - host.since).count();
     if (seconds < 0.5) return;
     const double rate = static_cast<double>(host.bytes) / seconds;

@@ -208,6 +208,7 @@ Status HttpPlace::read(const ObjectState& object, uint64_t offset, std::span<std
                 status = std::move(request).error();
                 continue;
             }
+            request->hurried = true;
             piece.ticket = http.start(std::move(*request));
             underWay.push_back(std::move(piece));
             buffer = buffer.subspan(size);

@@ -181,6 +181,28 @@ class PlacesTest : public QObject {
         QCOMPARE(faults.load() <= 0, true);
     }
 
+    // A read that stands still while others took milliseconds is asked for again, long before the half minute
+    // that any transfer may stand still.
+    void stalled() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.put("d/f", kLong);
+        for (int i = 0; i < 10; ++i)
+            QCOMPARE(contentAt("s3://b1/d/f").value(), kLong);
+        std::atomic<int> faults{1};
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.header("range").empty() || faults-- <= 0) return {0};
+            Answered answer;
+            answer.end = Answered::End::never;
+            return answer;
+        };
+        QElapsedTimer timer;
+        timer.start();
+        QCOMPARE(contentAt("s3://b1/d/f").value(), kLong);
+        QVERIFY(faults <= 0);
+        QVERIFY2(timer.elapsed() < 25'000, qPrintable(QString::number(timer.elapsed())));
+    }
+
     // What is no answer to the question is an error at once.
     void wrongAnswers_data() {
         QTest::addColumn<int>("status");
