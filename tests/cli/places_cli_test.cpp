@@ -178,6 +178,15 @@ class PlacesCliTest : public QObject {
         QCOMPARE(run({"ready", "s3://b1/run/step-10"}).exitCode, 1);
     }
 
+    // The newest good step of a long run costs what it takes to look at one step.
+    void latestOfManySteps() {
+        for (int step = 1; step <= 100; ++step)
+            bucket_->putTree(kDcp.toStdString(), "run/step-" + std::to_string(step));
+        const json latest = fine({"latest", "s3://b1/run", "--good", "--json"}).json();
+        QCOMPARE(latest["path"].get<std::string>(), std::string("s3://b1/run/step-100"));
+        QVERIFY2(bucket_->server().asked().size() <= 12, qPrintable(requests()));
+    }
+
     void comparedWithADisk() {
         putRun();
         QVERIFY(fine({"diff", "s3://b1/run/step-1", kDcp, "--values", "--json"}).json()["equal"] == true);
