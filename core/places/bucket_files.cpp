@@ -150,7 +150,8 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     Status makeDirectory(const std::string& path) override {
         if (path == staging_ && !here_->stat(local(path)).ok()) {
             if (upload_) forget();  // of a job whose work here was taken away
-            SHARDSCOPE_TRY(makeBase());
+            const std::string token = contentOf(base_ + "/token");
+            SHARDSCOPE_TRY(makeBase(token.empty() ? newToken() : token));
         }
         return here_->makeDirectory(local(path));
     }
@@ -268,13 +269,12 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     }
 
     // What tells this job's objects from those of others is on disk before the first of them.
-    Status makeBase() {
+    Status makeBase(const std::string& token) {
         SHARDSCOPE_TRY(makePrivate(uploads_));
         SHARDSCOPE_TRY(checkOwn(uploads_));
         SHARDSCOPE_TRY(makePrivate(base_));
         SHARDSCOPE_ASSIGN(const auto directory, here_->openDirectory(base_));
         SHARDSCOPE_ASSIGN(const auto made, directory->createFile("token", true));
-        const std::string token = newToken();
         SHARDSCOPE_TRY(made->writeAt(0, std::as_bytes(std::span(token))));
         SHARDSCOPE_TRY(made->sync());
         return use(token);
@@ -287,10 +287,12 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
 
     void forget() {
         const StopScope goesOn({});  // also of a job that was stopped
-        upload_->abandon();
+        const bool gone = upload_->abandon();
+        const std::string token = std::exchange(token_, {});
         upload_.reset();
-        token_.clear();
         removeHere();
+        // The claim that stays is this host's, so that the next job from here is not refused.
+        if (!gone) (void)makeBase(token);
     }
 
     // A new one each time, because it keeps what it has listed.

@@ -641,11 +641,11 @@ Status BucketUpload::publish(const std::string& from) {
 }
 
 // As far as the store lets it.
-void BucketUpload::abandon() {
-    if (published_ || isPart()) return;
+bool BucketUpload::abandon() {
+    if (published_ || isPart()) return true;
     {
         MutexLock lock(begun_);
-        if (inParts() && !claimed_) return;  // it may be another process's
+        if (inParts() && !claimed_) return true;  // it may be another process's
     }
     MutexLock lock(filesMutex_);
     for (const auto& [name, file] : files_) {
@@ -660,7 +660,8 @@ void BucketUpload::abandon() {
     files_.clear();
     if (inParts()) removeShared();
     const auto claimed = place_->head(claim_);
-    if (claimed.ok() && claimed->mark == token_) (void)place_->remove(claim_);
+    if (!claimed.ok()) return claimed.error().code == ErrorCode::notFound;
+    return claimed->mark != token_ || place_->remove(claim_).ok();
 }
 
 }  // namespace shardscope

@@ -81,8 +81,9 @@ class BucketUpload {
     // Sends everything else that is in `from` (a directory, or the one file): data first, then what makes a
     // checkpoint of it.
     Status publish(const std::string& from);
-    // Takes away all that this job has sent, unless it is published.
-    void abandon();
+    // Takes away all that this job has sent, unless it is published. False where the claim stays, since the
+    // store does not answer.
+    bool abandon();
 
     // Whether the store refuses bytes that do not have the checksum that comes with them; known after
     // begin().
