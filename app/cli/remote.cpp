@@ -217,6 +217,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
         if (value.empty() || isSshPath(value)) continue;
         if (std::string_view(option) == "--map" && isBuiltinRecipe(value)) continue;
         if (std::string_view(option) == "--assets" && (value == "auto" || value == "none")) continue;
+        if (std::string_view(option) == "--like" && value == kLikeSource) continue;
         return needsHost(option[0] == '-' ? option : verb->get_option(option)->get_type_name(), value, place);
     }
     return std::optional(std::move(call));

@@ -161,6 +161,9 @@ Json planJson(const Plan& plan) {
     json["notes"] = entries(plan.notes, "why");
     json["renamed"] = entries(plan.renamed, "to");
     json["masters"] = {{"used", entries(plan.fromMasters, "from")}, {"unused", plan.mastersUnused}};
+    json["placement"] = entries(plan.placement, "why");
+    json["cut_bytes"] = plan.cutBytes;
+    json["whole_bytes"] = plan.wholeBytes;
     json["checksums"] = plan.checksums.empty() ? Json() : Json(plan.checksums);
     json["estimate_s"] = plan.estimateSeconds;
     if (!plan.averaged.empty()) {

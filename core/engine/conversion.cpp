@@ -24,6 +24,8 @@
 #include "formats/roles.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
+#include "plan/request_text.h"
+#include "plan/source_placement.h"
 #include "storage/url.h"
 
 namespace shardscope {
@@ -215,6 +217,26 @@ uint64_t bytesReadFor(const Catalog& source, const TensorSource& from, uint64_t 
     return reading.sourceBytes + reading.scratchBytes;
 }
 
+// Adds to the plan what of the tensors that the source cuts the target stores whole.
+void countWhole(const PreparedConversion& p, Plan& plan) {
+    const Catalog& source = p.source.catalog();
+    const Catalog& target = p.spec->target;
+    if (target.rankCount() < 2) return;
+    const auto isCut = [&](TensorId t) {
+        return source.endChunk(t) - source.firstChunk(t) > 1 &&
+               std::ranges::any_of(tensorCut(source, t).parts, [](int64_t parts) { return parts > 1; });
+    };
+    for (TensorId w = 0; w < target.tensorCount(); ++w) {
+        if (target.aliasOf(w) != kNone) continue;
+        const std::vector<TensorId> from = p.spec->sources[w].tensors();
+        if (!std::ranges::any_of(from, [&](TensorId t) { return t < source.tensorCount() && isCut(t); }))
+            continue;
+        plan.cutBytes += target.bytes(w);
+        const auto parts = tensorCut(target, w).parts;
+        if (std::ranges::all_of(parts, [](int64_t n) { return n < 2; })) plan.wholeBytes += target.bytes(w);
+    }
+}
+
 // Completes what was found on the way.
 Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     const Catalog& source = p.source.catalog();
@@ -242,6 +264,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
         for (const LeftOut& changed : p.layout->changed)
             plan.changed.push_back({changed.name, changed.why});
     }
+    countWhole(p, plan);
     plan.leftOut = p.spec->leftOut;
     plan.excluded = p.spec->excluded;
     plan.renamed = p.spec->renamed;
@@ -480,6 +503,40 @@ Status layOut(PreparedConversion& p, const ConversionRequest& request) {
     return {};
 }
 
+// Cuts the tensors over the target's mesh as the source cuts them: where that is asked for, and where the
+// same format on another mesh is all that is asked for.
+Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bool cuts,
+                     TargetRequest& target) {
+    const bool asked = request.like == kLikeSource;
+    const bool changesNames = !target.rename.empty() || !target.steps.empty();
+    const bool ruled = !target.shard.empty() || !target.stage.empty();
+    if (asked && (!target.mesh || ruled || changesNames))
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} cuts the source's tensors over another mesh: it needs {}, and goes "
+                                     "neither with rules of where the bytes go nor with new names",
+                                     option("like", kLikeSource), option("mesh")));
+    const bool byItself = request.format.empty() && request.like.empty() && target.mesh &&
+                          target.mesh->ranks() > 1 && cuts && !ruled && !changesNames && !p.format->placing &&
+                          !p.format->info().replicas;
+    if (!asked && !byItself) return {};
+    const Catalog& catalog = p.source.catalog();
+    const std::optional<Mesh> mesh = meshOf(catalog);
+    if (!mesh) return {};  // nothing is cut
+    const SourcePlacement placement = placementOfSource(catalog, *mesh, *target.mesh);
+    target.shard = placement.rules();
+    for (const PlacementClass& c : placement.classes)
+        p.plan.placement.push_back({formatShardRule({"", c.axisDims}).substr(1),
+                                    fmt::format("{} tensors, such as '{}'", c.tensors, c.example)});
+    for (const std::string& axis : placement.unused)
+        p.plan.placement.push_back(
+            {axis, fmt::format("cuts nothing: the source's mesh is {}", formatMesh(*mesh))});
+    if (placement.unexplained > 0)
+        p.plan.placement.push_back(
+            {"whole", fmt::format("{} tensors are cut in a way that no axis of {} explains",
+                                  placement.unexplained, formatMesh(*mesh))});
+    return {};
+}
+
 }  // namespace
 
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
@@ -505,7 +562,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     };
     if (target.mesh && target.mesh->ranks() > 1 && !cuts) return needsParts("mesh");
     std::optional<Checkpoint> like;
-    if (!request.like.empty()) {
+    if (request.like == kLikeSource && !cuts) return needsParts("like");
+    SHARDSCOPE_TRY(placeAsSource(p, request, cuts, target));
+    if (!request.like.empty() && request.like != kLikeSource) {
         CheckpointOptions options;
         options.io = request.io;
         SHARDSCOPE_ASSIGN(like, openCheckpoint(request.like, options));

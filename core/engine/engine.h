@@ -132,6 +132,8 @@ struct PreparedConversion {
     FilledElements filled;              // which elements --fill-gaps makes up
     Plan plan;
 };
+// As ConversionRequest::like: the placement of the source itself, over another mesh (plan/source_placement.h).
+inline constexpr const char* kLikeSource = "source";
 enum class Accumulate : uint8_t { fp32, fp64 };
 
 // What the command line, the window, jobs and workers ask for. Rules stay in the text form of the command

@@ -186,6 +186,12 @@ struct Plan {
     std::vector<PlanLeftOut> notes;        // what the steps of a recipe left as it is
     std::vector<PlanLeftOut> fromMasters;  // as TargetSpec
     size_t mastersUnused = 0;
+    // Of a target that is cut as the source is (source_placement.h): axes and dimensions, and which tensors
+    // they cut; axes that cut nothing.
+    std::vector<PlanLeftOut> placement;
+    // Of tensors that the source stores in pieces and the target, on several ranks, as one: too many are a
+    // mistake in the rules.
+    uint64_t cutBytes = 0, wholeBytes = 0;
     std::string checksums;  // whether those that the source stores are checked; empty = it stores none
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;
@@ -193,6 +199,8 @@ struct Plan {
     // compared.
     size_t replicas = 0;
     bool runnable() const { return impossible.empty(); }
+    // A sentence where more than a fifth of what the source cuts stays whole; else empty.
+    std::string wholeWarning() const;
 };
 
 // The plan as a person reads it.

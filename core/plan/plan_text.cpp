@@ -24,6 +24,12 @@ void listEntries(std::string& out, std::string_view title, const std::vector<Pla
 
 }  // namespace
 
+std::string Plan::wholeWarning() const {
+    if (cutBytes == 0 || wholeBytes <= cutBytes / 5) return {};
+    return fmt::format("{} of the {} that the source cuts are stored whole, each tensor on one rank",
+                       bytesText(wholeBytes), bytesText(cutBytes));
+}
+
 std::string planText(const Plan& plan) {
     std::string out;
     out += fmt::format("from     {} ({})\n", plan.sourcePath, plan.sourceFormat);
@@ -52,7 +58,10 @@ std::string planText(const Plan& plan) {
         out += fmt::format("masters  {} weights are converted as stored, not from their fp32 masters ({})\n",
                            plan.mastersUnused, option("master-weights", "use"));
     if (!plan.checksums.empty()) out += fmt::format("check    {}\n", plan.checksums);
+    if (const std::string warning = plan.wholeWarning(); !warning.empty())
+        out += fmt::format("warning  {} ({}, or {})\n", warning, option("shard"), option("like", "source"));
     listEntries(out, "Impossible", plan.impossible, ": ");
+    listEntries(out, "Cut as in the source", plan.placement, ": ");
     listEntries(out, "Left out", plan.leftOut, ": ");
     listEntries(out, "Excluded as asked", plan.excluded, ": ");
     listEntries(out, "Carried in another form", plan.changed, ": ");

@@ -353,6 +353,40 @@ class ConvertCliTest : public QObject {
                  5);
     }
 
+    // A reshard that names a mesh and no rules cuts what the source cuts, and says so.
+    void reshardedAsTheSource() {
+        const QString source = QStringLiteral(SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp");
+        QTemporaryDir place;
+        const QString out = place.filePath("out"), same = place.filePath("same");
+        const json plan =
+            runShardscope({"reshard", source, out, "--mesh", "fsdp=1,tp=4", "--dry-run", "--json"}).json();
+        QVERIFY2(plan["placement"].size() == 2, plan["placement"].dump().c_str());
+        // What only fsdp cuts is whole then.
+        QVERIFY(plan["whole_bytes"].get<uint64_t>() > 0);
+        QVERIFY(plan["cut_bytes"].get<uint64_t>() > 0);
+        QCOMPARE(runShardscope({"reshard", source, out, "--mesh", "fsdp=1,tp=4"}).exitCode, 0);
+        COMPARE_JSON(digests(out), digests(source));
+        const json tensor = runShardscope({"show", out, "model.fc2.weight", "--json"}).json();
+        COMPARE_JSON(tensor["parts"], json::parse("[1, 4]"));
+        // The same in words; other formats take them, too.
+        QCOMPARE(runShardscope({"convert", source, same, "--to", "dcp", "--mesh", "tp=4", "--like", "source"})
+                     .exitCode,
+                 0);
+        COMPARE_JSON(runShardscope({"show", same, "model.fc2.weight", "--json"}).json()["parts"],
+                     tensor["parts"]);
+        // Rules of one's own count; with too few of them much is whole, which is said.
+        const Outcome few = runShardscope(
+            {"plan", source, out + "2", "--to", "dcp", "--mesh", "tp=4", "--shard", "*.bias:tp=0"});
+        QVERIFY2(few.out.find("warning") != std::string::npos &&
+                     few.out.find("--like source") != std::string::npos,
+                 few.out.c_str());
+        QCOMPARE(runShardscope({"plan", source, out + "2", "--like", "source"}).exitCode, 2);
+        QCOMPARE(runShardscope(
+                     {"plan", source, out + "2", "--like", "source", "--mesh", "tp=4", "--rename", "a=b"})
+                     .exitCode,
+                 2);
+    }
+
     // DTensors in one file: whole ones are tensors, a part of one is not.
     void distributedTensorsInOneFile() {
         const QString cases = field("dtensor-whole-in-one-file");
