@@ -184,10 +184,10 @@ Result<int> ncclDevices() {
     return torch->ncclDevices();
 }
 
-Result<std::string> shareThroughStore(const RankInfo& place, const std::optional<std::string>& mine,
+Result<std::string> shareThroughStore(const RankInfo& info, const std::optional<std::string>& address,
                                       std::chrono::seconds patience) {
     SHARDSCOPE_ASSIGN(const TorchFunctions* const torch, torchFunctions());
-    return torch->shareThroughStore(place, mine, patience);
+    return torch->shareThroughStore(info, address, patience);
 }
 
 }  // namespace

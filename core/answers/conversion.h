@@ -8,7 +8,7 @@
 #include "answers/access.h"
 #include "answers/json.h"
 #include "answers/part_request.h"
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 #include "engine/run_conversion.h"
 #include "jobs/jobs.h"
 

@@ -32,7 +32,7 @@ struct Accelerator {
     Result<int> (*ncclDevices)() = cannot;
     // Where torchrun keeps a store at the place of the ranks, rank 0 says there where it listens, and the
     // others wait for that. Errors: remote.
-    Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
+    Result<std::string> (*shareThroughStore)(const RankInfo& info, const std::optional<std::string>& address,
                                              std::chrono::seconds patience) = cannot;
     // Where libtorch, or its part for NCCL, is, without loading it. Errors: impossible.
     Result<std::string> (*findTorch)() = cannot;

@@ -50,24 +50,24 @@ Result<std::vector<uint64_t>> hear(ProcessGroup& group) {
 }
 
 // Every rank's status comes to rank 0, which gets the first error.
-Status gather(ProcessGroup& group, const Status& mine) {
+Status gather(ProcessGroup& group, const Status& own) {
     const auto size = static_cast<size_t>(group.size());
     Bytes text(kStatusBytes);
-    if (!mine.ok()) {
-        Error error = mine.error();
+    if (!own.ok()) {
+        Error error = own.error();
         error.message.resize(std::min<size_t>(error.message.size(), 300));
         error.hint.resize(std::min<size_t>(error.hint.size(), 200));
         error.location.tensor.clear();
         error.location.file.resize(std::min<size_t>(error.location.file.size(), 200));
-        const std::string said = dumpJson(errorJson(error)).substr(0, kStatusBytes);
-        std::memcpy(text.data(), said.data(), said.size());
+        const std::string encoded = dumpJson(errorJson(error)).substr(0, kStatusBytes);
+        std::memcpy(text.data(), encoded.data(), encoded.size());
     }
     std::vector<uint64_t> out(size, 0), in(size, 0);
     out[0] = kStatusBytes;
     if (group.rank() == 0) in.assign(size, kStatusBytes);
     Bytes all(group.rank() == 0 ? size * kStatusBytes : 0);
     SHARDSCOPE_TRY(group.allToAll(text, out, all, in));
-    SHARDSCOPE_TRY(Status(mine));
+    SHARDSCOPE_TRY(Status(own));
     for (size_t rank = 1; group.rank() == 0 && rank < size; ++rank) {
         std::string one(reinterpret_cast<const char*>(all.data()) + rank * kStatusBytes, kStatusBytes);
         one.resize(std::min(one.size(), one.find('\0')));

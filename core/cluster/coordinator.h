@@ -37,7 +37,7 @@ struct WorkerSpec : HostSpec {
 };
 
 struct CoordinatorOptions : AgentProgram {
-    std::vector<WorkerSpec> places;
+    std::vector<WorkerSpec> workers;
     std::string request;    // what the workers are to prepare, packed; passed on as it is
     std::string directory;  // that relative paths of the request belong to
     std::shared_ptr<RankListener> ranks{};
@@ -76,7 +76,7 @@ class WorkerScheduler final : public PartScheduler {
     void setReading(Reading reading, WriterOf writerOf, const ConvertOptions& options);
     uint64_t bytesMoved() const { return bytesMoved_; }  // between processes, to convert
 
-    size_t workerCount() const override { return options_.places.size(); }
+    size_t workerCount() const override { return options_.workers.size(); }
     TileHomes homes() const override { return homes_ ? homes_() : TileHomes(); }
     Status run(const SharedJob& shared, PartWork work, const std::vector<PartOrder>& orders,
                const std::function<Status(size_t order, const PartDone& result)>& done, Progress* progress,

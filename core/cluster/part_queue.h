@@ -20,7 +20,7 @@ class PartQueue {
     size_t left() const { return left_; }
     // The next one for a worker: one that failed, where it may have that; one that it has most of at hand;
     // one that all have; the last one of the worker that has most left. `underWay`: how many it has already.
-    std::optional<size_t> take(size_t worker, size_t underWay, const std::set<size_t>& alive);
+    std::optional<size_t> next(size_t worker, size_t underWay, const std::set<size_t>& alive);
     // As a worker is told it.
     PartOrder order(size_t index) const;
     // One that failed before goes alone, so that it takes no other with it.

@@ -149,14 +149,14 @@ void PeerServer::listen() {
         connection.thread = std::thread([this, &connection] {
             // A connection that ends, or that does not know the token, is not an error here.
             (void)serve(*connection.channel);
-            connection.over = true;
+            connection.ended = true;
         });
     }
 }
 
 void PeerServer::forgetEnded() {
     for (auto it = connections_.begin(); it != connections_.end();) {
-        if (!it->over) {
+        if (!it->ended) {
             ++it;
             continue;
         }

@@ -73,7 +73,7 @@ class PeerServer {
     struct Connection {
         std::unique_ptr<Channel> channel;
         std::thread thread;
-        std::atomic<bool> over{false};
+        std::atomic<bool> ended{false};
     };
 
     PeerServer(std::unique_ptr<Listener> listener, std::string token, std::string version,

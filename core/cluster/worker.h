@@ -42,11 +42,11 @@ class WorkerSession {
     const std::string& request() const { return request_; }  // as CoordinatorOptions::request
     std::optional<int> gpu() const { return gpu_; }          // the device that is to make tiles
     // Where files are not on file systems that all share, else null; and in that case: who has which file of
-    // the source (null = all), and where those of the destination are (PeerDisks::places(), empty = on one
-    // file system).
+    // the source (null = all), and where those of the destination are (PeerDisks::diskByPeer(), empty = on
+    // one file system).
     const std::shared_ptr<Peers>& peers() const { return peers_; }
     const std::shared_ptr<const PeerTable>& table() const { return table_; }
-    const std::vector<int>& places() const { return places_; }
+    const std::vector<int>& diskByPeer() const { return disks_; }
     const std::shared_ptr<FileSystem>& files() const { return files_; }
     const std::string& directory() const { return directory_; }
     unsigned neighbors() const { return neighbors_; }  // workers on this machine, this one included
@@ -68,9 +68,9 @@ class WorkerSession {
     };
 
     std::shared_ptr<FileSystem> own() const;
-    Status startServing(const Frame& frame, const nlohmann::json& said);
-    Status takeStart(const Frame& frame, const nlohmann::json& said);
-    Result<Order> orderFrom(const nlohmann::json& said) const;
+    Status startServing(const Frame& frame, const nlohmann::json& fields);
+    Status takeStart(const Frame& frame, const nlohmann::json& fields);
+    Result<Order> orderFrom(const nlohmann::json& fields) const;
     void beats();
     void listen();
     using Join = std::function<Result<std::unique_ptr<PartWorker>>(const Resources&, std::string name)>;
@@ -87,7 +87,7 @@ class WorkerSession {
     int device_ = 0;
     std::shared_ptr<Peers> peers_;
     std::shared_ptr<const PeerTable> table_;
-    std::vector<int> places_;
+    std::vector<int> disks_;
     std::unique_ptr<PeerServer> server_;
     unsigned neighbors_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none

@@ -31,7 +31,7 @@ class WorkerLink {
     Peer peer() const;
 
     // Starts the worker. `allocation` is where Slurm's run; null for others. Errors: cancelled, and those of
-    // launchAgent() and RankListener::take().
+    // launchAgent() and RankListener::accept().
     Status launch(const SlurmAllocation* allocation, Clock::time_point comesBy);
     // Learns who it is, and has it serve its files where workers do. Errors: remote, damaged; why it cannot
     // take part, which refused() tells from these.

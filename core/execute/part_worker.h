@@ -54,7 +54,7 @@ struct PartOrder {
     uint32_t part = 0;
     uint64_t bytes = 0;  // of the destination, that are still to be done
     int home = -1;       // as TileHomes
-    bool again = false;  // an earlier attempt may have done some of it
+    bool retry = false;  // an earlier attempt may have done some of it
 };
 
 struct PartDone {

@@ -33,7 +33,7 @@ struct PartSpec {
     // Whatever started it has started all parts at once: where one does not begin, its host does not share
     // the directory.
     bool atOnce = false;
-    bool again = false;  // of such a worker: earlier ones may have done some of it
+    bool retry = false;  // of such a worker: earlier ones may have done some of it
 };
 constexpr uint32_t kMostParts = 100'000;
 

@@ -63,9 +63,9 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Sends the mark and waits for the other's; `over`, asked several times a second, ends that. Errors:
+    // Sends the mark and waits for the other's; `stopping`, asked several times a second, ends that. Errors:
     // remote, with the printable part of what came instead; cancelled.
-    Status greet(Clock::time_point deadline, const std::function<bool()>& over = {});
+    Status greet(Clock::time_point deadline, const std::function<bool()>& stopping = {});
     // What came in place of the mark, once greet() has failed.
     const std::string& noise() const { return have_; }
 
@@ -79,10 +79,10 @@ class Channel {
     void offer(const Frame& frame);
     // Where a body of `size` bytes is to be put, by the text before it; nothing = in the frame. Nothing is
     // put there once the frame was received or receive() has failed.
-    using Place = std::function<std::span<char>(const std::string& text, size_t size)>;
+    using BodyBuffer = std::function<std::span<char>(const std::string& text, size_t size)>;
     // One thread at a time. nullopt when nothing whole has come by the deadline. Errors: remote (the other
     // end is gone), damaged (lengths that cannot be).
-    Result<std::optional<Frame>> receive(Clock::time_point deadline, const Place& place = {});
+    Result<std::optional<Frame>> receive(Clock::time_point deadline, const BodyBuffer& buffer = {});
 
     // Memory of large bodies, which is used again: fresh pages cost more than what is copied into them.
     // take() leaves what was in it. Thread-safe.
@@ -107,7 +107,7 @@ class Channel {
     Status putParts(std::span<iovec> parts, bool more);
     Status putPages(HeldPages& pages);
     Status awaitRoom(Clock::time_point deadline);
-    Status begin(const Place& place);
+    Status begin(const BodyBuffer& buffer);
 
     int in_, out_;
     bool socket_ = false;

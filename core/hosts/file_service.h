@@ -97,7 +97,7 @@ class FileService {
     Result<Frame> change(const std::string& say, const Request& request);  // of whole paths
     Result<Frame> create(const Request& request);
     Result<Frame> writeTo(const std::string& say, const Request& request);
-    Result<std::pair<std::string, std::string>> place(const Request& request) const;
+    Result<std::pair<std::string, std::string>> pathOf(const Request& request) const;
     bool mayRead(const std::string& path) const;
     bool mayWrite(const std::string& path) const;
     std::string packed(std::string bytes, bool& packed) const;

@@ -19,9 +19,9 @@ std::vector<int> fileOwners(const ConvertJob& job, int workers);
 std::map<std::string, int> ownersByName(const ConvertJob& job, int workers);
 
 // Which worker has most of a tile at hand. `table` says who has which file of the source (null = all),
-// `places` where files of the destination are (PeerDisks::places(); empty = on one file system). `job`
+// `disks` where files of the destination are (PeerDisks::diskByPeer(); empty = on one file system). `job`
 // outlives it.
 TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
-                  std::vector<int> places);
+                  std::vector<int> disks);
 
 }  // namespace shardscope
