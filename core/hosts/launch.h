@@ -42,8 +42,8 @@ std::string hostText(const HostSpec& host);  // "ssh://user@host:port", without 
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
-// Starts an agent here or through ssh. `stopping`, asked several times a second, gives up. Errors: notFound,
-// remote with what ssh or the host said, cancelled.
+// Starts an agent here or through ssh. `stopping` is polled several times a second; true gives up. Errors:
+// notFound, remote with what ssh or the host said, cancelled.
 Result<Launched> launchAgent(const HostSpec& host, const AgentProgram& agent,
                              const std::function<bool()>& stopping = {});
 

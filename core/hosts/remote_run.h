@@ -12,7 +12,8 @@
 namespace shardscope {
 
 struct RunSinks {
-    // What the verb writes, as it comes, in the caller's thread; they may take their time. An error ends it.
+    // Called with what the verb writes, as it arrives, in the caller's thread; they may block. An error
+    // cancels the verb.
     std::function<Status(std::string_view)> out, err;
     Progress* progress = nullptr;                           // kept up to date; may be null
     std::function<void(std::vector<WorkerState>)> workers;  // whenever they do something else; may be null

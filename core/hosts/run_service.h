@@ -1,8 +1,9 @@
 // The agent's end of a verb that runs where the data is: what the verb writes to standard output and error
 // goes to the other side, with its progress and its exit code.
 //
-//   run      {words, host, color, width, progress} + words    first; as many words, each ended by a zero
-//   byte out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
+//   run      {words, host, color, width, progress} + words
+//                                          first; as many words, each ended by a zero byte
+//   out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
 //   took     {bytes}                       from the other side
 //   progress {phase, done, total, tensor, busy}
 //   workers  {} + workersText()            when it is another than before
