@@ -12,8 +12,9 @@
 
 namespace shardscope {
 
-// The worker on whose disk a file of the destination is to be, by FileId: those that hold tensors as evenly
-// as their order allows, neighbors together, as ranks are on nodes; all else with the first one.
+// For each FileId the worker that has the file of the destination on its disk. Files with tensors are spread
+// evenly in their order, so that neighbors are together, as ranks are on nodes; all others are with the first
+// worker.
 std::vector<int> fileOwners(const ConvertJob& job, int workers);
 // The same by name within the destination, for PeerDisks.
 std::map<std::string, int> ownersByName(const ConvertJob& job, int workers);

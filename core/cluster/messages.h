@@ -16,8 +16,10 @@
 // - coordinator: group {host, port, rank, size, backend}: the worker joins that process group and writes what
 //   rank 0 sends it; ungroup {}: it leaves it at once
 // - worker: grouped {}: it has left it
-// - coordinator: part {id, work, part, again}: several may be under way; work is "convert" or, once all of that
-//   is done, "verify" or "reread"; "read" of a job that only reads; `again` where an earlier attempt may have done some of it
+// - coordinator: part {id, work, part, retry}: several may be under way; work is "convert" or, once all of
+//   that
+//   is done, "verify" or "reread"; "read" of a job that only reads; `retry` where an earlier attempt may have
+//   done some of it
 // - worker: beat {bytes, busy}: every second: done so far of that work, and what threads spent their time on
 // - coordinator: beat {}: for each of these, to another host
 // - worker: done {id, read, moved, busy}: on disk, and in the worker's journal

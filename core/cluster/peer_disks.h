@@ -1,8 +1,8 @@
-// The disks of several processes as one file system to write a destination to, where they share none: each of
-// its files is on the disk of the process that owns it, and everything else on the first one's.
+// The disks of several processes as one file system for a destination, where the processes share none. Each
+// file of the destination is on the disk of the process that owns it, everything else on the first one's.
 //
-// Staging, resuming, verifying and publishing are those of any file system. Processes that see one disk are
-// found out, and share a staging directory there.
+// Staging, resuming, verifying and publishing are those of any file system. Processes that see the same disk
+// are found, and share a staging directory there.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,17 @@ class PeerDisks final : public FileSystem, public std::enable_shared_from_this<P
     PeerDisks(std::shared_ptr<const Peers> peers, std::string destination, std::map<std::string, int> owners,
               std::vector<int> disks = {});
 
-    // For each peer the first one that sees the same disk; known once the staging directory has been made.
+    // A disk is known by the first peer that sees it; this has that number for each peer. Known once the
+    // staging directory has been made.
     const std::vector<int>& diskByPeer() const { return disks_; }
-    // The peer on whose disk a file of the destination is.
+    // The disk that a file of the destination is on.
     int diskOf(const std::string& name) const;
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
     Status makeDirectory(const std::string& path) override;
     Result<DirectoryEntry> stat(const std::string& path) override;
-    // On each disk that has files of the destination, the first one last: who looks there finds nothing
-    // before all is there. Where one fails, it is undone on the others.
+    // Renames on each disk that has files of the destination, on the first one last, so that nothing is found
+    // there before all is in place. A failure is undone on the other disks.
     Status rename(const std::string& from, const std::string& to) override;
     Status exchange(const std::string& a, const std::string& b) override;
     Status removeTree(const std::string& path) override;

@@ -39,7 +39,7 @@ Result<RankInfo> rankInfo(const Variables& variable,
 // Of this process; the first host by `scontrol show hostnames`.
 Result<RankInfo> rankInfo();
 
-// On rank 0.
+// On rank 0: takes the connections of the other ranks.
 class RankListener {
   public:
     // `port` is the first of RankInfo::ports. `words` are the options that all ranks must have been started
@@ -54,8 +54,8 @@ class RankListener {
         std::string address;
         int localRank = 0;
     };
-    // Waits for that rank. Errors: usage (it was started with other options), remote (it did not come by the
-    // deadline), cancelled.
+    // Waits for that rank to connect. Errors: usage (it was started with other options), remote (it did not
+    // come by the deadline), cancelled.
     Result<Joined> accept(int rank, Channel::Clock::time_point deadline,
                           const std::function<bool()>& stopping);
 
@@ -75,9 +75,9 @@ class RankListener {
     std::thread thread_;
 };
 
-// On every other rank: the channel on which rank 0 says what to do. `address` is where the others find this
-// one; empty = where it comes from. Errors: usage (started differently), remote (rank 0 did not come),
-// cancelled.
+// On every other rank: connects to rank 0, which gives orders on this channel. `address` is where the other
+// ranks reach this one; empty = where its connection comes from. Errors: usage (started differently), remote
+// (rank 0 did not come), cancelled.
 Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& info, const std::string& host, uint16_t port,
                                               const std::string& words, const std::string& address,
                                               Channel::Clock::time_point deadline,

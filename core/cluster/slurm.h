@@ -72,7 +72,7 @@ class SlurmAllocations {
     Result<const SlurmAllocation*> of(const std::shared_ptr<const SlurmRequest>& request,
                                       const std::function<bool()>& stopping,
                                       const SlurmAllocation::Waiting& waiting);
-    // What Slurm did to them says more than that the workers are gone: clauses, each with "; " before it.
+    // Why Slurm ended allocations, as clauses, each with "; " before it: more than that the workers are gone.
     std::string endings();
     void giveBack();
 
