@@ -49,8 +49,8 @@ std::string firstLine(const char* text) {
 
 at::Tensor bytesTensor(const void* bytes, size_t size) {
     static std::byte nothing;
-    void* place = size == 0 ? &nothing : const_cast<void*>(bytes);
-    return at::from_blob(place, {static_cast<int64_t>(size)}, at::TensorOptions(at::kByte));
+    void* data = size == 0 ? &nothing : const_cast<void*>(bytes);
+    return at::from_blob(data, {static_cast<int64_t>(size)}, at::TensorOptions(at::kByte));
 }
 
 // ------------------------------------------------------------------ Gloo
