@@ -21,7 +21,7 @@ constexpr uint64_t kSentAtOnce = uint64_t{8} << 20;
 constexpr uint64_t kMostReceived = uint64_t{256} << 20;  // by one rank in one step
 constexpr size_t kStatusBytes = 1024;                    // of what a rank says went wrong
 
-// Rank 0 says before each step what it is; then follow as many numbers as ranks, the bytes for each.
+// Rank 0 announces each step, then one number for each rank: the bytes for it.
 enum class Step : uint64_t { send, sync, end };
 
 size_t headBytes(const ProcessGroup& group) {
@@ -173,7 +173,7 @@ Status BroadcastSender::run(PartWorker& worker, const std::vector<PartOrder>& or
     }
     // What was done is kept, also when another part failed.
     if (Status last = bringToDisk(*round_); status.ok()) status = std::move(last);
-    // What is shown but was not booked is done again.
+    // What is in the progress but not in the journal is done again.
     if (progress) progress->add(uint64_t{0} - round_->heldBytes);
     Status ended = say(group_, Step::end);
     if (status.ok()) status = std::move(ended);

@@ -29,7 +29,7 @@ using OnDone = std::function<Status(size_t order, const PartDone& result)>;
 constexpr size_t kAtOnce = 2;  // parts under way at one worker, so that it never waits for the next
 // A stop comes by a signal, which wakes nobody: the thread that waits for the work looks for it.
 constexpr std::chrono::milliseconds kStopInterval{50};
-constexpr std::chrono::seconds kLongLook{1};  // of others, which are interrupted
+constexpr std::chrono::seconds kLongLook{1};  // of other threads, which are interrupted
 
 }  // namespace
 
@@ -92,7 +92,7 @@ class CoordinatorRun {
         wakeAll();
         std::vector<bool> finished(orders.size(), false);
         const bool grouped = scheduler_.reading_ && work == PartWork::convert;
-        // What a broken group leaves may be done in part.
+        // Of the parts that a broken group leaves some may be done in part.
         std::vector<PartOrder> given = orders;
         if (grouped && broadcast(orders, done, finished))
             for (PartOrder& order : given)
@@ -104,7 +104,7 @@ class CoordinatorRun {
     }
 
   private:
-    // Of one worker; but for what is guarded, its thread's alone.
+    // The state of one worker. Its thread alone uses it, but for what is guarded.
     struct Worker {
         Worker(const CoordinatorOptions& options, size_t number, std::string name,
                std::function<bool()> stopping)
@@ -130,7 +130,7 @@ class CoordinatorRun {
         changed_.notify_all();
     }
 
-    // Until all is done; false where it cannot be.
+    // Waits until all parts are done; false where they cannot be.
     bool giveOut(PartWork work, const std::vector<PartOrder>& orders, const OnDone& done,
                  std::vector<bool> finished) {
         {
@@ -289,7 +289,7 @@ class CoordinatorRun {
                 changed_.wait(lock);
                 continue;
             }
-            // One that serves files beats from now on.
+            // A worker that serves files sends heartbeats from now on.
             lock.unlock();
             SHARDSCOPE_TRY(worker.link.next(Clock::now() + kLongLook));
             lock.lock();
@@ -317,7 +317,7 @@ class CoordinatorRun {
         wakeAll();
     }
 
-    // That one cannot take part at all is for the user to know before the work begins.
+    // A worker that cannot take part ends the job before the work begins, so that the user knows.
     void refuse(Worker& worker, const Error& error) {
         Error told = error;
         told.message = fmt::format("{} cannot take part: {}", worker.link.name(), error.message);
@@ -368,7 +368,7 @@ class CoordinatorRun {
         }
     }
 
-    // Parts for the worker, as long as it has not enough of them. False once nobody wants it any more.
+    // Sends parts until the worker has kAtOnce of them. False once the run is stopping.
     Result<bool> giveNext(Worker& worker) {
         for (;;) {
             PartTask task;
@@ -464,7 +464,7 @@ class CoordinatorRun {
         scheduler_.states_[worker.index].bytes = bytes;
     }
 
-    // What it spent its time on since its last word.
+    // What the worker spent its time on since its last message.
     void addBusyTime(const Worker& worker, const Json& reply) {
         const auto now = busyFrom(reply);
         if (!now) return;
@@ -487,7 +487,8 @@ class CoordinatorRun {
 
     // ------------------------------------------------------------------ this process reads for all
 
-    // As far as that goes; what is left then is given out. False where no group came together.
+    // Broadcasts as long as the group holds; run() gives out the parts that are left. False where no group
+    // came together.
     bool broadcast(const std::vector<PartOrder>& orders, const OnDone& done, std::vector<bool>& finished) {
         std::optional<SharedJob> shared;
         {
@@ -513,7 +514,7 @@ class CoordinatorRun {
         return group.ok();
     }
 
-    // Where rank 0 of it is; 0 = there is none.
+    // `port` is where rank 0 of the group listens; 0 = there is no group.
     void setGroup(ProcessGroup* group, std::optional<uint16_t> port) {
         {
             MutexLock lock(mutex_);

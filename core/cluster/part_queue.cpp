@@ -49,7 +49,7 @@ std::optional<size_t> PartQueue::next(size_t worker, size_t underWay, const std:
     return index;
 }
 
-// To somebody else than before while there is somebody.
+// To another worker than before, as long as there is one.
 bool PartQueue::mayHave(size_t worker, size_t index, size_t underWay, const std::set<size_t>& alive) const {
     const Attempts& attempts = attempts_[index];
     return underWay == 0 &&

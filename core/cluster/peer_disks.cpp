@@ -23,7 +23,7 @@ Status sign(FileSystem& files, const std::string& staging, const std::string& to
     return file->writeAt(0, std::as_bytes(std::span(text)));
 }
 
-// Who signed it last; -1 = nobody of this conversion.
+// The peer that signed it last; -1 = none of this conversion.
 int signedBy(Directory& directory, const std::string& token) {
     const auto file = directory.openFile(kDiskName);
     if (!file.ok()) return -1;
@@ -111,7 +111,7 @@ class PeerDisksDirectory final : public Directory {
         if (name_.empty()) return 0;
         return disks_->diskOf(name_ == "." ? std::string(name) : name_ + "/" + std::string(name));
     }
-    // From where it belongs, else from wherever it is.
+    // From the disk that it belongs to, else from any that has it.
     template <class T, class F>
     Result<T> first(std::string_view name, F&& what) const {
         SHARDSCOPE_TRY(checkRelativeName(name));
@@ -206,7 +206,7 @@ Status PeerDisks::makeDirectory(const std::string& path) {
     return made;
 }
 
-// One after the other, so that each sees what those before it have made.
+// One peer after the other, so that each sees what those before it have made.
 Status PeerDisks::findDisks(bool fresh) {
     const std::string token = newToken();
     locks_.clear();
@@ -271,7 +271,7 @@ Status PeerDisks::exchange(const std::string& a, const std::string& b) {
     return move(true, a, b);
 }
 
-// On a disk that has no file of the new destination an old one goes all the same.
+// A disk that has no file of the new destination still loses the old one.
 Status PeerDisks::moveOn(int disk, bool swap, const std::string& from, const std::string& to,
                          std::vector<Moved>& moved) {
     FileSystem& there = files(disk);

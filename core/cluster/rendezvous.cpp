@@ -14,7 +14,7 @@
 namespace shardscope {
 namespace {
 
-// Where nobody says: torch's own default, and for Slurm one that differs from job to job.
+// The port where no variable states one: torch's own default, and for Slurm one that differs from job to job.
 constexpr uint16_t kPort = 29500;
 // Nobody has kept them free for the ranks.
 constexpr uint16_t kPortsAfterStore = 8;

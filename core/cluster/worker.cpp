@@ -215,7 +215,7 @@ Status WorkerSession::serve(Resources resources, const WorkerAbilities& abilitie
     return runParts(**worker, options, abilities.group);
 }
 
-// What goes wrong in a group is for rank 0 to say; this worker stays.
+// Rank 0 reports what goes wrong in a group; this worker stays.
 Status WorkerSession::joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
     if (make) {
         auto group = make(spec, {});

@@ -102,7 +102,7 @@ Result<std::string> WorkerLink::start(Json fields, std::string body) {
     return ready.is_null() ? std::string() : textOf(ready, "gpu", 100);
 }
 
-// Waits for one message, between heartbeats; null when nobody wants it any more.
+// Waits for one message, between heartbeats; null once the worker is not needed any more.
 Result<Json> WorkerLink::answerTo(std::string_view what) {
     heard_ = Clock::now();
     for (;;) {
@@ -160,7 +160,7 @@ std::string WorkerLink::reasonOf(const Error& error) {
     return why;
 }
 
-// After so many seconds in which it hears nothing a worker ends; 0 where its stream ends with us.
+// A worker ends after so many seconds without a message; 0 where its stream ends with this process.
 uint64_t WorkerLink::silence() const {
     const WorkerSpec& spec = options_.workers[index_];
     return spec.host.empty() && spec.rank <= 0 ? 0 : static_cast<uint64_t>(kOrphanTimeout.count());

@@ -15,7 +15,7 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 9;
+constexpr int kProtocol = 10;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 

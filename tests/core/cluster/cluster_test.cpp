@@ -100,7 +100,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 9, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 10, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(
@@ -511,7 +511,7 @@ class ClusterTest : public QObject {
         QTest::newRow("another version")
             << QByteArray(
                    "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
-                   "'newer', 'protocol': 9}); time.sleep(600)")
+                   "'newer', 'protocol': 10}); time.sleep(600)")
             << false << "is version newer and this one v, which cannot share";
     }
     void whoCannotTakePartIsNamed() {
