@@ -54,21 +54,21 @@ class RankRun {
         if (command_.request.ownDisks && backend_ == "nccl")
             return makeError(ErrorCode::usage, "--own-disks goes over Gloo alone")
                 .withHint("leave out --backend nccl; --compute gpu uses GPUs too");
-        return findPlace();
+        return findRank();
     }
 
-    int rank() const { return place_.rank; }
+    int rank() const { return info_.rank; }
 
     // A rank that is not the first: the worker of rank 0.
     Result<int> follow() {
         const auto deadline = Channel::Clock::now() + patience();
-        Meeting meeting{place_.host, place_.port};
-        if (place_.storeThere) {
+        Meeting meeting{info_.host, info_.port};
+        if (info_.storeThere) {
             SHARDSCOPE_ASSIGN(const std::string said,
-                              accelerator_.shareThroughStore(place_, std::nullopt, patience()));
+                              accelerator_.shareThroughStore(info_, std::nullopt, patience()));
             SHARDSCOPE_ASSIGN(meeting, meetingFrom(said));
         }
-        SHARDSCOPE_ASSIGN(auto channel, joinRankZero(place_, meeting.host, meeting.port, wordsOfAll(),
+        SHARDSCOPE_ASSIGN(auto channel, joinRankZero(info_, meeting.host, meeting.port, wordsOfAll(),
                                                      command_.ranks.address, deadline,
                                                      [&] { return context_.stop.stopRequested(); }));
         return serveAgent(std::move(channel), accelerator_);
@@ -84,11 +84,11 @@ class RankRun {
         all.peers = true;
         all.patience = patience();
         all.backend = backend_;
-        for (int r = 0; r < place_.size; ++r)
-            all.places.push_back({.rank = r});
+        for (int r = 0; r < info_.size; ++r)
+            all.workers.push_back({.rank = r});
         SHARDSCOPE_TRY(useGpus(coordinator));
         SHARDSCOPE_TRY(useGroup(all));
-        if (ranks_.count == 0 && place_.size > 1) SHARDSCOPE_TRY(listen(all));
+        if (ranks_.count == 0 && info_.size > 1) SHARDSCOPE_TRY(listen(all));
         return coordinator;
     }
 
@@ -97,21 +97,21 @@ class RankRun {
         return std::chrono::seconds(command_.ranks.joinTimeout.value_or(kPatience));
     }
 
-    Status findPlace() {
-        SHARDSCOPE_ASSIGN(place_, rankPlace());
-        if (ranks_.count > 0 && place_.size > 1)
+    Status findRank() {
+        SHARDSCOPE_ASSIGN(info_, rankInfo());
+        if (ranks_.count > 0 && info_.size > 1)
             return makeError(ErrorCode::usage,
                              fmt::format("--on {} starts ranks, but {} has started {} already",
-                                         command_.request.on, place_.launcher, place_.size))
+                                         command_.request.on, info_.launcher, info_.size))
                 .withHint("'--on ranks' without a number is for these");
-        if (ranks_.count > 0) place_.size = static_cast<int>(ranks_.count);
-        if (place_.storeThere && !accelerator_.findTorch().ok()) place_.leaveStore();
+        if (ranks_.count > 0) info_.size = static_cast<int>(ranks_.count);
+        if (info_.storeThere && !accelerator_.findTorch().ok()) info_.leaveStore();
         if (command_.ranks.master.empty()) return {};
         SHARDSCOPE_ASSIGN(const Meeting meeting, meetingFrom(command_.ranks.master));
-        place_.host = meeting.host;
-        place_.port = meeting.port;
-        place_.ports = 1;
-        place_.storeThere = false;
+        info_.host = meeting.host;
+        info_.port = meeting.port;
+        info_.ports = 1;
+        info_.storeThere = false;
         return {};
     }
 
@@ -130,7 +130,7 @@ class RankRun {
         coordinator.options.gpus = compute == "gpu" || (compute == "auto" && backend_ == "nccl");
         if (coordinator.options.gpus)
             coordinator.openCompute = [open = accelerator_.openGpu,
-                                       device = place_.localRank]() -> Result<std::shared_ptr<TileCompute>> {
+                                       device = info_.localRank]() -> Result<std::shared_ptr<TileCompute>> {
                 SHARDSCOPE_ASSIGN(GpuCompute own, open(device));
                 return std::shared_ptr<TileCompute>(std::move(own.compute));
             };
@@ -149,15 +149,15 @@ class RankRun {
     }
 
     Status listen(CoordinatorOptions& all) const {
-        Meeting meeting{place_.host, place_.port};
-        if (place_.storeThere) {
+        Meeting meeting{info_.host, info_.port};
+        if (info_.storeThere) {
             meeting.port = 0;
-            SHARDSCOPE_ASSIGN(meeting.host, addressTowards(place_.host, place_.port));
+            SHARDSCOPE_ASSIGN(meeting.host, addressTowards(info_.host, info_.port));
         }
-        SHARDSCOPE_ASSIGN(all.ranks, RankListener::open(place_, meeting.host, meeting.port, wordsOfAll()));
-        if (place_.storeThere)
+        SHARDSCOPE_ASSIGN(all.ranks, RankListener::open(info_, meeting.host, meeting.port, wordsOfAll()));
+        if (info_.storeThere)
             SHARDSCOPE_TRY(accelerator_.shareThroughStore(
-                place_, fmt::format("{}:{}", meeting.host, all.ranks->port()), patience()));
+                info_, fmt::format("{}:{}", meeting.host, all.ranks->port()), patience()));
         all.hostHere = command_.ranks.address.empty() ? meeting.host : command_.ranks.address;
         return {};
     }
@@ -167,7 +167,7 @@ class RankRun {
     Ranks ranks_;
     const Accelerator accelerator_;
     std::string backend_ = command_.request.backend;
-    RankInfo place_;
+    RankInfo info_;
 };
 
 }  // namespace

@@ -238,7 +238,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     program.remoteProgram = context.remoteProgram;
     RunOrder order;
     order.words = call.words;
-    order.place = hostText(call.host);
+    order.host = hostText(call.host);
     order.color = context.colored();
     order.width = terminalWidth();
     order.progress = context.progressBar() || context.progress == ProgressMode::json;
@@ -259,7 +259,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
         if (!toFile) return out.put(text);
         if (bytes.size() + text.size() > kMostFile)
             return makeError(ErrorCode::limit,
-                             fmt::format("{} wants to write more than 512 MiB here", order.place));
+                             fmt::format("{} wants to write more than 512 MiB here", order.host));
         bytes += text;
         return {};
     };
@@ -299,7 +299,7 @@ Result<int> serveRemote(Channel& channel, const Frame& first) {
     SHARDSCOPE_ASSIGN(const RunOrder order, runOrderFrom(first));
     Context context;
     RunService service(channel, context.stop);
-    context.place = order.place;
+    context.place = order.host;
     context.words = order.words;
     if (order.progress)
         context.onProgress = [&](const Progress& progress, const std::vector<WorkerState>& workers) {

@@ -49,8 +49,8 @@ std::string firstLine(const char* text) {
 
 at::Tensor bytesTensor(const void* bytes, size_t size) {
     static std::byte nothing;
-    void* place = size == 0 ? &nothing : const_cast<void*>(bytes);
-    return at::from_blob(place, {static_cast<int64_t>(size)}, at::TensorOptions(at::kByte));
+    void* data = size == 0 ? &nothing : const_cast<void*>(bytes);
+    return at::from_blob(data, {static_cast<int64_t>(size)}, at::TensorOptions(at::kByte));
 }
 
 // ------------------------------------------------------------------ Gloo
@@ -246,22 +246,22 @@ Result<int> usableDevices() {
     return nccl.devices();
 }
 
-Result<std::string> shareText(const RankInfo& place, const std::optional<std::string>& mine,
+Result<std::string> shareText(const RankInfo& info, const std::optional<std::string>& address,
                               std::chrono::seconds patience) {
     quietTorch();
     try {
         c10d::TCPStoreOptions options;
-        options.port = place.port;
+        options.port = info.port;
         options.waitWorkers = false;
         options.timeout = patience;
-        const auto server = c10::make_intrusive<c10d::TCPStore>(place.host, options);
-        c10d::PrefixStore store("shardscope/" + place.group, server);
-        if (mine) store.set("rank 0", *mine);
+        const auto server = c10::make_intrusive<c10d::TCPStore>(info.host, options);
+        c10d::PrefixStore store("shardscope/" + info.group, server);
+        if (address) store.set("rank 0", *address);
         return store.get_to_str("rank 0");
     } catch (const std::exception& error) {
         return makeError(ErrorCode::remote,
-                         fmt::format("the store of {} at {} port {} cannot be used: {}", place.launcher,
-                                     place.host, place.port, firstLine(error.what())));
+                         fmt::format("the store of {} at {} port {} cannot be used: {}", info.launcher,
+                                     info.host, info.port, firstLine(error.what())));
     }
 }
 

@@ -49,19 +49,19 @@ std::optional<Path> namedLibrary() {
 
 // Where there may be a directory "torch" of libtorch, the best first: what is named; beside the program; the
 // Python environment that is active, and the one that the program is in.
-std::vector<Path> packagePlaces() {
+std::vector<Path> packageDirectories() {
     if (const auto named = namedLibrary())
         return {*named, named->parent_path(), named->parent_path().parent_path()};
     const Path directory = Path(ownProgram()).parent_path();
-    std::vector<Path> places{directory, directory.parent_path() / "lib"};
+    std::vector<Path> directories{directory, directory.parent_path() / "lib"};
     std::vector<Path> environments;
     for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"})
         if (const char* value = std::getenv(variable); value && *value) environments.emplace_back(value);
     environments.push_back(directory.parent_path());
     for (const Path& environment : environments)
         for (const Path& python : entriesOf(environment / "lib", "python3"))
-            places.push_back(python / "site-packages");
-    return places;
+            directories.push_back(python / "site-packages");
+    return directories;
 }
 
 // "2.15", of the directory of a package or of an unpacked libtorch; empty = it does not say.
@@ -86,8 +86,8 @@ Result<std::string> findTorch() {
         return makeError(ErrorCode::impossible, "this shardscope was built without libtorch")
             .withHint("packaging/libtorch gets it; then build again");
     std::string others;
-    for (const Path& place : packagePlaces()) {
-        for (const Path& torch : {place / "torch", place}) {
+    for (const Path& directory : packageDirectories()) {
+        for (const Path& torch : {directory / "torch", directory}) {
             const Path library = (torch / "lib").append("libtorch_cpu.so");
             std::error_code none;
             if (!std::filesystem::exists(library, none)) continue;
@@ -129,11 +129,11 @@ Result<const TorchFunctions*> torchFunctions() {
 std::vector<std::string> gpuCompilers() {
     if (const char* named = std::getenv("SHARDSCOPE_NVRTC"); named && *named) return {named};
     std::vector<std::string> found;
-    for (const Path& place : packagePlaces()) {
+    for (const Path& directory : packageDirectories()) {
         // <packages>/torch may be a link to that of other packages.
         std::error_code none;
-        const Path torch = std::filesystem::canonical(place / "torch", none);
-        for (const Path& packages : {place, torch.parent_path()})
+        const Path torch = std::filesystem::canonical(directory / "torch", none);
+        for (const Path& packages : {directory, torch.parent_path()})
             for (const Path& version : entriesOf(packages / "nvidia", ""))
                 for (const Path& file : entriesOf(version / "lib", "libnvrtc.so."))
                     found.push_back(file.string());
@@ -144,10 +144,10 @@ std::vector<std::string> gpuCompilers() {
 }
 
 Result<GpuCompute> openGpu(int device) {
-    DeviceSpec place;
-    place.device = device;
-    place.compilers = gpuCompilers();
-    SHARDSCOPE_ASSIGN(auto tiles, GpuTiles::open(place));
+    DeviceSpec spec;
+    spec.device = device;
+    spec.compilers = gpuCompilers();
+    SHARDSCOPE_ASSIGN(auto tiles, GpuTiles::open(spec));
     std::string uuid = tiles->uuid();
     return GpuCompute{std::move(tiles), std::move(uuid)};
 }
@@ -184,10 +184,10 @@ Result<int> ncclDevices() {
     return torch->ncclDevices();
 }
 
-Result<std::string> shareThroughStore(const RankInfo& place, const std::optional<std::string>& mine,
+Result<std::string> shareThroughStore(const RankInfo& info, const std::optional<std::string>& address,
                                       std::chrono::seconds patience) {
     SHARDSCOPE_ASSIGN(const TorchFunctions* const torch, torchFunctions());
-    return torch->shareThroughStore(place, mine, patience);
+    return torch->shareThroughStore(info, address, patience);
 }
 
 }  // namespace

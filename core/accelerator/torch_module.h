@@ -24,7 +24,7 @@ struct TorchFunctions {
                                                        const std::function<void(uint16_t port)>& listening);
     // As those of Accelerator.
     Result<int> (*ncclDevices)();
-    Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
+    Result<std::string> (*shareThroughStore)(const RankInfo& info, const std::optional<std::string>& address,
                                              std::chrono::seconds patience);
 };
 

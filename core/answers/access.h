@@ -17,7 +17,7 @@
 namespace shardscope {
 
 struct Access : Opening, WorkLimits {
-    // Says what the workers of a conversion by several are doing; thread-safe. Null where there are none.
+    // The state of the workers of a coordinated conversion; thread-safe. Null without workers.
     using Workers = std::function<std::vector<WorkerState>()>;
 
     StopSource stop;
@@ -37,7 +37,7 @@ struct Access : Opening, WorkLimits {
     std::shared_ptr<void> watched(const Progress& progress, Workers workers = nullptr) const;
 };
 
-// A pool, a budget and somebody who watches, for one long operation.
+// Thread pool, memory budget and watcher of one long operation.
 class Work {
   public:
     // `workers` outlive it.
@@ -56,7 +56,7 @@ class Work {
     std::shared_ptr<void> watching_;
 };
 
-// As `shardscope diff` of what is open.
+// `shardscope diff` of checkpoints that are open.
 Result<DiffReport> diffOpen(const Access& access, const Checkpoint& a, const Checkpoint& b,
                             const DiffOptions& options);
 

@@ -113,11 +113,11 @@ Result<Execution> executionOf(const std::string& on, const PartRequest& part, co
     if (on.empty()) return Execution(Alone{});
     Coordinator coordinator;
     static_cast<AgentProgram&>(coordinator.options) = program;
-    SHARDSCOPE_ASSIGN(Places places, parsePlaces(on));
-    if (places.ranks)
+    SHARDSCOPE_ASSIGN(WorkerList workers, parseWorkers(on));
+    if (workers.ranks)
         return makeError(ErrorCode::usage, fmt::format("'{}' is for the command line", on))
             .withHint("'shardscope convert ... --on ranks:4' starts ranks");
-    coordinator.options.places = std::move(places.workers);
+    coordinator.options.workers = std::move(workers.workers);
     return Execution(std::move(coordinator));
 }
 
@@ -133,11 +133,11 @@ Result<Execution> executionOf(const ConversionRequest& request, const PartReques
 }
 
 Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const std::string& given) {
-    Places places;
+    WorkerList workers;
     if (!request.on.empty()) {
-        SHARDSCOPE_ASSIGN(places, parsePlaces(request.on));
+        SHARDSCOPE_ASSIGN(workers, parseWorkers(request.on));
     }
-    if (const std::string only = onlyForRanks(request, given); !only.empty() && !places.ranks)
+    if (const std::string only = onlyForRanks(request, given); !only.empty() && !workers.ranks)
         return makeError(ErrorCode::usage, only + " is for ranks")
             .withHint(
                 fmt::format("'{}' starts four, '{}' one", option("on", "ranks:4"), option("on", "ranks:1")));
@@ -147,7 +147,7 @@ Result<std::optional<Ranks>> ranksOf(const ConversionRequest& request, const std
         return makeError(ErrorCode::usage,
                          fmt::format("ranks know no backend '{}' with '{}' to compute", backend, compute))
             .withHint("gloo or nccl; auto, cpu or gpu");
-    return places.ranks;
+    return workers.ranks;
 }
 
 Plan shownPlan(const Access& access, const Conversion& conversion) {
@@ -188,7 +188,7 @@ Result<std::string> startAsJob(JobOrder order) {
     if (request.on.empty()) request.on = "local:1";
     JobRecord job;
     job.program = ownProgram();
-    SHARDSCOPE_TRY(placesOfJob(request.on));
+    SHARDSCOPE_TRY(workersOfJob(request.on));
     SHARDSCOPE_TRY(ranksOf(request));
     job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
                                         : fmt::format("average of {} checkpoints to {}",

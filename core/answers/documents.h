@@ -58,8 +58,8 @@ Json showJson(const Catalog& catalog, TensorId tensor, const ChunkRange& chunks,
 // Errors: notFound, with the name that may be meant.
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path);
 
-// An entry of "files" and of "objects" of shardscope.ls/1. A value is read where it is not in the metadata.
 std::vector<uint64_t> usedBytes(const Catalog& catalog);  // by file
+// An entry of "files" and of "objects" of shardscope.ls/1. A value is read where it is not in the metadata.
 Json fileJson(const Catalog& catalog, FileId file, uint64_t used);
 Json objectJson(const Checkpoint& checkpoint, ObjectId object);
 

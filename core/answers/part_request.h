@@ -1,4 +1,4 @@
-// Which part of a job this process does: as it is told, or the scheduler that started it says.
+// Which part of a job this process does: as its options or its scheduler's variables say.
 #pragma once
 
 #include <string>

@@ -96,8 +96,8 @@ Result<Reading> digestsOf(const Checkpoint& checkpoint, const DigestRequest& req
 }
 
 Status checkHosts(const Coordinator& coordinator, const std::string& records) {
-    if (!records.empty() || std::ranges::all_of(coordinator.options.places, [](const WorkerSpec& place) {
-            return place.host.empty() && !place.slurm;
+    if (!records.empty() || std::ranges::all_of(coordinator.options.workers, [](const WorkerSpec& worker) {
+            return worker.host.empty() && !worker.slurm;
         }))
         return {};
     return makeError(ErrorCode::usage, "workers on other hosts need a place for what they find")
@@ -115,8 +115,8 @@ Result<Execution> readersOf(const Access& access, const PartRequest& words, cons
         return makeError(ErrorCode::usage, "parts are not for a checkpoint on another host")
             .withHint("run them there, or where its files are mounted");
     if (!words.on.empty()) {
-        SHARDSCOPE_ASSIGN(const Places places, parsePlaces(words.on));
-        if (places.ranks)
+        SHARDSCOPE_ASSIGN(const WorkerList workers, parseWorkers(words.on));
+        if (workers.ranks)
             return makeError(ErrorCode::usage, "ranks are for conversions")
                 .withHint(fmt::format("{} for processes here; those that a launcher has started take {} {}",
                                       option("on", "local:4"), option("part", "auto"),

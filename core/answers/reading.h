@@ -67,7 +67,7 @@ struct Digested {
 Result<Digested> digestOpen(const Access& access, const Checkpoint& checkpoint, const DigestRequest& request,
                             const Execution& by, const std::string& records);
 
-// The other end: whether a job is a reading, and doing parts of it. `threads` are those of a job that says no
+// The worker's end: whether a job is a reading, and doing parts of it. `threads` is for a job that states no
 // number. Errors: those of opening and of WorkerSession::serve(); the coordinator is told.
 bool isReading(std::string_view job);
 Status serveReading(WorkerSession& session, unsigned threads);

@@ -34,7 +34,7 @@ struct Validated {
     ValidationReport report;
 };
 Result<Validated> openAndValidate(const Access& access, const ValidateRequest& request);
-// The same of one that is open.
+// The same for a checkpoint that is open.
 Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
                                       const ValidateRequest& request);
 // The same by several, with level `values` (reading.h): the report is there unless this process has done a

@@ -9,7 +9,7 @@
 
 namespace shardscope {
 
-// What a process takes where nobody says: bytes.
+// The default budget of a process, in bytes.
 constexpr uint64_t kStandardMemory = uint64_t{512} << 20;
 
 class MemoryBudget {
@@ -42,10 +42,10 @@ class MemoryBudget {
     // then passes, so that work that cannot be cut smaller still continues, alone.
     Lease acquire(uint64_t bytes);
 
-    // Something that holds a lease and that nobody uses now: it stays for the next one, until somebody would
-    // have to wait. Fresh memory costs the system more than what most work does in it.
+    // Keeps a buffer that holds a lease and is not in use, for the next takeKept(). Kept buffers are freed
+    // before acquire() would wait. Fresh memory costs the system more than most work that is done in it.
     void keep(std::shared_ptr<void> spare);
-    std::shared_ptr<void> takeKept();  // null = there is none
+    std::shared_ptr<void> takeKept();  // null when nothing is kept
 
   private:
     void release(uint64_t bytes);

@@ -20,8 +20,8 @@ std::optional<T> parseNumber(std::string_view text, T least = std::numeric_limit
     return value;
 }
 
-// The number that `text` begins with, without a sign, up to `most`. It is taken off `text`; otherwise nothing
-// is.
+// Removes the unsigned number that `text` begins with and returns it. Without a number up to `most`, `text`
+// stays as it is.
 template <class T>
 std::optional<T> takeNumber(std::string_view& text, T most = std::numeric_limits<T>::max()) {
     T value{};

@@ -9,10 +9,11 @@ namespace shardscope {
 
 // An option with its value, in the words of this process's user: ("fill-gaps", "zero"). `value` may be empty.
 std::string option(std::string_view name, std::string_view value = {});
-// As a command line does: of findings, which are remembered and read by all.
+// The option as a command line spells it. Findings use this form: they are stored, and every front end reads
+// them.
 std::string commandOption(std::string_view name, std::string_view value = {});
 
-// How this process words them from now on; commandOption() unless it is said.
+// Sets how option() words options in this process. The default is commandOption().
 using OptionWords = std::string (*)(std::string_view name, std::string_view value);
 void wordOptions(OptionWords words);
 

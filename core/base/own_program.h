@@ -1,4 +1,5 @@
-// The program that runs, for those that run it again (workers, jobs, other hosts) or need what it comes with.
+// The path of the running program, for code that starts it again (workers, jobs, other hosts) or needs files
+// that are installed with it.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 namespace shardscope {
 
 std::string ownProgram();  // its path; "shardscope" where that cannot be known
-// The path of `name` in its directory, whether or not that exists.
+// The path of `name` in the directory of the program; the file need not exist.
 std::string besideOwnProgram(const std::string& name);
 
 }  // namespace shardscope

@@ -63,12 +63,12 @@ class Progress {
     std::string tensor_;
 };
 
-// While it lives, this thread's time counts as that work; what it does meanwhile under another one counts
-// there alone. Two looks at the clock: for a tile or a piece of one, not for elements.
+// Counts this thread's time as one kind of work while it lives. Time under a nested BusyTime counts for the
+// nested one alone. It reads the clock twice: use it for a tile or a piece of one, not for elements.
 class BusyTime {
   public:
-    BusyTime(Progress* progress, Progress::Work work);  // null: nobody counts
-    explicit BusyTime(Progress::Work work);  // for the progress of the one around it, if there is one
+    BusyTime(Progress* progress, Progress::Work work);  // null: nothing is counted
+    explicit BusyTime(Progress::Work work);             // for the progress of the enclosing one, if any
     ~BusyTime();
     BusyTime(const BusyTime&) = delete;
     BusyTime& operator=(const BusyTime&) = delete;
@@ -78,7 +78,7 @@ class BusyTime {
     Progress* const progress_;
     const Progress::Work work_;
     const std::chrono::steady_clock::time_point begin_;
-    uint64_t others_ = 0;  // nanoseconds of those within
+    uint64_t others_ = 0;  // nanoseconds of nested ones
 };
 
 }  // namespace shardscope

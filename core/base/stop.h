@@ -34,8 +34,8 @@ class StopToken {
     const std::atomic<bool>* flag_ = nullptr;
 };
 
-// The token of the work that this thread does, for waits behind interfaces that know none, such as a read of
-// a file that is on a network. Of scopes inside each other the inner one counts.
+// Sets the stop token of the work that this thread does. Waits behind interfaces without a token, such as a
+// read of a file on a network, poll it. The innermost scope counts.
 class StopScope {
   public:
     explicit StopScope(StopToken stop) : outer_(current()) { current() = stop; }

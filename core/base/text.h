@@ -43,7 +43,7 @@ bool isUtf8(std::string_view text, Surrogates surrogates = Surrogates::refuse);
 // "...".
 std::string printable(std::string_view text, size_t most = std::string_view::npos);
 
-// For a name in a message.
+// The usual limit for a name in a message, in bytes.
 constexpr size_t kNameInMessage = 120;
 
 // "a, b and 3 more": the first `most` of them.

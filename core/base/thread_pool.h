@@ -45,8 +45,8 @@ class ThreadPool {
     std::vector<std::thread> threads_;
 };
 
-// Held by what makes work of this process wait for others most of the time, such as files on a network: while
-// there are any, more is worth having under way than there are cores.
+// Held by code that makes this process's work wait most of the time, such as files on a network. While one
+// exists, it pays to have more tasks in flight than there are cores.
 class MostlyWaiting {
   public:
     static constexpr unsigned kThreads = 16;
@@ -59,8 +59,8 @@ class MostlyWaiting {
     static bool any();
 };
 
-// Of the process, for work that belongs to no job, such as opening a checkpoint: with the thread that calls,
-// as many as availableCores(), or kThreads where work mostly waits.
+// The pool of the process for work that belongs to no job, such as opening a checkpoint. With the calling
+// thread it has availableCores() threads, or kThreads where work mostly waits.
 ThreadPool& sharedPool();
 
 }  // namespace shardscope

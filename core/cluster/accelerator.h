@@ -1,4 +1,5 @@
-// What a program can do beyond what all can, where it links core/accelerator and hands this in.
+// What a program can do that links core/accelerator and hands this in; elsewhere each function gives
+// `impossible`.
 #pragma once
 
 #include <chrono>
@@ -28,13 +29,13 @@ struct Accelerator {
         const GroupSpec& spec, const std::function<void(uint16_t port)>& listening) = cannot;
     // Errors: impossible (no driver, no such device, no compiler).
     Result<GpuCompute> (*openGpu)(int device) = cannot;
-    // GPUs that NCCL can use here. Errors: impossible (the module or NCCL is missing).
+    // The number of GPUs that NCCL can use here. Errors: impossible (the module or NCCL is missing).
     Result<int> (*ncclDevices)() = cannot;
-    // Where torchrun keeps a store at the place of the ranks, rank 0 says there where it listens, and the
-    // others wait for that. Errors: remote.
-    Result<std::string> (*shareThroughStore)(const RankInfo& place, const std::optional<std::string>& mine,
+    // Where torchrun keeps a store for the ranks: rank 0 writes its `address` there, and the others, which
+    // pass none, wait for it. Errors: remote.
+    Result<std::string> (*shareThroughStore)(const RankInfo& info, const std::optional<std::string>& address,
                                              std::chrono::seconds patience) = cannot;
-    // Where libtorch, or its part for NCCL, is, without loading it. Errors: impossible.
+    // The path of libtorch, and of the module for NCCL, without loading it. Errors: impossible.
     Result<std::string> (*findTorch)() = cannot;
     Result<std::string> (*findNccl)() = cannot;
 };

@@ -21,7 +21,7 @@ constexpr uint64_t kSentAtOnce = uint64_t{8} << 20;
 constexpr uint64_t kMostReceived = uint64_t{256} << 20;  // by one rank in one step
 constexpr size_t kStatusBytes = 1024;                    // of what a rank says went wrong
 
-// Rank 0 says before each step what it is; then follow as many numbers as ranks, the bytes for each.
+// Rank 0 announces each step, then one number for each rank: the bytes for it.
 enum class Step : uint64_t { send, sync, end };
 
 size_t headBytes(const ProcessGroup& group) {
@@ -50,24 +50,24 @@ Result<std::vector<uint64_t>> hear(ProcessGroup& group) {
 }
 
 // Every rank's status comes to rank 0, which gets the first error.
-Status gather(ProcessGroup& group, const Status& mine) {
+Status gather(ProcessGroup& group, const Status& own) {
     const auto size = static_cast<size_t>(group.size());
     Bytes text(kStatusBytes);
-    if (!mine.ok()) {
-        Error error = mine.error();
+    if (!own.ok()) {
+        Error error = own.error();
         error.message.resize(std::min<size_t>(error.message.size(), 300));
         error.hint.resize(std::min<size_t>(error.hint.size(), 200));
         error.location.tensor.clear();
         error.location.file.resize(std::min<size_t>(error.location.file.size(), 200));
-        const std::string said = dumpJson(errorJson(error)).substr(0, kStatusBytes);
-        std::memcpy(text.data(), said.data(), said.size());
+        const std::string encoded = dumpJson(errorJson(error)).substr(0, kStatusBytes);
+        std::memcpy(text.data(), encoded.data(), encoded.size());
     }
     std::vector<uint64_t> out(size, 0), in(size, 0);
     out[0] = kStatusBytes;
     if (group.rank() == 0) in.assign(size, kStatusBytes);
     Bytes all(group.rank() == 0 ? size * kStatusBytes : 0);
     SHARDSCOPE_TRY(group.allToAll(text, out, all, in));
-    SHARDSCOPE_TRY(Status(mine));
+    SHARDSCOPE_TRY(Status(own));
     for (size_t rank = 1; group.rank() == 0 && rank < size; ++rank) {
         std::string one(reinterpret_cast<const char*>(all.data()) + rank * kStatusBytes, kStatusBytes);
         one.resize(std::min(one.size(), one.find('\0')));
@@ -173,7 +173,7 @@ Status BroadcastSender::run(PartWorker& worker, const std::vector<PartOrder>& or
     }
     // What was done is kept, also when another part failed.
     if (Status last = bringToDisk(*round_); status.ok()) status = std::move(last);
-    // What is shown but was not booked is done again.
+    // What is in the progress but not in the journal is done again.
     if (progress) progress->add(uint64_t{0} - round_->heldBytes);
     Status ended = say(group_, Step::end);
     if (status.ok()) status = std::move(ended);

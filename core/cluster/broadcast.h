@@ -1,5 +1,5 @@
-// The first process reads the source for all: it makes the tiles, and hands on to each rank of a group what
-// that one writes.
+// Rank 0 reads the source for all ranks of a process group: it makes the tiles, and sends to each rank what
+// that rank writes.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,18 @@ namespace shardscope {
 // Rank 0's end.
 class BroadcastSender {
   public:
-    // `writerOf(order, file)` is the rank that writes a piece; `onWrite` is told of each, from any thread.
+    // `writerOf(order, file)` is the rank that writes the bytes of a part in a file; `onWrite` is called for
+    // each write, from any thread.
     using WriterOf = std::function<int(size_t order, FileId file)>;
     BroadcastSender(ProcessGroup& group, WriterOf writerOf, const ConvertOptions& options,
                     std::function<void(int rank, uint64_t bytes)> onWrite);
     ~BroadcastSender();
 
-    // For the worker that makes the tiles here.
+    // PartWorkerOptions::write for the worker that makes the tiles here.
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes);
-    // Has parts converted by `worker`, whose bytes go to write(). `done` is called for each once what belongs
-    // to it is on disk everywhere. Errors: remote, when the group broke; those of reading and writing on any
-    // rank. What was not done can be done in another way.
+    // Has `worker` convert the parts; its bytes go to write(). `done` is called for each part once its output
+    // is on disk on every rank. Errors: remote, when the group broke; those of reading and writing on any
+    // rank. Parts that are not done can then be given out to workers.
     Status run(PartWorker& worker, const std::vector<PartOrder>& orders,
                const std::function<Status(size_t order, const PartDone& result)>& done, Progress* progress,
                const StopToken& stop);
@@ -40,8 +41,8 @@ class BroadcastSender {
     std::unique_ptr<Round> round_;
 };
 
-// The end of every other rank: writes what comes until rank 0 ends it. Errors: remote; an error of writing
-// goes to rank 0.
+// What every other rank runs: writes what it receives until rank 0 ends the broadcast. Errors: remote; an
+// error of writing is sent to rank 0.
 Status receiveBroadcast(ProcessGroup& group, PartWorker& worker);
 
 }  // namespace shardscope

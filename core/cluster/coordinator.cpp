@@ -29,7 +29,7 @@ using OnDone = std::function<Status(size_t order, const PartDone& result)>;
 constexpr size_t kAtOnce = 2;  // parts under way at one worker, so that it never waits for the next
 // A stop comes by a signal, which wakes nobody: the thread that waits for the work looks for it.
 constexpr std::chrono::milliseconds kStopInterval{50};
-constexpr std::chrono::seconds kLongLook{1};  // of others, which are interrupted
+constexpr std::chrono::seconds kLongLook{1};  // of other threads, which are interrupted
 
 }  // namespace
 
@@ -92,11 +92,11 @@ class CoordinatorRun {
         wakeAll();
         std::vector<bool> finished(orders.size(), false);
         const bool grouped = scheduler_.reading_ && work == PartWork::convert;
-        // What a broken group leaves may be done in part.
+        // Of the parts that a broken group leaves some may be done in part.
         std::vector<PartOrder> given = orders;
         if (grouped && broadcast(orders, done, finished))
             for (PartOrder& order : given)
-                order.again = true;
+                order.retry = true;
         if (giveOut(work, given, done, std::move(finished))) return {};
         end();
         MutexLock lock(mutex_);
@@ -104,7 +104,7 @@ class CoordinatorRun {
     }
 
   private:
-    // Of one worker; but for what is guarded, its thread's alone.
+    // The state of one worker. Its thread alone uses it, but for what is guarded.
     struct Worker {
         Worker(const CoordinatorOptions& options, size_t number, std::string name,
                std::function<bool()> stopping)
@@ -130,7 +130,7 @@ class CoordinatorRun {
         changed_.notify_all();
     }
 
-    // Until all is done; false where it cannot be.
+    // Waits until all parts are done; false where they cannot be.
     bool giveOut(PartWork work, const std::vector<PartOrder>& orders, const OnDone& done,
                  std::vector<bool> finished) {
         {
@@ -179,9 +179,9 @@ class CoordinatorRun {
         if (status.ok() || wasStopped)
             setPhase(worker.index, WorkerState::Phase::ended);
         else
-            lose(worker, status.error());
+            onLost(worker, status.error());
         worker.link.end(status.ok() && worker.underWay.empty());
-        show(worker, worker.confirmed);
+        report(worker, worker.confirmed);
         {
             MutexLock lock(mutex_);
             alive_.erase(worker.index);
@@ -227,30 +227,30 @@ class CoordinatorRun {
     }
 
     Status launch(Worker& worker) {
-        const WorkerSpec& spec = options_.places[worker.index];
+        const WorkerSpec& spec = options_.workers[worker.index];
         const SlurmAllocation* allocation = nullptr;
         if (spec.slurm) {
             const auto stopping = [this] {
                 MutexLock lock(mutex_);
                 return this->stopping();
             };
-            SHARDSCOPE_ASSIGN(
-                allocation,
-                allocations_.of(spec.slurm, stopping, [&](const std::string& job, const std::string& said) {
-                    setSlurmJob(spec.slurm, job, said);
-                }));
+            SHARDSCOPE_ASSIGN(allocation,
+                              allocations_.of(spec.slurm, stopping,
+                                              [&](const std::string& job, const std::string& message) {
+                                                  setSlurmJob(spec.slurm, job, message);
+                                              }));
             setSlurmJob(spec.slurm, allocation->job(), "");
         }
         return worker.link.launch(allocation, started_ + options_.patience);
     }
 
     void setSlurmJob(const std::shared_ptr<const SlurmRequest>& request, const std::string& job,
-                     const std::string& said) {
+                     const std::string& message) {
         MutexLock states(scheduler_.mutex_);
         for (size_t i = 0; i < scheduler_.states_.size(); ++i) {
-            if (options_.places[i].slurm != request) continue;
+            if (options_.workers[i].slurm != request) continue;
             scheduler_.states_[i].slurmJob = job;
-            scheduler_.states_[i].why = said;
+            scheduler_.states_[i].why = message;
         }
     }
 
@@ -269,7 +269,7 @@ class CoordinatorRun {
         }
         if (scheduler_.peers_) {
             fields["peers"] = scheduler_.peers_->json();
-            if (scheduler_.disks_) fields["places"] = scheduler_.disks_->places();
+            if (scheduler_.disks_) fields["disks"] = scheduler_.disks_->diskByPeer();
             if (scheduler_.table_) body = scheduler_.table_->packed();
         }
         auto gpu = worker.link.start(std::move(fields), std::move(body));
@@ -289,7 +289,7 @@ class CoordinatorRun {
                 changed_.wait(lock);
                 continue;
             }
-            // One that serves files beats from now on.
+            // A worker that serves files sends heartbeats from now on.
             lock.unlock();
             SHARDSCOPE_TRY(worker.link.next(Clock::now() + kLongLook));
             lock.lock();
@@ -317,14 +317,14 @@ class CoordinatorRun {
         wakeAll();
     }
 
-    // That one cannot take part at all is for the user to know before the work begins.
+    // A worker that cannot take part ends the job before the work begins, so that the user knows.
     void refuse(Worker& worker, const Error& error) {
         Error told = error;
         told.message = fmt::format("{} cannot take part: {}", worker.link.name(), error.message);
         fail(std::move(told));
     }
 
-    void lose(Worker& worker, const Error& error) {
+    void onLost(Worker& worker, const Error& error) {
         const std::string why = worker.link.reasonOf(error);
         setPhase(worker.index, WorkerState::Phase::lost, why);
         if (worker.inGroup) leaveGroup(worker);
@@ -351,15 +351,15 @@ class CoordinatorRun {
             if (!goesOn) return {};
             SHARDSCOPE_TRY(followGroup(worker));
             if (worker.underWay.empty() && !worker.inGroup) setPhase(worker.index, WorkerState::Phase::idle);
-            SHARDSCOPE_ASSIGN(const Json said, worker.link.next(Clock::now() + kLongLook));
-            if (said.is_null()) continue;
-            const std::string& what = said["say"].get_ref<const std::string&>();
+            SHARDSCOPE_ASSIGN(const Json reply, worker.link.next(Clock::now() + kLongLook));
+            if (reply.is_null()) continue;
+            const std::string& what = reply["say"].get_ref<const std::string&>();
             if (what == "beat") {
-                beat(worker, said);
+                beat(worker, reply);
             } else if (what == "done") {
-                SHARDSCOPE_TRY(onDone(worker, said));
+                SHARDSCOPE_TRY(onDone(worker, reply));
             } else if (what == "failed") {
-                SHARDSCOPE_TRY(onFailed(worker, said));
+                SHARDSCOPE_TRY(onFailed(worker, reply));
             } else if (what == "grouped" && worker.inGroup) {
                 leaveGroup(worker);
             } else {
@@ -368,7 +368,7 @@ class CoordinatorRun {
         }
     }
 
-    // Parts for the worker, as long as it has not enough of them. False once nobody wants it any more.
+    // Sends parts until the worker has kAtOnce of them. False once the run is stopping.
     Result<bool> giveNext(Worker& worker) {
         for (;;) {
             PartTask task;
@@ -382,7 +382,7 @@ class CoordinatorRun {
                 }
                 // Nothing is handed out before all are known to see the same source.
                 if (joining_ > 0 || worker.underWay.size() >= kAtOnce) return true;
-                const auto next = queue_.take(worker.index, worker.underWay.size(), alive_);
+                const auto next = queue_.next(worker.index, worker.underWay.size(), alive_);
                 if (!next) return true;
                 suspect = queue_.isSuspect(*next);
                 worker.underWay.push_back(*next);
@@ -395,8 +395,8 @@ class CoordinatorRun {
     }
 
     // The order that a message is about, taken off those under way.
-    Result<size_t> orderOf(Worker& worker, const Json& said) {
-        const auto id = numberOf(said, "id");
+    Result<size_t> orderOf(Worker& worker, const Json& reply) {
+        const auto id = numberOf(reply, "id");
         if (!id) return damaged("an answer without a part");
         const auto at = std::ranges::find(worker.underWay, *id);
         if (at == worker.underWay.end()) return damaged("an answer about a part that it was not given");
@@ -405,14 +405,14 @@ class CoordinatorRun {
         return order;
     }
 
-    Status onDone(Worker& worker, const Json& said) {
-        SHARDSCOPE_ASSIGN(const size_t order, orderOf(worker, said));
-        addBusyTime(worker, said);
+    Status onDone(Worker& worker, const Json& reply) {
+        SHARDSCOPE_ASSIGN(const size_t order, orderOf(worker, reply));
+        addBusyTime(worker, reply);
         bool last = false;
         {
             MutexLock lock(mutex_);
             if (queue_.isFinished(order)) return {};
-            const PartDone result{numberOf(said, "read").value_or(0), numberOf(said, "moved").value_or(0)};
+            const PartDone result{numberOf(reply, "read").value_or(0), numberOf(reply, "moved").value_or(0)};
             if (Status status = (*done_)(order, result); !status.ok()) {
                 if (!failure_) failure_ = status.error();
                 return status;
@@ -422,7 +422,7 @@ class CoordinatorRun {
             queue_.finish(order);
             last = queue_.left() == 0;
         }
-        show(worker, std::max(worker.shown, worker.confirmed));
+        report(worker, std::max(worker.shown, worker.confirmed));
         {
             MutexLock states(scheduler_.mutex_);
             ++scheduler_.states_[worker.index].units;
@@ -431,10 +431,10 @@ class CoordinatorRun {
         return {};
     }
 
-    Status onFailed(Worker& worker, const Json& said) {
-        const Error error = errorFrom(said.value("error", Json()));
-        if (!said.contains("id")) return error;
-        SHARDSCOPE_ASSIGN(const size_t order, orderOf(worker, said));
+    Status onFailed(Worker& worker, const Json& reply) {
+        const Error error = errorFrom(reply.value("error", Json()));
+        if (!reply.contains("id")) return error;
+        SHARDSCOPE_ASSIGN(const size_t order, orderOf(worker, reply));
         {
             MutexLock lock(mutex_);
             requeue(worker, order, error, error.message);
@@ -443,8 +443,8 @@ class CoordinatorRun {
         return {};
     }
 
-    void beat(Worker& worker, const Json& said) {
-        const auto bytes = numberOf(said, "bytes");
+    void beat(Worker& worker, const Json& reply) {
+        const auto bytes = numberOf(reply, "bytes");
         if (!bytes) return;
         uint64_t most = worker.confirmed;
         {
@@ -452,11 +452,11 @@ class CoordinatorRun {
             for (const size_t order : worker.underWay)
                 most += (*orders_)[order].bytes;
         }
-        show(worker, std::clamp<uint64_t>(*bytes, worker.confirmed, most));
-        addBusyTime(worker, said);
+        report(worker, std::clamp<uint64_t>(*bytes, worker.confirmed, most));
+        addBusyTime(worker, reply);
     }
 
-    void show(Worker& worker, uint64_t bytes) {
+    void report(Worker& worker, uint64_t bytes) {
         // May go back: what a lost worker wrote since its journal was last brought to disk is undone.
         if (Progress* progress = progress_) progress->add(bytes - worker.shown);
         worker.shown = bytes;
@@ -464,9 +464,9 @@ class CoordinatorRun {
         scheduler_.states_[worker.index].bytes = bytes;
     }
 
-    // What it spent its time on since its last word.
-    void addBusyTime(const Worker& worker, const Json& said) {
-        const auto now = busyFrom(said);
+    // What the worker spent its time on since its last message.
+    void addBusyTime(const Worker& worker, const Json& reply) {
+        const auto now = busyFrom(reply);
         if (!now) return;
         Progress::Busy fresh;
         {
@@ -487,7 +487,8 @@ class CoordinatorRun {
 
     // ------------------------------------------------------------------ this process reads for all
 
-    // As far as that goes; what is left then is given out. False where no group came together.
+    // Broadcasts as long as the group holds; run() gives out the parts that are left. False where no group
+    // came together.
     bool broadcast(const std::vector<PartOrder>& orders, const OnDone& done, std::vector<bool>& finished) {
         std::optional<SharedJob> shared;
         {
@@ -513,7 +514,7 @@ class CoordinatorRun {
         return group.ok();
     }
 
-    // Where rank 0 of it is; 0 = there is none.
+    // `port` is where rank 0 of the group listens; 0 = there is no group.
     void setGroup(ProcessGroup* group, std::optional<uint16_t> port) {
         {
             MutexLock lock(mutex_);
@@ -609,13 +610,13 @@ class CoordinatorRun {
 };
 
 WorkerScheduler::WorkerScheduler(CoordinatorOptions options) : options_(std::move(options)) {
-    size_t local = 0, lent = 0;
-    for (const WorkerSpec& place : options_.places) {
+    size_t local = 0, slurm = 0;
+    for (const WorkerSpec& spec : options_.workers) {
         WorkerState state;
-        state.name = place.rank >= 0      ? fmt::format("rank {}", place.rank)
-                     : place.slurm        ? fmt::format("slurm {}", ++lent)
-                     : place.host.empty() ? fmt::format("local {}", ++local)
-                                          : place.host;
+        state.name = spec.rank >= 0      ? fmt::format("rank {}", spec.rank)
+                     : spec.slurm        ? fmt::format("slurm {}", ++slurm)
+                     : spec.host.empty() ? fmt::format("local {}", ++local)
+                                         : spec.host;
         states_.push_back(std::move(state));
     }
 }
@@ -638,7 +639,7 @@ Result<std::shared_ptr<Peers>> WorkerScheduler::connect(const StopToken& stop) {
     run_ = std::make_unique<CoordinatorRun>(*this, stop);
     SHARDSCOPE_ASSIGN(auto peers, run_->peers());
     // This process has the disks of the first worker where that was started here.
-    const WorkerSpec& first = options_.places.front();
+    const WorkerSpec& first = options_.workers.front();
     const int self = first.host.empty() && !first.slurm ? 0 : -1;
     peers_ = std::make_shared<Peers>(std::move(peers), self, run_->token(), options_.version,
                                      options_.files ? options_.files : systemFileSystem());

@@ -59,7 +59,7 @@ Result<uint32_t> indexInArray(const Variables& variable, uint32_t task) {
     return (task - *first) / stride;
 }
 
-// Nothing where it has not started this process; its count is 0 where that is not set.
+// nullopt where the launcher has not started this process; the count is 0 where no variable states it.
 Result<std::optional<LaunchedAs>> stated(const Variables& variable, const Launcher& launcher) {
     // Of a step's tasks an older Slurm says how many by the job's variable; in the script of a batch job that
     // is set, too, but nobody has started so many.

@@ -28,9 +28,9 @@ enum class LaunchOf : uint8_t {
     ranks,  // which run at the same time and can reach each other
     parts,  // which need neither: tasks of an array, nodes, indexed jobs
 };
-// Nothing where nobody says. A launcher of one process says nothing where another one says more; one that has
+// nullopt without a launcher. A launcher of one process gives way to one of several. A launcher that has
 // started the agents of another, one on each host, does not disagree with it. Errors: usage, where two
-// disagree or one says what cannot be; of parts also where only their number is missing.
+// launchers disagree or a value is impossible; for parts also where only their number is missing.
 Result<std::optional<LaunchedAs>> launchedAs(const Variables& variable, LaunchOf what);
 
 }  // namespace shardscope

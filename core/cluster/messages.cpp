@@ -47,7 +47,7 @@ Json partTaskJson(const PartTask& task) {
             {"id", task.id},
             {"work", partWorkName(task.work)},
             {"part", task.order.part},
-            {"again", task.order.again}};
+            {"retry", task.order.retry}};
 }
 
 Result<PartTask> partTaskFrom(const Json& json) {
@@ -56,7 +56,7 @@ Result<PartTask> partTaskFrom(const Json& json) {
     if (!id || !part || *part >= kMostParts || !work) return damaged("malformed part of the work");
     PartTask task{*id, *work};
     task.order.part = static_cast<uint32_t>(*part);
-    task.order.again = json.value("again", Json()) == true;
+    task.order.retry = json.value("retry", Json()) == true;
     return task;
 }
 

@@ -23,16 +23,16 @@ PartQueue::PartQueue(const std::vector<PartOrder>& orders, std::vector<bool> fin
 
 PartOrder PartQueue::order(size_t index) const {
     PartOrder order = (*orders_)[index];
-    order.again = order.again || isSuspect(index);
+    order.retry = order.retry || isSuspect(index);
     return order;
 }
 
-std::optional<size_t> PartQueue::take(size_t worker, size_t underWay, const std::set<size_t>& alive) {
-    const auto again =
+std::optional<size_t> PartQueue::next(size_t worker, size_t underWay, const std::set<size_t>& alive) {
+    const auto failed =
         std::ranges::find_if(failed_, [&](size_t index) { return mayHave(worker, index, underWay, alive); });
-    if (again != failed_.end()) {
-        const size_t index = *again;
-        failed_.erase(again);
+    if (failed != failed_.end()) {
+        const size_t index = *failed;
+        failed_.erase(failed);
         return index;
     }
     if (waiting_.empty()) return std::nullopt;
@@ -49,7 +49,7 @@ std::optional<size_t> PartQueue::take(size_t worker, size_t underWay, const std:
     return index;
 }
 
-// To somebody else than before while there is somebody.
+// To another worker than before, as long as there is one.
 bool PartQueue::mayHave(size_t worker, size_t index, size_t underWay, const std::set<size_t>& alive) const {
     const Attempts& attempts = attempts_[index];
     return underWay == 0 &&

@@ -14,18 +14,19 @@ namespace shardscope {
 class PartQueue {
   public:
     PartQueue() = default;
-    // `orders` outlives it; those that are `finished` already are not given out.
+    // `orders` outlives the queue; those already `finished` are not given out.
     PartQueue(const std::vector<PartOrder>& orders, std::vector<bool> finished, size_t workers);
 
     size_t left() const { return left_; }
-    // The next one for a worker: one that failed, where it may have that; one that it has most of at hand;
-    // one that all have; the last one of the worker that has most left. `underWay`: how many it has already.
-    std::optional<size_t> take(size_t worker, size_t underWay, const std::set<size_t>& alive);
-    // As a worker is told it.
+    // The next part for a worker, in this order: one that failed, if this worker may have it; one of which it
+    // has most data at hand; one that all have; the last one of the worker with most left. `underWay`: how
+    // many parts it has already.
+    std::optional<size_t> next(size_t worker, size_t underWay, const std::set<size_t>& alive);
+    // The order as a worker gets it.
     PartOrder order(size_t index) const;
-    // One that failed before goes alone, so that it takes no other with it.
+    // Whether it failed before: then it is given out alone, so that no other part fails with it.
     bool isSuspect(size_t index) const { return attempts_[index].count > 0; }
-    // It was not done. False once it has failed too often.
+    // Puts back a part that `worker` has not done. False once it has failed too often.
     bool requeue(size_t index, size_t worker, const std::set<size_t>& alive);
     size_t attempts(size_t index) const { return attempts_[index].count; }
     bool isFinished(size_t index) const { return finished_[index]; }

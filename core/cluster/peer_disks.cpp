@@ -13,19 +13,19 @@
 namespace shardscope {
 namespace {
 
-constexpr const char* kPlaceName = "place";  // in the staging directory: whose disk it is on
-constexpr const char* kLockName = "lock";    // as in execute/staging.h
+constexpr const char* kDiskName = "place";  // in the staging directory: whose disk it is on
+constexpr const char* kLockName = "lock";   // as in execute/staging.h
 
 Status sign(FileSystem& files, const std::string& staging, const std::string& token, int peer) {
     SHARDSCOPE_ASSIGN(const auto directory, files.openDirectory(staging));
-    SHARDSCOPE_ASSIGN(const auto file, directory->createFile(kPlaceName, true));
+    SHARDSCOPE_ASSIGN(const auto file, directory->createFile(kDiskName, true));
     const std::string text = fmt::format("{} {}\n", token, peer);
     return file->writeAt(0, std::as_bytes(std::span(text)));
 }
 
-// Who signed it last; -1 = nobody of this conversion.
+// The peer that signed it last; -1 = none of this conversion.
 int signedBy(Directory& directory, const std::string& token) {
-    const auto file = directory.openFile(kPlaceName);
+    const auto file = directory.openFile(kDiskName);
     if (!file.ok()) return -1;
     std::string text(std::min<uint64_t>((*file)->size(), 100), '\0');
     int peer = -1;
@@ -50,8 +50,8 @@ class PeerDisksDirectory final : public Directory {
         std::map<std::string, DirectoryEntry> found;
         std::optional<Error> missing;
         bool any = false;
-        for (const int place : disks_->all()) {
-            const auto directory = on(place);
+        for (const int disk : disks_->all()) {
+            const auto directory = on(disk);
             auto entries = directory.ok() ? (*directory)->list(subdirectory)
                                           : Result<std::vector<DirectoryEntry>>(directory.error());
             if (!entries.ok() && entries.error().code != ErrorCode::notFound) return entries;
@@ -78,16 +78,16 @@ class PeerDisksDirectory final : public Directory {
         return first<DirectoryEntry>(name, [&](Directory& directory) { return directory.stat(name); });
     }
     Result<std::shared_ptr<WriteFile>> createFile(std::string_view name, bool existing) override {
-        SHARDSCOPE_ASSIGN(const auto directory, on(placeOf(name)));
+        SHARDSCOPE_ASSIGN(const auto directory, on(diskOf(name)));
         return directory->createFile(name, existing);
     }
     Status removeFile(std::string_view name) override {
-        SHARDSCOPE_ASSIGN(const auto directory, on(placeOf(name)));
+        SHARDSCOPE_ASSIGN(const auto directory, on(diskOf(name)));
         return directory->removeFile(name);
     }
     Status sync() override {
-        for (const int place : disks_->all()) {
-            const auto directory = on(place);
+        for (const int disk : disks_->all()) {
+            const auto directory = on(disk);
             if (!directory.ok() && directory.error().code == ErrorCode::notFound) continue;
             if (!directory.ok()) return directory.error();
             SHARDSCOPE_TRY((*directory)->sync());
@@ -96,31 +96,31 @@ class PeerDisksDirectory final : public Directory {
     }
 
   private:
-    Result<std::shared_ptr<Directory>> on(int place) const {
+    Result<std::shared_ptr<Directory>> on(int disk) const {
         std::lock_guard lock(mutex_);
-        auto& known = known_[place];
+        auto& known = known_[disk];
         if (!known) {
-            auto opened = disks_->files(place).openDirectory(path_);
+            auto opened = disks_->files(disk).openDirectory(path_);
             if (!opened.ok()) return opened;
             known = std::move(opened).value();
         }
         return known;
     }
     // Lock, journal and token are the first one's.
-    int placeOf(std::string_view name) const {
+    int diskOf(std::string_view name) const {
         if (name_.empty()) return 0;
-        return disks_->placeOf(name_ == "." ? std::string(name) : name_ + "/" + std::string(name));
+        return disks_->diskOf(name_ == "." ? std::string(name) : name_ + "/" + std::string(name));
     }
-    // From where it belongs, else from wherever it is.
+    // From the disk that it belongs to, else from any that has it.
     template <class T, class F>
     Result<T> first(std::string_view name, F&& what) const {
         SHARDSCOPE_TRY(checkRelativeName(name));
         std::vector<int> order = disks_->all();
         std::stable_partition(order.begin(), order.end(),
-                              [here = placeOf(name)](int place) { return place == here; });
+                              [here = diskOf(name)](int disk) { return disk == here; });
         std::optional<Error> error;
-        for (const int place : order) {
-            const auto directory = on(place);
+        for (const int disk : order) {
+            const auto directory = on(disk);
             Result<T> found = directory.ok() ? what(**directory) : Result<T>(directory.error());
             if (found.ok()) return found;
             if (!error || error->code == ErrorCode::notFound) error = found.error();
@@ -138,31 +138,31 @@ class PeerDisksDirectory final : public Directory {
 // ------------------------------------------------------------------ all of it
 
 PeerDisks::PeerDisks(std::shared_ptr<const Peers> peers, std::string destination,
-                     std::map<std::string, int> owners, std::vector<int> places)
+                     std::map<std::string, int> owners, std::vector<int> disks)
     : peers_(std::move(peers)),
       destination_(std::move(destination)),
       staging_(stagingPath(destination_)),
       owners_(std::move(owners)),
-      places_(std::move(places)) {
+      disks_(std::move(disks)) {
     // Until it is known better, each may have a disk of its own.
-    for (int peer = static_cast<int>(places_.size()); peer < peers_->size(); ++peer)
-        places_.push_back(peer);
+    for (int peer = static_cast<int>(disks_.size()); peer < peers_->size(); ++peer)
+        disks_.push_back(peer);
 }
 
-FileSystem& PeerDisks::files(int place) const {
+FileSystem& PeerDisks::files(int disk) const {
     const int self = peers_->self();
-    if (self >= 0 && places_[static_cast<size_t>(self)] == place) return *peers_->own();
-    return *peers_->files(place);
+    if (self >= 0 && disks_[static_cast<size_t>(self)] == disk) return *peers_->own();
+    return *peers_->files(disk);
 }
 
 std::vector<int> PeerDisks::all() const {
-    const std::set<int> found(places_.begin(), places_.end());
+    const std::set<int> found(disks_.begin(), disks_.end());
     return {found.begin(), found.end()};
 }
 
-int PeerDisks::placeOf(const std::string& name) const {
+int PeerDisks::diskOf(const std::string& name) const {
     const auto owner = owners_.find(name);
-    return owner == owners_.end() ? 0 : places_[static_cast<size_t>(owner->second)];
+    return owner == owners_.end() ? 0 : disks_[static_cast<size_t>(owner->second)];
 }
 
 std::string PeerDisks::nameIn(const std::string& path) const {
@@ -175,8 +175,8 @@ std::string PeerDisks::nameIn(const std::string& path) const {
 
 Status PeerDisks::onAll(const std::function<Status(FileSystem& files)>& what) const {
     Status first;
-    for (const int place : all()) {
-        Status status = what(files(place));
+    for (const int disk : all()) {
+        Status status = what(files(disk));
         if (first.ok()) first = std::move(status);
     }
     return first;
@@ -192,36 +192,36 @@ Status PeerDisks::makeDirectory(const std::string& path) {
     Status made = files(0).makeDirectory(path);
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     if (path == staging_) {
-        Status found = findPlaces(made.ok());
+        Status found = findDisks(made.ok());
         if (found.ok()) return made;
         // Nothing is in it but what this has put there.
         locks_.clear();
         if (made.ok()) (void)onAll([&](FileSystem& files) { return files.removeTree(path); });
         return found;
     }
-    for (const int place : all()) {
-        Status there = place == 0 ? Status() : files(place).makeDirectory(path);
+    for (const int disk : all()) {
+        Status there = disk == 0 ? Status() : files(disk).makeDirectory(path);
         if (!there.ok() && there.error().code != ErrorCode::exists) return there;
     }
     return made;
 }
 
-// One after the other, so that each sees what those before it have made.
-Status PeerDisks::findPlaces(bool fresh) {
+// One peer after the other, so that each sees what those before it have made.
+Status PeerDisks::findDisks(bool fresh) {
     const std::string token = newToken();
     locks_.clear();
     for (int peer = 0; peer < peers_->size(); ++peer)
-        places_[static_cast<size_t>(peer)] = 0;
+        disks_[static_cast<size_t>(peer)] = 0;
     SHARDSCOPE_TRY(sign(files(0), staging_, token, 0));
     for (int peer = 1; peer < peers_->size(); ++peer) {
-        auto place = findPlace(peer, token, fresh);
-        if (!place.ok()) return std::move(place).error();
-        places_[static_cast<size_t>(peer)] = *place;
+        auto disk = findDisk(peer, token, fresh);
+        if (!disk.ok()) return std::move(disk).error();
+        disks_[static_cast<size_t>(peer)] = *disk;
     }
     return {};
 }
 
-Result<int> PeerDisks::findPlace(int peer, const std::string& token, bool fresh) {
+Result<int> PeerDisks::findDisk(int peer, const std::string& token, bool fresh) {
     FileSystem& there = *peers_->files(peer);
     const auto lock = [&]() -> Result<std::shared_ptr<WriteFile>> {
         SHARDSCOPE_ASSIGN(const auto directory, there.openDirectory(staging_));
@@ -255,8 +255,8 @@ Result<int> PeerDisks::findPlace(int peer, const std::string& token, bool fresh)
 
 Result<DirectoryEntry> PeerDisks::stat(const std::string& path) {
     std::optional<Error> error;
-    for (const int place : all()) {
-        auto entry = files(place).stat(path);
+    for (const int disk : all()) {
+        auto entry = files(disk).stat(path);
         if (entry.ok()) return entry;
         if (!error || error->code == ErrorCode::notFound) error = std::move(entry).error();
     }
@@ -271,19 +271,19 @@ Status PeerDisks::exchange(const std::string& a, const std::string& b) {
     return move(true, a, b);
 }
 
-// On a disk that has no file of the new destination an old one goes all the same.
-Status PeerDisks::moveOn(int place, bool swap, const std::string& from, const std::string& to,
+// A disk that has no file of the new destination still loses the old one.
+Status PeerDisks::moveOn(int disk, bool swap, const std::string& from, const std::string& to,
                          std::vector<Moved>& moved) {
-    FileSystem& there = files(place);
+    FileSystem& there = files(disk);
     if (!there.stat(from).ok()) return {};
-    const bool keeps = place == 0 || std::ranges::any_of(owners_, [&](const auto& owner) {
-                           return places_[static_cast<size_t>(owner.second)] == place;
+    const bool keeps = disk == 0 || std::ranges::any_of(owners_, [&](const auto& owner) {
+                           return disks_[static_cast<size_t>(owner.second)] == disk;
                        });
     const bool swaps = swap && there.stat(to).ok();
     if (!swaps && !keeps) return {};
     SHARDSCOPE_TRY(swaps ? there.exchange(from, to) : there.rename(from, to));
-    moved.push_back({place, swaps});
-    if (!keeps) dropped_.push_back(place);
+    moved.push_back({disk, swaps});
+    if (!keeps) dropped_.push_back(disk);
     return {};
 }
 
@@ -291,16 +291,16 @@ Status PeerDisks::move(bool swap, const std::string& from, const std::string& to
     std::vector<int> order = all();
     std::ranges::reverse(order);
     std::vector<Moved> moved;
-    for (const int place : order) {
-        Status status = moveOn(place, swap, from, to, moved);
+    for (const int disk : order) {
+        Status status = moveOn(disk, swap, from, to, moved);
         if (status.ok()) continue;
         Error error = std::move(status).error();
         for (const Moved& other : moved) {
-            FileSystem& there = files(other.place);
+            FileSystem& there = files(other.disk);
             const Status undone = other.swapped ? there.exchange(from, to) : there.rename(to, from);
             if (!undone.ok())
                 error.message += fmt::format("; and on {} it cannot be taken back ({})",
-                                             peers_->name(other.place), undone.error().message);
+                                             peers_->name(other.disk), undone.error().message);
         }
         dropped_.clear();
         return error;
@@ -311,8 +311,8 @@ Status PeerDisks::move(bool swap, const std::string& from, const std::string& to
 Status PeerDisks::removeTree(const std::string& path) {
     if (path == staging_) {
         locks_.clear();
-        for (const int place : std::exchange(dropped_, {}))
-            SHARDSCOPE_TRY(files(place).removeTree(destination_));
+        for (const int disk : std::exchange(dropped_, {}))
+            SHARDSCOPE_TRY(files(disk).removeTree(destination_));
     }
     return onAll([&](FileSystem& files) { return files.removeTree(path); });
 }
@@ -323,8 +323,8 @@ Status PeerDisks::syncDirectory(const std::string& path) {
 
 Result<uint64_t> PeerDisks::freeBytes(const std::string& path) {
     uint64_t sum = 0;
-    for (const int place : all()) {
-        SHARDSCOPE_ASSIGN(const uint64_t free, files(place).freeBytes(path));
+    for (const int disk : all()) {
+        SHARDSCOPE_ASSIGN(const uint64_t free, files(disk).freeBytes(path));
         sum += free;
     }
     return sum;

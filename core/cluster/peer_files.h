@@ -43,8 +43,8 @@ class PeerTable {
         uint64_t size = 0;
         int64_t modified = 0;
         int owner = 0;
-        int differs = -1;  // a peer that has another one of that name, of this many bytes:
-        uint64_t otherSize = 0;
+        int differs = -1;        // a peer with another file of that name; -1 = none
+        uint64_t otherSize = 0;  // of that file
     };
     const std::map<std::string, Entry>& entries() const { return entries_; }
 
@@ -54,8 +54,9 @@ class PeerTable {
     std::map<std::string, Entry> entries_;  // by name below root_
 };
 
-// Reads what is not on this process's own disk from the peer that has it. A file's time of change is what the
-// table says as long as it is as it was when it was opened, so that all processes see one.
+// A file system that reads a file which is not on this process's own disk from the peer that has it. While a
+// file is unchanged since it was opened, its time of change is the table's, so that all processes see the
+// same.
 std::shared_ptr<FileSystem> peerFiles(std::shared_ptr<const Peers> peers,
                                       std::shared_ptr<const PeerTable> table);
 

@@ -30,7 +30,7 @@ Peers::Peers(std::vector<Peer> all, int self, std::string token, std::string ver
                 const auto deadline = Channel::Clock::now() + kPeerAnswer;
                 Launched launched;
                 launched.token = token;
-                // One attempt: a peer listens before others hear of it, so who refuses is gone.
+                // One attempt: a peer listens before others hear of it, so one that refuses is gone.
                 auto channel = connectTo(peer.host, peer.port, deadline, [] { return true; });
                 if (channel.ok()) {
                     launched.channel = std::move(channel).value();
@@ -61,7 +61,7 @@ Result<double> Peers::tryLinks(const StopToken& stop) const {
     std::vector<std::shared_ptr<RemoteSession>> sessions;
     for (int peer = 0; peer < size(); ++peer) {
         if (peer == self_) continue;
-        // One that is gone costs its units, not the job: the scheduler finds out by itself.
+        // A peer that is gone costs its parts, not the job: the scheduler finds out by itself.
         auto session = host(peer).session();
         if (session.ok()) sessions.push_back(std::move(session).value());
     }
@@ -149,14 +149,14 @@ void PeerServer::listen() {
         connection.thread = std::thread([this, &connection] {
             // A connection that ends, or that does not know the token, is not an error here.
             (void)serve(*connection.channel);
-            connection.over = true;
+            connection.ended = true;
         });
     }
 }
 
 void PeerServer::forgetEnded() {
     for (auto it = connections_.begin(); it != connections_.end();) {
-        if (!it->over) {
+        if (!it->ended) {
             ++it;
             continue;
         }

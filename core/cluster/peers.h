@@ -37,12 +37,12 @@ class Peers {
     int self() const { return self_; }
     const std::string& name(int peer) const { return all_[static_cast<size_t>(peer)].name; }
     const std::shared_ptr<FileSystem>& own() const { return own_; }
-    // This process's own file system, or that of another one, which may be written as far as it allows.
+    // This process's own file system, or that of a peer, which allows as much as its FileAccess.
     std::shared_ptr<FileSystem> files(int peer) const;
     RemoteHost& host(int peer) const { return *hosts_[static_cast<size_t>(peer)]; }
     uint64_t bytesMoved() const;  // to and from others so far
-    // Bytes a second that come here at once from all others that can be reached, as tried just now; 0 =
-    // nobody can. Errors: cancelled.
+    // Measures how many bytes a second arrive here from all reachable peers at once; 0 = none is reachable.
+    // Errors: cancelled.
     Result<double> tryLinks(const StopToken& stop) const;
 
     nlohmann::json json() const;  // all but `self`
@@ -73,7 +73,7 @@ class PeerServer {
     struct Connection {
         std::unique_ptr<Channel> channel;
         std::thread thread;
-        std::atomic<bool> over{false};
+        std::atomic<bool> ended{false};
     };
 
     PeerServer(std::unique_ptr<Listener> listener, std::string token, std::string version,

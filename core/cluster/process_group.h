@@ -1,5 +1,5 @@
-// The processes of a conversion as ranks that go through collective calls together: how the first of them
-// hands on what it reads, where a library does that better than a connection to each (core/accelerator).
+// The processes of a conversion as ranks of a process group with collective calls: rank 0 distributes what it
+// reads, through a library that does so better than a connection to each rank (core/accelerator).
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 
 namespace shardscope {
 
-// Every rank makes the same calls in the same order, from one thread at a time. Errors: remote; every later
-// call then fails too, and what a call was given may be empty: its memory stays with a transfer that cannot
-// be ended.
+// Every rank makes the same calls in the same order, from one thread at a time. Errors: remote. Every later
+// call then fails, too, and the buffers of the failed call may be empty: a transfer that cannot be ended
+// keeps their memory.
 class ProcessGroup {
   public:
     using Bytes = std::vector<std::byte>;
@@ -23,10 +23,10 @@ class ProcessGroup {
     virtual ~ProcessGroup() = default;
     virtual int rank() const = 0;
     virtual int size() const = 0;
-    // What is in rank 0's bytes comes into everyone's, which are as many.
+    // Copies rank 0's bytes to every rank; `bytes` has the same size on all ranks.
     virtual Status broadcast(Bytes& bytes) = 0;
-    // `send` holds a part for each rank one after the other, sendBytes[rank] long; so does `receive` from
-    // each. They may be longer than that.
+    // `send` holds the bytes for each rank one after the other, sendBytes[rank] of them; `receive` gets those
+    // from each rank, receiveBytes[rank] of them. Both may be longer than that.
     virtual Status allToAll(Bytes& send, const std::vector<uint64_t>& sendBytes, Bytes& receive,
                             const std::vector<uint64_t>& receiveBytes) = 0;
     virtual uint64_t bytesSent() const = 0;  // by this rank to others, so far
@@ -41,8 +41,8 @@ struct GroupSpec {
     std::string backend;  // "gloo", "nccl"
     int device = 0;       // the GPU of this rank, for "nccl"
 };
-// Waits for all ranks, for some seconds. On rank 0 `listening` is told the port once the others can come.
-// Errors: remote (a rank did not come), impossible (no such backend here).
+// Waits for all ranks, for some seconds. On rank 0 `listening` is called with the port once the others can
+// connect. Errors: remote (a rank did not come), impossible (no such backend here).
 using MakeGroup = std::function<Result<std::unique_ptr<ProcessGroup>>(
     const GroupSpec& spec, const std::function<void(uint16_t port)>& listening)>;
 

@@ -14,7 +14,7 @@
 namespace shardscope {
 namespace {
 
-// Where nobody says: torch's own default, and for Slurm one that differs from job to job.
+// The port where no variable states one: torch's own default, and for Slurm one that differs from job to job.
 constexpr uint16_t kPort = 29500;
 // Nobody has kept them free for the ranks.
 constexpr uint16_t kPortsAfterStore = 8;
@@ -34,63 +34,62 @@ void RankInfo::leaveStore() {
     ports = kPortsAfterStore;
 }
 
-Result<RankInfo> rankPlace(const Variables& variable,
-                           const std::function<Result<std::string>(const std::string& list)>& firstHost) {
-    RankInfo place;
+Result<RankInfo> rankInfo(const Variables& variable,
+                          const std::function<Result<std::string>(const std::string& list)>& firstHost) {
+    RankInfo info;
     auto found = launchedAs(variable, LaunchOf::ranks);
     if (!found.ok())
         return std::move(found).error().withHint("SHARDSCOPE_RANK and SHARDSCOPE_WORLD_SIZE win over others");
     if (!*found || (*found)->count == 1) {
-        place.launcher = *found ? (*found)->launcher : "alone";
-        return place;
+        info.launcher = *found ? (*found)->launcher : "alone";
+        return info;
     }
     const LaunchedAs& as = **found;
     if (as.count > kMostJoined)
         return makeError(ErrorCode::usage,
                          fmt::format("{}: more than {} ranks cannot meet", as.by, kMostJoined));
-    place.launcher = as.launcher;
-    place.rank = static_cast<int>(as.index);
-    place.size = static_cast<int>(as.count);
-    place.localRank = static_cast<int>(as.local.value_or(0));
-    place.group = as.group;
+    info.launcher = as.launcher;
+    info.rank = static_cast<int>(as.index);
+    info.size = static_cast<int>(as.count);
+    info.localRank = static_cast<int>(as.local.value_or(0));
+    info.group = as.group;
 
-    const bool own = place.launcher == "shardscope";
-    if (const auto host = variable(own ? "SHARDSCOPE_MASTER_ADDR" : "MASTER_ADDR")) place.host = *host;
+    const bool own = info.launcher == "shardscope";
+    if (const auto host = variable(own ? "SHARDSCOPE_MASTER_ADDR" : "MASTER_ADDR")) info.host = *host;
     if (const auto port = variable(own ? "SHARDSCOPE_MASTER_PORT" : "MASTER_PORT")) {
         SHARDSCOPE_ASSIGN(const uint64_t value, number("the port of rank 0", *port, 65535));
-        place.port = static_cast<uint16_t>(value);
+        info.port = static_cast<uint16_t>(value);
     }
     // torchrun's own store listens at MASTER_PORT.
-    place.storeThere = place.launcher == "torchrun" && place.port != 0;
-    if (place.storeThere && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True")
-        place.leaveStore();
-    if (place.launcher == "srun") {
-        if (place.host.empty()) {
+    info.storeThere = info.launcher == "torchrun" && info.port != 0;
+    if (info.storeThere && variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True") info.leaveStore();
+    if (info.launcher == "srun") {
+        if (info.host.empty()) {
             const auto list = variable("SLURM_STEP_NODELIST");
             const auto job = list ? list : variable("SLURM_JOB_NODELIST");
             if (job) {
-                SHARDSCOPE_ASSIGN(place.host, firstHost(*job));
+                SHARDSCOPE_ASSIGN(info.host, firstHost(*job));
             }
         }
-        if (place.port == 0 && !place.group.empty()) {
-            SHARDSCOPE_ASSIGN(const uint64_t id, number("SLURM_JOB_ID", place.group, UINT64_MAX));
-            place.port = static_cast<uint16_t>(20000 + id % 20000);
+        if (info.port == 0 && !info.group.empty()) {
+            SHARDSCOPE_ASSIGN(const uint64_t id, number("SLURM_JOB_ID", info.group, UINT64_MAX));
+            info.port = static_cast<uint16_t>(20000 + id % 20000);
         }
-        if (const auto step = variable("SLURM_STEP_ID")) place.group += "." + *step;
+        if (const auto step = variable("SLURM_STEP_ID")) info.group += "." + *step;
     }
     // mpirun tells nobody where rank 0 is; on one machine that is known.
-    if (place.host.empty() && as.localCount == as.count) place.host = "127.0.0.1";
-    if (place.host.empty())
+    if (info.host.empty() && as.localCount == as.count) info.host = "127.0.0.1";
+    if (info.host.empty())
         return makeError(ErrorCode::usage, fmt::format("{} started {} ranks, but nobody says where rank 0 is",
-                                                       place.launcher, place.size))
+                                                       info.launcher, info.size))
             .withHint(
                 fmt::format("set MASTER_ADDR to a host name of rank 0, and MASTER_PORT, or use {} HOST:PORT",
                             option("master")));
-    if (place.port == 0) place.port = kPort;
-    return place;
+    if (info.port == 0) info.port = kPort;
+    return info;
 }
 
-Result<RankInfo> rankPlace() {
+Result<RankInfo> rankInfo() {
     const auto firstHost = [](const std::string& list) -> Result<std::string> {
         SHARDSCOPE_ASSIGN(std::string text,
                           outputOf({"scontrol", "show", "hostnames", list}, std::chrono::seconds(10)));
@@ -100,7 +99,7 @@ Result<RankInfo> rankPlace() {
                 .withHint("set MASTER_ADDR to the host of rank 0");
         return text;
     };
-    return rankPlace(environmentVariable, firstHost);
+    return rankInfo(environmentVariable, firstHost);
 }
 
 // ------------------------------------------------------------------ meeting
@@ -117,22 +116,19 @@ std::string quotedOptions(const std::string& words) {
 
 }  // namespace
 
-RankListener::RankListener(std::unique_ptr<Listener> listener, const RankInfo& place, std::string words)
-    : listener_(std::move(listener)),
-      place_(place),
-      words_(std::move(words)),
-      thread_([this] { listen(); }) {}
+RankListener::RankListener(std::unique_ptr<Listener> listener, const RankInfo& info, std::string words)
+    : listener_(std::move(listener)), info_(info), words_(std::move(words)), thread_([this] { listen(); }) {}
 
-Result<std::unique_ptr<RankListener>> RankListener::open(const RankInfo& place, const std::string& host,
+Result<std::unique_ptr<RankListener>> RankListener::open(const RankInfo& info, const std::string& host,
                                                          uint16_t port, std::string words) {
     auto listener = Listener::open(host, port);
-    for (uint16_t i = 1; i < place.ports && !listener.ok(); ++i)
+    for (uint16_t i = 1; i < info.ports && !listener.ok(); ++i)
         listener = Listener::open(host, static_cast<uint16_t>(port + i));
     if (!listener.ok())
         return std::move(listener).error().withHint(
             "another job may have the port: give this one its own by MASTER_PORT or " + option("master"));
     return std::unique_ptr<RankListener>(
-        new RankListener(std::move(listener).value(), place, std::move(words)));
+        new RankListener(std::move(listener).value(), info, std::move(words)));
 }
 
 RankListener::~RankListener() {
@@ -155,11 +151,11 @@ void RankListener::receive(Listener::Accepted accepted) {
     if (!channel.greet(deadline).ok()) return;
     auto frame = channel.receive(deadline);
     if (!frame.ok() || !*frame) return;
-    const auto said = parseMessage(**frame);
-    if (!said.ok() || (*said)["say"] != "join" || textOf(*said, "group", 300) != place_.group) return;
-    const auto rank = numberOf(*said, "rank");
-    if (!rank || *rank == 0 || *rank >= static_cast<uint64_t>(place_.size)) return;
-    const std::string words = textOf(*said, "words", 1000);
+    const auto fields = parseMessage(**frame);
+    if (!fields.ok() || (*fields)["say"] != "join" || textOf(*fields, "group", 300) != info_.group) return;
+    const auto rank = numberOf(*fields, "rank");
+    if (!rank || *rank == 0 || *rank >= static_cast<uint64_t>(info_.size)) return;
+    const std::string words = textOf(*fields, "words", 1000);
     Status status;
     if (words != words_)
         status = makeError(ErrorCode::usage, fmt::format("rank 0 was started with {}, rank {} with {}",
@@ -174,9 +170,9 @@ void RankListener::receive(Listener::Accepted accepted) {
         SHARDSCOPE_TRY(channel.greet(deadline));
         Joined one;
         one.launched.channel = std::move(accepted.channel);
-        one.address = textOf(*said, "address", 300);
+        one.address = textOf(*fields, "address", 300);
         if (one.address.empty()) one.address = accepted.address;
-        one.localRank = static_cast<int>(numberOf(*said, "local_rank").value_or(0));
+        one.localRank = static_cast<int>(numberOf(*fields, "local_rank").value_or(0));
         return one;
     }();
     MutexLock lock(mutex_);
@@ -189,7 +185,7 @@ void RankListener::receive(Listener::Accepted accepted) {
 std::string RankListener::missingRanks() const {
     constexpr size_t kMost = 8;
     std::vector<int> missing;
-    for (int rank = 1; rank < place_.size; ++rank)
+    for (int rank = 1; rank < info_.size; ++rank)
         if (!came_.contains(rank)) missing.push_back(rank);
     const size_t shown = std::min(missing.size(), kMost);
     std::string text = fmt::format("rank{} {}", missing.size() == 1 ? "" : "s",
@@ -198,8 +194,8 @@ std::string RankListener::missingRanks() const {
     return text;
 }
 
-Result<RankListener::Joined> RankListener::take(int rank, Channel::Clock::time_point deadline,
-                                                const std::function<bool()>& over) {
+Result<RankListener::Joined> RankListener::accept(int rank, Channel::Clock::time_point deadline,
+                                                  const std::function<bool()>& stopping) {
     MutexLock lock(mutex_);
     for (;;) {
         if (const auto found = joined_.find(rank); found != joined_.end()) {
@@ -208,49 +204,49 @@ Result<RankListener::Joined> RankListener::take(int rank, Channel::Clock::time_p
             return joined;
         }
         lock.unlock();
-        const bool stop = over && over();
+        const bool stop = stopping && stopping();
         lock.lock();
         if (stop) return makeError(ErrorCode::cancelled, "cancelled");
         if (Channel::Clock::now() >= deadline)
             return makeError(ErrorCode::remote,
-                             fmt::format("the {} ranks did not come together: no sign of {}", place_.size,
+                             fmt::format("the {} ranks did not come together: no sign of {}", info_.size,
                                          missingRanks()))
                 .withHint("all ranks must run, and reach the host and port of rank 0");
         changed_.wait_for(lock, std::chrono::milliseconds(50));
     }
 }
 
-Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::string& host, uint16_t port,
+Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& info, const std::string& host, uint16_t port,
                                               const std::string& words, const std::string& address,
                                               Channel::Clock::time_point deadline,
-                                              const std::function<bool()>& over) {
+                                              const std::function<bool()>& stopping) {
     // What is found may be another job's rank 0 that is about to end, or something else at a port that rank 0
     // could not take, so it is tried again.
-    for (uint16_t i = 0;; i = static_cast<uint16_t>((i + 1) % place.ports)) {
+    for (uint16_t i = 0;; i = static_cast<uint16_t>((i + 1) % info.ports)) {
         const auto patience =
-            place.ports == 1 ? deadline : std::min(deadline, Channel::Clock::now() + std::chrono::seconds(1));
-        auto connected = connectTo(host, static_cast<uint16_t>(port + i), patience, over);
+            info.ports == 1 ? deadline : std::min(deadline, Channel::Clock::now() + std::chrono::seconds(1));
+        auto connected = connectTo(host, static_cast<uint16_t>(port + i), patience, stopping);
         if (!connected.ok() && (patience == deadline || connected.error().code == ErrorCode::cancelled))
             return std::move(connected).error();
         if (!connected.ok()) continue;
         const std::unique_ptr<Channel>& channel = *connected;
-        Status greeted = channel->greet(std::min(deadline, Channel::Clock::now() + kIntroduction), over);
+        Status greeted = channel->greet(std::min(deadline, Channel::Clock::now() + kIntroduction), stopping);
         if (greeted.ok())
             greeted = channel->send(message({{"say", "join"},
-                                             {"rank", place.rank},
-                                             {"local_rank", place.localRank},
-                                             {"group", place.group},
+                                             {"rank", info.rank},
+                                             {"local_rank", info.localRank},
+                                             {"group", info.group},
                                              {"address", address},
                                              {"words", words}}));
         auto answer = greeted.ok()
                           ? channel->receive(std::min(deadline, Channel::Clock::now() + kIntroduction))
                           : Result<std::optional<Frame>>(greeted.error());
         if (answer.ok() && *answer) {
-            SHARDSCOPE_ASSIGN(const Json said, parseMessage(**answer));
-            if (said["say"] == "refused") return errorFrom(said.value("error", Json()));
-            if (said["say"] == "joined") return connected;
+            SHARDSCOPE_ASSIGN(const Json fields, parseMessage(**answer));
+            if (fields["say"] == "refused") return errorFrom(fields.value("error", Json()));
+            if (fields["say"] == "joined") return connected;
         }
-        if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
         if (Channel::Clock::now() >= deadline)
             return makeError(ErrorCode::remote,
                              fmt::format("rank 0 does not answer at {} port {}", host, port))

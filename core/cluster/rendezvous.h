@@ -34,17 +34,17 @@ struct RankInfo {
 // From the environment, as launchedAs() says; without any variables the process is alone. `firstHost` finds
 // the first host of a Slurm list, where MASTER_ADDR says none. Errors: usage (those of launchedAs(), no
 // address of rank 0).
-Result<RankInfo> rankPlace(const Variables& variable,
-                           const std::function<Result<std::string>(const std::string& list)>& firstHost);
+Result<RankInfo> rankInfo(const Variables& variable,
+                          const std::function<Result<std::string>(const std::string& list)>& firstHost);
 // Of this process; the first host by `scontrol show hostnames`.
-Result<RankInfo> rankPlace();
+Result<RankInfo> rankInfo();
 
-// On rank 0.
+// On rank 0: takes the connections of the other ranks.
 class RankListener {
   public:
     // `port` is the first of RankInfo::ports. `words` are the options that all ranks must have been started
     // with.
-    static Result<std::unique_ptr<RankListener>> open(const RankInfo& place, const std::string& host,
+    static Result<std::unique_ptr<RankListener>> open(const RankInfo& info, const std::string& host,
                                                       uint16_t port, std::string words);
     ~RankListener();
     uint16_t port() const { return listener_->port(); }
@@ -54,18 +54,19 @@ class RankListener {
         std::string address;
         int localRank = 0;
     };
-    // Waits for that rank. Errors: usage (it was started with other options), remote (it did not come by the
-    // deadline), cancelled.
-    Result<Joined> take(int rank, Channel::Clock::time_point deadline, const std::function<bool()>& over);
+    // Waits for that rank to connect. Errors: usage (it was started with other options), remote (it did not
+    // come by the deadline), cancelled.
+    Result<Joined> accept(int rank, Channel::Clock::time_point deadline,
+                          const std::function<bool()>& stopping);
 
   private:
-    RankListener(std::unique_ptr<Listener> listener, const RankInfo& place, std::string words);
+    RankListener(std::unique_ptr<Listener> listener, const RankInfo& info, std::string words);
     void listen();
     void receive(Listener::Accepted accepted);
     std::string missingRanks() const SHARDSCOPE_REQUIRES(mutex_);
 
     const std::unique_ptr<Listener> listener_;
-    const RankInfo place_;
+    const RankInfo info_;
     const std::string words_;
     Mutex mutex_;
     Condition changed_;
@@ -74,12 +75,12 @@ class RankListener {
     std::thread thread_;
 };
 
-// On every other rank: the channel on which rank 0 says what to do. `address` is where the others find this
-// one; empty = where it comes from. Errors: usage (started differently), remote (rank 0 did not come),
-// cancelled.
-Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& place, const std::string& host, uint16_t port,
+// On every other rank: connects to rank 0, which gives orders on this channel. `address` is where the other
+// ranks reach this one; empty = where its connection comes from. Errors: usage (started differently), remote
+// (rank 0 did not come), cancelled.
+Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& info, const std::string& host, uint16_t port,
                                               const std::string& words, const std::string& address,
                                               Channel::Clock::time_point deadline,
-                                              const std::function<bool()>& over);
+                                              const std::function<bool()>& stopping);
 
 }  // namespace shardscope

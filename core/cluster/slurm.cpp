@@ -146,9 +146,9 @@ std::string slurmState(const std::string& job) {
         {"squeue", "--noheader", "--states=all", "--jobs=" + job, "--format=%T %r"},
         {"sacct", "--noheader", "--parsable2", "--allocations", "--jobs=" + job, "--format=State"}};
     for (const auto& words : ways) {
-        const auto said = outputOf(words, kAsked);
-        if (!said.ok()) continue;
-        const std::string line = oneLine(std::string_view(*said).substr(0, said->find('\n')), 100);
+        const auto output = outputOf(words, kAsked);
+        if (!output.ok()) continue;
+        const std::string line = oneLine(std::string_view(*output).substr(0, output->find('\n')), 100);
         const size_t space = line.find(' ');
         if (line.empty()) continue;
         // Of sacct such as "CANCELLED by 0"; squeue adds a reason that may be none.
@@ -160,12 +160,12 @@ std::string slurmState(const std::string& job) {
 }
 
 Result<std::unique_ptr<SlurmAllocation>> SlurmAllocation::obtain(const SlurmRequest& request,
-                                                                 const std::function<bool()>& over,
+                                                                 const std::function<bool()>& stopping,
                                                                  const Waiting& waiting) {
     std::unique_ptr<SlurmAllocation> allocation(new SlurmAllocation(request));
     allocation->job_ = request.job.empty() ? variable("SLURM_JOB_ID") : request.job;
     if (allocation->job_.empty()) {
-        SHARDSCOPE_TRY(allocation->ask(over, waiting));
+        SHARDSCOPE_TRY(allocation->ask(stopping, waiting));
         return allocation;
     }
     if (!request.words.empty())
@@ -184,7 +184,7 @@ Result<std::unique_ptr<SlurmAllocation>> SlurmAllocation::obtain(const SlurmRequ
 // shows its environment, where the job's number and nodes stand, and then ends with this process, whatever
 // ends that. So no allocation outlives the conversion: steps of srun that ask each for their own could be
 // granted at different times, or never, and what sbatch starts would have to be looked after from outside.
-Status SlurmAllocation::ask(const std::function<bool()>& over, const Waiting& waiting) {
+Status SlurmAllocation::ask(const std::function<bool()>& stopping, const Waiting& waiting) {
     std::vector<std::string> words{"salloc",
                                    "--job-name=shardscope",
                                    "--no-kill",
@@ -211,28 +211,29 @@ Status SlurmAllocation::ask(const std::function<bool()>& over, const Waiting& wa
     std::string have, told;
     std::array<char, 65536> bytes;
     while (have.find(kGranted) == std::string::npos) {
-        if (over()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping()) return makeError(ErrorCode::cancelled, "cancelled");
         pollfd wait{output, POLLIN, 0};
         if (poll(&wait, 1, 100) > 0) {
             const ssize_t got = ::read(output, bytes.data(), bytes.size());
             if (got > 0) have.append(bytes.data(), static_cast<size_t>(got));
             if (got == 0 || have.size() > (size_t{4} << 20)) {
                 salloc_->waitFor(kGrace);
-                const std::string said = oneLine(salloc_->said(), 600);
-                return makeError(ErrorCode::remote, fmt::format("Slurm gives no nodes: {}",
-                                                                said.empty() ? salloc_->ending() : said));
+                const std::string message = oneLine(salloc_->said(), 600);
+                return makeError(
+                    ErrorCode::remote,
+                    fmt::format("Slurm gives no nodes: {}", message.empty() ? salloc_->ending() : message));
             }
         }
-        const std::string said = oneLine(salloc_->said(), 300);
-        if (said == told) continue;
-        told = said;
+        const std::string message = oneLine(salloc_->said(), 300);
+        if (message == told) continue;
+        told = message;
         constexpr std::string_view kNumber = "job allocation ";
-        if (const size_t at = said.find(kNumber); at != std::string::npos) {
+        if (const size_t at = message.find(kNumber); at != std::string::npos) {
             const size_t begin = at + kNumber.size();
-            job_ = said.substr(begin,
-                               std::min(said.find_first_not_of("0123456789", begin), said.size()) - begin);
+            job_ = message.substr(
+                begin, std::min(message.find_first_not_of("0123456789", begin), message.size()) - begin);
         }
-        waiting(job_, said);
+        waiting(job_, message);
     }
     const auto value = [&](std::string_view name) {
         const std::string key = fmt::format("{}=", name);
@@ -267,7 +268,7 @@ Status SlurmAllocation::findNodes(const std::string& list) {
 }
 
 Result<Launched> SlurmAllocation::launch(size_t worker, const AgentProgram& agent,
-                                         const std::function<bool()>& over) const {
+                                         const std::function<bool()>& stopping) const {
     // Unbuffered, or what has no line end stays on the node. The steps share what the allocation holds.
     std::vector<std::string> words{"srun",         "--jobid=" + job_, "--job-name=shardscope",
                                    "--nodes=1",    "--ntasks=1",      "--nodelist=" + nodeOf(worker),
@@ -278,21 +279,21 @@ Result<Launched> SlurmAllocation::launch(size_t worker, const AgentProgram& agen
                  {agent.remoteProgram.empty() ? agent.program : agent.remoteProgram, "agent", "--stdio"});
     // Killed outright, srun would leave a worker that hangs where it is.
     return launchProgram(
-        nodeOf(worker), words, kAnswer, [](Process& srun) { srun.endWith(SIGTERM, kGrace); }, over);
+        nodeOf(worker), words, kAnswer, [](Process& srun) { srun.endWith(SIGTERM, kGrace); }, stopping);
 }
 
 std::string SlurmAllocation::ending() {
-    const bool over = salloc_ && salloc_->waitFor(std::chrono::milliseconds(500));
+    const bool ended = salloc_ && salloc_->waitFor(std::chrono::milliseconds(500));
     std::string state = slurmState(job_);
     // A job that ends says why a moment later.
     for (int i = 0; i < 20 && state.starts_with("COMPLETING"); ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         state = slurmState(job_);
     }
-    if (!over && (state.empty() || state.starts_with("RUNNING") || state.starts_with("PENDING"))) return {};
+    if (!ended && (state.empty() || state.starts_with("RUNNING") || state.starts_with("PENDING"))) return {};
     std::string text =
         fmt::format("the Slurm job {} is {}", job_, state.empty() ? "not known any more" : state);
-    if (over) text += fmt::format("; {}", oneLine(salloc_->said(), 300));
+    if (ended) text += fmt::format("; {}", oneLine(salloc_->said(), 300));
     return text;
 }
 
@@ -307,28 +308,28 @@ SlurmAllocation::~SlurmAllocation() {
 // ------------------------------------------------------------------ those of one run
 
 Result<const SlurmAllocation*> SlurmAllocations::of(const std::shared_ptr<const SlurmRequest>& request,
-                                                    const std::function<bool()>& over,
+                                                    const std::function<bool()>& stopping,
                                                     const SlurmAllocation::Waiting& waiting) {
-    Lent* lent = nullptr;
+    Asked* asked = nullptr;
     {
         MutexLock lock(mutex_);
-        auto& entry = lent_[request.get()];
-        if (!entry) entry = std::make_unique<Lent>();
-        lent = entry.get();
+        auto& entry = asked_[request.get()];
+        if (!entry) entry = std::make_unique<Asked>();
+        asked = entry.get();
     }
-    MutexLock asking(lent->mutex);
-    if (!lent->allocation) lent->allocation.emplace(SlurmAllocation::obtain(*request, over, waiting));
-    if (!lent->allocation->ok()) return lent->allocation->error();
-    return lent->allocation->value().get();
+    MutexLock lock(asked->mutex);
+    if (!asked->allocation) asked->allocation.emplace(SlurmAllocation::obtain(*request, stopping, waiting));
+    if (!asked->allocation->ok()) return asked->allocation->error();
+    return asked->allocation->value().get();
 }
 
 std::string SlurmAllocations::endings() {
     MutexLock lock(mutex_);
     std::string words;
-    for (const auto& [request, lent] : lent_) {
-        MutexLock asked(lent->mutex);
-        if (!lent->allocation || !lent->allocation->ok()) continue;
-        if (const std::string ending = lent->allocation->value()->ending(); !ending.empty())
+    for (const auto& [request, asked] : asked_) {
+        MutexLock asking(asked->mutex);
+        if (!asked->allocation || !asked->allocation->ok()) continue;
+        if (const std::string ending = asked->allocation->value()->ending(); !ending.empty())
             words += "; " + ending;
     }
     return words;
@@ -336,7 +337,7 @@ std::string SlurmAllocations::endings() {
 
 void SlurmAllocations::giveBack() {
     MutexLock lock(mutex_);
-    lent_.clear();
+    asked_.clear();
 }
 
 }  // namespace shardscope

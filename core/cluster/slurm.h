@@ -33,12 +33,12 @@ Result<SlurmRequest> parseSlurm(std::string_view options);
 class SlurmAllocation {
   public:
     // The allocation that the request names, else the one that this process runs in, else a new one, for
-    // which it waits until Slurm grants it or `over` says that nobody wants it any more. `waiting` is told
-    // what salloc says meanwhile, and the job's number once it is known. Errors: usage, remote with Slurm's
-    // own words, cancelled.
-    using Waiting = std::function<void(const std::string& job, const std::string& said)>;
+    // which it waits until Slurm grants it or `stopping` says that nobody wants it any more. `waiting` is
+    // told what salloc says meanwhile, and the job's number once it is known. Errors: usage, remote with
+    // Slurm's own words, cancelled.
+    using Waiting = std::function<void(const std::string& job, const std::string& message)>;
     static Result<std::unique_ptr<SlurmAllocation>> obtain(const SlurmRequest& request,
-                                                           const std::function<bool()>& over,
+                                                           const std::function<bool()>& stopping,
                                                            const Waiting& waiting);
     // Gives back what obtain() asked for; all of its steps end with it.
     ~SlurmAllocation();
@@ -47,14 +47,14 @@ class SlurmAllocation {
     const std::string& nodeOf(size_t worker) const { return nodes_[worker / request_.tasksPerNode]; }
     // Starts the program on the node of this worker of the request.
     Result<Launched> launch(size_t worker, const AgentProgram& agent,
-                            const std::function<bool()>& over) const;
-    // Why there are no workers any more, as a clause: the job's state, and what salloc said at its end. Empty
-    // when the job still runs.
+                            const std::function<bool()>& stopping) const;
+    // Why there are no workers any more, as a clause: the job's state, and what salloc wrote at its end.
+    // Empty when the job still runs.
     std::string ending();
 
   private:
     explicit SlurmAllocation(SlurmRequest request) : request_(std::move(request)) {}
-    Status ask(const std::function<bool()>& over, const Waiting& waiting);
+    Status ask(const std::function<bool()>& stopping, const Waiting& waiting);
     Status findNodes(const std::string& list);
 
     SlurmRequest request_;
@@ -70,19 +70,19 @@ class SlurmAllocations {
   public:
     // Errors: those of SlurmAllocation::obtain().
     Result<const SlurmAllocation*> of(const std::shared_ptr<const SlurmRequest>& request,
-                                      const std::function<bool()>& over,
+                                      const std::function<bool()>& stopping,
                                       const SlurmAllocation::Waiting& waiting);
-    // What Slurm did to them says more than that the workers are gone: clauses, each with "; " before it.
+    // Why Slurm ended allocations, as clauses, each with "; " before it: more than that the workers are gone.
     std::string endings();
     void giveBack();
 
   private:
-    struct Lent {
+    struct Asked {
         Mutex mutex;
         std::optional<Result<std::unique_ptr<SlurmAllocation>>> allocation SHARDSCOPE_GUARDED_BY(mutex);
     };
     Mutex mutex_;
-    std::map<const SlurmRequest*, std::unique_ptr<Lent>> lent_ SHARDSCOPE_GUARDED_BY(mutex_);
+    std::map<const SlurmRequest*, std::unique_ptr<Asked>> asked_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
 
 // "RUNNING", "PENDING (Resources)", "CANCELLED": of squeue, or of sacct where the job is forgotten there;

@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "cluster/broadcast.h"
+#include "cluster/file_owners.h"
 #include "cluster/messages.h"
-#include "cluster/placement.h"
 
 namespace shardscope {
 namespace {
@@ -29,10 +29,10 @@ WorkerSession::~WorkerSession() {
 }
 
 Status WorkerSession::begin(const Frame& first) {
-    SHARDSCOPE_ASSIGN(Json said, parseMessage(first));
+    SHARDSCOPE_ASSIGN(Json fields, parseMessage(first));
     std::optional<Frame> frame = first;
-    if (said["say"] == "serve") {
-        SHARDSCOPE_TRY(startServing(first, said));
+    if (fields["say"] == "serve") {
+        SHARDSCOPE_TRY(startServing(first, fields));
         beats_ = std::thread([this] { beats(); });
         // The coordinator opens the source meanwhile.
         do {
@@ -41,11 +41,11 @@ Status WorkerSession::begin(const Frame& first) {
             if (!frame && silence_.count())
                 return makeError(ErrorCode::remote, "nobody says what is to be done");
             if (!frame) continue;
-            SHARDSCOPE_ASSIGN(said, parseMessage(*frame));
-        } while (!frame || said["say"] == "beat");
+            SHARDSCOPE_ASSIGN(fields, parseMessage(*frame));
+        } while (!frame || fields["say"] == "beat");
     }
-    if (said["say"] == "end") return makeError(ErrorCode::cancelled, "there is nothing to be done");
-    SHARDSCOPE_TRY(takeStart(*frame, said));
+    if (fields["say"] == "end") return makeError(ErrorCode::cancelled, "there is nothing to be done");
+    SHARDSCOPE_TRY(takeStart(*frame, fields));
     if (!beats_.joinable()) beats_ = std::thread([this] { beats(); });
     listener_ = std::thread([this] { listen(); });
     return {};
@@ -55,10 +55,10 @@ std::shared_ptr<FileSystem> WorkerSession::own() const {
     return files_ ? files_ : systemFileSystem();
 }
 
-Status WorkerSession::startServing(const Frame& frame, const Json& said) {
-    const auto length = numberOf(said, "source");
+Status WorkerSession::startServing(const Frame& frame, const Json& fields) {
+    const auto length = numberOf(fields, "source");
     if (!length || *length > frame.body.size()) return damaged("malformed message about files to serve");
-    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
+    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(fields, "silence").value_or(0), 3600));
     const std::string source = frame.body.substr(0, *length);
     FileAccess access;
     access.readAll = false;
@@ -68,8 +68,8 @@ Status WorkerSession::startServing(const Frame& frame, const Json& said) {
     if (const auto entry = own()->stat(source); entry.ok() && entry->kind != DirectoryEntry::Kind::directory)
         access.read.push_back(splitPath(source).first);
     access.write = frame.body.substr(*length);
-    auto server = PeerServer::start(textOf(said, "listen", 300), textOf(said, "token", 100), version_, own(),
-                                    std::move(access));
+    auto server = PeerServer::start(textOf(fields, "listen", 300), textOf(fields, "token", 100), version_,
+                                    own(), std::move(access));
     if (!server.ok()) {
         refuse(server.error());
         return std::move(server).error();
@@ -78,36 +78,36 @@ Status WorkerSession::startServing(const Frame& frame, const Json& said) {
     return channel_->send(message({{"say", "serving"}, {"port", server_->port()}}));
 }
 
-Status WorkerSession::takeStart(const Frame& frame, const Json& said) {
+Status WorkerSession::takeStart(const Frame& frame, const Json& fields) {
     const std::string& body = frame.body;
     const size_t end = body.find('\0');
-    const auto length = numberOf(said, "request");
-    if (said["say"] != "start" || end == std::string::npos || !length || *length > body.size() - end - 1)
+    const auto length = numberOf(fields, "request");
+    if (fields["say"] != "start" || end == std::string::npos || !length || *length > body.size() - end - 1)
         return damaged("the coordinator gives no job");
     directory_ = body.substr(0, end);
     request_ = body.substr(end + 1, *length);
     const std::string_view table = std::string_view(body).substr(end + 1 + *length);
-    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(said, "silence").value_or(0), 3600));
+    silence_ = std::chrono::seconds(std::min<uint64_t>(numberOf(fields, "silence").value_or(0), 3600));
     neighbors_ =
-        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(said, "neighbors").value_or(1), 1, 1024));
-    SHARDSCOPE_ASSIGN(shared_, sharedJobFrom(said.value("job", Json())));
-    number_ = numberOf(said, "worker").value_or(UINT64_MAX);
+        static_cast<unsigned>(std::clamp<uint64_t>(numberOf(fields, "neighbors").value_or(1), 1, 1024));
+    SHARDSCOPE_ASSIGN(shared_, sharedJobFrom(fields.value("job", Json())));
+    number_ = numberOf(fields, "worker").value_or(UINT64_MAX);
     if (number_ > 65536) return damaged("the coordinator gives no job");
-    device_ = static_cast<int>(std::min<uint64_t>(numberOf(said, "device").value_or(0), 1024));
-    if (said.value("gpu", Json()) == true) gpu_ = device_;
-    if (!said.contains("peers")) return {};
-    SHARDSCOPE_ASSIGN(peers_, Peers::from(said["peers"], static_cast<int>(number_), version_, own()));
+    device_ = static_cast<int>(std::min<uint64_t>(numberOf(fields, "device").value_or(0), 1024));
+    if (fields.value("gpu", Json()) == true) gpu_ = device_;
+    if (!fields.contains("peers")) return {};
+    SHARDSCOPE_ASSIGN(peers_, Peers::from(fields["peers"], static_cast<int>(number_), version_, own()));
     if (!table.empty()) {
         SHARDSCOPE_ASSIGN(PeerTable read, PeerTable::from(table));
         table_ = std::make_shared<const PeerTable>(std::move(read));
     }
-    const Json places = said.value("places", Json::array());
-    for (const Json& place : places) {
-        if (!place.is_number_unsigned() || place.get<uint64_t>() >= static_cast<uint64_t>(peers_->size()))
+    const Json disks = fields.value("disks", Json::array());
+    for (const Json& disk : disks) {
+        if (!disk.is_number_unsigned() || disk.get<uint64_t>() >= static_cast<uint64_t>(peers_->size()))
             return damaged("malformed list of disks");
-        places_.push_back(place.get<int>());
+        disks_.push_back(disk.get<int>());
     }
-    if (!places_.empty() && places_.size() != static_cast<size_t>(peers_->size()))
+    if (!disks_.empty() && disks_.size() != static_cast<size_t>(peers_->size()))
         return damaged("malformed list of disks");
     return {};
 }
@@ -129,18 +129,20 @@ void WorkerSession::beats() {
     }
 }
 
-Result<WorkerSession::Order> WorkerSession::orderFrom(const Json& said) const {
+Result<WorkerSession::Order> WorkerSession::orderFrom(const Json& fields) const {
     Order order;
-    if (said["say"] == "part") {
-        SHARDSCOPE_ASSIGN(order.task, partTaskFrom(said));
+    if (fields["say"] == "part") {
+        SHARDSCOPE_ASSIGN(order.task, partTaskFrom(fields));
         return order;
     }
-    if (said["say"] != "group") return damaged("an order that is unknown here");
-    const auto port = numberOf(said, "port"), rank = numberOf(said, "rank"), size = numberOf(said, "size");
+    if (fields["say"] != "group") return damaged("an order that is unknown here");
+    const auto port = numberOf(fields, "port"), rank = numberOf(fields, "rank"),
+               size = numberOf(fields, "size");
     if (!port || *port > UINT16_MAX || !rank || !size || *size > 65536 || *rank >= *size)
         return damaged("malformed process group");
-    order.group = GroupSpec{textOf(said, "host", 300), static_cast<uint16_t>(*port), static_cast<int>(*rank),
-                            static_cast<int>(*size),   textOf(said, "backend", 20),  device_};
+    order.group =
+        GroupSpec{textOf(fields, "host", 300), static_cast<uint16_t>(*port),  static_cast<int>(*rank),
+                  static_cast<int>(*size),     textOf(fields, "backend", 20), device_};
     return order;
 }
 
@@ -158,16 +160,16 @@ void WorkerSession::listen() {
         if (!frame.ok()) return end();
         if (!*frame && silence_.count()) return end();
         if (!*frame) continue;
-        auto said = parseMessage(**frame);
-        if (said.ok() && (*said)["say"] == "beat") continue;
-        if (said.ok() && (*said)["say"] == "ungroup") {
+        auto fields = parseMessage(**frame);
+        if (fields.ok() && (*fields)["say"] == "beat") continue;
+        if (fields.ok() && (*fields)["say"] == "ungroup") {
             MutexLock lock(mutex_);
             ungrouped_ = true;
             if (group_) group_->abort();
             continue;
         }
-        if (!said.ok()) return end();
-        auto order = orderFrom(*said);
+        if (!fields.ok()) return end();
+        auto order = orderFrom(*fields);
         if (!order.ok()) return end();
         // Nothing is left of the other work by then.
         if (const PartWork work = order->task.work; work != std::exchange(before, work))
@@ -187,7 +189,7 @@ Status WorkerSession::serve(const ConvertJob& job, const Resources& resources,
                             const WorkerAbilities& abilities) {
     return serve(resources, abilities, job.options, [&](const Resources& own, std::string name) {
         PartWorkerOptions options{.name = std::move(name), .compute = abilities.compute};
-        if (peers_) options.homes = homesOf(job, peers_->size(), table_, places_);
+        if (peers_) options.homes = homesOf(job, peers_->size(), table_, disks_);
         return PartWorker::join(job, shared_, own, std::move(options));
     });
 }
@@ -213,7 +215,7 @@ Status WorkerSession::serve(Resources resources, const WorkerAbilities& abilitie
     return runParts(**worker, options, abilities.group);
 }
 
-// What goes wrong in a group is for rank 0 to say; this worker stays.
+// Rank 0 reports what goes wrong in a group; this worker stays.
 Status WorkerSession::joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
     if (make) {
         auto group = make(spec, {});

@@ -22,10 +22,10 @@
 
 namespace shardscope {
 
-// What a worker can do beyond what every one can.
+// What a worker can do that not every worker can.
 struct WorkerAbilities {
     TileCompute* compute = nullptr;  // makes tiles; null = the processor
-    std::string gpu{};               // UUID of the one that it is, if it is one
+    std::string gpu{};               // UUID of the GPU that `compute` is; empty = it is none
     MakeGroup group{};               // null = none can be joined
 };
 
@@ -41,19 +41,19 @@ class WorkerSession {
     Status begin(const Frame& first);
     const std::string& request() const { return request_; }  // as CoordinatorOptions::request
     std::optional<int> gpu() const { return gpu_; }          // the device that is to make tiles
-    // Where files are not on file systems that all share, else null; and in that case: who has which file of
-    // the source (null = all), and where those of the destination are (PeerDisks::places(), empty = on one
-    // file system).
+    // peers() is null where all files are on shared file systems. Elsewhere table() says who has which file
+    // of the source (null = all have it), and diskByPeer() where files of the destination are (PeerDisks;
+    // empty = on one file system).
     const std::shared_ptr<Peers>& peers() const { return peers_; }
     const std::shared_ptr<const PeerTable>& table() const { return table_; }
-    const std::vector<int>& places() const { return places_; }
+    const std::vector<int>& diskByPeer() const { return disks_; }
     const std::shared_ptr<FileSystem>& files() const { return files_; }
     const std::string& directory() const { return directory_; }
     unsigned neighbors() const { return neighbors_; }  // workers on this machine, this one included
     StopToken stop() const { return stop_; }           // raised when the coordinator ends the job or is gone
 
-    // Joins the job that was requested and does what it is told. Returns when the coordinator
-    // ends it. Errors: remote, cancelled, and those of PartWorker::join(), which the coordinator is told too.
+    // Joins the requested job and does parts of it. Returns when the coordinator ends the job. Errors:
+    // remote, cancelled, and those of PartWorker::join(), which the coordinator is told too.
     Status serve(const ConvertJob& job, const Resources& resources, const WorkerAbilities& abilities = {});
     // The same of a reading.
     Status serve(const PartReading& reading, const Resources& resources);
@@ -68,9 +68,9 @@ class WorkerSession {
     };
 
     std::shared_ptr<FileSystem> own() const;
-    Status startServing(const Frame& frame, const nlohmann::json& said);
-    Status takeStart(const Frame& frame, const nlohmann::json& said);
-    Result<Order> orderFrom(const nlohmann::json& said) const;
+    Status startServing(const Frame& frame, const nlohmann::json& fields);
+    Status takeStart(const Frame& frame, const nlohmann::json& fields);
+    Result<Order> orderFrom(const nlohmann::json& fields) const;
     void beats();
     void listen();
     using Join = std::function<Result<std::unique_ptr<PartWorker>>(const Resources&, std::string name)>;
@@ -87,7 +87,7 @@ class WorkerSession {
     int device_ = 0;
     std::shared_ptr<Peers> peers_;
     std::shared_ptr<const PeerTable> table_;
-    std::vector<int> places_;
+    std::vector<int> disks_;
     std::unique_ptr<PeerServer> server_;
     unsigned neighbors_ = 1;
     std::chrono::seconds silence_{0};  // of the coordinator that ends it; zero = none

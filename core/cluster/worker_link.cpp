@@ -29,7 +29,7 @@ WorkerLink::WorkerLink(const CoordinatorOptions& options, size_t index, std::str
 WorkerLink::~WorkerLink() = default;
 
 Peer WorkerLink::peer() const {
-    const WorkerSpec& spec = options_.places[index_];
+    const WorkerSpec& spec = options_.workers[index_];
     Peer peer;
     peer.name = name_;
     peer.port = port_;
@@ -42,9 +42,9 @@ Peer WorkerLink::peer() const {
 }
 
 Status WorkerLink::launch(const SlurmAllocation* allocation, Clock::time_point comesBy) {
-    const WorkerSpec& spec = options_.places[index_];
+    const WorkerSpec& spec = options_.workers[index_];
     if (spec.rank > 0 && options_.ranks) {
-        SHARDSCOPE_ASSIGN(auto joined, options_.ranks->take(spec.rank, comesBy, stopping_));
+        SHARDSCOPE_ASSIGN(auto joined, options_.ranks->accept(spec.rank, comesBy, stopping_));
         device_ = joined.localRank;
         address_ = joined.address;
         launched_ = std::move(joined.launched);
@@ -73,7 +73,7 @@ Status WorkerLink::meet(const std::string& token) {
         refused_ = true;
         return fits;
     }
-    const WorkerSpec& spec = options_.places[index_];
+    const WorkerSpec& spec = options_.workers[index_];
     machine_ = textOf(hello, "host", 300);
     if (spec.rank >= 0) name_ = fmt::format("rank {} on {}", spec.rank, machine_);
     if (!options_.peers) return {};
@@ -102,7 +102,7 @@ Result<std::string> WorkerLink::start(Json fields, std::string body) {
     return ready.is_null() ? std::string() : textOf(ready, "gpu", 100);
 }
 
-// Waits for one message, between heartbeats; null when nobody wants it any more.
+// Waits for one message, between heartbeats; null once the worker is not needed any more.
 Result<Json> WorkerLink::answerTo(std::string_view what) {
     heard_ = Clock::now();
     for (;;) {
@@ -125,10 +125,10 @@ Result<Json> WorkerLink::next(Clock::time_point deadline) {
         return Json();
     }
     heard_ = Clock::now();
-    SHARDSCOPE_ASSIGN(Json said, parseMessage(*frame));
+    SHARDSCOPE_ASSIGN(Json reply, parseMessage(*frame));
     // So that a worker of another host knows that the link stands.
-    if (said["say"] == "beat" && silence() > 0) launched_.channel->offer(message({{"say", "beat"}}));
-    return said;
+    if (reply["say"] == "beat" && silence() > 0) launched_.channel->offer(message({{"say", "beat"}}));
+    return reply;
 }
 
 Status WorkerLink::send(const Json& json, std::string body) {
@@ -154,15 +154,15 @@ std::string WorkerLink::reasonOf(const Error& error) {
     std::string why = error.message;
     if (!launched_.process || error.code != ErrorCode::remote) return why;
     launched_.process->waitFor(std::chrono::milliseconds(200));
-    const std::string said = stderrTail(*launched_.process, 300);
+    const std::string output = stderrTail(*launched_.process, 300);
     if (launched_.channel)
-        why += fmt::format(" ({}{}{})", launched_.process->ending(), said.empty() ? "" : ": ", said);
+        why += fmt::format(" ({}{}{})", launched_.process->ending(), output.empty() ? "" : ": ", output);
     return why;
 }
 
-// After so many seconds in which it hears nothing a worker ends; 0 where its stream ends with us.
+// A worker ends after so many seconds without a message; 0 where its stream ends with this process.
 uint64_t WorkerLink::silence() const {
-    const WorkerSpec& spec = options_.places[index_];
+    const WorkerSpec& spec = options_.workers[index_];
     return spec.host.empty() && spec.rank <= 0 ? 0 : static_cast<uint64_t>(kOrphanTimeout.count());
 }
 

@@ -20,18 +20,18 @@ class SlurmAllocation;  // cluster/slurm.h
 class WorkerLink {
   public:
     using Clock = Channel::Clock;
-    // `stopping`: nobody wants the worker any more.
+    // `stopping` returns true once the worker is not needed any more.
     WorkerLink(const CoordinatorOptions& options, size_t index, std::string name,
                std::function<bool()> stopping);
     ~WorkerLink();
 
     const std::string& name() const { return name_; }
-    const std::string& machine() const { return machine_; }  // its host, by what it says itself
+    const std::string& machine() const { return machine_; }  // its host, as the worker names it
     // How other workers reach it.
     Peer peer() const;
 
     // Starts the worker. `allocation` is where Slurm's run; null for others. Errors: cancelled, and those of
-    // launchAgent() and RankListener::take().
+    // launchAgent() and RankListener::accept().
     Status launch(const SlurmAllocation* allocation, Clock::time_point comesBy);
     // Learns who it is, and has it serve its files where workers do. Errors: remote, damaged; why it cannot
     // take part, which refused() tells from these.

@@ -1,5 +1,5 @@
 // Numbers and bytes out of untrusted memory, one after the other. The first that does not fit makes all later
-// ones fail, so that a row of reads is checked once, at its end.
+// ones fail, so that a sequence of reads is checked once, at its end.
 #pragma once
 
 #include <cstddef>

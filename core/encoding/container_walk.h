@@ -12,7 +12,7 @@
 
 namespace shardscope {
 
-// Child: a PathPart `part` and a NodeId `node`, and whatever else its parent says of it.
+// Child has a PathPart `part`, a NodeId `node`, and whatever else its parent states of it.
 template <class Child>
 class ContainerWalk {
   protected:
@@ -36,14 +36,14 @@ class ContainerWalk {
         }
         return {};
     }
-    // By `enter`: its children come next.
+    // Called by `enter`: the children of `node` come next.
     void open(NodeId node, std::vector<Child> children) {
         onPath_.insert(node);
         frames_.push_back({node, std::move(children)});
     }
     // Whether the node contains the one that is entered.
     bool isOpen(NodeId node) const { return onPath_.contains(node); }
-    // What the path's names take, for a budget of text.
+    // Bytes of the path's names, for a budget of text.
     uint64_t pathBytes() const {
         uint64_t bytes = 0;
         for (const PathPart& part : path_)

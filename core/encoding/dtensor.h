@@ -40,11 +40,11 @@ struct DTensorSpec {
     // It says nothing of strided shards.
     std::optional<std::vector<std::pair<int64_t, Dims>>> order;
     // Strided shards are meant as they stand, where else their groups are the parts that other axes cut, if
-    // the sizes allow it (FSDP2 over tensor parallelism). Both place alike where no cut is uneven.
+    // the sizes allow it (FSDP2 over tensor parallelism). Both give the same boxes where all splits are even.
     bool literal = false;
 };
 
-// A box of a tensor, and its place in the local tensor of a rank.
+// A box of a tensor, and its offsets in the local tensor of a rank.
 struct LocalBox {
     Dims globalOffsets, localOffsets, lengths;
 };

@@ -20,7 +20,7 @@ namespace shardscope {
 
 inline constexpr std::string_view kOcdbtManifest = "manifest.ocdbt";
 
-// What is believed of untrusted databases.
+// Limits for untrusted databases.
 struct OcdbtLimits {
     uint64_t nodeBytes = uint64_t{256}
                          << 20;             // of one decoded manifest or node; the file's own limit if lower
@@ -34,7 +34,7 @@ class OcdbtIndex {
   public:
     struct Entry {
         std::string_view key;
-        // Of a value in the tree, the file and the place of the node that holds it.
+        // For a value in the tree, file and offset of the node that holds it.
         uint32_t file = 0;  // index into files()
         uint64_t offset = 0;
         uint64_t length = 0;  // bytes of the value

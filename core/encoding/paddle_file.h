@@ -25,7 +25,7 @@ inline constexpr std::string_view kPaddleNameTable = "StructuredToParameterName@
 struct PaddleArray {
     enum class Raw : uint8_t {
         plain,    // the elements stand at `offset`
-        text,     // they do as UTF-8 whose characters are the bytes (protocol 2)
+        text,     // the same as UTF-8 whose characters are the bytes (protocol 2)
         inMemory  // a small array: `bytes`
     };
     DType dtype = DType::float32;  // numpy's: bfloat16 is uint16, float8 is int8
@@ -75,7 +75,7 @@ struct PaddleFileLimits {
 Result<PaddleFile> readPaddleFile(const ReadFile& file, const PaddleFileLimits& limits,
                                   const StopToken& stop);
 
-// The dtype of an array without any metadata's word: Paddle has no uint16, its bfloat16 is stored as that.
+// The dtype of an array where no metadata states it: Paddle has no uint16, and stores bfloat16 as uint16.
 DType paddleDType(DType stored);
 
 // Whether the first bytes are those of a pickle of protocol 2 or later.
@@ -86,11 +86,12 @@ struct PaddleExtent {
     std::shared_ptr<const ReadFile> file;
     uint64_t offset = 0;
 };
-// Of one array in `file`; what is spelled as text is unpacked first. Errors: damaged when the bytes are not
-// as many as shape and dtype need.
+// The elements of one array in `file`; an array that is spelled as text is unpacked first. Errors: damaged
+// when the bytes are not as many as shape and dtype need.
 Result<PaddleExtent> placeOfArray(const std::shared_ptr<const ReadFile>& file, const PaddleArray& array,
                                   const Materialized& cache, const StopToken& stop);
-// Of a split parameter of this shape, put together from its parts. Errors: damaged when they do not fit.
+// The elements of a split parameter of this shape, joined from its parts. Errors: damaged when they do not
+// fit.
 Result<PaddleExtent> placeOfParts(const std::shared_ptr<const ReadFile>& file, std::string_view name,
                                   DimSpan shape, std::span<const PaddleArray> parts,
                                   const Materialized& cache, const StopToken& stop);

@@ -93,14 +93,14 @@ class PickleWriter {
     void pop();
     uint32_t put();  // memoizes the top of the stack
     void get(uint32_t memo);
-    // What a writer for the same reader has written (take()), without anything that is memoized.
+    // Appends opcodes that a writer for the same reader has written (take()), without anything memoized.
     void written(std::string_view opcodes);
     // Any inert value, as CPython's pickler writes it. Errors as encodePickle; what was written before the
     // error stays.
     Status value(const Value& value);
 
     size_t size() const { return out_.size(); }
-    // What was written so far is handed over and forgotten; for streaming very large pickles.
+    // Returns and forgets what was written so far; for streaming very large pickles.
     std::string take();
     std::string finish();  // writes STOP
 

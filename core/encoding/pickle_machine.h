@@ -70,7 +70,7 @@ concept PicklePayloads = requires(H h, typename H::Value v) {
         } -> std::same_as<typename H::Value>;  // offset, length
 };
 
-// Is also asked, now and then, whether to continue; gets the bytes of memory that the machine itself takes.
+// Also decides, at intervals, whether to continue; gets the bytes of memory that the machine itself takes.
 template <class H>
 concept PickleLimited = requires(H h) {
     { h.withinLimits(uint64_t{}) } -> std::same_as<bool>;

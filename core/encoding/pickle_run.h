@@ -26,7 +26,7 @@ class PickleRun {
         }
         return true;
     }
-    // Ends with the object at the latest, and before anything that is counted or may be long.
+    // Learns the run at `p`. It ends with the object at the latest, and before an operand of variable length.
     void learn(const uint8_t* p, const uint8_t* pause) {
         if (pause - p < static_cast<ptrdiff_t>(kMost)) return;
         mask_.fill(0);

@@ -1,3 +1,4 @@
+// Writing pickles (pickle.h): single opcodes as CPython's Modules/_pickle.c chooses them, and whole values.
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>

@@ -24,7 +24,7 @@ class TorchArchiveWriter {
     void tensor(DType dtype, DimSpan shape, size_t key, uint64_t bytes);
     size_t storageCount() const { return storageBytes_.size(); }
 
-    // After the pickle is complete; from then on places are known.
+    // After the pickle is complete; from then on offsets are known.
     void finish();
     uint64_t size() const { return zip_.totalSize(); }
     uint64_t storageOffset(size_t storage) const { return zip_.dataOffset(firstStorage_ + storage); }

@@ -49,13 +49,13 @@ struct Opened {
 
 Result<Opened> openArchive(std::shared_ptr<const ReadFile> file, const FileLimits& limits);
 Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits& limits);
-// The one that the first bytes ask for. Errors: also unsupported for kinds that are not read.
+// Opens the file as the kind that its first bytes show. Errors: also unsupported for kinds that are not read.
 Result<Opened> openTorchFile(std::shared_ptr<const ReadFile> file, const FileLimits& limits);
 
 // The elements of every storage that the pickle refers to, checked against each other. Errors: damaged.
 Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGraph& graph);
 
-// What the records of a zip archive give reason to note; `storages` as allStorages() gives them.
+// Notes on the records of a zip archive; `storages` as allStorages() gives them.
 std::vector<Note> recordNotes(const Opened& opened,
                               const std::unordered_map<std::string, TorchStorage>& storages);
 

@@ -1,4 +1,4 @@
-// From the object in a pickle to a flat list of tensors and other leaves, named as the catalog names them.
+// From the object in a pickle to flat lists of tensors and objects, named as the catalog names them.
 #pragma once
 
 #include <string>
@@ -32,12 +32,12 @@ struct Found {
     std::vector<FoundTensor> tensors;
     std::vector<FoundObject> objects;
     std::vector<SpecialTensor> specials;
-    std::vector<TensorPlacement> placements;  // one for each of them
+    std::vector<TensorPlacement> placements;  // one for each special tensor
     std::vector<Note> notes;
 };
 
 // `streamBytes`: length of the pickle; the walk may visit a multiple of it, so that a small pickle that
-// repeats its parts cannot name billions of leaves. Errors: damaged (a malformed tensor), limit.
+// repeats its parts cannot name billions of entries. Errors: damaged (a malformed tensor), limit.
 Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes);
 
 // ------------------------------------------------------------------ tensors that are not one dense array

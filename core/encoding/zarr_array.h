@@ -64,9 +64,9 @@ struct ZarrArray {
     // How many chunks there are along each dimension.
     Dims grid() const;
     int64_t gridAlong(size_t d) const;
-    // "1.0.3" or "c/1/0/3" of a chunk's place in the grid, "0" or "c" of a scalar.
+    // The name of a chunk by its index in the grid: "1.0.3" or "c/1/0/3"; "0" or "c" for a scalar.
     std::string chunkName(DimSpan place) const;
-    // The place in the grid that the name of a chunk says; nullopt for any other name.
+    // The index in the grid that the name of a chunk states; nullopt for any other name.
     std::optional<Dims> chunkPlace(std::string_view name) const;
 };
 

@@ -1,3 +1,5 @@
+// Reading zip archives (zip.h): end records and central directory first, then headers and contents of single
+// entries.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -1,3 +1,5 @@
+// Planning (engine.h): from a source and a request to the target, its layout and the Plan. Writes
+// nothing.
 #include <algorithm>
 #include <filesystem>
 #include <map>

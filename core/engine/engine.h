@@ -1,4 +1,5 @@
-// The front door: what the command line and the window use.
+// The front door: opens, validates, plans, converts and compares checkpoints, for command line, page and
+// window.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@ const std::vector<FormatOption>& formatOptions();
 // Whether files of any format have this suffix, without the dot: "pt".
 bool isCheckpointSuffix(std::string_view suffix);
 
-// How far an opening is; sampled by others while it continues.
+// How far an opening is; other threads may read it meanwhile.
 struct OpenProgress {
     std::atomic<bool> listed{false};    // the directory; before that nothing is known
     std::atomic<uint64_t> files{0};     // in the directories that were listed
@@ -31,30 +32,28 @@ struct OpenProgress {
     std::atomic<bool> metadata{false};  // all of it has been read
 };
 
-// Which checkpoint a source is taken for: what a user says of it.
+// How a source is opened, as the user says it.
 struct Opening {
     std::string format;   // empty = detected
     std::string variant;  // "id=3": which of several checkpoints in one directory
     std::vector<std::pair<std::string, std::string>> own;  // options of formats, by their names
     bool operator==(const Opening&) const = default;
 };
-// What work may take of this machine.
+// How much of this machine work may take.
 struct WorkLimits {
     unsigned threads = 0;               // 0 = chosen for the machine
     uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
 };
 
-// Opens a checkpoint: detects the format by content, or takes `format`.
-// Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
-// ...).
+// How openCheckpoint() opens.
 struct CheckpointOptions {
-    std::string format;
+    std::string format;  // empty = detected by content
     OpenOptions open;
     IoMode io = IoMode::automatic;
     std::shared_ptr<OpenProgress> progress;  // told how far it is; may be null
-    // Whose files the path means, such as those of another host (hosts/remote_file_system.h); null = by its
-    // scheme (storage/url.h), else this machine's, where alone `io` counts.
+    // The file system of the path, such as that of another host (hosts/remote_file_system.h); null = by the
+    // path's scheme (storage/url.h), else this machine's. `io` counts for this machine's alone.
     std::shared_ptr<FileSystem> fileSystem;
 };
 struct FormatMatch {
@@ -79,6 +78,8 @@ struct Checkpoint {
     std::vector<Note> allNotes() const;  // those of the catalog, then these
     const Catalog& catalog() const { return reader->catalog(); }
 };
+// Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,
+// ...).
 Result<Checkpoint> openCheckpoint(const std::string& path, const CheckpointOptions& options = {});
 // The directory that a checkpoint is, or that its one file is in as it was named; asks its file system.
 std::string directoryOf(const Checkpoint& checkpoint);
@@ -88,10 +89,10 @@ std::string directoryOf(const Checkpoint& checkpoint);
 // of writing.
 Result<uint64_t> writeIndex(const Checkpoint& checkpoint, const std::string& file, bool overwrite,
                             const StopToken& stop = {});
-// What it would write.
+// The bytes that writeIndex() would write.
 Result<std::string> indexBytes(const Checkpoint& checkpoint, const StopToken& stop = {});
 
-// As validateCheckpoint() of a reader, with what a conversion recorded to have filled in.
+// validateCheckpoint() of its reader, with the record of what a conversion filled.
 Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const ValidateOptions& options,
                                             const Resources& resources);
 
@@ -129,7 +130,7 @@ struct PreparedConversion {
     std::unique_ptr<TargetLayout> layout;
     std::vector<PreparedInput> inputs;  // of an average, those before the source
     std::unique_ptr<Average> average;   // null = the source alone
-    FilledElements filled;              // which elements --fill-gaps makes up
+    FilledElements filled;              // which elements --fill-gaps fills
     Plan plan;
 };
 // As ConversionRequest::like: the placement of the source itself, over another mesh (plan/source_placement.h).
@@ -163,21 +164,21 @@ struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     std::vector<std::string> shard, stage;  // "GLOB:tp=0", "GLOB:pp=1"
     std::string like;                       // a checkpoint whose names and placement are taken over
     std::string on;                         // who works: "local:4", "ranks:4"; empty = one process
-    // Of ranks: what hands on what the first one reads for all ("nccl"), and who casts ("auto", "cpu",
-    // "gpu").
+    // For ranks: the backend that broadcasts what rank 0 reads for all ("gloo", "nccl"), and what casts
+    // ("auto", "cpu", "gpu").
     std::string backend = "gloo", compute = "auto";
-    bool ownDisks = false;  // their destinations are on disks of their own
+    bool ownDisks = false;  // for ranks: each keeps its files of the destination on its own disk
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.
 Result<TargetRequest> targetRequest(const ConversionRequest& request);
 
-// Whatever ends the request names: these are the ones.
+// Plans a conversion of `source` to `destination`, whatever ends the request names; writes nothing.
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop = {});
 Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
-// What run_conversion.h is made of. `prepared` and `request` outlive the job; `scheduler` are others who do
-// the work, null = this process alone; `files` is where the destination is written, null = this machine's own
-// file system.
+// The job for the executor. `prepared` and `request` outlive it. `scheduler` gives the work to other
+// processes; null = this one does it alone. The destination is written through `files`; null = this machine's
+// own file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
                          PartScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the

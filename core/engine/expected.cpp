@@ -168,8 +168,8 @@ class Expectation {
     Status addIntegrity() {
         for (const StepFile& file : step_.files) {
             if (lastName(file.path) != kIntegrityFile) continue;
-            const std::string place = joinPath(root_, file.path);
-            const auto source = sourceFor(splitPath(place).first, IoMode::automatic, checkpoint_.fileSystem);
+            const std::string path = joinPath(root_, file.path);
+            const auto source = sourceFor(splitPath(path).first, IoMode::automatic, checkpoint_.fileSystem);
             if (!source.ok()) continue;
             SHARDSCOPE_ASSIGN(auto notes,
                               integrityNotes(source->directory, *resources_.pool, resources_.stop));

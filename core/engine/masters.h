@@ -8,7 +8,7 @@
 namespace shardscope {
 
 // The master of each tensor, by the names that frameworks give it; kNone where there is none. Empty: there
-// are none at all. A master has the shape of its parameter and tells more numbers apart.
+// are none at all. A master has the shape of its parameter and a dtype of more precision.
 //   optimizer.state.<parameter>.fp32        DeepSpeed (ZeRO 1 to 3, BF16_Optimizer, universal)
 //   optimizer.state.fp32_param.<parameter>, optimizer.state.param.<parameter>  Megatron-Core
 //   <parameter>.master_weight               PaddleNLP

@@ -20,7 +20,7 @@ namespace shardscope {
 constexpr uint64_t kMostConfig = uint64_t{16} << 20;  // bytes
 constexpr const char* kRunConfig = "run_config.yaml";
 // The text of such a file, as an object; null where it is none, or nested beyond all reason. Of a
-// run_config.yaml the whole numbers and truths of its section `model`.
+// run_config.yaml the integers and booleans of its section `model`.
 nlohmann::json parseConfig(std::string_view file, const std::string& text);
 
 struct StatedConfig {
@@ -31,11 +31,11 @@ struct StatedConfig {
 // used.
 StatedConfig readConfig(const Directory& directory);
 
-// The whole numbers and truths of Megatron's arguments, an argparse.Namespace among a checkpoint's objects;
-// null where there are none. `value` reads an object.
+// The integers and booleans of Megatron's arguments, an argparse.Namespace among a checkpoint's objects; null
+// where there are none. `value` reads an object.
 nlohmann::json argumentsIn(const Catalog& catalog, const std::function<Result<Value>(ObjectId)>& value);
 
-// A whole number, or a truth as 0 or 1.
+// An integer, or a boolean as 0 or 1.
 std::optional<int64_t> integerOf(const nlohmann::json& value);
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> numberIn(const nlohmann::json& config, const std::string& key);

@@ -19,10 +19,11 @@ struct CompanionObjects {
 // Errors: those of reading the objects.
 Result<CompanionObjects> companionObjects(const Checkpoint& source, const std::vector<PlanLeftOut>& leftOut);
 
-// Says before the conversion begins what would stop it at its end. A file that is there already passes where
-// work for the same destination is: an earlier run may have written it. Errors: exists, io, usage.
+// Checks before the conversion begins what would stop writeObjectsFile() at its end. A file that exists
+// passes where unfinished work for the same destination exists: an earlier run may have written it. Errors:
+// exists, io, usage.
 Status checkObjectsFile(const ConversionRequest& request, const PreparedConversion& prepared);
-// Takes a file that holds just these objects for its own. Errors: exists, those of reading and writing.
+// Accepts an existing file that holds just these objects. Errors: exists, those of reading and writing.
 Status writeObjectsFile(const PreparedConversion& prepared, const ConversionRequest& request);
 
 }  // namespace shardscope

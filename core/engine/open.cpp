@@ -1,3 +1,5 @@
+// Opening (engine.h): from a path to its directory and file system, the format that fits, the step that
+// stands for a run, and the Checkpoint.
 #include <algorithm>
 #include <filesystem>
 #include <set>

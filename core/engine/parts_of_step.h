@@ -6,9 +6,9 @@
 
 namespace shardscope {
 
-// Of files in one directory each of which a format takes, the only one, or the one that holds the weights:
-// the others are state that belongs to it (companions.h). nullopt where more than one could be meant; in the
-// directory of a step (`isStep`) that is only where none is named like weights.
+// Chooses among files of one directory that are checkpoints each: the only one, or the one that holds the
+// weights where the others are state that belongs to it (companions.h). nullopt where more than one could be
+// meant; in the directory of a step (`isStep`) only where none is named like weights.
 std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep);
 // Whether a file is state beside a model and never stands for a checkpoint while there is anything else.
 bool isSmallState(std::string_view name);
@@ -19,10 +19,10 @@ std::optional<std::string> checkpointIn(const Source& source, const std::string&
 // Whether it has a directory that is named like weights or optimizer state and holds a checkpoint.
 bool holdsParts(const Source& source);
 
-// Directories that one save made, such as "model" and "optim", Accelerate's pytorch_model_fsdp_N and
-// optimizer_N, or "actor" and "critic": the first that holds weights under its own names, optimizer state
-// beside it with that role, further models with the name of their directory in front. nullopt where `source`
-// does not hold two such parts. Errors: those of opening them.
+// Opens the directories of one save, such as "model" and "optim", Accelerate's pytorch_model_fsdp_N and
+// optimizer_N, or "actor" and "critic", as one checkpoint. The first that holds weights keeps its names,
+// optimizer state beside it gets that role, further models get the name of their directory as a prefix.
+// nullopt where `source` does not hold two such parts. Errors: those of opening them.
 struct OpenParts {
     const Format* format = nullptr;  // of the first
     std::unique_ptr<Reader> reader;

@@ -37,8 +37,8 @@ struct ReadyCard {
     std::vector<ReadyLine> lines;  // always the ten, in the order of their ids above
 };
 
-// Figures count the tensors that a report names: with as many examples of each finding they are the same
-// everywhere.
+// The card counts the tensors that a report names. A report with this many examples of each finding gives the
+// same numbers in every front end.
 constexpr size_t kReadyExamples = 1000;
 
 // `report`: of this checkpoint, `accepted`: findings that do not count. Lists the step's directory and

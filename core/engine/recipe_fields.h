@@ -14,8 +14,8 @@ inline constexpr std::string_view kRecipeSchema = "shardscope.recipe/1";
 
 Error wrongRecipe(std::string message);
 
-// "select", "drop", "rename" and "cast" of a recipe, whose form is checked, its steps and its job but for
-// what is in them. Errors: usage.
+// Checks the form of a recipe, but not the contents of its steps and its job, and returns its "select",
+// "drop", "rename" and "cast". Errors: usage.
 Result<ConversionRequest> recipeRules(const nlohmann::json& recipe);
 
 }  // namespace shardscope

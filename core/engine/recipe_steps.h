@@ -5,7 +5,7 @@
 
 namespace shardscope {
 
-// A step, and where it stands.
+// A step, and its position in its recipe.
 struct PlacedStep {
     nlohmann::json step;
     size_t number = 0;

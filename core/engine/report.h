@@ -24,7 +24,7 @@ const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppr
 
 const char* verdictSentence(Verdict verdict);  // "Whole"
 
-// What a validation comes to, the same in window, page and command line.
+// The result of a validation, the same in window, page and command line.
 struct Judgement {
     Verdict verdict = Verdict::safe;  // accepted findings do not count
     bool stopped = false;             // only a part of the values was read
@@ -38,13 +38,13 @@ Judgement judgementOf(const ValidationReport& report, const std::vector<Suppress
 bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>& suppressions,
                  Severity severity);
 
-// Compact. What is accepted is said of each finding; `verdict` is without it.
+// Compact JSON. Each finding says whether it is accepted; `verdict` does not count accepted ones.
 std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions = {});
-// The same backwards. Errors: damaged.
+// Reads validationJson(). Errors: damaged.
 Result<ValidationReport> validationFromJson(std::string_view text);
 std::string validationJunit(const std::string& path, const ValidationReport& report,
                             const std::vector<Suppression>& suppressions = {});
-// With what the checkpoint holds; every text from the checkpoint is escaped.
+// With a summary of the checkpoint; every text from the checkpoint is escaped.
 std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport& report,
                            const std::vector<Suppression>& suppressions = {});
 

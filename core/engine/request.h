@@ -40,7 +40,7 @@ CheckpointOptions checkpointOptions(const ConversionRequest& request);
 
 // The verbs that convert, as a set.
 enum ConvertVerbs : uint8_t { kPlan = 1, kConvert = 2, kReshard = 4, kAverage = 8, kAllVerbs = 15 };
-ConvertVerbs convertVerb(std::string_view name);  // of none 0
+ConvertVerbs convertVerb(std::string_view name);  // 0 for other names
 
 // One of the fields of a request: what it is in recipes, on command lines and in Python.
 struct ConvertField {
@@ -57,7 +57,7 @@ struct ConvertField {
     ConvertVerbs verbs = kAllVerbs;                          // that take it
     std::string (*malformed)(const std::string&) = nullptr;  // says what is wrong with a value
     std::span<const std::string_view> choices = {};          // all values; empty = any, or all of its type
-    const char* usual = "";                                  // without the option, where that is shown
+    const char* usual = "";                                  // the default, where it is shown
 };
 // The one list of them, in the order of command lines.
 std::span<const ConvertField> convertFields();
@@ -65,8 +65,8 @@ std::span<const ConvertField> convertFields();
 // Words options as window and page do, by the names of their fields (base/option_words.h).
 std::string titledOption(std::string_view name, std::string_view value);
 
-// One option of these verbs: "to" and its value, empty where the option has none. False: they take none of
-// this name. Errors: usage.
+// Sets one option of these verbs: "to" and its value, empty for an option without one. False when they have
+// no option of this name. Errors: usage.
 Result<bool> takeConvertOption(ConversionRequest& request, ConvertVerbs verbs, std::string_view option,
                                const std::string& value);
 // Names of tensors as --keys says them, which refines the format. Errors: usage.
@@ -83,7 +83,7 @@ Result<ConversionRequest> requestFromJson(std::string_view text);
 // The same for other processes: bytes that are not ASCII are %XX in it, so that paths need not be UTF-8.
 std::string packRequest(ConversionRequest request);
 Result<ConversionRequest> unpackRequest(std::string_view text);
-// Of one text.
+// The same for one text.
 std::string packText(const std::string& text);
 std::string unpackText(const std::string& packed);
 

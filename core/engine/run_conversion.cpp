@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "cluster/file_owners.h"
 #include "cluster/peer_disks.h"
-#include "cluster/placement.h"
 #include "engine/filled.h"
 #include "engine/objects_file.h"
 #include "engine/run_directory.h"
@@ -106,15 +106,15 @@ std::vector<GroupReport::DiskShare> diskShares(const PeerDisks& disks, const Pee
     const std::vector<int> owners = fileOwners(job, peers.size());
     std::map<int, GroupReport::DiskShare> shares;
     for (size_t f = 0; f < owners.size(); ++f) {
-        const int place = disks.places()[static_cast<size_t>(owners[f])];
-        GroupReport::DiskShare& share = shares[place];
-        share.rank = place;
-        share.name = peers.name(place);
+        const int disk = disks.diskByPeer()[static_cast<size_t>(owners[f])];
+        GroupReport::DiskShare& share = shares[disk];
+        share.rank = disk;
+        share.name = peers.name(disk);
         ++share.files;
         share.bytes += job.layout->files[f].size;
     }
     std::vector<GroupReport::DiskShare> list;
-    for (const auto& [place, share] : shares)
+    for (const auto& [disk, share] : shares)
         list.push_back(share);
     return list;
 }
@@ -290,10 +290,10 @@ Result<ConvertReport> Conversion::run(Progress* progress) {
 
 // Where a worker writes the destination; null = on its own file system, as all do.
 std::shared_ptr<FileSystem> Conversion::disksOf(const WorkerSession& session) const {
-    if (session.places().empty()) return session.files();
+    if (session.diskByPeer().empty()) return session.files();
     const ConvertJob job = conversionJob(*prepared_, request_);
     return std::make_shared<PeerDisks>(session.peers(), job.destination,
-                                       ownersByName(job, session.peers()->size()), session.places());
+                                       ownersByName(job, session.peers()->size()), session.diskByPeer());
 }
 
 Result<ConvertReport> Conversion::runParts(const Parts& parts, const Resources& resources) {
@@ -356,7 +356,7 @@ Result<ConvertReport> Conversion::runTogether(const Coordinator& coordinator, co
     if (peers_) {
         scheduler_->share(table_, disks);
         scheduler_->setHomes([&job, disks, this] {
-            return homesOf(job, peers_->size(), table_, disks ? disks->places() : std::vector<int>());
+            return homesOf(job, peers_->size(), table_, disks ? disks->diskByPeer() : std::vector<int>());
         });
         if (readsForAll(coordinator) && coordinator.openCompute) {
             SHARDSCOPE_ASSIGN(compute, coordinator.openCompute());
@@ -369,7 +369,7 @@ Result<ConvertReport> Conversion::runTogether(const Coordinator& coordinator, co
                 },
                 [disks, workers = static_cast<size_t>(peers_->size()),
                  owners = fileOwners(job, peers_->size())](size_t order, FileId file) {
-                    return disks ? disks->places()[static_cast<size_t>(owners[file])]
+                    return disks ? disks->diskByPeer()[static_cast<size_t>(owners[file])]
                                  : static_cast<int>(order % workers);
                 },
                 request_);

@@ -31,9 +31,8 @@ struct Worker {
     WorkerSession* session;
     WorkerAbilities abilities{};
 };
-// Sessions outlive the conversion.
-// Parts: this process does one part of a conversion that a scheduler runs as several, completes it once all
-// are done, or both (execute/parts.h).
+// Who does the work. The session of a Worker outlives the conversion. Parts: this process does one part of a
+// conversion that a scheduler runs as several, completes it once all are done, or both (execute/parts.h).
 using Execution = std::variant<Alone, Coordinator, Worker, Parts>;
 
 // What workers that serve each other their files do together.
@@ -100,7 +99,7 @@ class Conversion {
     bool finished_ = false;
 };
 
-// Both, for those who show nothing in between.
+// prepare() and run(), for callers that show nothing in between.
 Result<ConvertReport> runConversion(const ConversionRequest& request, const Execution& execution,
                                     Progress* progress, const StopToken& stop);
 

@@ -22,11 +22,11 @@ constexpr size_t kMostOpened = 2;        // earlier steps whose tensors are comp
 class RunHistory {
   public:
     explicit RunHistory(const HistoryQuestion& question)
-        : ask_(question), name_(splitPath(question.place).second) {}
+        : ask_(question), name_(splitPath(question.path).second) {}
 
     Result<std::vector<Note>> notes() && {
         const auto source =
-            sourceFor(splitPath(ask_.place).first, IoMode::automatic, ask_.checkpoint.fileSystem);
+            sourceFor(splitPath(ask_.path).first, IoMode::automatic, ask_.checkpoint.fileSystem);
         const auto directory = source.ok() ? findRun(*source) : std::nullopt;
         if (!directory) return std::move(notes_);
         run_ = {*source, *directory};

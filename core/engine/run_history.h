@@ -13,8 +13,8 @@ namespace shardscope {
 
 struct HistoryQuestion {
     const Checkpoint& checkpoint;
-    std::string place;  // its step, absolute: a directory, or a file where the steps are files
-    StepOnDisk step;    // empty contents for a file
+    std::string path;  // of its step, absolute: a directory, or a file where the steps are files
+    StepOnDisk step;   // empty contents for a file
     std::set<std::string, std::less<>> own;  // files of the step that the reader knows
     const Contract& contract;
     ValidateLevel level = ValidateLevel::files;

@@ -86,8 +86,9 @@ class RunVerdicts {
     std::map<std::string, std::string> records_;  // lines of the file, by name of the step
 };
 
-// Opens a step and validates it, or remembers. `validate` checks what was opened at `level`. `verdicts` may
-// be null. Errors: cancelled, limit, usage; what is wrong with the step is in the answer.
+// Returns the remembered verdict of a step, or opens and validates it. `validate` checks what was opened at
+// `level`. `verdicts` may be null. Errors: cancelled, limit, usage; what is wrong with the step is in the
+// answer.
 Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,
                               ValidateLevel level, const CheckpointOptions& options,
                               const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,

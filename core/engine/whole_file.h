@@ -27,7 +27,8 @@ class WholeFile {
     // Errors: those of writing.
     Status writeAt(uint64_t offset, std::span<const std::byte> bytes);
     Status append(std::span<const std::byte> bytes);
-    // Last; the name is on disk, too. Errors: exists, those of writing.
+    // The last call: renames the file to its name, and brings the name to disk, too. Errors: exists, those of
+    // writing.
     Status putInPlace();
 
   private:
@@ -43,7 +44,7 @@ class WholeFile {
     uint64_t written_ = 0;
 };
 
-// The same of bytes that are at hand.
+// A WholeFile of bytes in memory.
 Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
                     std::string_view bytes, bool replace);
 
@@ -52,7 +53,7 @@ Status checkParent(FileSystem& fileSystem, const std::string& file);
 // What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);
 
-// What a file holds that the user names: nothing is waited for. Errors: notFound, unsafe (a pipe, a device, a
+// The content of a file that the user names. Never blocks. Errors: notFound, unsafe (a pipe, a device, a
 // directory), limit (more than `most` bytes), those of reading.
 Result<std::string> readWholeFile(const std::string& file, uint64_t most);
 

@@ -1,3 +1,5 @@
+// Casts (executor.h): any pair of dtypes by float_bits.h, tables for narrow sources, and loops that the
+// compiler vectorizes for the usual pairs.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -100,7 +102,7 @@ uint64_t sixBits(const std::byte* from, size_t index) {
     return (low | high << 8) >> offset & 0x3f;
 }
 
-// ------------------------------------------------------------------ fast ways; the compiler vectorises these
+// ------------------------------------------------------------------ fast ways; the compiler vectorizes these
 // loops
 
 void bfloat16ToFloat32(const std::byte* from, std::byte* to, size_t count) {

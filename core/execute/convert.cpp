@@ -1,3 +1,5 @@
+// The executor (executor.h): one conversion from its tiles to the published destination, by this process
+// alone or in parts that a scheduler gives to others.
 #include <algorithm>
 #include <map>
 #include <optional>

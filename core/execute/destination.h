@@ -36,7 +36,7 @@ class TileSink {
     // Whether all tiles of a chunk come here, so that its literal bytes are written once they have.
     virtual bool completesChunks() const { return false; }
     virtual Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) = 0;
-    // A tile is done, of so many bytes.
+    // Called once for each finished tile.
     virtual Status finished(JournalTile tile, uint64_t bytes) = 0;
 };
 
@@ -58,7 +58,7 @@ class StagingSink final : public TileSink {
     const bool whole_;
 };
 
-// Resources with a limit on memory: theirs, or the standard one.
+// Resources that always have a memory budget: the given one, or a standard one of their own.
 class BoundedResources : public Resources {
   public:
     explicit BoundedResources(const Resources& given) : Resources(given) {
@@ -98,10 +98,10 @@ struct ConvertState {
     LiteralSink literals();
 };
 
-// Of what a wanted tensor is made; its own where that is nothing.
-// What its readers share: those of the job's source, and of the other inputs of an average.
+// What the readers of the job's source share, and those of the other inputs of an average.
 std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources);
 
+// The dtype that a wanted tensor is made from; its own where it is made from none.
 DType sourceDType(const ConvertJob& job, TensorId target);
 // The tiles of a wanted tensor where all have `tileBytes`: what processes agree on without a look at the
 // data.

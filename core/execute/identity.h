@@ -11,7 +11,7 @@ namespace shardscope {
 // Errors: internal (not fully described), impossible.
 Status checkJob(const ConvertJob& job);
 
-// Of everything that decides which byte goes where.
+// A digest of everything that decides which byte goes where.
 Digest128 planFingerprint(const ConvertJob& job);
 
 struct SourceFile {
@@ -22,15 +22,16 @@ struct SourceFile {
 };
 // The files that hold chunks of the tensors that are read, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job);
-// Some, as they are now.
+// Some of its files, as they are now.
 Result<std::vector<SourceFile>> sourceFiles(const Reader& reader, const std::vector<FileId>& files);
 
-// Of the files as this host knows them: any change shows.
+// A digest of the files as this host knows them: any change shows.
 Digest128 sourceFingerprint(const std::vector<SourceFile>& files);
-// Of what every host that mounts the same file system sees alike: names, sizes and times of modification.
+// A digest of what every host that mounts the same file system sees alike: names, sizes and times of
+// modification.
 Digest128 sharedFingerprint(const std::vector<SourceFile>& files);
 
-// Of everything that a reading of this checkpoint finds: the catalog, and the words that ask for it.
+// A digest of everything that decides what a reading finds: the catalog, and the words that ask for it.
 Digest128 readingFingerprint(const Catalog& catalog, std::string_view words);
 
 // Errors: changed, with the file.

@@ -35,7 +35,7 @@ struct JournalTile {
 struct JournalContent {
     JournalHeader header;
     std::vector<JournalTile> tiles;
-    uint64_t validBytes = 0;  // what follows is torn
+    uint64_t validBytes = 0;  // what follows is truncated
 };
 
 // Tiles as the journal holds them, for other processes. Errors: damaged.
@@ -49,7 +49,7 @@ inline bool isSameJob(const JournalHeader& a, const JournalHeader& b) {
     return a.plan == b.plan && a.source == b.source;
 }
 
-// Takes one record; false for what it cannot be, which ends the journal there.
+// Takes one record; false for an invalid one, which ends the journal there.
 using TakeRecord = std::function<bool(std::string_view record)>;
 struct JournalEnd {
     JournalHeader header;
@@ -73,7 +73,7 @@ std::optional<JournalFinding> decodeFinding(std::string_view record);
 
 class JournalWriter {
   public:
-    // Goes on at `offset`, and cuts the file there. Offset 0 writes the header.
+    // Continues at `offset`, and truncates the file there. Offset 0 writes the header.
     static Result<std::unique_ptr<JournalWriter>> start(std::shared_ptr<WriteFile> file,
                                                         const JournalHeader& header, uint64_t offset);
     // Appends records as encodeTiles() or encodeFindings() make them, and syncs. Not thread-safe.

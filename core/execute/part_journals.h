@@ -41,12 +41,13 @@ class PartJournals {
     // Whether `name` is that of a file of this kind of directory.
     static bool isOwnName(std::string_view name);
 
-    // Whether a part has begun; notFound's opposite. Errors: changed, when it is another job's.
+    // Whether a part has begun. Errors: changed, when it is another job's.
     Result<bool> check() const;
     bool isThere() const;
     std::string setUpBy() const;  // Marker::host; empty where that cannot be read
-    // Goes on once one process has set up: this one, with `setUp` before it says so, or another one. `wait`
-    // is asked while another one holds the lock; its error ends the waiting. Errors: changed, cancelled, io.
+    // Returns once one process has set up: this one, which calls `setUp` before it writes the marker, or
+    // another one. `wait` is called while another process holds the lock; its error ends the waiting. Errors:
+    // changed, cancelled, io.
     Status begin(const StopToken& stop, const std::function<Status()>& setUp,
                  const std::function<Status()>& wait) const;
     // Null while another process holds it.
@@ -61,13 +62,13 @@ class PartJournals {
     // Whether any part has done something, or a process that no coordinator has started does one. Errors: io,
     // changed.
     Result<bool> holdWork() const;
-    // Of the workers alone; says whether there are any. Errors: changed, io.
+    // Hands out the records of workers alone; says whether there are workers. Errors: changed, io.
     Result<bool> readWorkers(const TakeRecord& take) const;
-    // What so many workers must know of this directory, which they find by it. Makes empty journals for them
-    // and for this process, so that their names are there for everyone before the work. Errors: io.
+    // What workers must know to find this directory. Makes empty journals for `workers` of them and for this
+    // process, so that their names are there for everyone before the work. Errors: io.
     Result<SharedJob> share(size_t workers) const;
 
-    // Waits until all parts have begun, as they must that were started at once. Errors: remote, cancelled.
+    // Waits until all parts have begun; parts that were started at once must. Errors: remote, cancelled.
     Status awaitAll(const std::set<uint32_t>& begun, const StopToken& stop) const;
 
     // Which of so many parts have no journal among these names.

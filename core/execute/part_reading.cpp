@@ -119,7 +119,7 @@ Result<PartReport> readPart(const PartReading& reading, const PartSpec& part, co
         SHARDSCOPE_TRY(begun->begin(
             resources.stop, [&] { return begun->removeJournals(); }, [] { return Status(); }));
         auto own = begun->startOwn(tilesTo(done), continued);
-        if (own.ok() && part.again) SHARDSCOPE_TRY(begun->readAll(tilesTo(done)));
+        if (own.ok() && part.retry) SHARDSCOPE_TRY(begun->readAll(tilesTo(done)));
         return own;
     };
     auto writer = start();

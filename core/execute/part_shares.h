@@ -1,6 +1,6 @@
-// How work is dealt out to parts: in order, in ranges of equal bytes, from nothing but the work itself and
-// who has which data at hand. The tiles do not depend on the latter: what is done of a job counts however it
-// was dealt out. Private to this room.
+// Deals work out to parts: in order, in ranges of equal bytes, by nothing but the work itself and which
+// worker has which data at hand. Tiles do not depend on the latter, so that finished tiles count however they
+// were dealt out. Private to this room.
 #pragma once
 
 #include <functional>
@@ -34,7 +34,7 @@ class PartShares {
     uint64_t tileBytes() const { return tileBytes_; }
     uint64_t bytes() const { return total_; }
 
-    // What parts have done. One whose share is empty has begun, too, when it is done.
+    // What parts have done. A part with an empty share is done once it has begun.
     struct Done {
         std::set<std::pair<uint32_t, int64_t>> tiles;  // item and tile
         std::set<uint32_t> begun;
@@ -67,12 +67,12 @@ PartShares::Done doneTiles(const std::vector<JournalTile>& tiles, std::set<uint3
 
 // Errors: usage.
 Status checkPart(const PartSpec& part);
-// That these are not done, as an error of the job whose directory this is; `setUpBy` as in PartReport, empty
-// where they share none.
+// The error that these parts of the job in `directory` are not done; `setUpBy` as in PartReport, empty where
+// they share no directory.
 Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std::string& directory,
                    const std::string& setUpBy);
 Error noParts(const std::string& directory);
-// That so many parts are open of those that workers have done.
+// The error that `open` parts are not done by their journals, though workers have reported them.
 Error journalsLag(size_t open, const std::string& directory);
 
 }  // namespace shardscope

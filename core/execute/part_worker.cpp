@@ -76,7 +76,7 @@ class Participant final : public PartWorker {
     Result<PartDone> run(PartWork work, const PartOrder& order) override {
         SHARDSCOPE_TRY(checkPart(spec(order.part)));
         if (work != PartWork::convert) return read(work, order.part);
-        if (order.again) {
+        if (order.retry) {
             SHARDSCOPE_ASSIGN(const std::vector<JournalTile> tiles, staging_->readParts());
             done_ = doneTiles(tiles, {});
         }
@@ -157,7 +157,7 @@ class ReadingParticipant final : public PartWorker {
     Result<PartDone> run(PartWork work, const PartOrder& order) override {
         if (work != PartWork::read) return makeError(ErrorCode::usage, "a reading has no such work");
         PartSpec part{order.part, shared_.parts, shared_.version, journal_};
-        part.again = order.again;
+        part.retry = order.retry;
         SHARDSCOPE_ASSIGN(const PartReport report, readPart(reading_, part, resources_));
         return PartDone{report.bytesRead};
     }

@@ -1,8 +1,8 @@
-// A conversion whose parts (parts.h) one process, the coordinator, gives out to others. It sets up the
-// staging directory as the first of all parts would, runs runConversion() with a PartScheduler, verifies and
-// publishes; the others do parts. What a worker has done stands in its own journal in that directory, of
-// which the coordinator takes it; how the job was begun, by whom, and how parts were dealt out does not
-// matter to who continues it.
+// A conversion whose parts (parts.h) a coordinator gives to workers. The coordinator sets up the staging
+// directory as the first of all parts would, calls runConversion() with a PartScheduler, verifies and
+// publishes. Each worker records what it has done in a journal of its own in that directory, and the
+// coordinator reads it there. Whoever continues the job need not know who began it or how parts were dealt
+// out.
 #pragma once
 
 #include <chrono>
@@ -22,14 +22,14 @@ namespace shardscope {
 
 struct PartReading;  // execute/part_reading.h
 
-// Two processes with the same one write the same bytes to the same places. All of it comes from the
-// coordinator.
+// What all processes of a job agree on; the coordinator sends it. Two processes with an equal one write equal
+// bytes at equal offsets.
 struct SharedJob {
     Digest128 plan;    // of everything that decides which byte goes where
     Digest128 source;  // of names, sizes and times of the source's files, as far as two hosts see them alike
     uint32_t parts = 1;
     std::string version;
-    std::string id;   // stands in the staging directory: who can read it there sees the same directory
+    std::string id;   // also in the staging directory: a process that reads it there sees the same one
     std::string run;  // of the coordinator: begins the names of its workers' journals
 };
 
@@ -54,7 +54,7 @@ struct PartOrder {
     uint32_t part = 0;
     uint64_t bytes = 0;  // of the destination, that are still to be done
     int home = -1;       // as TileHomes
-    bool again = false;  // an earlier attempt may have done some of it
+    bool retry = false;  // an earlier attempt may have done some of it
 };
 
 struct PartDone {
@@ -81,21 +81,21 @@ class CommitCadence {
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Others who do parts; core/cluster has the one that talks to processes.
+// Gives parts to workers; core/cluster has the one whose workers are processes.
 class PartScheduler {
   public:
     virtual ~PartScheduler() = default;
     virtual size_t workerCount() const = 0;
     // Asked once the staging directory is there.
     virtual TileHomes homes() const { return {}; }
-    // Has every part done. `done(order, result)` is called once for each, by its index, from any thread, one
-    // call at a time, when what belongs to it is on disk. When run() returns, nobody writes any more; the
-    // others stay for the next call, unless there was an error. Errors: remote, cancelled, and those of a
-    // part that failed too often.
+    // Has every part of `orders` done. `done(order, result)` is called once for each, with its index, when
+    // its output is on disk; from any thread, one call at a time. When run() returns, no worker writes any
+    // more; unless there was an error, the workers stay for the next call. Errors: remote, cancelled, and
+    // those of a part that failed too often.
     virtual Status run(const SharedJob& shared, PartWork work, const std::vector<PartOrder>& orders,
                        const std::function<Status(size_t order, const PartDone& result)>& done,
                        Progress* progress, const StopToken& stop) = 0;
-    // There is nothing more to do.
+    // Ends the workers: there is nothing more to do.
     virtual void end() = 0;
 };
 
@@ -103,12 +103,12 @@ struct PartWorkerOptions {
     std::string name;                // of its journal, among the workers of one run
     TileHomes homes{};               // as the coordinator's
     TileCompute* compute = nullptr;  // null = the processor
-    // Takes what is to be written in place of the staging directory, from several threads.
+    // Not empty: takes what would be written to the staging directory, from several threads.
     std::function<Status(FileId file, uint64_t offset, std::span<const std::byte> bytes)> write{};
 };
 
-// The other end: takes part in a conversion whose staging directory exists. Not thread-safe; uses all threads
-// of `resources` for a part.
+// The worker's end: takes part in a conversion whose staging directory exists. Not thread-safe; uses all
+// threads of `resources` for a part.
 class PartWorker {
   public:
     virtual ~PartWorker() = default;

@@ -30,10 +30,9 @@ struct PartSpec {
     std::string version;  // of this program; all parts must have the same
     // Name of the journal of a worker that a coordinator gives parts to (part_worker.h); empty = the part's.
     std::string journal{};
-    // Whatever started it has started all parts at once: where one does not begin, its host does not share
-    // the directory.
+    // All parts were started at once: one that does not begin is on a host that does not share the directory.
     bool atOnce = false;
-    bool again = false;  // of such a worker: earlier ones may have done some of it
+    bool retry = false;  // of such a worker: an earlier attempt may have done some of it
 };
 constexpr uint32_t kMostParts = 100'000;
 
@@ -49,13 +48,13 @@ struct PartReport {
     PartSpec part;
     bool wasDone = false;    // by an earlier run; nothing was written
     bool published = false;  // as all others, and the destination stands
-    bool readBack = false;   // the share was done before, and is verified: bytes are those of the destination
+    bool readBack = false;   // the share was read back; `bytes` are those of the destination
     uint64_t tiles = 0;      // of its share
     uint64_t bytes = 0;      // of the destination, in its share
     uint64_t bytesRead = 0, bytesReused = 0;
     double seconds = 0;
     std::vector<uint32_t> open;  // the parts that are not done, in order
-    // As the directory shows that this host sees, which is another one where hosts share none:
+    // What the directory shows, as this host sees it: hosts that share no storage see different ones.
     std::string setUpBy;  // the host that set it up, and what that names its file system
     bool alone = false;   // of several parts no other one has begun
 };
@@ -69,18 +68,18 @@ struct PartReport {
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
 
 // The report of a part of a destination that the parts of this very job have published: nothing was left to
-// do. None where they have not, where the file
-// system does not tell, and when the destination is to be replaced.
+// do. nullopt where they have not, where the file system stores no attributes, and when the destination is to
+// be replaced.
 std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& part);
 
-// So that the parts can verify what all have written: writes what is not tensor data, and publishes nothing.
-// Each part then runs again and reads back its share, and finishParts() takes what they found in place of
-// reading. Nothing is done twice. Errors: as finishParts().
+// Seals the staged destination, so that the parts can verify it: writes what is not tensor data, and
+// publishes nothing. Each part then runs again and reads back its share, and finishParts() takes what they
+// found instead of reading. Nothing is done twice. Errors: as finishParts().
 Status sealParts(const ConvertJob& job, const std::string& version, const Resources& resources);
 
 // Completes the destination out of all parts: what is not tensor data, verification, publication. Errors:
-// notFound (no part is there), busy work of another process as `exists`, changed, and those of
-// runConversion(); parts that are not done are named.
+// notFound (no part is there), exists (another process works on it), changed, and those of runConversion();
+// parts that are not done are named.
 Result<ConvertReport> finishParts(const ConvertJob& job, const std::string& version,
                                   const Resources& resources);
 

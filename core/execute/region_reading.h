@@ -22,9 +22,9 @@ struct RegionRead {
 // Reads all of them with the threads of resources.pool, and of the files little more than they need: gaps of
 // at most 8 KiB between what is needed are read too. Several readings may be of one tensor; their memories
 // must not overlap. With FillGaps::zero, elements that no chunk holds are left as they are. Returns the bytes
-// that were read from files. Errors: usage (outside of the tensor), damaged (rule coverage.gap:
-// the tensor has gaps, whether the region does or not), unsupported
-// (part of a tensor whose elements share bytes), cancelled, those of locate() and of reading.
+// that were read from files. Errors: usage (outside of the tensor), damaged (rule coverage.gap: the tensor
+// has gaps, in the region or elsewhere), unsupported (part of a tensor whose elements share bytes),
+// cancelled, those of locate() and of reading.
 Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>& reads, FillGaps fill,
                              const Resources& resources);
 

@@ -25,19 +25,20 @@ inline void addCounts(ValueCounts& to, const ValueCounts& from) {
     to.zero += from.zero;
 }
 
-// Cells of a tensor.
+// The number of digest cells of a tensor.
 size_t cellCount(const Catalog& catalog, TensorId tensor);
-// Of those of them that the catalog has.
+// Bytes of those of the tensors that the catalog has.
 uint64_t bytesOf(const Catalog& catalog, const std::vector<TensorId>& tensors);
 
-// Digests of the cells of bytes that begin with one; counts their values, too, unless `counts` is null.
+// Digests of the cells in `bytes`, which begin with a cell; adds the counts of their values to `counts`
+// unless it is null.
 std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes, ValueCounts* counts);
 
-// The same as a record keeps them; empty if the bytes are not a whole number of them.
+// Cell digests as a record keeps them, and back; empty if the bytes are not a whole number of digests.
 std::string cellBytes(const std::vector<Digest128>& cells);
 std::vector<Digest128> cellsFrom(std::string_view bytes);
 
-// The tiles of one tensor, each of which `visit` is called with.
+// A task that calls `visit` with each tile of one tensor.
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
                                              WorkerMemory& kept,
                                              std::function<Status(const TileView&)> visit);

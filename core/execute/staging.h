@@ -57,7 +57,7 @@ class Staging {
     Result<std::vector<JournalTile>> readParts();
     // The parts whose journals were there: this one's when it opened, or those that readParts() found.
     const std::set<uint32_t>& begunParts() const { return begunParts_; }
-    // That the files are whole, so that parts may read them back. Errors: io.
+    // Marks the files as whole, so that parts may read them back. Errors: io.
     Status seal();
     bool isSealed() const;
     std::string verifyPath() const;  // where what they read is recorded
@@ -71,8 +71,8 @@ class Staging {
     // Of a shared job; see PartJournals.
     Status tellDone() const { return parts_->tellDone(); }
 
-    // What workers must know of this directory, which they find by it; has journals for so many of them and
-    // for this process. Errors: io.
+    // What workers must know to find this directory; makes journals for `workers` of them and for this
+    // process. Errors: io.
     Result<SharedJob> share(size_t workers) const { return parts_->share(workers); }
     // Brings to disk what was written to the files so far.
     Status syncData();
@@ -85,13 +85,14 @@ class Staging {
     // Writes to a file of the layout. Thread-safe for disjoint ranges.
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes, bool bulk);
 
-    // Books a finished tile; now and then brings files and journal to disk.
+    // Records a finished tile; syncs files and journal from time to time.
     Status finished(JournalTile tile, uint64_t bytes);
     // Brings everything to disk, directories included.
     Status syncAll();
     // Where the staged destination can be opened.
     std::string dataPath() const;
-    // Moves it to the destination and removes the rest. After an error the destination is as it was.
+    // Renames the staged files to the destination and removes the rest. After an error the destination is as
+    // it was.
     Status publish();
     // After an error: keeps what can be resumed, removes what cannot, and says so in the error.
     Error giveUp(Error error);

@@ -36,7 +36,7 @@ struct SourceContext {
     const Resources& resources;
     const FillGaps fill;
     const std::shared_ptr<FileSystem> scratchSystem;
-    std::shared_ptr<RecordChecks> checks;  // of the source's stored checksums; null = they are not looked at
+    std::shared_ptr<RecordChecks> checks;  // of the source's stored checksums; null = they are not checked
     std::vector<std::unique_ptr<SourceContext>> inputs;  // those of an average, this one's among them
 
   private:
@@ -49,8 +49,8 @@ struct SourceContext {
 
   public:
     std::atomic<uint64_t>& bytesRead = job_->bytesRead;
-    // What tensors hold in memory for as long as they are worked on: at most half of the job's budget, so
-    // that tiles, which come on top, always find some.
+    // Memory that tensors hold for as long as they are worked on: at most half of the job's budget, so that
+    // tiles always find some.
     MemoryBudget& spans = job_->spans;
 };
 
@@ -100,7 +100,7 @@ struct ChunkShape {
     Piece pieceIn(int64_t a, int64_t b, DimSpan shape) const;
 };
 
-// Bytes between chunk order and tile order, for pieces that are not contiguous in the tile.
+// Copy bytes between chunk order and tile order, for pieces that are not contiguous in the tile.
 void gatherPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
                  size_t elementBytes, const std::byte* chunkBytes, std::byte* tile);
 void scatterPiece(const ChunkShape& chunk, const ChunkShape::Piece& piece, DimSpan shape, int64_t tileBegin,
@@ -116,7 +116,7 @@ class ElementReader {
 
     // Bytes that a tile should have so that reads are not tiny, between `preferred` and `largest`.
     virtual uint64_t goodTileBytes(uint64_t preferred, uint64_t largest) const = 0;
-    // What reading [a, b) takes apart from the tile, in bytes.
+    // Bytes of buffer that reading [a, b) takes besides the tile.
     virtual size_t readBufferBytes(int64_t a, int64_t b) const = 0;
     // Offset modulo kIoAlignment that suits a direct read of [a, b) into one buffer.
     virtual size_t preferredAlignment(int64_t a, int64_t b) const = 0;

@@ -39,9 +39,9 @@ struct TileTask {
     int64_t elements = 0;  // from the first of a digest cell on
     bool scan = true;      // values are counted
     std::span<const std::byte> read;
-    // For the elements as `to`. Empty where that is `from`, and where the tile is cut.
+    // Memory for the elements as `to`. Empty when `to` is `from`, and when the tile is cut.
     std::span<std::byte> cast;
-    TileCut cut;  // for those that cut
+    TileCut cut;  // for implementations that cut
 };
 
 struct TileFacts {
@@ -52,7 +52,7 @@ struct TileFacts {
 // Memory for a tile as it is read, and as it is cast.
 struct TileBuffers {
     std::span<std::byte> read, cast;
-    std::shared_ptr<void> held;  // null: there is none, the caller's own memory does as well
+    std::shared_ptr<void> held;  // null: no such memory; the caller takes its own
 };
 
 // All of it may be called by several threads at a time.
@@ -60,9 +60,9 @@ class TileCompute {
   public:
     virtual ~TileCompute() = default;
     virtual std::string_view name() const = 0;  // "cpu", "gpu"
-    // Memory that bytes come and go faster from; begins at a multiple of kIoAlignment.
+    // Memory with faster transfers, such as pinned memory; begins at a multiple of kIoAlignment.
     virtual Result<TileBuffers> room(size_t readBytes, size_t castBytes) = 0;
-    // Whether run() cuts this tile as well, of which the strips need not have their memory yet.
+    // Whether run() cuts this tile as well; its strips need not have their memory yet.
     virtual bool cuts(const TileTask& task) const = 0;
     // All implementations give the same bits, counts and digests.
     virtual Status run(const TileTask& task, TileFacts& facts) = 0;

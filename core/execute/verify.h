@@ -23,11 +23,11 @@ class StagedOutput {
     const Reader& reader() const { return *reader_; }
     // Wanted tensors to read, so that each is read once; in the order of the wanted catalog.
     const std::vector<TensorId>& tensors() const { return tensors_; }
-    // Where the output has it; kNone for an alias that the format records in another way.
+    // The id in the output; kNone for an alias that the format records in another way.
     TensorId idOf(TensorId target) const { return ids_[target]; }
     TileGrid grid(TensorId target, uint64_t tileBytes) const;
 
-    // Tiles of grid(); each has its digest cells taken and given away, from any thread. Errors: usage for a
+    // A task that gives `take` the digest cells of each tile of grid(), from any thread. Errors: usage for a
     // tensor without any, those of TensorReader.
     using Take = std::function<Status(JournalTile)>;
     Result<std::unique_ptr<TensorTask>> tilesOf(TensorId target, uint64_t tileBytes, SourceContext& context,
@@ -41,7 +41,7 @@ class StagedOutput {
     StagedOutput(const ConvertJob& job, std::unique_ptr<Reader> reader)
         : job_(job), reader_(std::move(reader)) {}
     Status match();
-    // Of the digests of tensors().
+    // Compares the digests of tensors().
     Status compare(const ConvertState& state, const std::vector<Digest128>& digests) const;
 
     const ConvertJob& job_;
@@ -50,19 +50,19 @@ class StagedOutput {
     std::vector<TensorId> tensors_;
 };
 
-// Its reading back in parts, as what was found in each tile. `output` outlives it.
+// Reading the output back in parts; what is found in a tile is its digest cells. `output` outlives it.
 PartReading verifyReading(const StagedOutput& output, const Staging& staging);
-// The same of the source once more. `state` outlives it.
+// The same for reading the source once more (Verify::full). `state` outlives it.
 PartReading rereading(const ConvertState& state, const Staging& staging);
 
-// What others found when they read tiles of it.
+// What parts found when they read tiles of the output.
 class VerifiedTiles {
   public:
     VerifiedTiles(const StagedOutput& output, uint64_t tileBytes);
     Status add(JournalTile tile);  // errors: damaged, when it cannot be what was asked for
     // All that parts found. Errors: damaged, io.
     Status add(const FinishedReading& found);
-    // Once all are there. Errors: damaged, with the tensor that differs.
+    // Once all tiles are there. Errors: damaged, with the tensor that differs.
     Status compare(const ConvertState& state) const;
 
   private:

@@ -8,7 +8,7 @@
 namespace shardscope {
 
 // - A moment has the shape of its parameter. One with the shape of a rank's piece of it means that the other
-//   pieces were dropped when it was saved. Factored and scalar states are no such thing.
+//   pieces were dropped when it was saved. Factored and scalar states are left out.
 // - The states of one parameter have one shape.
 // - Where parameters have both moments of Adam, one that has only one of them lost the other.
 // - A state belongs to a parameter that the optimizer's groups list.

@@ -16,9 +16,10 @@ namespace shardscope {
 // `unsupported` where no format takes it.
 using OpenAsFormat = std::function<Status(const std::string& path)>;
 
-// Files that a resumed run reads and that no reader has opened (`known` are the others): empty ones aside
-// (lacking.h), those of zero bytes, those that end too early and those that are not the JSON or the archive
-// that they should be. Reads each of up to 64 MiB once, at most some thousands. Errors: cancelled.
+// Of the files that a resumed run reads and that no reader has opened (`known` are those that one has): those
+// that hold nothing but zero bytes, those that end too early, and those that are not the JSON or archive that
+// their names say. Empty files are in lacking.h. Reads each file of up to 64 MiB once, at most some thousands
+// of files. Errors: cancelled.
 Result<std::vector<Note>> contentNotes(const Directory& directory, const StepContents& step,
                                        const Contract& contract,
                                        const std::set<std::string, std::less<>>& known,
@@ -29,8 +30,8 @@ struct StepOnDisk {
     std::shared_ptr<const Directory> directory;
     StepContents contents;
 };
-// Data files whose end is zero bytes, while that of none of their kind in the earlier steps is: what a power
-// loss leaves of bytes that were not on the disk yet. Reads some KiB of each. Errors: cancelled.
+// Data files that end in zero bytes, while none of their kind in the earlier steps does: a power loss leaves
+// zeros for bytes that were not on the disk yet. Reads some KiB of each. Errors: cancelled.
 Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const Contract& contract,
                                         const std::vector<StepOnDisk>& earlier, const StopToken& stop);
 

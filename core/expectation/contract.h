@@ -35,7 +35,7 @@ struct StepContents {
     bool has(std::string_view globs) const;
 };
 // Looks into directories below `below`, too (up to eight levels). Errors: those of listing; limit for more
-// than a million files; cancelled is not asked.
+// than a million files.
 Result<StepContents> listContents(const Directory& directory, const std::string& below);
 
 // What it costs a resumed run when a file is not there, or cannot be read.
@@ -61,15 +61,16 @@ struct Contract {
     Need absent(std::string_view path) const;
     Need damaged(std::string_view path) const;
 };
-// The one that fits best; that of scripts, for which everything but records counts, where none does.
+// The contract that fits best; else that of scripts, for which every file but records counts.
 const Contract& contractOf(const StepContents& step);
 
-// withoutNumbers(), with a component that is a hash or a time as '*': what a file of another step is called.
+// What the same file is called in every step: withoutNumbers(), with '*' for a component that is a hash or a
+// time.
 std::string familyOf(std::string_view path);
 // Whether a file of this name holds something that a program reads: by the endings that frameworks use, or
 // because it has none and is named like state ("latest", "lr_scheduler").
 bool isStateFile(std::string_view name);
-// Of relative paths, either of which may be empty.
+// Joins relative paths, either of which may be empty.
 std::string inside(std::string_view directory, std::string_view name);
 // The last component of a path.
 std::string_view lastName(std::string_view path);

@@ -9,8 +9,8 @@
 
 namespace shardscope {
 
-// Files that the contract needs and that are not here, or are empty; files of ranks that other files of the
-// step tell. `catalog`: of what was opened there; files that it knows as those of ranks may be empty.
+// Files that the contract needs and that are missing or empty, and missing files of ranks of which other
+// files of the step speak. `catalog` is of what was opened there; a rank file that it knows may be empty.
 std::vector<Note> lackingNotes(const StepContents& step, const Contract& contract, const Catalog& catalog);
 
 // Families of files (familyOf()) that `earlier` has and `step` lacks, of those whose absence matters;

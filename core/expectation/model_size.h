@@ -19,10 +19,11 @@ struct ModelSize {
 // Of a Hugging Face config.json; what it does not say, or says beyond all reason, is absent.
 ModelSize modelSizeOf(const nlohmann::json& config);
 
-// `atLeast`: what is there besides does not count, such as another tower or a padded vocabulary.
+// `atLeast` passes over what is there besides, such as another tower or a padded vocabulary.
 enum class Counted : uint8_t { atLeast, exactly };
-// What the weights lack of it (and what they have beyond it), as notes with rule expect.missing. `stated`:
-// the file that says so. Experts are also counted by the shape of their router, without a configuration.
+// What the weights lack of the stated size (and what they have beyond it), as notes with rule expect.missing.
+// `stated` names the file that states the size. Experts are also counted by the shape of their router,
+// without a configuration.
 std::vector<Note> modelSizeNotes(const ModelSize& size, const std::string& stated, const Catalog& catalog,
                                  Counted counted = Counted::atLeast);
 

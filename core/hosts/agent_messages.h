@@ -15,13 +15,13 @@
 
 namespace shardscope {
 
-constexpr int kProtocol = 9;
+constexpr int kProtocol = 10;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 
-// How long the other end, which sends heartbeats, has been silent. check() is to be asked about once a beat
-// or more often; of the time since it was last asked no more than a beat counts, so a machine or process that
-// stood still does not take its own stop for the other's. One thread at a time.
+// How long the other end, which sends heartbeats, has been silent. Call check() at least once a beat: of the
+// time since its last call at most one beat counts, so that a process that stood still does not take its own
+// pause for the other's. One thread at a time.
 class Silence {
   public:
     using Clock = Channel::Clock;
@@ -32,7 +32,7 @@ class Silence {
     Clock::time_point heard_{}, asked_{};
     Clock::duration counted_{0};
 };
-// Until it has said hello: long enough for a host that starts the program from a slow disk.
+// How long an agent may take to say hello: enough for a host that starts the program from a slow disk.
 constexpr std::chrono::seconds kStart{60};
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
 constexpr std::chrono::seconds kOrphanTimeout{60};
@@ -42,13 +42,13 @@ constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where no
 Result<nlohmann::json> parseMessage(const Frame& frame);
 Frame message(const nlohmann::json& json, std::string body = {});
 
-// A field of what somebody said; nothing when it is absent or of another kind. Texts come as oneLine().
+// A field of a message; empty when it is absent or of another type. Texts are passed through oneLine().
 std::optional<uint64_t> numberOf(const nlohmann::json& json, const char* key);
 std::optional<Progress::Busy> busyFrom(const nlohmann::json& json);
 // What the workers of a run are doing, for who watches it from elsewhere. Errors: damaged.
 std::string workersText(const std::vector<WorkerState>& workers);
 Result<std::vector<WorkerState>> workersFrom(std::string_view text);
-// What was added since `before`; nothing of what has become less.
+// What was added since `before`; 0 for what has become less.
 Progress::Busy since(const Progress::Busy& now, const Progress::Busy& before);
 std::string textOf(const nlohmann::json& json, const char* key, size_t most);
 
@@ -58,8 +58,8 @@ Result<Frame> introduceAgent(Channel& channel, const std::string& version);
 Status meetAgent(Channel& channel, const std::string& version);
 Status checkHello(const nlohmann::json& hello, const std::string& version, bool sameVersion);
 
-// Bytes for a body, compressed when that is worth it; `packed` says whether. And back: `size` is what they
-// must come to. Errors: damaged.
+// The bytes of a body, compressed when that makes them smaller; `packed` says whether. unpack() is the
+// reverse: `size` is the length that must result. Errors: damaged.
 std::string pack(std::string bytes, bool& packed);
 Result<std::string> unpack(std::string body, bool packed, uint64_t size);
 

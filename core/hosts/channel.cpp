@@ -129,7 +129,7 @@ void Channel::interrupt() {
     [[maybe_unused]] const ssize_t sent = ::write(interrupt_, &one, sizeof one);
 }
 
-Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& over) {
+Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& stopping) {
     {
         std::lock_guard lock(sending_);
         if (::write(out_, kMark.data(), kMark.size()) != static_cast<ssize_t>(kMark.size())) return gone();
@@ -143,9 +143,9 @@ Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& o
         const std::string instead = noise.empty() ? std::string() : fmt::format("; it said: {}", noise);
         if (have_.size() > kMaxNoise)
             return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);
-        if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
         bool more = false;
-        Status status = fill(over ? std::min(deadline, Clock::now() + kChannelPoll) : deadline, more);
+        Status status = fill(stopping ? std::min(deadline, Clock::now() + kChannelPoll) : deadline, more);
         if (!status.ok()) {
             Error error = std::move(status).error();
             error.message += instead;
@@ -311,14 +311,14 @@ void Channel::recycle(std::string body) {
 }
 
 // Takes the head and the text of the next frame, once they are here.
-Status Channel::begin(const Place& place) {
+Status Channel::begin(const BodyBuffer& buffer) {
     if (have_.size() < 8) return {};
     const uint64_t text = numberAt(have_, 0), body = numberAt(have_, 4);
     if (text + body > kMaxFrame)
         return damaged(fmt::format("a message of {} bytes, more than 16 MiB", text + body));
     if (have_.size() < 8 + text) return {};
     coming_.emplace(Frame{have_.substr(8, text), {}});
-    into_ = place && body > 0 ? place(coming_->text, body) : std::span<char>();
+    into_ = buffer && body > 0 ? buffer(coming_->text, body) : std::span<char>();
     if (into_.size() != body) {
         coming_->body = take(body);
         into_ = coming_->body;
@@ -329,9 +329,9 @@ Status Channel::begin(const Place& place) {
     return {};
 }
 
-Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline, const Place& place) {
+Result<std::optional<Frame>> Channel::receive(Clock::time_point deadline, const BodyBuffer& buffer) {
     for (;;) {
-        if (!coming_) SHARDSCOPE_TRY(begin(place));
+        if (!coming_) SHARDSCOPE_TRY(begin(buffer));
         if (coming_ && filled_ == into_.size()) return std::exchange(coming_, std::nullopt);
         bool more = false;
         SHARDSCOPE_TRY(fill(deadline, more));

@@ -28,7 +28,7 @@ struct Frame {
     std::string body;
 };
 
-// Bytes of a file by reference to the page cache, on their way to a socket: nobody copies them. Not
+// Bytes of a file on their way to a socket, by reference to the page cache and without a copy (splice). Not
 // thread-safe.
 class HeldPages {
   public:
@@ -37,7 +37,7 @@ class HeldPages {
     HeldPages(const HeldPages&) = delete;
     HeldPages& operator=(const HeldPages&) = delete;
 
-    // False where that is not possible, for whatever reason: then they are to be read, which says why.
+    // False where that is not possible; the caller then reads the bytes, which gives the reason.
     bool take(int file, uint64_t offset, size_t length);
     size_t size() const { return held_ + tail_.size(); }
 
@@ -63,29 +63,29 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Sends the mark and waits for the other's; `over`, asked several times a second, ends that. Errors:
-    // remote, with the printable part of what came instead; cancelled.
-    Status greet(Clock::time_point deadline, const std::function<bool()>& over = {});
+    // Sends the mark and waits for the other's; `stopping` is polled several times a second; true ends the
+    // wait. Errors: remote, with the printable part of what came instead; cancelled.
+    Status greet(Clock::time_point deadline, const std::function<bool()>& stopping = {});
     // What came in place of the mark, once greet() has failed.
     const std::string& noise() const { return have_; }
 
     // Thread-safe. Errors: limit; remote when the other end is gone or takes nothing for `kPatience`.
     Status send(const Frame& frame) { return send(frame.text, frame.body); }
     Status send(std::string_view text, std::string_view body);
-    // The body is what is held, which is gone afterwards; only where passesPages().
+    // The body is the held pages, which are released. Only where passesPages().
     Status send(std::string_view text, HeldPages& body);
     bool passesPages() const { return socket_; }
-    // What is worth nothing later: it is left out when it would have to wait. Thread-safe.
+    // Sends a frame that is worthless later: drops it when it would have to wait. Thread-safe.
     void offer(const Frame& frame);
-    // Where a body of `size` bytes is to be put, by the text before it; nothing = in the frame. Nothing is
-    // put there once the frame was received or receive() has failed.
-    using Place = std::function<std::span<char>(const std::string& text, size_t size)>;
+    // Chooses the buffer for a body of `size` bytes by the text before it; empty = in the frame. Nothing is
+    // written to the buffer once the frame was received or receive() has failed.
+    using BodyBuffer = std::function<std::span<char>(const std::string& text, size_t size)>;
     // One thread at a time. nullopt when nothing whole has come by the deadline. Errors: remote (the other
     // end is gone), damaged (lengths that cannot be).
-    Result<std::optional<Frame>> receive(Clock::time_point deadline, const Place& place = {});
+    Result<std::optional<Frame>> receive(Clock::time_point deadline, const BodyBuffer& buffer = {});
 
-    // Memory of large bodies, which is used again: fresh pages cost more than what is copied into them.
-    // take() leaves what was in it. Thread-safe.
+    // Reuses the memory of large bodies: fresh pages cost more than the copy into them. What take() returns
+    // still has its former bytes. Thread-safe.
     std::string take(size_t size);
     void recycle(std::string body);
 
@@ -107,7 +107,7 @@ class Channel {
     Status putParts(std::span<iovec> parts, bool more);
     Status putPages(HeldPages& pages);
     Status awaitRoom(Clock::time_point deadline);
-    Status begin(const Place& place);
+    Status begin(const BodyBuffer& buffer);
 
     int in_, out_;
     bool socket_ = false;

@@ -155,7 +155,7 @@ void FileService::answer(const Request& request, HeldPages& pages) {
     channel_.recycle(std::move(answer.body));
 }
 
-Result<std::pair<std::string, std::string>> FileService::place(const Request& request) const {
+Result<std::pair<std::string, std::string>> FileService::pathOf(const Request& request) const {
     const auto length = numberOf(request.json, "path");
     if (!length || *length == 0 || *length > request.body.size() || request.body.front() != '/' ||
         request.body.find('\0') != std::string::npos)
@@ -213,7 +213,7 @@ Result<std::shared_ptr<const ReadFile>> FileService::file(const Request& request
 }
 
 Result<Frame> FileService::stat(const Request& request) {
-    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const auto where, pathOf(request));
     const bool parent = where.second.empty() && where.first == splitPath(access_.write).first;
     if (!mayRead(where.first) && !parent) return outside(where.first);
     DirectoryEntry entry;
@@ -228,7 +228,7 @@ Result<Frame> FileService::stat(const Request& request) {
 }
 
 Result<Frame> FileService::list(const Request& request) {
-    SHARDSCOPE_ASSIGN(auto where, place(request));
+    SHARDSCOPE_ASSIGN(auto where, pathOf(request));
     if (!mayRead(where.first)) return outside(where.first);
     const uint64_t length = numberOf(request.json, "after").value_or(0);
     if (length > where.second.size()) return damaged("malformed listing request");
@@ -272,7 +272,7 @@ Result<Frame> FileService::list(const Request& request) {
 }
 
 Result<Frame> FileService::open(const Request& request) {
-    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const auto where, pathOf(request));
     if (!mayRead(where.first)) return outside(where.first);
     {
         MutexLock lock(mutex_);
@@ -337,7 +337,7 @@ Result<Frame> FileService::print(const Request& request) {
 }
 
 Result<Frame> FileService::space(const Request& request) {
-    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const auto where, pathOf(request));
     if (!mayRead(where.first) && where.first != splitPath(access_.write).first) return outside(where.first);
     SHARDSCOPE_ASSIGN(const DiskSpace room, roomHere(where.first, *files_));
     return message({{"free", room.freeBytes}, {"writable", room.writable}});
@@ -352,7 +352,7 @@ Result<Frame> FileService::echo(const Request& request) {
 // ------------------------------------------------------------------ writing
 
 Result<Frame> FileService::change(const std::string& say, const Request& request) {
-    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const auto where, pathOf(request));
     const auto& [path, other] = where;
     const bool parent = say == "settle" && path == splitPath(access_.write).first;
     if (!mayWrite(path) && !parent) return outside(path);
@@ -377,7 +377,7 @@ Result<Frame> FileService::change(const std::string& say, const Request& request
 }
 
 Result<Frame> FileService::create(const Request& request) {
-    SHARDSCOPE_ASSIGN(const auto where, place(request));
+    SHARDSCOPE_ASSIGN(const auto where, pathOf(request));
     if (!mayWrite(where.first)) return outside(where.first);
     SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
     const auto existing = request.json.find("existing");

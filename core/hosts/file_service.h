@@ -6,11 +6,11 @@
 // name inside that directory, checked as any name from metadata (storage/file_system.h).
 //
 //   stat  {path} + path, name            -> stat  {kind, size}          the path itself when there is no name
-//   list  {path, after, fresh} + path, name, after -> list {more, size, packed} + entries beyond the name
-//   `after`
-//                                           (a length, as `path`), sorted: u8 kind, u64 size, u16 length,
-//                                           name; `fresh` opens the directory anew. A page has at least kPage
-//                                           bytes when there are more.
+//   list  {path, after, fresh} + path, name, after
+//                                        -> list  {more, size, packed} + entries beyond the name `after` (a
+//                                           length, as `path`), sorted: u8 kind, u64 size, u16 length, name;
+//                                           `fresh` opens the directory anew. A page has at least kPage bytes
+//                                           when there are more.
 //   open  {path} + path, name            -> open  {file, size, print, length, packed} + its first bytes
 //   read  {file, offset, length}         -> read  {packed} + bytes      at most kBlock
 //   print {file}                         -> print {print}               its fingerprint now
@@ -45,24 +45,24 @@
 
 namespace shardscope {
 
-// What of the files the other side may use.
+// Which files the other side may use.
 struct FileAccess {
     bool readAll = true;
     std::vector<std::string> read{};  // else these directories or files, with what is inside
     // A destination that may be written and read: it, its staging directory (execute/executor.h), and of its
     // parent the free space and synchronization. Empty = none.
     std::string write{};
-    bool compress = true;  // what is worth it
+    bool compress = true;  // bodies that become smaller
 };
 
 class FileService {
   public:
     static constexpr uint64_t kBlock = uint64_t{1} << 20;
     static constexpr uint64_t kPage = uint64_t{256} << 10;  // of a listing; one entry more at most
-    // As many first bytes of a file come with its opening; of one that begins with the length of its header,
-    // as safetensors files do, the whole header if it has at most kMostFirst.
+    // The opening of a file returns its first kFirstBytes; of a file that begins with the length of its
+    // header, as safetensors does, the whole header if that has at most kMostFirst.
     static constexpr uint64_t kMostFirst = uint64_t{256} << 10;
-    static constexpr uint64_t kFirstBytes = uint64_t{4} << 10;  // of a file, with its opening
+    static constexpr uint64_t kFirstBytes = uint64_t{4} << 10;  // see kMostFirst
     static constexpr size_t kMostFiles = 16384;                 // open at a time
     static constexpr size_t kMostRequests = 64;                 // read and not yet answered
 
@@ -97,7 +97,7 @@ class FileService {
     Result<Frame> change(const std::string& say, const Request& request);  // of whole paths
     Result<Frame> create(const Request& request);
     Result<Frame> writeTo(const std::string& say, const Request& request);
-    Result<std::pair<std::string, std::string>> place(const Request& request) const;
+    Result<std::pair<std::string, std::string>> pathOf(const Request& request) const;
     bool mayRead(const std::string& path) const;
     bool mayWrite(const std::string& path) const;
     std::string packed(std::string bytes, bool& packed) const;

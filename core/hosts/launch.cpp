@@ -49,14 +49,14 @@ std::vector<std::string> sshWords(const HostSpec& spec, const std::string& comma
 }
 
 Result<Launched> launch(const std::string& who, const std::vector<std::string>& words,
-                        std::chrono::seconds patience, const std::function<bool()>& over,
+                        std::chrono::seconds patience, const std::function<bool()>& stopping,
                         std::string* instead = nullptr, const std::function<void(Process&)>& prepare = {}) {
     Launched launched;
     SHARDSCOPE_ASSIGN(launched.process, Process::start(words));
     if (prepare) prepare(*launched.process);
     const int output = launched.process->takeOutput();
     launched.channel = std::make_unique<Channel>(output, launched.process->takeInput());
-    Status status = launched.channel->greet(Channel::Clock::now() + patience, over);
+    Status status = launched.channel->greet(Channel::Clock::now() + patience, stopping);
     if (status.ok()) return launched;
     if (status.error().code == ErrorCode::cancelled) {
         launched.process->kill();
@@ -102,7 +102,7 @@ std::string programForHosts(const std::string& program) {
 
 // Puts a copy of the program where later jobs find it too; it appears whole or not at all.
 Status install(const HostSpec& spec, const std::string& directory, const OwnProgram& own,
-               const std::function<bool()>& over) {
+               const std::function<bool()>& stopping) {
     const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", own.path);
     const std::string command = fmt::format(
@@ -116,7 +116,7 @@ Status install(const HostSpec& spec, const std::string& directory, const OwnProg
     if (!process.ok()) return std::move(process).error();
     const auto end = Channel::Clock::now() + kCopy;
     while (!(*process)->waitFor(std::chrono::milliseconds(100)) && Channel::Clock::now() < end) {
-        if (!over || !over()) continue;
+        if (!stopping || !stopping()) continue;
         (*process)->kill();
         return makeError(ErrorCode::cancelled, "cancelled");
     }
@@ -127,12 +127,12 @@ Status install(const HostSpec& spec, const std::string& directory, const OwnProg
 }
 
 Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
-                              const std::function<bool()>& over) {
+                              const std::function<bool()>& stopping) {
     const std::string& host = spec.host;
     SHARDSCOPE_TRY(checkHost(host));
     if (!agent.remoteProgram.empty()) {
         return launch(host, sshWords(spec, "exec " + shellQuoted(agent.remoteProgram) + " agent --stdio"),
-                      kRemoteAnswer, over);
+                      kRemoteAnswer, stopping);
     }
     SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(agent.program)));
     const std::string directory =
@@ -144,7 +144,7 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
         "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\"; exit 127",
         directory, own.sha256, kMissing);
     std::string instead;
-    auto first = launch(host, sshWords(spec, command), kRemoteAnswer, over, &instead);
+    auto first = launch(host, sshWords(spec, command), kRemoteAnswer, stopping, &instead);
     const size_t at = instead.rfind(kMissing);
     if (first.ok() || at == std::string::npos) return first;
     const std::string_view rest = std::string_view(instead).substr(at + kMissing.size());
@@ -154,9 +154,9 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with " + option("remote-program"));
     }
-    SHARDSCOPE_TRY(install(spec, directory, own, over));
+    SHARDSCOPE_TRY(install(spec, directory, own, stopping));
     instead.clear();
-    auto second = launch(host, sshWords(spec, command), kRemoteAnswer, over, &instead);
+    auto second = launch(host, sshWords(spec, command), kRemoteAnswer, stopping, &instead);
     if (second.ok() || instead.find(kMissing) == std::string::npos) return second;
     return makeError(ErrorCode::remote,
                      fmt::format("{}: what was copied to ~/{} cannot be run from there", host, directory))
@@ -256,14 +256,14 @@ std::string hostText(const HostSpec& spec) {
 
 Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
                                std::chrono::seconds patience, const std::function<void(Process&)>& prepare,
-                               const std::function<bool()>& over) {
-    return launch(who, words, patience, over, nullptr, prepare);
+                               const std::function<bool()>& stopping) {
+    return launch(who, words, patience, stopping, nullptr, prepare);
 }
 
 Result<Launched> launchAgent(const HostSpec& spec, const AgentProgram& agent,
-                             const std::function<bool()>& over) {
-    if (!spec.host.empty()) return launchRemote(spec, agent, over);
-    return launch("a worker on this machine", {agent.program, "agent", "--stdio"}, kLocalAnswer, over);
+                             const std::function<bool()>& stopping) {
+    if (!spec.host.empty()) return launchRemote(spec, agent, stopping);
+    return launch("a worker on this machine", {agent.program, "agent", "--stdio"}, kLocalAnswer, stopping);
 }
 
 }  // namespace shardscope

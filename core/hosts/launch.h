@@ -42,17 +42,17 @@ std::string hostText(const HostSpec& host);  // "ssh://user@host:port", without 
 // A host as ssh takes it. Errors: usage (it begins with '-', or holds what no host name has).
 Status checkHost(std::string_view host);
 
-// Starts an agent here or through ssh. `over`, asked several times a second, gives up. Errors: notFound,
-// remote with what ssh or the host said, cancelled.
+// Starts an agent here or through ssh. `stopping` is polled several times a second; true gives up. Errors:
+// notFound, remote with what ssh or the host said, cancelled.
 Result<Launched> launchAgent(const HostSpec& host, const AgentProgram& agent,
-                             const std::function<bool()>& over = {});
+                             const std::function<bool()>& stopping = {});
 
 // The same with any program in between that passes the streams on. `who` begins an error's sentence;
 // `prepare` sees the process before the greeting.
 Result<Launched> launchProgram(const std::string& who, const std::vector<std::string>& words,
                                std::chrono::seconds patience,
                                const std::function<void(Process&)>& prepare = {},
-                               const std::function<bool()>& over = {});
+                               const std::function<bool()>& stopping = {});
 
 // The end of what it wrote to standard error, in one line.
 std::string stderrTail(Process& process, size_t most);

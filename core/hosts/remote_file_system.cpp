@@ -243,7 +243,7 @@ class RemoteFile final : public ReadFile {
                 status = std::move(answer).error();
                 continue;
             }
-            if (answer->placed) continue;
+            if (answer->delivered) continue;
             auto bytes = unpack(std::move(answer->body), flagOf(answer->json, "packed"), block.length);
             if (!bytes.ok()) {
                 status = wrongAnswer(bytes.error().message);

@@ -79,7 +79,7 @@ Result<std::shared_ptr<RemoteHost>> remoteHost(const HostSpec& host, const Agent
 // `writes`: the other side allows it.
 std::shared_ptr<FileSystem> remoteFileSystem(std::shared_ptr<RemoteHost> host, bool writes = false);
 
-// What a directory has to offer to whoever wants to write in it. Errors: notFound (also when it is no
+// Whether a directory can be written to, and how much space it has. Errors: notFound (also when it is no
 // directory), permission; those of the connection.
 struct DiskSpace {
     bool writable = false;

@@ -158,8 +158,8 @@ Result<int> runThere(const RemoteHost::Connect& connect, const std::string& vers
     if (error.code == ErrorCode::damaged)
         error = makeError(ErrorCode::remote, "it answers with " + error.message);
     if (error.code != ErrorCode::remote) return error;
-    if (launched.process) return endOf(order.place, std::move(error), *launched.process);
-    error.message = order.place + ": " + error.message;
+    if (launched.process) return endOf(order.host, std::move(error), *launched.process);
+    error.message = order.host + ": " + error.message;
     return error;
 }
 

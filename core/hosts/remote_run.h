@@ -12,13 +12,14 @@
 namespace shardscope {
 
 struct RunSinks {
-    // What the verb writes, as it comes, in the caller's thread; they may take their time. An error ends it.
+    // Called with what the verb writes, as it arrives, in the caller's thread; they may block. An error
+    // cancels the verb.
     std::function<Status(std::string_view)> out, err;
     Progress* progress = nullptr;                           // kept up to date; may be null
     std::function<void(std::vector<WorkerState>)> workers;  // whenever they do something else; may be null
 };
 
-// Waits for the verb's end and returns its exit code. `order.place` names the host in errors. Raising `stop`
+// Waits for the verb's end and returns its exit code. `order.host` names the host in errors. Raising `stop`
 // cancels the verb there, whose exit code is then 130; it is waited for some seconds. Errors: remote (no
 // connection, or it ended, or was silent for three heartbeats), cancelled, those of the sinks.
 Result<int> runThere(const RemoteHost::Connect& connect, const std::string& version, const RunOrder& order,

@@ -41,18 +41,18 @@ void RemoteSession::listen() {
     Channel& channel = *launched_.channel;
     auto whole = Clock::now();  // when a whole message last came
     Silence silence;
-    bool placed = false;  // the body of the frame that comes
+    bool delivered = false;  // the body of the frame that comes
     for (;;) {
-        const auto place = [&](const std::string& text, size_t size) {
-            const std::span<char> into = placeOf(text, size);
-            placed = !into.empty();
+        const auto buffer = [&](const std::string& text, size_t size) {
+            const std::span<char> into = bufferOf(text, size);
+            delivered = !into.empty();
             return into;
         };
-        auto frame = channel.receive(Clock::now() + kBeat / 2, place);
+        auto frame = channel.receive(Clock::now() + kBeat / 2, buffer);
         if (!frame.ok()) return end(std::move(frame).error(), true);
         if (*frame) {
             whole = Clock::now();
-            if (Status status = take(std::move(**frame), std::exchange(placed, false)); !status.ok())
+            if (Status status = take(std::move(**frame), std::exchange(delivered, false)); !status.ok())
                 return end(std::move(status).error(), false);
             continue;
         }
@@ -66,7 +66,7 @@ void RemoteSession::listen() {
     }
 }
 
-std::span<char> RemoteSession::placeOf(const std::string& text, size_t size) {
+std::span<char> RemoteSession::bufferOf(const std::string& text, size_t size) {
     const auto json = text.size() > kMostText ? Result<Json>(Json()) : parseMessage(Frame{text, {}});
     const auto id = json.ok() ? numberOf(*json, "id") : std::nullopt;
     MutexLock lock(mutex_);
@@ -77,7 +77,7 @@ std::span<char> RemoteSession::placeOf(const std::string& text, size_t size) {
     return {reinterpret_cast<char*>(found->second.into.data()), size};
 }
 
-Status RemoteSession::take(Frame frame, bool placed) {
+Status RemoteSession::take(Frame frame, bool delivered) {
     if (frame.text.size() > kMostText)
         return damaged(fmt::format("a message of {} bytes, more than was asked for", frame.text.size()));
     SHARDSCOPE_ASSIGN(Json json, parseMessage(frame));
@@ -98,7 +98,7 @@ Status RemoteSession::take(Frame frame, bool placed) {
     } else if (say != pending.say || frame.body.size() > pending.mostBody) {
         return damaged("an answer to something else than was asked");
     } else {
-        pending.answer = Answer{std::move(json), std::move(frame.body), placed};
+        pending.answer = Answer{std::move(json), std::move(frame.body), delivered};
     }
     changed_.notify_all();
     return {};

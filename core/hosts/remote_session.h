@@ -28,7 +28,7 @@ class RemoteSession {
     struct Answer {
         nlohmann::json json;
         std::string body;
-        bool placed = false;  // it is where it was to be put
+        bool delivered = false;  // it is in the buffer that was given for it
     };
     // Sends a request; `say` is also what the answer must say. At most `mostBody` bytes may come back.
     // What comes is put in `into` if it has just that size and is not packed; that stays until wait() is
@@ -57,8 +57,8 @@ class RemoteSession {
     };
 
     void listen();
-    std::span<char> placeOf(const std::string& text, size_t size);
-    Status take(Frame frame, bool placed);
+    std::span<char> bufferOf(const std::string& text, size_t size);
+    Status take(Frame frame, bool delivered);
     // `ended`: the stream did, so that ssh may have said why.
     void end(Error error, bool ended);
 

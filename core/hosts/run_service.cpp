@@ -28,7 +28,7 @@ Frame runMessage(const RunOrder& order) {
         body += word + '\0';
     return message({{"say", "run"},
                     {"words", order.words.size()},
-                    {"place", order.place},
+                    {"host", order.host},
                     {"color", order.color},
                     {"width", order.width},
                     {"progress", order.progress}},
@@ -49,8 +49,8 @@ Result<RunOrder> runOrderFrom(const Frame& frame) {
         at = end + 1;
     }
     if (order.words.size() != *words) return damaged("another number of words than was said");
-    order.place = textOf(json, "place", 1000);
-    if (order.place.empty()) return damaged("an order to run something from nowhere");
+    order.host = textOf(json, "host", 1000);
+    if (order.host.empty()) return damaged("an order to run something from nowhere");
     order.width = static_cast<unsigned>(*width);
     order.color = json.value("color", Json()) == true;
     order.progress = json.value("progress", Json()) == true;

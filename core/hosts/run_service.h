@@ -1,8 +1,9 @@
 // The agent's end of a verb that runs where the data is: what the verb writes to standard output and error
 // goes to the other side, with its progress and its exit code.
 //
-//   run      {words, place, color, width, progress} + words    first; as many words, each ended by a zero
-//   byte out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
+//   run      {words, host, color, width, progress} + words
+//                                          first; as many words, each ended by a zero byte
+//   out, err {size, packed} + bytes        at most kWindow of them that the other side has not yet taken
 //   took     {bytes}                       from the other side
 //   progress {phase, done, total, tensor, busy}
 //   workers  {} + workersText()            when it is another than before
@@ -26,7 +27,7 @@ namespace shardscope {
 // What is to run, and for whom.
 struct RunOrder {
     std::vector<std::string> words;  // without the program's name
-    std::string place;               // how the other side names this host: "ssh://node7"
+    std::string host;                // how the other side names this host: "ssh://node7"
     bool color = false;              // the output is to have colors
     unsigned width = 100;            // of the terminal, in columns
     bool progress = false;           // somebody looks at it

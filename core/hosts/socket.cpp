@@ -137,7 +137,7 @@ void Listener::close() {
 
 Result<std::unique_ptr<Channel>> connectTo(const std::string& host, uint16_t port,
                                            Channel::Clock::time_point deadline,
-                                           const std::function<bool()>& over) {
+                                           const std::function<bool()>& stopping) {
     for (;;) {
         auto found = addressesOf(host, port, 0, SOCK_STREAM);
         int failed = 0;
@@ -146,7 +146,7 @@ Result<std::unique_ptr<Channel>> connectTo(const std::string& host, uint16_t por
             if (fd >= 0) return channelOver(fd);
             failed = errno;
         }
-        if (over && over()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
         if (Channel::Clock::now() >= deadline) {
             if (!found.ok()) return std::move(found).error();
             Error error = systemError(failed, fmt::format("connect to {} port {}", host, port), "");

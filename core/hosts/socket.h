@@ -38,11 +38,11 @@ class Listener {
     int wakeRead_ = -1, wakeWrite_ = -1;
 };
 
-// A channel that is not yet greeted. Tries again until the deadline while nobody listens there; `over`, asked
-// several times a second, gives up. Errors: remote, cancelled.
+// A channel that is not yet greeted. Tries again until the deadline while nobody listens there; `stopping` is
+// polled several times a second, and true gives up. Errors: remote, cancelled.
 Result<std::unique_ptr<Channel>> connectTo(const std::string& host, uint16_t port,
                                            Channel::Clock::time_point deadline,
-                                           const std::function<bool()>& over = {});
+                                           const std::function<bool()>& stopping = {});
 
 // The address by which this machine reaches a host, and so is reached from there. Errors: remote.
 Result<std::string> addressTowards(const std::string& host, uint16_t port);

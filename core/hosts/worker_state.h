@@ -1,4 +1,4 @@
-// What the processes that share a job are doing, for those who watch it here or from another host.
+// The state of the processes that share a job, for those who watch it here or from another host.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct WorkerState {
     std::string name;      // "local 1", "node7"
     std::string slurmJob;  // whose node it works on; empty = none, or not known yet
     Phase phase = Phase::starting;
-    uint64_t bytes = 0;  // written; once the output is verified: of it
+    uint64_t bytes = 0;  // written; during verification: verified
     size_t units = 0;    // done
     Progress::Busy busy{};
-    std::string why;  // it was lost
+    std::string why;  // of `lost`; of `starting`: what Slurm says
 };
 std::string_view phaseName(WorkerState::Phase phase);
 

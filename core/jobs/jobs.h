@@ -25,7 +25,7 @@ namespace shardscope {
 enum class JobState : uint8_t { starting, running, done, failed, cancelled, lost };
 std::string_view jobStateName(JobState state);
 
-// What is to be done.
+// What a job does.
 struct JobOrder {
     ConversionRequest request;  // without `resume` of later attempts
     std::string report;         // a file for the report; empty = none
@@ -79,8 +79,8 @@ class JobDirectory {
     Status again(const JobRecord& job, bool resume) const;
     // Forgets the job; what it wrote stays. Errors: exists (it runs), io.
     Status remove(const JobRecord& job) const;
-    // The first time it ends in order, keeping what can be resumed; asked again, at once. Errors: notFound,
-    // unsupported (it runs elsewhere).
+    // Ends the job: the first call in order, keeping what can be resumed, a second call at once. Errors:
+    // notFound, unsupported (it runs elsewhere).
     Status cancel(const JobRecord& job) const;
 
     std::string logPath(const JobRecord& job) const { return job.directory + "/progress.ndjson"; }

@@ -31,7 +31,7 @@ constexpr uint32_t kNone = UINT32_MAX;  // no tensor / chunk / file / rank / obj
 
 enum class Role : uint8_t { parameter, buffer, optimizer, other };
 std::string_view roleName(Role role);
-// Whether training that cuts parameters leaves this tensor whole on each rank: buffers, counters, scalars.
+// Whether sharded training keeps this tensor whole on every rank: buffers, counters, scalars.
 bool keptWhole(std::string_view name, DType dtype, DimSpan shape, Role role);
 
 // Tensors that are not one dense array (sparse, quantized, nested, DTensor, ...). Their inner parts are
@@ -52,13 +52,13 @@ struct TensorInfo {
     DType dtype = DType::float32;
     Dims shape;
     Role role = Role::parameter;
-    // Names that are one tensor (tied weights: same storage, offset, strides, shape) carry the id of the
-    // first of them.
+    // Names of one tensor (tied weights: same storage, offset, strides, shape) carry the id of the first of
+    // them.
     TensorId aliasOf = kNone;
     uint32_t special = kNone;  // index into specials(), for an inner part
 };
 
-// One stored piece of a tensor. `offset` and `length` are the stored entry as the metadata states it: the raw
+// One stored part of a tensor. `offset` and `length` are the stored entry as the metadata states it: the raw
 // elements themselves (safetensors), or a wrapped form of them (a zip in a .distcp) whose insides
 // Reader::locate() finds.
 struct ChunkInfo {
@@ -106,9 +106,9 @@ struct Note {
     std::string file;
     std::string tensor;
     std::optional<uint64_t> offset;
-    // Bytes of all tensors as a file states them, where they have others.
+    // What a file states as the bytes of all tensors, where they have another number.
     std::optional<uint64_t> claimedBytes;
-    // What the catalog lacks because of it: a file that cannot be read may have held tensors that nothing
+    // What the catalog may lack because of the oddity: an unreadable file may have held tensors that nothing
     // else names. What is lacking is not converted as if it had never been there.
     enum class Lacks : uint8_t { nothing, optimizerState, anything };
     Lacks lacks = Lacks::nothing;
@@ -203,7 +203,7 @@ class Catalog {
 class CatalogBuilder {
   public:
     CatalogBuilder(std::string format, std::string variant, std::string writer);
-    // To add to what is there, whose ids stay as they are.
+    // Continues an existing catalog; its ids stay as they are.
     explicit CatalogBuilder(Catalog catalog);
 
     // --- files
@@ -252,8 +252,8 @@ class CatalogBuilder {
     size_t tensorCount() const { return catalog_.tensorCount(); }
     size_t chunkCount() const { return catalog_.chunkCount(); }
     size_t objectCount() const { return catalog_.objects_.size(); }
-    // Everything that another catalog holds, after what is here. Names get `prefix`, files `directory`,
-    // tensors that are not an optimizer's `role` where it is given. The first mesh stays.
+    // Appends everything that another catalog holds. Names get `prefix`, paths of files `directory`; tensors
+    // that are not optimizer state get `role`, if it is given. The first mesh stays. Errors: as addTensor().
     Status addAll(const Catalog& more, std::string_view prefix, std::string_view directory,
                   std::optional<Role> role = std::nullopt);
 

@@ -31,12 +31,12 @@ struct CoverageResult {
 CoverageResult checkCoverage(const Catalog& catalog, TensorId tensor, size_t maxPairs = 1000,
                              size_t maxGaps = 1'000'000);
 
-// Chunks that give each element of the tensor once when it is whole: in id order, without empty chunks,
-// without chunks that leave the tensor, and one of each set of replicas: the first whose file is there.
+// Chunks that together hold each element once when the tensor is whole, in id order. Empty chunks and chunks
+// that leave the tensor are left out; of each set of replicas the first whose file is present stays.
 std::vector<ChunkId> coveringChunks(const Catalog& catalog, TensorId tensor);
 
 // The at most 2 * rank - 1 disjoint boxes that a range of a box's row-major order is made of. `range` must
-// are inside.
+// lie inside the box.
 std::vector<Box> flatRangeBoxes(DimSpan offsets, DimSpan lengths, FlatRange range);
 
 }  // namespace shardscope

@@ -34,7 +34,7 @@ Result<NumpyDType> asNumpyDType(const ValueGraph& graph, NodeId node);
 
 // Whether the node is the call of numpy.core.multiarray.scalar.
 bool isNumpyScalar(const ValueGraph& graph, NodeId node);
-// Such a scalar, unless its dtype has no counterpart. `raw` is its bytes.
+// A numpy scalar; `raw` is the node of its bytes. asNumpyScalar() is empty for a dtype without a counterpart.
 struct NumpyScalar {
     NumpyDType dtype;
     NodeId raw = kNoNode;

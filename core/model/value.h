@@ -165,9 +165,8 @@ std::string valueRepr(const Value& value, size_t maxLength = 400);
 // One word for a listing: "int", "str", "list", "torch.Size", "numpy.ndarray", ...
 std::string valueKindName(const Value& value);
 
-// JSON text where JSON is exact (null, booleans, integers, finite reals, text, lists, dicts with text keys);
-// else
-// {"tuple": [...]}, {"dict_items": [[key, value], ...]} or {"repr": "..."}. Cut to {"repr": ...} past
+// JSON text where JSON is exact (null, booleans, integers, finite reals, text, lists, dicts with text keys),
+// else {"tuple": [...]}, {"dict_items": [[key, value], ...]} or {"repr": "..."}. Cut to {"repr": ...} past
 // `maxNodes`.
 std::string valueToJson(const Value& value, size_t maxNodes = 100'000);
 

@@ -13,10 +13,10 @@ struct PlacedBox {
     Box box;
 };
 
-// Rules of one request, compiled. Each shard is stored once: of the ranks that would hold a replica, the one
-// with the fewest bytes so far keeps it (the lowest of them on a tie), so that files come out even. With
-// `replicas` all of them keep it, and without rules the last axis cuts what is not kept whole along its first
-// dimension, as FSDP does.
+// The compiled rules of one request. Each shard is stored once: of the ranks that would hold a replica, the
+// one with the fewest bytes so far keeps it (the lowest rank on a tie), so that files come out even. With
+// `replicas` all of them keep it and, without rules, the last axis shards dimension 0 of tensors that are not
+// kept whole (keptWhole()), as FSDP does.
 class Placer {
   public:
     // Errors: usage.

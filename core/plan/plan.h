@@ -21,7 +21,7 @@ namespace shardscope {
 struct RecipeStep;  // plan/steps.h; code that makes a TargetRequest includes it
 class TensorView;   // plan/view.h
 
-// A cut of matching tensors over mesh axes: `axisDims` in mesh order, e.g. {{"tp", 0}, {"dp", 0}}.
+// Shards matching tensors over mesh axes: `axisDims` in mesh order, e.g. {{"tp", 0}, {"dp", 0}}.
 struct ShardRule {
     std::string pattern;
     std::vector<std::pair<std::string, int>> axisDims;
@@ -35,7 +35,7 @@ struct StageRule {
 };
 
 struct RenameRule {
-    std::string from;  // regular expression (ECMAScript), replaced wherever it matches
+    std::string from;  // regular expression (RE2), replaced wherever it matches
     std::string to;
 };
 
@@ -47,7 +47,7 @@ struct CastRule {
 enum class FillGaps : uint8_t { refuse, nan, zero };
 // Whether a parameter of few bits takes its values from its fp32 master, where the optimizer's state has one.
 enum class MasterWeights : uint8_t {
-    automatic,  // where it is cast to a dtype that tells more numbers apart than its own
+    automatic,  // where it is cast to a dtype of more precision than its own
     use,        // always, in the master's dtype unless a cast says another one
     ignore,
 };
@@ -55,11 +55,11 @@ enum class MasterWeights : uint8_t {
 enum class Verify : uint8_t {
     digest,     // reads the destination again
     full,       // and the source once more
-    checksums,  // nothing: a storage that checks the checksums of what arrives has done it
+    checksums,  // reads nothing: a storage that checks checksums on arrival has done it
     none,
 };
 
-// Which tensors and objects are converted, and how lengths are cut that do not divide.
+// Which tensors and objects are converted, and how dimensions that do not divide evenly are split.
 struct TargetChoice {
     std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
@@ -70,7 +70,7 @@ struct TargetChoice {
 
 // What the target is to be: the rules of a conversion's request (engine/engine.h) and of its recipe, parsed.
 struct TargetRequest : TargetChoice {
-    bool leavesOptimizer = false;   // as an average does, to which objects still belong
+    bool leavesOptimizer = false;   // as an average does; objects stay
     std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
     // For the plan: parameters of the recipe that steps use, and where their values are from.
     std::vector<std::pair<std::string, std::string>> values;
@@ -97,17 +97,17 @@ struct PlanLeftOut {
     std::string why;
 };
 
-// How one wanted tensor is made from the source: as one tensor is, or put together.
+// How one wanted tensor is made: from one source tensor as it is, or as a view of several.
 struct TensorSource {
     TensorId source = kNone;                 // in the source catalog; same shape as the wanted one
     std::shared_ptr<const TensorView> view;  // where `source` is kNone: same shape as the wanted one
     // The source tensors, each once.
     std::vector<TensorId> tensors() const;
-    // Their dtype; `empty` where the tensor is made of none.
+    // The dtype of the source tensors; `empty` when there are none.
     DType dtypeIn(const Catalog& source, DType empty) const;
 };
 
-// The wanted state of things, before a format has laid it out: names, dtypes and boxes of the destination.
+// The target before a format has made a layout of it: names, dtypes and boxes of the destination.
 struct TargetSpec {
     Catalog target;                     // its chunks have no file yet; its objects carry their values
     std::vector<TensorSource> sources;  // one per wanted tensor

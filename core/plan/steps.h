@@ -47,13 +47,13 @@ struct RecipeStep {
     Kind kind = Kind::rename;
     size_t number = 0;   // counted from 1, for messages
     std::string recipe;  // the included recipe in which it has this number; empty = the one that was given
-    // Regular expressions (ECMAScript) for whole names; those of one step that match with the same groups
+    // Regular expressions (RE2) for whole names; names that match those of one step with the same groups
     // belong together. A rename replaces wherever its one expression matches.
     std::vector<std::string> from;
     std::vector<std::string>
         to;  // names with $1, $2, ...; empty = the name stays. {i} is the index of unstack
-    // Of rename, may be empty: only what has a name beside it that this matches as a whole, with groups that
-    // are the first ones of `from`, which then matches whole names, too.
+    // Of rename; may be empty. Renames only where this matches the whole of another name, with groups equal
+    // to the first groups of `from`; `from` then matches whole names, too.
     std::string beside;
     // Optimizer state "<name>.<state>" or "state.<state>.<name>" of a tensor goes through the same step;
     // single numbers (steps, powers) are kept as they are.

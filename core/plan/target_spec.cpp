@@ -1,3 +1,5 @@
+// From the source's catalog to the wanted one (plan.h: resolveTarget): selection, steps of recipes, renames,
+// casts, master weights, then placement on ranks.
 #include <algorithm>
 #include <map>
 #include <numeric>

@@ -29,8 +29,8 @@ struct ViewPiece {
     bool operator==(const ViewPiece&) const = default;
 };
 
-// What is done to every element of a view after it was fetched: with the operand, in float32 (float64 for a
-// tensor of float64), and rounded to the dtype of the tensor, to nearest, ties to even. Floats only.
+// Arithmetic on every element of a view after it was read: with `operand`, in float32 (float64 for a float64
+// tensor), then rounded to the tensor's dtype, to nearest, ties to even. Float dtypes only.
 struct ValueChange {
     enum class Kind : uint8_t { multiply, divide, add };
     Kind kind = Kind::multiply;
@@ -52,14 +52,14 @@ class TensorView {
     const Dims& dims() const { return dims_; }
     // Together they cover every element once. None when the tensor is empty.
     const std::vector<ViewPiece>& pieces() const { return pieces_; }
-    // In order. All elements of a view have the same ones.
+    // Applied in order to every element.
     const std::vector<ValueChange>& changes() const { return changes_; }
     // The one source tensor when this is it, element for element in its own order (the shape may be another);
     // else kNone.
     TensorId sameOrderAs(const Catalog& source) const;
     // Source tensors, each once, in order; pieces without a source have none.
     std::vector<TensorId> sources() const;
-    // The same of other tensors of the same shapes: others[t] for each source t.
+    // This view of other tensors of the same shapes: others[t] in place of source t.
     TensorView ofOthers(std::span<const TensorId> others) const;
 
     // All of these leave this view as it is. Errors: usage, a sentence without names; limit when the result
@@ -67,7 +67,7 @@ class TensorView {
     Result<TensorView> reshaped(DimSpan shape) const;
     Result<TensorView> permuted(std::span<const int> order) const;  // result dimension i = dimension order[i]
     Result<TensorView> narrowed(int dim, int64_t start, int64_t length) const;
-    // Dimension `dim`, of length 1, `count` times.
+    // Repeats dimension `dim`, of length 1, `count` times.
     Result<TensorView> repeated(int dim, int64_t count) const;
     // Parts whose values change in different ways do not fit together.
     static Result<TensorView> concatenated(std::span<const TensorView> parts, int dim);

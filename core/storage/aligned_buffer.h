@@ -9,7 +9,7 @@ namespace shardscope {
 
 constexpr size_t kIoAlignment = 4096;
 
-// `size` is a multiple of kIoAlignment, and the same for both. Throws std::bad_alloc.
+// `size` is a multiple of kIoAlignment; freeAligned() is given the same one. Throws std::bad_alloc.
 std::byte* allocateAligned(size_t size);
 void freeAligned(std::byte* data, size_t size) noexcept;
 

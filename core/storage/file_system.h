@@ -39,12 +39,12 @@ class ReadFile {
     virtual Status readBulk(uint64_t offset, std::span<std::byte> buffer) const {
         return readAt(offset, buffer);
     }
-    // Takes as many of the first bytes as are in the page cache, without waiting for the device; says how
-    // many. A caller that works on bytes in pieces reads small ones with it, which stay in the processor's
-    // cache, and the rest with readBulk.
+    // Copies the first bytes, as far as they are in the page cache, without waiting for the device; returns
+    // how many. A caller that works on bytes in pieces reads small pieces with it, which stay in the
+    // processor's cache, and the rest with readBulk.
     virtual size_t readCached(uint64_t /*offset*/, std::span<std::byte> /*buffer*/) const { return 0; }
-    virtual Result<Fingerprint> fingerprint() const = 0;  // of now, through the open handle
-    // For system calls that pass bytes on without a copy; -1 where the kernel has no such file.
+    virtual Result<Fingerprint> fingerprint() const = 0;  // of the present state, through the open handle
+    // The file descriptor, for zero-copy system calls; -1 where the bytes are not a file of the kernel.
     virtual int descriptor() const { return -1; }
 };
 
@@ -97,12 +97,12 @@ class Directory {
     virtual Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const = 0;
     // Kind and size without opening; notFound when absent.
     virtual Result<DirectoryEntry> stat(std::string_view name) const = 0;
-    // What the symbolic link of this name in the directory itself says; empty for anything else, and where
-    // that cannot be told. Untrusted text.
+    // The target of the symbolic link of this name in the directory itself; empty for anything else and where
+    // it cannot be read. Untrusted text.
     virtual std::string linkTarget(std::string_view /*name*/) const { return {}; }
 
-    // Files that somebody has begun to upload and not ended, which no listing shows: names in the directory,
-    // bytes so far, and since when. None where a storage has no such thing.
+    // Uploads that were begun and neither completed nor abandoned, which no listing shows: name in the
+    // directory, bytes so far, time of the start. Empty for a storage without uploads.
     virtual Result<std::vector<DirectoryEntry>> unfinishedUploads() const {
         return std::vector<DirectoryEntry>();
     }
@@ -123,13 +123,13 @@ class FileSystem {
     // Errors: exists when there is a directory already, unsafe when something else stands there, links
     // included.
     virtual Status makeDirectory(const std::string& path) = 0;
-    // Of what a symbolic link leads to; a link that leads nowhere is of kind `other`, as list() shows it.
+    // Follows symbolic links; a dangling one has the kind `other`, as in list().
     virtual Result<DirectoryEntry> stat(const std::string& path) = 0;
     // Replaces nothing: errors with `exists` when `to` is there.
     virtual Status rename(const std::string& from, const std::string& to) = 0;
-    // Puts `a` in the place of `b`, which is there. What was at `b` is at `a` afterwards, or gone where both
-    // are files. At once where the kernel can; else a directory stands at asidePath(b) in between, and stays
-    // there when the process ends then, or when nothing can be renamed any more (the error's hint says so).
+    // Swaps `a` with `b`, which exists. The former `b` is at `a` afterwards, or gone when both are files.
+    // Atomic where the kernel can swap. Elsewhere a directory stands at asidePath(b) in between; it stays
+    // there when the process ends at that moment or renaming back fails (the error's hint says so).
     virtual Status exchange(const std::string& a, const std::string& b) = 0;
     virtual Status removeTree(const std::string& path) = 0;
     virtual Status syncDirectory(const std::string& path) = 0;
@@ -139,10 +139,10 @@ class FileSystem {
     // the file system stores none; notFound for one that is not set.
     virtual Status setAttribute(const std::string& path, const std::string& name, const std::string& value);
     virtual Result<std::string> attribute(const std::string& path, const std::string& name);
-    // Whether the storage refuses what arrives there as other bytes than were written; known once something
-    // was written.
+    // Whether the storage checks checksums and refuses bytes that were changed on the way; known after the
+    // first write.
     virtual bool provesWrites() const { return false; }
-    // Where a path really is, for messages: that of a staging directory may be on another storage.
+    // The real location of a path, for messages: a staging directory may be on another storage.
     virtual std::string shown(const std::string& path) const { return path; }
     // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary
     // directory.
@@ -160,8 +160,8 @@ Status checkRelativeName(std::string_view name);
 // Splits "/a/b/c" in parent and last component; "." for a bare name. A place (storage/url.h) is its own
 // parent: "s3://bucket" and "".
 std::pair<std::string, std::string> splitPath(const std::string& path);
-// Absolute, links followed as far as it exists; as it is where that cannot be told. A place stays as it is
-// but for slashes at its end.
+// The absolute path, with links resolved as far as it exists; unchanged where that fails. A place loses only
+// the slashes at its end.
 std::string canonicalPath(const std::string& path);
 // "/a/b" and "c" to "/a/b/c".
 std::string joinPath(std::string_view directory, std::string_view name);
@@ -170,8 +170,7 @@ std::string stagingPath(const std::string& destination);
 // Where the former content of a path stands while it is replaced: ".NAME.shardscope-old" beside it.
 std::string asidePath(const std::string& path);
 
-// Where this user's programs keep what they remember: $XDG_STATE_HOME/shardscope/NAME, which may not be
-// there.
+// The directory for state that outlives a process: $XDG_STATE_HOME/shardscope/NAME. It may not exist yet.
 std::string stateDirectory(std::string_view name);
 
 }  // namespace shardscope

@@ -1,6 +1,6 @@
 // A store of objects under keys: a bucket, a repository of the hub, a web server. It has no directories; what
-// looks like one is a prefix that keys share. core/places has the ones that there are, and makes a FileSystem
-// of each.
+// looks like one is a prefix that keys share. core/places implements the kinds of stores, and makes a
+// FileSystem of each.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct ObjectState {
     std::string key;         // "run/step-100/.metadata": without the place, no slash in front
     uint64_t size = 0;       // bytes
     int64_t modifiedNs = 0;  // since 1970; 0 = unknown
-    std::string version;     // what changes with the bytes: ETag, generation, hash; empty = none is told
-    std::string mark;        // as it was put (ObjectPlace::Put); only head() tells it
+    std::string version;     // changes with the bytes: ETag, generation, hash; empty = the store tells none
+    std::string mark;        // ObjectPlace::Put::mark, as it was written; only head() fills it
     bool operator==(const ObjectState&) const = default;
 };
 
@@ -39,7 +39,7 @@ class ObjectPlace {
     virtual const std::string& root() const = 0;  // "s3://bucket", as in paths
     // Whether list() works; a web server has no listings.
     virtual bool lists() const { return true; }
-    // Keys that begin with `prefix`; unless `recursive` those with a slash after it are told as prefixes.
+    // Keys that begin with `prefix`. Unless `recursive`, keys with a slash after it are listed as prefixes.
     virtual Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) = 0;
     // Uploads of keys that begin with `prefix` which were neither completed nor abandoned: bytes so far, and
     // when each was begun.
@@ -56,11 +56,11 @@ class ObjectPlace {
         uint32_t crc32c = 0;   // of the bytes; a store that checks refuses others with `damaged`
     };
     virtual Status put(const std::string& key, std::span<const std::byte> bytes, const Put& how);
-    virtual Status remove(const std::string& key);  // also of a key that is not there
+    virtual Status remove(const std::string& key);  // succeeds when the key does not exist
     // An object in parts, from 1 on, of 5 MiB or more but the last one; invisible until it is completed.
     struct Part {
         unsigned number = 0;
-        std::string tag;    // what the store has called it
+        std::string tag;    // the ETag or name that the store gave it
         uint64_t size = 0;  // bytes; only parts() tells them
     };
     virtual Result<std::string> startUpload(const std::string& key, const Put& how);

@@ -41,7 +41,7 @@ class SystemReadFile final : public ReadFile {
     Status readBulk(uint64_t offset, std::span<std::byte> buffer) const override;
     size_t readCached(uint64_t offset, std::span<std::byte> buffer) const override;
     Result<Fingerprint> fingerprint() const override;
-    // None where the page cache is to be left alone.
+    // -1 in direct mode, which leaves the page cache alone.
     int descriptor() const override { return mode_ == IoMode::direct ? -1 : fd_.get(); }
 
   private:

@@ -1,3 +1,5 @@
+// The machine's own files (file_system.h): directories that are opened once, operations on whole paths, and
+// the names of paths.
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>

@@ -59,7 +59,7 @@ struct LayerFacts {
     std::vector<uint32_t>
         stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
     Health health = Health::ok;
-    uint32_t incomplete = 0;  // of its tensors lack bytes
+    uint32_t incomplete = 0;  // how many of its tensors lack bytes
 };
 
 struct Facts {

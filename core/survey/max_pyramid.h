@@ -7,8 +7,8 @@
 
 namespace shardscope {
 
-// The largest of many bytes, quickly: a grid of bytes with halved copies of itself. Where the grid is larger
-// than `budget` bytes, several cells share one from the start.
+// A grid of bytes with halved copies of itself (as mipmaps are), for the maximum of any rectangle. Where the
+// grid is larger than `budget` bytes, several cells share one from the start.
 class MaxPyramid {
   public:
     MaxPyramid() = default;
@@ -38,8 +38,8 @@ class MaxPyramid {
     std::vector<Level> levels_;  // halved `down` times from top to bottom, `across` times from left to right
 };
 
-// Spreads values from `least` on to the eight neighbors of their pixel, so that a cell of less than a pixel
-// is still seen; does little where they are many anyway.
+// Spreads values of at least `least` to the eight neighbors of their pixel, so that a cell smaller than a
+// pixel stays visible.
 void spreadWorst(std::vector<uint8_t>& pixels, int width, int height, uint8_t least);
 
 }  // namespace shardscope

@@ -155,7 +155,7 @@ class PlacementMatrix {
     std::vector<uint32_t> rowOf_;  // by tensor
     std::vector<MatrixColumn> columns_;
     std::vector<uint32_t> ranks_;         // that there are, ascending
-    std::vector<uint32_t> columnOfRank_;  // by place in ranks_
+    std::vector<uint32_t> columnOfRank_;  // by index in ranks_
     bool denseRanks_ = true;              // ranks_[i] == i
     std::vector<MeshAxis> axes_;
     std::vector<int> axisOrder_;

@@ -39,7 +39,7 @@ class Findings {
 
 FindingExample exampleOf(const Catalog& catalog, const ChunkInfo& chunk, std::string detail = {});
 
-// Rules that read every value; see validate.h. Errors: cancelled, limit.
+// What the rules that read every value work on, and what they fill in (validate.h).
 struct ValueScope {
     const Reader& reader;
     const std::vector<bool>& readable;  // chunks that the files level could locate
@@ -52,6 +52,7 @@ struct ValueScope {
     const ValueParts* parts = nullptr;
     bool stopped = false;  // out: with a scan, the reading was stopped
 };
+// Errors: cancelled, limit.
 Status checkValues(ValueScope& scope);
 
 }  // namespace shardscope

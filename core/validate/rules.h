@@ -1,4 +1,4 @@
-// What the rules of `validate` mean, for people: one place for command line, window and reports.
+// What the rules of `validate` mean, for people: one table for command line, window and reports.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// Rules over a checkpoint, and what they found.
+// Applies the rules of `validate` to a checkpoint; a report holds the findings and the verdict.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +43,7 @@ struct Finding {
 // What a validation left out.
 struct NotChecked {
     std::string what;
-    std::string option;  // of the command line, that would have it checked; may be empty
+    std::string option;  // the option of the command line that checks it; may be empty
     std::string text() const { return option.empty() ? what : what + " (" + option + ')'; }
     bool operator==(const NotChecked&) const = default;
 };
@@ -57,8 +57,8 @@ struct ValidationReport {
     std::vector<Finding> findings;
 };
 
-// How far a reading of all values has come, chunk by chunk. A later validation of the same checkpoint that is
-// given it reads what is left only. Used by one validation at a time; its counts may be asked for meanwhile.
+// How far a reading of all values has come, chunk by chunk. A later validation of the same checkpoint
+// continues from it. One validation uses it at a time; its counts may be read meanwhile.
 class ValueScan {
   public:
     ValueScan();
@@ -66,8 +66,8 @@ class ValueScan {
     uint64_t chunksRead() const;
     uint64_t chunks() const;  // 0 before it began
 
-    // As bytes, to continue in another process; also while it is used. Only whole chunks are kept. The
-    // caller checks that the files are still the same before it restores them.
+    // As bytes, to continue in another process; may be called while a validation uses it. Only whole chunks
+    // are kept. The caller checks that the files are still the same before it restores them.
     std::string save() const;
     // Errors: damaged, or of another catalog or version.
     static Result<std::shared_ptr<ValueScan>> restore(std::string_view bytes, const Catalog& catalog);
@@ -79,8 +79,8 @@ class ValueScan {
     std::unique_ptr<State> state_;
 };
 
-// Elements that a conversion made up because its source did not hold them. The record of them is this file in
-// a directory; a checkpoint that is one file has it beside it.
+// Elements that --fill-gaps filled because the source did not hold them. Their record is this file in the
+// checkpoint's directory, or beside a checkpoint that is one file (engine/filled.h).
 constexpr std::string_view kFilledName = "shardscope.filled.json";
 struct FilledElements {
     struct Tensor {
@@ -98,9 +98,9 @@ struct ValidateOptions {
     size_t maxExamples = 100;
     // Names, shapes and dtypes that must be there. NaN where this has gaps is a fill.
     const Catalog* expect = nullptr;
-    const FilledElements* filled = nullptr;  // NaN (or zero) in these places is a fill
-    // What the reader does not know, such as Checkpoint::notes of the directory around it. One of severity
-    // info stands in place of the reader's own notes with its rule and file.
+    const FilledElements* filled = nullptr;  // NaN (or zero) in these elements is a fill
+    // Notes that the reader cannot know, such as Checkpoint::notes. A note of severity info replaces the
+    // reader's own notes with its rule and file.
     const std::vector<Note>* notes = nullptr;
     // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
     // (`stopped`) instead of an error, and the scan keeps it.

@@ -12,25 +12,25 @@
 
 namespace shardscope {
 
-// What is looked at in one go, and read in one go when it is in the page cache: it is still in the
-// second-level cache then. Digests of replicas are taken over pieces, and what is found is the same however
-// segments are cut, so a segment begins with one.
+// Bytes that are examined at once, and read at once from the page cache, so that they are still in the
+// second-level cache. Digests of replicas are taken over pieces. A segment begins with a piece, so that what
+// is found does not depend on how segments are cut.
 constexpr uint64_t kPiece = uint64_t{512} << 10;
 
 // Chunks of one tensor that hold the same elements, each stored by itself.
 std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog);
 
-// Whether a chunk has elements of its own that the catalog says can be read: a stored chunk that is listed
-// once for each rank that holds it is read once.
+// Whether a chunk has elements to read. A stored chunk that the catalog lists once for each rank that holds
+// it is read once.
 bool holdsValues(const Catalog& catalog, ChunkId chunk);
 
-// How the bytes of one chunk are looked at.
+// How the bytes of one chunk are read.
 struct ChunkBytes {
     Extent extent;
     DType dtype = DType::uint8;  // as stored
     uint64_t length = 0;
     bool plain = false;  // one range of bytes; else the tensor is read in its own order
-    // The stored checksum covers the chunk itself, or a storage that several tensors look at.
+    // True: the stored checksum covers this chunk. False: it covers a storage that several tensors share.
     bool ownChecksum = false;
     bool storageFits() const;  // that storage is inside its file
 };

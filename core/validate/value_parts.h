@@ -17,13 +17,13 @@ class ValueParts {
     // Asks where every chunk is, so that all parts agree on what there is to read. Errors: cancelled.
     static Result<std::unique_ptr<ValueParts>> open(const Reader& reader, const Resources& resources);
 
-    // To be read; this must outlive it. Records and words are the caller's to add. Tensors with unusual
-    // strides are not among it: the process that finishes reads them.
+    // What parts are to read; this object must outlive it. The caller adds records and words. Tensors with
+    // unusual strides are not among its items: the process that finishes reads them.
     PartReading reading() const;
     // What all parts have found. Errors: damaged, io.
     Status take(const FinishedReading& found);
 
-    // kNone for what is not among it.
+    // kNone for a chunk or a storage that is not an item.
     uint32_t itemOf(ChunkId chunk) const;
     uint32_t itemOf(const std::string& storage, uint64_t offset) const;
     uint64_t segmentBytes() const { return segmentBytes_; }

@@ -174,7 +174,7 @@ class HostsCliTest : public QObject {
             second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 1}}),
             "shardscope there is version 0.0.9 and talks in another way than this one, 0.1.0");
         row("an agent of another version",
-            second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 9}}),
+            second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 10}}),
             "shardscope there is version 0.0.9 and this one 0.1.0, which cannot share a conversion");
         const auto hiding = [&](const QByteArray& mount) {
             return second + "exec unshare -rm sh -c '" + mount + " && exec sh -c \"$0\"' \"$command\"";

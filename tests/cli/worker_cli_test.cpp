@@ -173,7 +173,7 @@ class WorkerCliTest : public QObject {
         });
         bool met = false;
         if (listener.ok()) {
-            met = (*listener)->port() > port && (*listener)->take(1, soon(), {}).ok();
+            met = (*listener)->port() > port && (*listener)->accept(1, soon(), {}).ok();
         }
         (*taken)->close();
         follower.join();
@@ -623,7 +623,7 @@ class WorkerCliTest : public QObject {
                  bare.describe().c_str());
     }
 
-    void placeFromTheEnvironment_data() {
+    void rankFromTheEnvironment_data() {
         QTest::addColumn<QString>("variables");
         QTest::addColumn<QString>("expected");
         QTest::newRow("nothing") << ""
@@ -688,32 +688,32 @@ class WorkerCliTest : public QObject {
         QTest::newRow("port") << "RANK=0 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=70000"
                               << "error: the port of rank 0 is '70000'";
     }
-    void placeFromTheEnvironment() {
+    void rankFromTheEnvironment() {
         QFETCH(QString, variables);
         QFETCH(QString, expected);
         std::map<std::string, std::string> environment;
         for (const QString& pair : variables.split(' ', Qt::SkipEmptyParts))
             environment[pair.section('=', 0, 0).toStdString()] = pair.section('=', 1).toStdString();
-        const auto place = shardscope::rankPlace(
+        const auto info = shardscope::rankInfo(
             [&](const char* name) -> std::optional<std::string> {
                 const auto it = environment.find(name);
                 return it == environment.end() ? std::nullopt : std::optional(it->second);
             },
             [](const std::string& list) -> shardscope::Result<std::string> { return "first-of-" + list; });
         if (expected.startsWith("error: ")) {
-            QVERIFY(!place.ok());
-            QVERIFY2(place.error().message.find(expected.mid(7).toStdString()) != std::string::npos,
-                     place.error().message.c_str());
+            QVERIFY(!info.ok());
+            QVERIFY2(info.error().message.find(expected.mid(7).toStdString()) != std::string::npos,
+                     info.error().message.c_str());
             return;
         }
-        QVERIFY2(place.ok(), place.ok() ? "" : place.error().message.c_str());
-        const QString port = place->port ? QString::number(place->port) : QString();
+        QVERIFY2(info.ok(), info.ok() ? "" : info.error().message.c_str());
+        const QString port = info->port ? QString::number(info->port) : QString();
         QCOMPARE(QString("%1 %2/%3 %4 %5:%6 %7")
-                     .arg(QString::fromStdString(place->launcher))
-                     .arg(place->rank)
-                     .arg(place->size)
-                     .arg(place->localRank)
-                     .arg(QString::fromStdString(place->host), port, QString::fromStdString(place->group)),
+                     .arg(QString::fromStdString(info->launcher))
+                     .arg(info->rank)
+                     .arg(info->size)
+                     .arg(info->localRank)
+                     .arg(QString::fromStdString(info->host), port, QString::fromStdString(info->group)),
                  expected);
     }
 };

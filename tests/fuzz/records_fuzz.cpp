@@ -5,8 +5,8 @@
 
 #include "cluster/messages.h"
 #include "cluster/peer_files.h"
-#include "cluster/places.h"
 #include "cluster/slurm.h"
+#include "cluster/worker_list.h"
 #include "execute/part_journals.h"
 #include "fuzz_file.h"
 
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         }
         case 2:
             (void)workersFrom(text);
-            (void)parsePlaces(text);
+            (void)parseWorkers(text);
             (void)parseSlurm(text);
             break;
         case 3: {

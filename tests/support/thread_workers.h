@@ -168,15 +168,15 @@ inline Result<ConvertReport> convertByThreads(const std::vector<std::shared_ptr<
                                               std::optional<GroupReport>* group = nullptr) {
     const std::string version = "test";
     const auto size = static_cast<int>(files.size());
-    RankInfo place;
-    place.size = size + 1;
-    place.host = "127.0.0.1";
-    place.group = "test";
-    SHARDSCOPE_ASSIGN(auto listener, RankListener::open(place, place.host, 0, ""));
-    place.port = listener->port();
+    RankInfo info;
+    info.size = size + 1;
+    info.host = "127.0.0.1";
+    info.group = "test";
+    SHARDSCOPE_ASSIGN(auto listener, RankListener::open(info, info.host, 0, ""));
+    info.port = listener->port();
 
     const auto work = [&](int index) -> Status {
-        RankInfo own = place;
+        RankInfo own = info;
         own.rank = index + 1;
         SHARDSCOPE_ASSIGN(auto channel, joinRankZero(own, own.host, own.port, "", "",
                                                      Channel::Clock::now() + std::chrono::seconds(60), {}));
@@ -217,8 +217,8 @@ inline Result<ConvertReport> convertByThreads(const std::vector<std::shared_ptr<
                 return std::shared_ptr<TileCompute>(options.compute, [](TileCompute*) {});
             };
         for (int i = 0; i < size; ++i) {
-            coordinator.options.places.emplace_back();
-            coordinator.options.places.back().rank = i + 1;
+            coordinator.options.workers.emplace_back();
+            coordinator.options.workers.back().rank = i + 1;
         }
         SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(request, coordinator, options.stop));
         Progress progress;

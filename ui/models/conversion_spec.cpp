@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "cluster/coordinator.h"
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 #include "plan/steps.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
@@ -123,7 +123,7 @@ QStringList ConversionSpec::arguments() const {
 
 Status checkWhere(const QString& where) {
     if (where.isEmpty()) return {};
-    SHARDSCOPE_TRY(placesOfJob(where.toStdString()));
+    SHARDSCOPE_TRY(workersOfJob(where.toStdString()));
     return {};
 }
 

@@ -5,7 +5,7 @@
 #include <QFileInfo>
 #include <algorithm>
 
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/session.h"
 

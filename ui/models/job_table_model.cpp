@@ -3,7 +3,7 @@
 #include <QDateTime>
 #include <algorithm>
 
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 
@@ -115,7 +115,7 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             // Who works, then where that was started.
             const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
             QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
-            if (const auto places = parsePlaces(on.toStdString()); places.ok() && places->ranks)
+            if (const auto places = parseWorkers(on.toStdString()); places.ok() && places->ranks)
                 on =
                     places->ranks->gpus ? tr("a rank on each GPU") : tr("%1 ranks").arg(places->ranks->count);
             if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;

@@ -12,7 +12,7 @@
 
 #include "accelerator/accelerator.h"
 #include "cluster/coordinator.h"
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
@@ -256,7 +256,7 @@ void WhereStep::check() {
     forget();
     const ConversionSpec& spec = state_.spec();
     asked_ = QStringList{spec.where, spec.host, spec.source, spec.destination};
-    const auto places = parsePlaces(spec.where.toStdString());
+    const auto places = parseWorkers(spec.where.toStdString());
     if (!spec.host.isEmpty()) {
         if (const auto there = parseSshPath(state_.session().path().toStdString()); there.ok())
             ask(spec.host, there->host);

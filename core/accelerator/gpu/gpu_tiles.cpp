@@ -431,11 +431,11 @@ std::string digestProgram() {
         kProgramBegin);
 }
 
-Result<std::unique_ptr<GpuTiles>> GpuTiles::open(const DeviceSpec& place) {
-    SHARDSCOPE_ASSIGN(const GpuDriver driver, GpuDriver::open(place.driver));
-    SHARDSCOPE_ASSIGN(GpuCompiler compiler, GpuCompiler::open(place.compilers));
+Result<std::unique_ptr<GpuTiles>> GpuTiles::open(const DeviceSpec& spec) {
+    SHARDSCOPE_ASSIGN(const GpuDriver driver, GpuDriver::open(spec.driver));
+    SHARDSCOPE_ASSIGN(GpuCompiler compiler, GpuCompiler::open(spec.compilers));
     auto tiles = std::make_unique<CudaTiles>(driver, std::move(compiler));
-    SHARDSCOPE_TRY(tiles->open(place.device));
+    SHARDSCOPE_TRY(tiles->open(spec.device));
     return std::unique_ptr<GpuTiles>(std::move(tiles));
 }
 

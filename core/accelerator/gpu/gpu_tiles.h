@@ -20,7 +20,7 @@ struct DeviceSpec {
 class GpuTiles : public TileCompute {
   public:
     // Errors: unsupported (no driver, GPU or compiler), io (the driver refuses).
-    static Result<std::unique_ptr<GpuTiles>> open(const DeviceSpec& place);
+    static Result<std::unique_ptr<GpuTiles>> open(const DeviceSpec& spec);
     virtual const std::string& device() const = 0;  // for people: "NVIDIA H100 80GB HBM3"
     virtual const std::string& uuid() const = 0;    // 32 digits
 };

@@ -1,4 +1,4 @@
-// Frames, places, and a scheduler whose workers misbehave in every way that a program can.
+// Frames, lists of workers, and a scheduler whose workers misbehave in every way that a program can.
 #include <QFile>
 #include <QTemporaryDir>
 #include <QTest>
@@ -12,8 +12,8 @@
 #include "cluster/coordinator.h"
 #include "cluster/messages.h"
 #include "cluster/peers.h"
-#include "cluster/places.h"
 #include "cluster/slurm.h"
+#include "cluster/worker_list.h"
 #include "hosts/channel.h"
 #include "hosts/launch.h"
 
@@ -100,7 +100,7 @@ QString writeWorker(const QTemporaryDir& directory, const QString& name, const Q
         file.write(
             "out.write(b'Welcome to this shell\\r\\n\\xf5\\xc9\\xb1'); out.flush()\n"
             "assert inp.read(3) == b'\\xf5\\xc9\\xb1'\n"
-            "say({'say': 'hello', 'version': 'v', 'protocol': 9, 'host': 'h', 'pid': os.getpid()})\n"
+            "say({'say': 'hello', 'version': 'v', 'protocol': 10, 'host': 'h', 'pid': os.getpid()})\n"
             "start = hear()\n");
         if (beats)
             file.write(
@@ -137,20 +137,20 @@ struct Outcome {
 
 Outcome runWithWorkers(const std::vector<QString>& programs, uint32_t parts,
                        const std::vector<PartWork>& runs = {PartWork::convert}) {
-    // Every place starts the same program, which finds its part by taking the first that is left.
-    QTemporaryDir places;
-    QFile chooser(places.filePath("chooser"));
+    // Every worker runs the same program, which finds its part by taking the first that is left.
+    QTemporaryDir claimed;
+    QFile chooser(claimed.filePath("chooser"));
     if (!chooser.open(QIODevice::WriteOnly)) return {};
     chooser.write("#!/bin/sh\n");
     for (size_t i = 0; i < programs.size(); ++i) {
-        chooser.write("if mkdir " + places.filePath(QString::number(i)).toUtf8() +
+        chooser.write("if mkdir " + claimed.filePath(QString::number(i)).toUtf8() +
                       " 2>/dev/null; then exec " + programs[i].toUtf8() + "; fi\n");
     }
     chooser.close();
     chooser.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
 
     CoordinatorOptions options;
-    options.places.resize(programs.size());
+    options.workers.resize(programs.size());
     options.version = "v";
     options.directory = "/";
     options.request = "a request";
@@ -294,10 +294,10 @@ class ClusterTest : public QObject {
         QVERIFY(noise.error.message.size() < 1000);
     }
 
-    void placesAreChecked() {
+    void workersAreChecked() {
         const auto count = [](std::string_view text) {
-            const auto places = parsePlaces(text);
-            return places.ok() ? places->workers.size() : size_t{0};
+            const auto workers = parseWorkers(text);
+            return workers.ok() ? workers->workers.size() : size_t{0};
         };
         QCOMPARE(count("local:4"), size_t{4});
         QCOMPARE(count("ssh:a,b@c.d"), size_t{2});
@@ -306,30 +306,30 @@ class ClusterTest : public QObject {
              {"", "local:", "local:0", "local:-1", "local:1000", "local:4x", "ssh:", "ssh:-oProxyCommand=x",
               "ssh:a,-b", "ssh:a b", "ssh:$(x)", "slurmx", "gpu:1", "+", "local:1++"})
             QCOMPARE(count(wrong), size_t{0});
-        QVERIFY(!parsePlaces("ssh:a;b").ok());
-        const auto ranks = [](std::string_view text) { return *parsePlaces(text)->ranks; };
+        QVERIFY(!parseWorkers("ssh:a;b").ok());
+        const auto ranks = [](std::string_view text) { return *parseWorkers(text)->ranks; };
         QCOMPARE(ranks("ranks:4,broadcast").count, 4U);
         QVERIFY(ranks("ranks:4,broadcast").mode == SourceMode::broadcast && !ranks("ranks:4").gpus);
         QVERIFY(ranks("local-gpus").gpus && ranks("local-gpus").mode == SourceMode::automatic);
         QVERIFY(ranks("ranks,direct").count == 0 && ranks("ranks,direct").mode == SourceMode::direct);
         for (const char* wrong : {"ranks:", "ranks:0", "ranks:2,sideways", "ranks,", "ranksx", "local-gpus:2",
                                   "ranks:2+local:1", "local:1+ranks:2"})
-            QVERIFY2(!parsePlaces(wrong).ok(), wrong);
+            QVERIFY2(!parseWorkers(wrong).ok(), wrong);
     }
 
-    void placesOfSlurmAreChecked() {
-        const auto places =
-            parsePlaces("local:1+slurm:nodes=2,partition=p,nodelist=n[1,3-4],ntasks-per-node=2,time=1-00:10");
-        QVERIFY(places.ok());
-        QCOMPARE(places->workers.size(), size_t{5});
-        QVERIFY(!places->workers[0].slurm);
-        const SlurmRequest& request = *places->workers[4].slurm;
-        QCOMPARE(places->workers[4].task, size_t{3});
+    void workersOfSlurmAreChecked() {
+        const auto workers = parseWorkers(
+            "local:1+slurm:nodes=2,partition=p,nodelist=n[1,3-4],ntasks-per-node=2,time=1-00:10");
+        QVERIFY(workers.ok());
+        QCOMPARE(workers->workers.size(), size_t{5});
+        QVERIFY(!workers->workers[0].slurm);
+        const SlurmRequest& request = *workers->workers[4].slurm;
+        QCOMPARE(workers->workers[4].task, size_t{3});
         QCOMPARE(request.nodes, 2U);
         QCOMPARE(request.words,
                  (std::vector<std::string>{"--partition=p", "--nodelist=n[1,3-4]", "--time=1-00:10"}));
-        QCOMPARE(parsePlaces("slurm")->workers.size(), size_t{1});
-        QCOMPARE(parsePlaces("slurm:gres=gpu:a100:2,mem=4G,constraint=a&b,scratch=/local/x")
+        QCOMPARE(parseWorkers("slurm")->workers.size(), size_t{1});
+        QCOMPARE(parseWorkers("slurm:gres=gpu:a100:2,mem=4G,constraint=a&b,scratch=/local/x")
                      ->workers.at(0)
                      .slurm->scratch,
                  std::string("/local/x"));
@@ -339,11 +339,11 @@ class ClusterTest : public QObject {
               "slurm:partition=a;b", "slurm:scratch=x", "slurm:scratch=/a,b", "slurm:time=x", "slurm:mem=4X",
               "slurm:partition=a,partition=b", "slurm:job=5,time=1", "slurm:nodelist=n[1", "slurm:wrap=x",
               "slurm:nodes=500,ntasks-per-node=500"}) {
-            const auto refused = parsePlaces(wrong);
+            const auto refused = parseWorkers(wrong);
             QVERIFY2(!refused.ok(), wrong);
             QCOMPARE(refused.error().code, ErrorCode::usage);
         }
-        QVERIFY(parsePlaces("slurm:wrap=x").error().hint.find("ntasks-per-node, partition") !=
+        QVERIFY(parseWorkers("slurm:wrap=x").error().hint.find("ntasks-per-node, partition") !=
                 std::string::npos);
     }
 
@@ -511,7 +511,7 @@ class ClusterTest : public QObject {
         QTest::newRow("another version")
             << QByteArray(
                    "out.write(b'\\xf5\\xc9\\xb1'); out.flush(); inp.read(3); say({'say': 'hello', 'version': "
-                   "'newer', 'protocol': 9}); time.sleep(600)")
+                   "'newer', 'protocol': 10}); time.sleep(600)")
             << false << "is version newer and this one v, which cannot share";
     }
     void whoCannotTakePartIsNamed() {

@@ -49,7 +49,7 @@ class RemoteRunTest : public QObject {
         });
         RunOrder order;
         order.words = {"ls", "", "a b", "\xff"};
-        order.place = kHost;
+        order.host = kHost;
         order.color = true;
         std::string text, errors;
         size_t most = 0;
@@ -110,7 +110,7 @@ class RemoteRunTest : public QObject {
         });
         RunOrder order;
         order.words = {"validate"};
-        order.place = kHost;
+        order.host = kHost;
         std::thread later([&] {
             std::this_thread::sleep_for(200ms);
             stop.requestStop();
@@ -190,7 +190,7 @@ class RemoteRunTest : public QObject {
         };
         RunOrder order;
         order.words = {"info"};
-        order.place = kHost;
+        order.host = kHost;
         const auto begin = Clock::now();
         const auto code = runThere([&] { return agents.connect(); }, "v", order, sinks, {});
         QVERIFY(!code.ok());

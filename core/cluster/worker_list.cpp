@@ -1,4 +1,4 @@
-#include "cluster/places.h"
+#include "cluster/worker_list.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -46,11 +46,11 @@ Result<std::optional<Ranks>> parseRanks(std::string_view text) {
 
 }  // namespace
 
-Result<Places> parsePlaces(std::string_view text) {
-    Places all;
+Result<WorkerList> parseWorkers(std::string_view text) {
+    WorkerList all;
     SHARDSCOPE_ASSIGN(all.ranks, parseRanks(text));
     if (all.ranks) return all;
-    std::vector<WorkerSpec>& places = all.workers;
+    std::vector<WorkerSpec>& workers = all.workers;
     const auto wrong = [&](std::string_view part) {
         return makeError(ErrorCode::usage, fmt::format("'{}' is not a place to work", oneLine(part, 100)))
             .withHint(
@@ -69,33 +69,33 @@ Result<Places> parsePlaces(std::string_view text) {
                 count = count * 10 + static_cast<unsigned>(c - '0');
             }
             if (count == 0 || count > 256) return wrong(part);
-            places.insert(places.end(), count, WorkerSpec{});
+            workers.insert(workers.end(), count, WorkerSpec{});
         } else if (part.starts_with("ssh:") && part.size() > 4) {
             for (std::string_view hosts = part.substr(4); !hosts.empty();) {
                 const size_t comma = std::min(hosts.find(','), hosts.size());
                 SHARDSCOPE_TRY(checkHost(hosts.substr(0, comma)));
-                places.push_back({{std::string(hosts.substr(0, comma)), 0}});
+                workers.push_back({{std::string(hosts.substr(0, comma)), 0}});
                 hosts.remove_prefix(std::min(hosts.size(), comma + 1));
             }
         } else if (part == "slurm" || part.starts_with("slurm:")) {
             SHARDSCOPE_ASSIGN(SlurmRequest asked, parseSlurm(part.substr(std::min<size_t>(part.size(), 6))));
             const auto request = std::make_shared<const SlurmRequest>(std::move(asked));
             for (size_t task = 0; task < request->workers(); ++task)
-                places.push_back({.slurm = request, .task = task});
+                workers.push_back({.slurm = request, .task = task});
         } else {
             return wrong(part);
         }
     }
-    if (places.empty()) return wrong(text);
+    if (workers.empty()) return wrong(text);
     return all;
 }
 
-Result<Places> placesOfJob(std::string_view text) {
-    SHARDSCOPE_ASSIGN(Places places, parsePlaces(text));
-    if (places.ranks && places.ranks->count == 0 && !places.ranks->gpus)
+Result<WorkerList> workersOfJob(std::string_view text) {
+    SHARDSCOPE_ASSIGN(WorkerList workers, parseWorkers(text));
+    if (workers.ranks && workers.ranks->count == 0 && !workers.ranks->gpus)
         return makeError(ErrorCode::usage, "a job starts its ranks itself")
             .withHint(fmt::format("say how many: {}, or local-gpus", option("on", "ranks:4")));
-    return places;
+    return workers;
 }
 
 unsigned gpusHere() {

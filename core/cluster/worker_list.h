@@ -1,4 +1,4 @@
-// Who does a conversion, as --on and jobs say it.
+// The workers of a job, as --on names them.
 #pragma once
 
 #include <optional>
@@ -18,18 +18,18 @@ struct Ranks {
     bool gpus = false;   // one for each GPU of this machine, over NCCL
     SourceMode mode = SourceMode::automatic;
 };
-struct Places {
-    std::vector<WorkerSpec> workers;  // that this program starts; or
-    std::optional<Ranks> ranks;       // these, alone
+struct WorkerList {
+    std::vector<WorkerSpec> workers;  // that this program starts
+    std::optional<Ranks> ranks;       // instead of workers
 };
 // "local:4", "ssh:HOST[,HOST...]", "slurm[:KEY=VALUE,...]", several of them joined by '+'; or
 // "ranks[:4][,MODE]", "local-gpus[,MODE]". Errors: usage.
-Result<Places> parsePlaces(std::string_view text);
+Result<WorkerList> parseWorkers(std::string_view text);
 
 // The same of a job, which no launcher starts. Errors also: usage ("ranks").
-Result<Places> placesOfJob(std::string_view text);
+Result<WorkerList> workersOfJob(std::string_view text);
 
-// GPUs that the driver of this machine shows.
+// The number of GPUs that the driver of this machine shows.
 unsigned gpusHere();
 
 }  // namespace shardscope

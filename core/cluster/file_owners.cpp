@@ -1,4 +1,4 @@
-#include "cluster/placement.h"
+#include "cluster/file_owners.h"
 
 #include <algorithm>
 
@@ -48,8 +48,8 @@ void addElements(const Catalog& catalog, TensorId tensor, int64_t begin, int64_t
 }  // namespace
 
 TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
-                  std::vector<int> places) {
-    const auto homeOf = [&job, table = std::move(table), places = std::move(places), workers,
+                  std::vector<int> disks) {
+    const auto homeOf = [&job, table = std::move(table), disks = std::move(disks), workers,
                          owners = fileOwners(job, workers)](PartWork work, TensorId target, int64_t begin,
                                                             int64_t end) {
         std::vector<int64_t> elements(static_cast<size_t>(workers), 0);
@@ -62,11 +62,11 @@ TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const Peer
                     return info.file == kNone ? -1 : table->ownerOf(have.files()[info.file].path);
                 },
                 elements);
-        if (!places.empty() && work != PartWork::reread)
+        if (!disks.empty() && work != PartWork::reread)
             addElements(
                 job.spec->target, target, begin, end,
                 [&](ChunkId c, const ChunkInfo&) {
-                    return places[static_cast<size_t>(owners[job.layout->chunkFile[c]])];
+                    return disks[static_cast<size_t>(owners[job.layout->chunkFile[c]])];
                 },
                 elements);
         const auto most = std::ranges::max_element(elements);

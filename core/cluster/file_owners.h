@@ -12,16 +12,17 @@
 
 namespace shardscope {
 
-// The worker on whose disk a file of the destination is to be, by FileId: those that hold tensors as evenly
-// as their order allows, neighbors together, as ranks are on nodes; all else with the first one.
+// For each FileId the worker that has the file of the destination on its disk. Files with tensors are spread
+// evenly in their order, so that neighbors are together, as ranks are on nodes; all others are with the first
+// worker.
 std::vector<int> fileOwners(const ConvertJob& job, int workers);
 // The same by name within the destination, for PeerDisks.
 std::map<std::string, int> ownersByName(const ConvertJob& job, int workers);
 
 // Which worker has most of a tile at hand. `table` says who has which file of the source (null = all),
-// `places` where files of the destination are (PeerDisks::places(); empty = on one file system). `job`
+// `disks` where files of the destination are (PeerDisks::diskByPeer(); empty = on one file system). `job`
 // outlives it.
 TileHomes homesOf(const ConvertJob& job, int workers, std::shared_ptr<const PeerTable> table,
-                  std::vector<int> places);
+                  std::vector<int> disks);
 
 }  // namespace shardscope
