@@ -3,6 +3,7 @@
 #include "formats/deepspeed/contents.h"
 #include "formats/deepspeed/layout.h"
 #include "formats/deepspeed/opener.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope {
 
@@ -28,7 +29,7 @@ Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& op
                    "that "
                    "names a directory with them")
             .inFile(source.display);
-    return deepspeed::Opener(source, options, std::move(*tag)).open();
+    return deepspeed::openTag(source, options, std::move(*tag));
 }
 
 }  // namespace
