@@ -15,6 +15,16 @@ namespace {
 
 constexpr uint64_t kShortText = 64 << 10;
 
+// The array that holds the first element of a part, where paddle.save has split the tensor; else null.
+const PaddleArray* arrayOf(const StoredTensor& stored, const StoredPart& part) {
+    int64_t end = 0;
+    for (const PaddleArray& array : stored.parts) {
+        end += elementCount(array.shape);
+        if (part.firstElement < end) return &array;
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 TensorAssembly::TensorAssembly(const Source& source, const OpenOptions& options, std::string format,
@@ -422,6 +432,10 @@ Status TensorAssembly::addChunks(const TensorInfo& info, std::span<const uint32_
             chunk.file = file.id;
             chunk.offset = stored.offset;
             chunk.length = stored.bytes;
+            if (const PaddleArray* array = arrayOf(stored, part)) {
+                chunk.offset = array->offset;
+                chunk.length = array->raw == PaddleArray::Raw::inMemory ? 0 : array->length;
+            }
         }
         if (rows_[row].flat != kNoRange) chunk.flat = rows_[row].flat;
         if (rows_[row].box != kWhole) {

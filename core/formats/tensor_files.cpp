@@ -151,6 +151,11 @@ const TensorFile& TensorFiles::operator[](uint32_t index) const {
     return *files_[index];
 }
 
+void TensorFiles::setPlace(uint32_t index, FileId id) {
+    std::lock_guard lock(mutex_);
+    files_[index]->id = id;
+}
+
 void TensorFiles::forgetNames(uint32_t index) {
     std::lock_guard lock(mutex_);
     TensorFile& file = *files_[index];
