@@ -64,12 +64,8 @@ class Listing {
     }
 
     void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
-        FileInfo info;
-        info.path = entry.name;
-        info.size = entry.size;
-        info.metadata = metadata;
-        info.referenced = referenced;
-        assembly_.addOther(std::move(info));
+        assembly_.addOther(
+            {.path = entry.name, .size = entry.size, .metadata = metadata, .referenced = referenced});
     }
 
     // ------------------------------------------------------------------ what is there

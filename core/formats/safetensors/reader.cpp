@@ -245,11 +245,8 @@ class Opener : private CatalogOpener {
             const std::string& name = index_->files[i];
             const auto entry = source_.directory->stat(name);
             if (!entry.ok() && entry.error().code == ErrorCode::notFound) {
-                FileInfo missing;
-                missing.path = name;
-                missing.state = FileInfo::State::missing;
-                missing.rank = parseSetName(name).rank;
-                builder_.addFile(std::move(missing));
+                builder_.addFile(
+                    {.path = name, .state = FileInfo::State::missing, .rank = parseSetName(name).rank});
                 continue;
             }
             const auto next = static_cast<uint32_t>(files_.size());
