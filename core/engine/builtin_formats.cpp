@@ -19,24 +19,46 @@
 
 namespace shardscope {
 
+namespace {
+
+bool comesBefore(const Format* one, const Format* two) {
+    return std::ranges::count(one->info().before, two->info().name, &FormatInfo::Precedence::over) > 0;
+}
+
+// Each before those that it says it comes before, else as they are listed.
+std::vector<const Format*> inOrder(std::vector<const Format*> listed) {
+    std::vector<const Format*> ordered;
+    while (!listed.empty()) {
+        const auto waits = [&](const Format* one) {
+            return std::ranges::any_of(listed, [&](const Format* other) { return comesBefore(other, one); });
+        };
+        auto next = std::ranges::find_if_not(listed, waits);
+        if (next == listed.end()) next = listed.begin();  // they go round in a circle: genuine_test says so
+        ordered.push_back(*next);
+        listed.erase(next);
+    }
+    return ordered;
+}
+
+}  // namespace
+
 const std::vector<const Format*>& builtinFormats() {
-    static const std::vector<const Format*> formats = {
-        &megatronFormat(),  // before DCP, which its torch_dist is underneath
+    static const std::vector<const Format*> formats = inOrder({
+        &megatronFormat(),
         &dcpFormat(),
         &orbaxFormat(),
-        &deepspeedFormat(),  // before formats of files that trainers write next to `latest`
-        &paddleFormat(),     // before safetensors, which its data files may be
-        &paddleNlpFormat(),  // before ColossalAI, whose optimizer files have names like those of the unified
-                             // checkpoint
+        &deepspeedFormat(),
+        &paddleFormat(),
+        &paddleNlpFormat(),
         &colossalaiFormat(),
-        &torchCheckpointingFormat(),  // before the files of ranks, which its own are, too
-        &torchRanksFormat(),          // before OLMo, whose oldest files have names like those of scripts
+        &torchCheckpointingFormat(),
+        &torchRanksFormat(),
         &olmoFormat(),
-        &tensorParallelFormat(),  // before the formats whose files they are
+        &tensorParallelFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
         &indexFormat(),
-    };
+    });
     return formats;
 }
 

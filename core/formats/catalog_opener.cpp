@@ -22,12 +22,7 @@ void CatalogOpener::note(std::string_view rule, Severity severity, std::string m
 }
 
 FileId CatalogOpener::addUnreferenced(const DirectoryEntry& entry, uint32_t rank) {
-    FileInfo info;
-    info.path = entry.name;
-    info.size = entry.size;
-    info.rank = rank;
-    info.referenced = false;
-    return builder_.addFile(std::move(info));
+    return builder_.addFile({.path = entry.name, .size = entry.size, .rank = rank, .referenced = false});
 }
 
 void CatalogOpener::addNote(size_t& count, Note note) {

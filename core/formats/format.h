@@ -195,6 +195,11 @@ struct FormatInfo {
     std::vector<std::string> suffixes;  // of the names of its files, without the dot; the usual one first
     // Another format whose files these are, with names in a form of their own (--keys).
     std::string refines;
+    // Formats that a directory of this one may fit as well, by name, and why it is of this one.
+    struct Precedence {
+        std::string over, why;
+    };
+    std::vector<Precedence> before;
     std::vector<FormatOption> options;
     bool reads = false;
     bool writes = false;

@@ -15,6 +15,16 @@ namespace {
 
 constexpr uint64_t kShortText = 64 << 10;
 
+// The array that holds the first element of a part, where paddle.save has split the tensor; else null.
+const PaddleArray* arrayOf(const StoredTensor& stored, const StoredPart& part) {
+    int64_t end = 0;
+    for (const PaddleArray& array : stored.parts) {
+        end += elementCount(array.shape);
+        if (part.firstElement < end) return &array;
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 TensorAssembly::TensorAssembly(const Source& source, const OpenOptions& options, std::string format,
@@ -50,11 +60,7 @@ Result<FileId> TensorAssembly::addListed(const std::string& name, uint32_t rank,
         addMissing(name, rank, Severity::error, "the file of this rank is missing", lacks);
         return FileId{kNone};
     }
-    FileInfo info;
-    info.path = name;
-    info.rank = rank;
-    info.size = entry->size;
-    return addOther(std::move(info));
+    return addOther({.path = name, .size = entry->size, .rank = rank});
 }
 
 Result<std::vector<uint32_t>> TensorAssembly::addFiles(
@@ -91,31 +97,21 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
 
 void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity severity,
                                 std::string message, Note::Lacks lacks) {
-    FileInfo info;
-    info.path = name;
-    info.rank = rank;
-    info.state = FileInfo::State::missing;
-    info.referenced = severity == Severity::error;
-    addOther(std::move(info));
+    addOther({.path = name,
+              .state = FileInfo::State::missing,
+              .rank = rank,
+              .referenced = severity == Severity::error});
     note(rule::fileMissing, severity, std::move(message), name, {}, lacks);
 }
 
 void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {
-    FileInfo info;
-    info.path = entry.name;
-    info.size = entry.size;
-    info.rank = rank;
-    addOther(std::move(info));
+    addOther({.path = entry.name, .size = entry.size, .rank = rank});
 }
 
 std::string TensorAssembly::addText(const std::string& name) {
     const auto entry = source_.directory->stat(name);
     if (!entry.ok() || entry->kind != DirectoryEntry::Kind::file) return {};
-    FileInfo info;
-    info.path = name;
-    info.size = entry->size;
-    info.metadata = true;
-    addOther(std::move(info));
+    addOther({.path = name, .size = entry->size, .metadata = true});
     return smallFile(*source_.directory, name, kShortText);
 }
 
@@ -422,6 +418,10 @@ Status TensorAssembly::addChunks(const TensorInfo& info, std::span<const uint32_
             chunk.file = file.id;
             chunk.offset = stored.offset;
             chunk.length = stored.bytes;
+            if (const PaddleArray* array = arrayOf(stored, part)) {
+                chunk.offset = array->offset;
+                chunk.length = array->raw == PaddleArray::Raw::inMemory ? 0 : array->length;
+            }
         }
         if (rows_[row].flat != kNoRange) chunk.flat = rows_[row].flat;
         if (rows_[row].box != kWhole) {

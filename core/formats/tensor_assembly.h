@@ -26,6 +26,8 @@ class TensorAssembly : private CatalogOpener {
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
     using CatalogOpener::note;
+    // Notes that are added at most, errors aside.
+    void limitNotes(size_t most) { most_ = most; }
 
     // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted, with what a
     // conversion lacks. Errors: those of reading where the file is of no rank.

@@ -151,6 +151,11 @@ const TensorFile& TensorFiles::operator[](uint32_t index) const {
     return *files_[index];
 }
 
+void TensorFiles::setPlace(uint32_t index, FileId id) {
+    std::lock_guard lock(mutex_);
+    files_[index]->id = id;
+}
+
 void TensorFiles::forgetNames(uint32_t index) {
     std::lock_guard lock(mutex_);
     TensorFile& file = *files_[index];
@@ -655,13 +660,8 @@ std::unique_ptr<Reader> makePartReader(const Source& source, Catalog catalog,
 
 void addObjects(CatalogBuilder& builder, const TensorFile& file, FileId id) {
     for (const StoredObject& stored : file.objects) {
-        ObjectInfo object;
-        object.name = stored.name;
-        object.path = stored.path;
-        object.rank = 0;
-        object.file = id;
-        object.value = stored.value;
-        builder.addObject(std::move(object));
+        builder.addObject(
+            {.name = stored.name, .path = stored.path, .rank = 0, .file = id, .value = stored.value});
     }
 }
 

@@ -152,6 +152,8 @@ class TensorFiles {
     // in the catalog. Errors: as those of the encodings.
     Result<uint32_t> add(const std::string& name, FileId id = kNone);
     const TensorFile& operator[](uint32_t index) const;
+    // Of one that was read before its place was known. Call only while opening.
+    void setPlace(uint32_t index, FileId id);
     // Forgets what only an opener needs of a file: names and paths, specials, placements and objects. Parts
     // of it stay readable. Call only while opening.
     void forgetNames(uint32_t index);

@@ -65,6 +65,8 @@ const Format& colossalaiFormat() {
         .about = {.name = "colossalai",
                   .title = "ColossalAI",
                   .suffixes = {"bin", "safetensors"},
+                  .before = {{"safetensors", "its files are safetensors"},
+                             {"torch", "its files are those of torch.save"}},
                   .reads = true,
                   .writes = true,
                   .generations =

@@ -98,12 +98,8 @@ Status DistributedOpener::readMetadata() {
 
 void DistributedOpener::addMetadataFiles() {
     for (size_t r = 0; r < ranks_.size(); ++r) {
-        FileInfo info;
-        info.path = ranks_[r].name;
-        info.size = metaSizes_[r];
-        info.metadata = true;
-        info.rank = ranks_[r].id;
-        assembly_.addOther(std::move(info));
+        assembly_.addOther(
+            {.path = ranks_[r].name, .size = metaSizes_[r], .metadata = true, .rank = ranks_[r].id});
     }
     std::map<uint64_t, size_t> writers;  // the identity that the loader matches by
     for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -223,11 +219,7 @@ std::string DistributedOpener::refuse(const std::string& written, const RankFile
                    fmt::format("'{}' names '{}', which is not a file of this checkpoint; it is not opened",
                                rank.name, printable(written, kNameInMessage)),
                    written);
-    FileInfo info;
-    info.path = written;
-    info.rank = rank.id;
-    info.state = FileInfo::State::wrongKind;
-    assembly_.addOther(std::move(info));
+    assembly_.addOther({.path = written, .state = FileInfo::State::wrongKind, .rank = rank.id});
     return written;
 }
 
@@ -264,11 +256,7 @@ void DistributedOpener::noteMissingRanks() {
             rule::fileMissing, Severity::error,
             fmt::format("rank {} of {} (tp={}) is missing: '{}'{}", id, world_, check_.tp, meta, weights),
             meta);
-        FileInfo info;
-        info.path = meta;
-        info.metadata = true;
-        info.state = FileInfo::State::missing;
-        assembly_.addOther(std::move(info));
+        assembly_.addOther({.path = meta, .state = FileInfo::State::missing, .metadata = true});
     }
 }
 

@@ -92,10 +92,7 @@ class GatheredOpener {
         const auto entry = source_.directory->stat(name);
         const bool missing = !entry.ok() && entry.error().code == ErrorCode::notFound;
         if (!missing || assembly_.known(name).id != kNone) return assembly_.addFile(name, kNone);
-        FileInfo info;
-        info.path = name;
-        info.state = FileInfo::State::missing;
-        assembly_.addOther(std::move(info));
+        assembly_.addOther({.path = name, .state = FileInfo::State::missing});
         if (!holds.empty())
             assembly_.note(rule::fileMissing, Severity::error,
                            fmt::format("the file is missing; it holds '{}'", holds), name);

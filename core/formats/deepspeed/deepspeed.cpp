@@ -3,6 +3,7 @@
 #include "formats/deepspeed/contents.h"
 #include "formats/deepspeed/layout.h"
 #include "formats/deepspeed/opener.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope {
 
@@ -28,7 +29,7 @@ Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& op
                    "that "
                    "names a directory with them")
             .inFile(source.display);
-    return deepspeed::Opener(source, options, std::move(*tag)).open();
+    return deepspeed::openTag(source, options, std::move(*tag));
 }
 
 }  // namespace
@@ -38,6 +39,9 @@ const Format& deepspeedFormat() {
         .about = {.name = "deepspeed",
                   .title = "DeepSpeed checkpoint",
                   .synonyms = {"zero", "deepspeed-universal"},
+                  .before = {{"torch-ranks", "trainers write files of ranks next to `latest`"},
+                             {"safetensors", "trainers write the model's weights next to `latest`"},
+                             {"torch", "trainers write the model's weights next to `latest`"}},
                   .options = {tpDimOption()},
                   .reads = true,
                   .writes = true,

@@ -4,12 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/rule.h"
-#include "formats/deepspeed/opener.h"
+#include "formats/deepspeed/adding.h"
 
 namespace shardscope::deepspeed {
 
@@ -49,84 +50,291 @@ std::optional<bool> isCastOf(const TensorFiles& files, uint32_t index, uint32_t 
     return true;
 }
 
-}  // namespace
+// Adds the states in one file.
+class PlainFile {
+  public:
+    PlainFile(Save& save, Parameters& parameters, uint32_t index, uint32_t mp, uint32_t rank)
+        : save_(save), parameters_(parameters), index_(index), mp_(mp), rank_(rank) {}
 
-void Opener::addPlainStates() {
-    std::vector<std::pair<std::string, uint32_t>> names;
-    std::vector<const TagFile*> expertFiles;
-    for (const TagFile& file : tag_.files) {
-        const FileName& about = file.about;
-        if (about.kind != FileName::Kind::expertOptimizer || about.mp >= mpWorld_ || about.dp >= dpWorld_)
-            continue;
-        names.emplace_back(file.name, rankOf(about.dp, about.mp));
-        expertFiles.push_back(&file);
-    }
-    const auto indices = assembly_.addFiles(names);
-    bool stages = false;
-    for (const ModelFile& model : models_) {
-        if (model.index == kNone) continue;
-        const TensorFile& file = contents(model.index);
-        std::vector<size_t> dense;
-        for (const StoredTensor& tensor : file.tensors) {
-            if (tensor.path.size() < 2 || tensor.path[0].text != "module" || tensor.sameAs != kNone) continue;
-            const size_t p = parameterOf(pathName(Path(tensor.path.begin() + 1, tensor.path.end())));
-            if (!parameters_[p].buffer) dense.push_back(p);
-        }
-        stages = stages || dense.empty();
-        if (dense.empty()) continue;
-        const auto mine = [&](const TagFile* f) { return f->about.mp == model.mp; };
-        const auto expertRanks = std::ranges::count_if(expertFiles, mine);
-        if (expertRanks == 0 || !indices.ok())
-            addPlainFile(model.index, readPlainStates(file), dense, {}, model.mp, rankOf(model.dp, model.mp));
-        for (size_t i = 0; i < expertFiles.size() && indices.ok(); ++i) {
-            if (!mine(expertFiles[i]) || (*indices)[i] == kNone) continue;
-            std::vector<size_t> experts;
-            for (size_t p = 0; p < parameters_.size(); ++p) {
-                const FileName* about = parameters_[p].expert;
-                if (!about || about->mp != model.mp) continue;
-                const auto& counts = model.states.experts;
-                const int64_t all = about->layer < counts.size() ? counts[about->layer] : expertRanks;
-                if (about->expert / std::max<int64_t>(all / expertRanks, 1) == expertFiles[i]->about.dp)
-                    experts.push_back(p);
+    // Parameters that the optimizer may have, in the order of the model.
+    void add(const PlainStates& states, const std::vector<size_t>& dense, const std::vector<size_t>& experts);
+
+  private:
+    // Candidates of one shape.
+    struct Shape {
+        std::vector<size_t> parameters;
+        std::set<size_t> used;
+        std::set<size_t> unsure;  // groups that took one by its order alone
+    };
+
+    const TensorFile& file() { return save_.contents(index_); }
+    void addObject(const std::pair<std::string, const Value*>& object, size_t parameter);
+    bool addFlatMaster(const PlainStates& states, size_t group, const std::vector<size_t>& members);
+    bool addOne(uint32_t master, const GroupStates& held, bool experts, size_t group);
+    size_t fitting(uint32_t master, Shape& candidates, bool& sure);
+
+    Save& save_;
+    Parameters& parameters_;
+    const uint32_t index_, mp_, rank_;
+    std::map<std::pair<bool, Dims>, Shape> shapes_;  // of experts and of others
+};
+
+void PlainFile::addObject(const std::pair<std::string, const Value*>& object, size_t parameter) {
+    parameters_.addStateObject(parameters_[parameter].name, object.first, *object.second, index_, rank_);
+}
+
+// FP16_Optimizer: a group is one flat tensor, of which only the length is known.
+bool PlainFile::addFlatMaster(const PlainStates& states, size_t group, const std::vector<size_t>& members) {
+    const uint32_t master = states.flatMasters.at(static_cast<int64_t>(group)), tp = save_.tpOf(mp_);
+    int64_t total = 0;
+    for (size_t p : members)
+        total += parameters_[p].elementsOn(tp);
+    if (states.groups.size() > 1 || file().tensors[master].shape != Dims{total}) return false;
+    GroupStates all;
+    const auto& ids = states.groups[group].ids;
+    if (const auto found = states.states.find(ids.empty() ? 0 : ids[0]); found != states.states.end())
+        all = found->second;
+    all.tensors.emplace_back("fp32", master);
+    for (const auto& [state, tensor] : all.tensors) {
+        const StoredTensor& stored = file().tensors[tensor];
+        int64_t at = 0;
+        for (size_t p : members) {
+            const Parameter& parameter = parameters_[p];
+            const int64_t elements = parameter.elementsOn(tp);
+            if (stored.shape != Dims{total}) {
+                parameters_.addState(parameter.name, state, index_, tensor, rank_);
+            } else if (parameter.placed()) {
+                parameters_.addFlat(statePath(parameter.name, state), stored.dtype, Role::optimizer,
+                                    parameter, {tp, save_.rankOf(0, mp_), index_, tensor}, {0, elements}, at);
             }
-            addPlainFile((*indices)[i], readPlainStates(contents((*indices)[i])), dense, experts, model.mp,
-                         rankOf(expertFiles[i]->about.dp, model.mp));
+            at += elements;
         }
     }
-    if (stages) addStages();
+    for (const auto& object : all.objects) {
+        for (size_t p : members)
+            addObject(object, p);
+    }
+    return true;
+}
+
+// The first of the candidates that is free and, as far as its values tell, has this master.
+size_t PlainFile::fitting(uint32_t master, Shape& candidates, bool& sure) {
+    for (size_t p : candidates.parameters) {
+        if (candidates.used.contains(p)) continue;
+        std::optional<bool> cast;
+        for (const StoredWeight& weight : parameters_[p].stored) {
+            if (master != kNone && weight.tp == save_.tpOf(mp_))
+                cast = isCastOf(save_.assembly.files(), index_, master, weight.file, weight.tensor);
+        }
+        if (cast == false) continue;
+        sure = cast == true;
+        candidates.used.insert(p);
+        return p;
+    }
+    return SIZE_MAX;
+}
+
+// The states of one parameter. False where no weight fits them.
+bool PlainFile::addOne(uint32_t master, const GroupStates& held, bool experts, size_t group) {
+    auto tensors = held.tensors;
+    if (master != kNone) tensors.emplace(tensors.begin(), "fp32", master);
+    const auto first = std::ranges::find_if(tensors, [](const auto& t) { return t.first != "step"; });
+    // Without states, such as those of a parameter that got no gradient: nothing to name.
+    if (first == tensors.end()) return true;
+    const Dims& shape = file().tensors[first->second].shape;
+    const auto candidates = shapes_.find({experts, shape});
+    if (candidates == shapes_.end()) return false;
+    bool sure = false;
+    const size_t p = fitting(master, candidates->second, sure);
+    if (p == SIZE_MAX || !parameters_[p].placed()) return false;
+    if (!sure) candidates->second.unsure.insert(group);
+    const Parameter& parameter = parameters_[p];
+    for (const auto& [state, tensor] : tensors) {
+        const StoredTensor& stored = file().tensors[tensor];
+        if (stored.shape != shape) {
+            parameters_.addState(parameter.name, state, index_, tensor, rank_);
+        } else {
+            parameters_.addShard(statePath(parameter.name, state), stored.dtype, Role::optimizer, parameter,
+                                 {save_.tpOf(mp_), rank_, index_, tensor});
+        }
+    }
+    for (const auto& object : held.objects)
+        addObject(object, p);
+    return true;
+}
+
+void PlainFile::add(const PlainStates& states, const std::vector<size_t>& dense,
+                    const std::vector<size_t>& experts) {
+    for (const bool expert : {false, true}) {
+        for (size_t p : expert ? experts : dense)
+            shapes_[{expert, parameters_[p].shapes[save_.tpOf(mp_)].value_or(Dims{})}].parameters.push_back(
+                p);
+    }
+    size_t unknown = 0;
+    for (size_t g = 0; g < states.groups.size(); ++g) {
+        const PlainStates::Group& group = states.groups[g];
+        if (states.flatMasters.contains(static_cast<int64_t>(g))) {
+            if (!addFlatMaster(states, g, group.experts ? experts : dense))
+                save_.inconsistent(
+                    Severity::warning,
+                    fmt::format("which parameters the flat group {} joins is not stored; its states are not "
+                                "listed",
+                                g),
+                    file().name, {}, Note::Lacks::optimizerState);
+            continue;
+        }
+        for (size_t i = 0; i < group.ids.size(); ++i) {
+            const auto found = states.states.find(group.ids[i]);
+            const GroupStates held = found == states.states.end() ? GroupStates() : found->second;
+            unknown += !addOne(states.masterOf(g, i), held, group.experts, g);
+        }
+    }
+    if (unknown > 0)
+        save_.inconsistent(
+            Severity::warning,
+            fmt::format("{} of the parameters that the optimizer numbers fit no weight; their states are not "
+                        "listed",
+                        unknown),
+            file().name, {}, Note::Lacks::optimizerState);
+    // Some are left over, or several groups took some.
+    const bool unsure = std::ranges::any_of(shapes_, [](const auto& entry) {
+        const Shape& shape = entry.second;
+        return !shape.unsure.empty() &&
+               (shape.unsure.size() > 1 || shape.used.size() < shape.parameters.size());
+    });
+    if (unsure)
+        save_.inconsistent(
+            Severity::warning,
+            "the optimizer's states have no names, and parameters of the same shape are in several groups or "
+            "frozen: the names of such states follow the order of the model, which may be wrong",
+            file().name);
+}
+
+// ------------------------------------------------------------------ pipelines
+
+// A stage of a pipeline without ZeRO: what its optimizer holds, and of which layers.
+struct Stage {
+    struct Entry {
+        size_t group = 0, index = 0;  // in PlainStates
+        uint32_t tensor = kNone;      // one of its states; kNone = it has none
+        bool tied = false;            // an earlier stage has the same values
+    };
+    const ModelFile* model = nullptr;
+    PlainStates states;
+    std::vector<Entry> entries;
+    size_t layers = 0;         // how many layers the stage has
+    std::vector<size_t> drop;  // entries of parameters that an earlier stage lists
+};
+
+// The stages of one tensor-parallel rank; no file says which layers a stage has.
+class Pipeline {
+  public:
+    Pipeline(Save& save, Parameters& parameters, uint32_t tp)
+        : save_(save), parameters_(parameters), tp_(tp) {}
+
+    void add();
+
+  private:
+    void readStages();
+    void readLayers();
+    bool isTied(const Stage& stage, uint32_t tensor);
+    bool tiedInFlat(const Stage& stage, size_t next, size_t taken, size_t parameters);
+    bool align(size_t stage, size_t layer);
+    void addStage(Stage& stage, size_t& next);
+    void noteUneven();
+
+    Save& save_;
+    Parameters& parameters_;
+    const uint32_t tp_;
+    std::vector<Stage> stages_;
+    std::vector<std::pair<uint32_t, uint32_t>> seen_;  // states of earlier stages: file and tensor
+    std::vector<std::vector<size_t>> layers_;          // their parameters
+};
+
+bool Pipeline::isTied(const Stage& stage, uint32_t tensor) {
+    const uint32_t file = stage.model->index;
+    const Dims& shape = save_.contents(file).tensors[tensor].shape;
+    return std::ranges::any_of(seen_, [&](const auto& other) {
+        return save_.contents(other.first).tensors[other.second].shape == shape &&
+               save_.assembly.files().equal(other.first, other.second, file, tensor) == true;
+    });
+}
+
+void Pipeline::readStages() {
+    for (const ModelFile& model : save_.models) {
+        if (model.index == kNone || save_.tpOf(model.mp) != tp_ || !save_.isFirst(model)) continue;
+        Stage stage{&model, readPlainStates(save_.contents(model.index)), {}, 0, {}};
+        const PlainStates& states = stage.states;
+        for (size_t g = 0; g < states.groups.size(); ++g) {
+            const bool flat = states.flatMasters.contains(static_cast<int64_t>(g));
+            for (size_t i = 0; i < states.groups[g].ids.size(); ++i) {
+                Stage::Entry entry{g, i, states.masterOf(g, i), false};
+                const auto held = states.states.find(states.groups[g].ids[i]);
+                if (!flat && held != states.states.end() && entry.tensor == kNone) {
+                    const auto& tensors = held->second.tensors;
+                    const auto first =
+                        std::ranges::find_if(tensors, [](const auto& t) { return t.first != "step"; });
+                    if (first != tensors.end()) entry.tensor = first->second;
+                }
+                entry.tied = entry.tensor != kNone && isTied(stage, entry.tensor);
+                stage.entries.push_back(entry);
+            }
+        }
+        for (const Stage::Entry& entry : stage.entries)
+            if (entry.tensor != kNone) seen_.emplace_back(model.index, entry.tensor);
+        stages_.push_back(std::move(stage));
+    }
+}
+
+void Pipeline::readLayers() {
+    uint32_t last = kNone;
+    for (size_t p = 0; p < parameters_.all().size(); ++p) {
+        const auto& stored = parameters_[p].stored;
+        const auto here = std::ranges::find(stored, tp_, &StoredWeight::tp);
+        if (here == stored.end() || parameters_[p].buffer) continue;
+        if (std::exchange(last, here->file) != here->file) layers_.emplace_back();
+        layers_.back().push_back(p);
+    }
+}
+
+void Pipeline::add() {
+    readStages();
+    if (std::ranges::all_of(stages_, [](const Stage& stage) { return stage.entries.empty(); })) return;
+    readLayers();
+    if (!align(0, 0)) return noteUneven();
+    size_t next = 0;
+    for (Stage& stage : stages_)
+        addStage(stage, next);
 }
 
 // Whether a flat group, of which only the length is known, has the length of these layers and of one more
 // that an earlier stage has, with so many parameters.
-bool Opener::tiedInFlat(const Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t next,
-                        size_t taken, size_t parameters) {
+bool Pipeline::tiedInFlat(const Stage& stage, size_t next, size_t taken, size_t parameters) {
     const auto elementsIn = [&](size_t l) {
         int64_t sum = 0;
-        for (size_t p : layers[l])
-            sum += elementCount(parameters_[p].shapes[tpOf(stage.model->mp)].value_or(Dims{0}));
+        for (size_t p : layers_[l])
+            sum += parameters_[p].elementsOn(tp_);
         return sum;
     };
     if (stage.states.groups.size() != 1 || stage.states.flatMasters.size() != 1) return false;
-    const TensorFile& file = contents(stage.model->index);
+    const TensorFile& file = save_.contents(stage.model->index);
     int64_t left = elementCount(file.tensors[stage.states.flatMasters.begin()->second].shape);
     for (size_t l = next; l < next + taken; ++l)
         left -= elementsIn(l);
     for (size_t l = 0; l < next; ++l)
-        if (layers[l].size() == parameters && elementsIn(l) == left) return true;
+        if (layers_[l].size() == parameters && elementsIn(l) == left) return true;
     return false;
 }
 
 // The stages of a pipeline have the layers one after the other, and each layer's file is of one stage. How
 // many layers a stage has is not stored: its optimizer's states must be those of whole layers, and of tied
 // ones, which are with the first stage that has them; the others hold the same states of them.
-bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers,
-                         size_t at, size_t next) {
-    if (at == stages.size())
-        return std::all_of(layers.begin() + static_cast<std::ptrdiff_t>(next), layers.end(),
+bool Pipeline::align(size_t at, size_t next) {
+    if (at == stages_.size())
+        return std::all_of(layers_.begin() + static_cast<std::ptrdiff_t>(next), layers_.end(),
                            [](const auto& layer) { return layer.empty(); });
-    Stage& stage = stages[at];
-    const uint32_t tp = tpOf(stage.model->mp);
-    const TensorFile& file = contents(stage.model->index);
+    Stage& stage = stages_[at];
+    const TensorFile& file = save_.contents(stage.model->index);
     std::map<Dims, int64_t> over;  // entries without a parameter, by shape
     int64_t unknown = 0;           // entries without a shape
     for (const Stage::Entry& entry : stage.entries)
@@ -134,11 +342,11 @@ bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vect
     // As many layers as there can be first: least is then explained by ties.
     std::vector<std::map<Dims, int64_t>> after{over};
     std::vector<size_t> counts{0};
-    for (size_t l = next; l < layers.size() && counts.back() <= stage.entries.size(); ++l) {
+    for (size_t l = next; l < layers_.size() && counts.back() <= stage.entries.size(); ++l) {
         after.push_back(after.back());
-        for (size_t p : layers[l])
-            --after.back()[parameters_[p].shapes[tp].value_or(Dims{})];
-        counts.push_back(counts.back() + layers[l].size());
+        for (size_t p : layers_[l])
+            --after.back()[parameters_[p].shapes[tp_].value_or(Dims{})];
+        counts.push_back(counts.back() + layers_[l].size());
     }
     for (size_t taken = after.size(); taken-- > 0;) {
         if (counts[taken] > stage.entries.size()) continue;
@@ -147,7 +355,6 @@ bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vect
             lacking += std::max<int64_t>(-count, 0);
         if (lacking > unknown) continue;
         std::vector<size_t> drop;
-        if (counts[taken] > stage.entries.size()) continue;
         auto left = after[taken];
         for (size_t e = 0; e < stage.entries.size(); ++e) {
             const Stage::Entry& entry = stage.entries[e];
@@ -157,13 +364,13 @@ bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vect
             }
         }
         const size_t more = stage.entries.size() - counts[taken] - drop.size();
-        if (more > 0 && tiedInFlat(stage, layers, next, taken, more)) {
+        if (more > 0 && tiedInFlat(stage, next, taken, more)) {
             for (size_t e = 0; e < more; ++e)
                 drop.push_back(e);
         } else if (more > 0) {
             continue;
         }
-        if (!alignStages(stages, layers, at + 1, next + taken)) continue;
+        if (!align(at + 1, next + taken)) continue;
         stage.layers = taken;
         stage.drop = std::move(drop);
         return true;
@@ -171,61 +378,7 @@ bool Opener::alignStages(std::vector<Stage>& stages, const std::vector<std::vect
     return false;
 }
 
-// Of a pipeline: no file says which layers a stage has.
-void Opener::addStages() {
-    for (uint32_t tp = 0; tp < tpDegree_; ++tp) {
-        std::vector<Stage> stages;
-        std::vector<std::pair<uint32_t, uint32_t>> seen;  // states of earlier stages: file and tensor
-        for (const ModelFile& model : models_) {
-            if (model.index == kNone || tpOf(model.mp) != tp || modelOf(model.mp) != &model) continue;
-            const TensorFile& file = contents(model.index);
-            Stage stage{&model, readPlainStates(file), {}, 0, {}};
-            for (size_t g = 0; g < stage.states.groups.size(); ++g) {
-                for (size_t i = 0; i < stage.states.groups[g].ids.size(); ++i) {
-                    Stage::Entry entry{g, i, kNone, false};
-                    if (g < stage.states.masters.size() && i < stage.states.masters[g].size())
-                        entry.tensor = stage.states.masters[g][i];
-                    const auto held = stage.states.states.find(stage.states.groups[g].ids[i]);
-                    const bool flat = stage.states.flatMasters.contains(static_cast<int64_t>(g));
-                    for (size_t s = 0; !flat && held != stage.states.states.end() && entry.tensor == kNone &&
-                                       s < held->second.tensors.size();
-                         ++s) {
-                        const auto& [name, tensor] = held->second.tensors[s];
-                        if (name != "step") entry.tensor = tensor;
-                    }
-                    entry.tied = entry.tensor != kNone && std::ranges::any_of(seen, [&](const auto& other) {
-                                     return contents(other.first).tensors[other.second].shape ==
-                                                file.tensors[entry.tensor].shape &&
-                                            assembly_.files().equal(other.first, other.second, model.index,
-                                                                    entry.tensor) == true;
-                                 });
-                    stage.entries.push_back(entry);
-                }
-            }
-            for (const Stage::Entry& entry : stage.entries)
-                if (entry.tensor != kNone) seen.emplace_back(model.index, entry.tensor);
-            stages.push_back(std::move(stage));
-        }
-        if (std::ranges::all_of(stages, [](const Stage& stage) { return stage.entries.empty(); })) continue;
-        std::vector<std::vector<size_t>> layers;
-        uint32_t last = kNone;
-        for (size_t p = 0; p < parameters_.size(); ++p) {
-            const auto here = std::ranges::find(parameters_[p].stored, tp, &StoredWeight::tp);
-            if (here == parameters_[p].stored.end() || parameters_[p].buffer) continue;
-            if (std::exchange(last, here->file) != here->file) layers.emplace_back();
-            layers.back().push_back(p);
-        }
-        if (!alignStages(stages, layers, 0, 0)) {
-            noteUneven(stages, layers);
-            continue;
-        }
-        size_t next = 0;
-        for (Stage& stage : stages)
-            addStage(stage, layers, next);
-    }
-}
-
-void Opener::addStage(Stage& stage, const std::vector<std::vector<size_t>>& layers, size_t& next) {
+void Pipeline::addStage(Stage& stage, size_t& next) {
     PlainStates& states = stage.states;
     for (size_t d = stage.drop.size(); d-- > 0;) {
         const Stage::Entry& entry = stage.entries[stage.drop[d]];
@@ -237,31 +390,32 @@ void Opener::addStage(Stage& stage, const std::vector<std::vector<size_t>>& laye
     }
     const ModelFile& model = *stage.model;
     if (!stage.drop.empty())
-        assembly_.note(
-            rule::metaInconsistent, Severity::info,
+        save_.inconsistent(
+            Severity::info,
             fmt::format(
                 "the states of {} parameters that another stage holds as well are not listed: without "
                 "ZeRO the files do not name them",
                 stage.drop.size()),
-            contents(model.index).name);
+            save_.contents(model.index).name);
     std::vector<size_t> parameters;
     for (size_t l = 0; l < stage.layers; ++l)
-        parameters.insert(parameters.end(), layers[next + l].begin(), layers[next + l].end());
+        parameters.insert(parameters.end(), layers_[next + l].begin(), layers_[next + l].end());
     next += stage.layers;
-    addPlainFile(model.index, states, parameters, {}, model.mp, rankOf(model.dp, model.mp));
+    PlainFile(save_, parameters_, model.index, model.mp, save_.rankOf(model.dp, model.mp))
+        .add(states, parameters, {});
 }
 
 // States and layers do not come out even: whose the states are cannot be known then, and none is named.
-void Opener::noteUneven(const std::vector<Stage>& stages, const std::vector<std::vector<size_t>>& layers) {
+void Pipeline::noteUneven() {
     size_t states = 0, parameters = 0;
-    for (const Stage& stage : stages)
+    for (const Stage& stage : stages_)
         states += stage.entries.size();
-    for (const auto& layer : layers)
+    for (const auto& layer : layers_)
         parameters += layer.size();
-    const std::string& file = contents(stages[0].model->index).name;
+    const std::string& file = save_.contents(stages_[0].model->index).name;
     if (states <= parameters) {
-        assembly_.note(
-            rule::metaInconsistent, Severity::warning,
+        save_.inconsistent(
+            Severity::warning,
             fmt::format("the stages' optimizers have states of {} parameters, the layer files hold "
                         "{}, and they do not fit each other layer by layer: which states are whose is "
                         "not known, and they are not listed",
@@ -270,7 +424,7 @@ void Opener::noteUneven(const std::vector<Stage>& stages, const std::vector<std:
         return;
     }
     std::set<uint32_t> numbers;
-    for (const TagFile& tagged : tag_.files)
+    for (const TagFile& tagged : save_.tag.files)
         if (tagged.about.kind == FileName::Kind::layer) numbers.insert(tagged.about.layer);
     const uint32_t end = numbers.empty() ? 0 : *numbers.rbegin();
     const std::string why = fmt::format(
@@ -282,159 +436,76 @@ void Opener::noteUneven(const std::vector<Stage>& stages, const std::vector<std:
     for (uint32_t number = 0; number < end && gaps < kMostGaps; ++number) {
         if (numbers.contains(number)) continue;
         ++gaps;
-        assembly_.addMissing(fmt::format("{}layer_{:02}-{}model_states.pt", tag_.prefix, number,
-                                         tpDegree_ > 1 ? "model_00-" : ""),
-                             0, Severity::error, why, Note::Lacks::anything);
+        save_.assembly.addMissing(save_.tag.prefix + save_.layerFile(fmt::format("{}", number)), 0,
+                                  Severity::error, why, Note::Lacks::anything);
     }
     if (gaps == 0)
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("{}; none is missing between 0 and {}, so it is the last one", why, end),
-                       file, {}, Note::Lacks::anything);
+        save_.inconsistent(
+            Severity::error,
+            fmt::format("{}; none is missing between 0 and {}, so it is the last one", why, end), file, {},
+            Note::Lacks::anything);
 }
 
-// FP16_Optimizer: a group is one flat tensor, of which only the length is known.
-bool Opener::addFlatMaster(uint32_t index, const PlainStates& states, size_t group,
-                           const std::vector<size_t>& members, uint32_t mp, uint32_t rank) {
-    const TensorFile& file = contents(index);
-    const uint32_t master = states.flatMasters.at(static_cast<int64_t>(group));
-    const auto elements = [&](size_t p) {
-        return elementCount(parameters_[p].shapes[tpOf(mp)].value_or(Dims{0}));
-    };
-    int64_t total = 0;
-    for (size_t p : members)
-        total += elements(p);
-    if (states.groups.size() > 1 || file.tensors[master].shape != Dims{total}) return false;
-    OptimizerFile place;
-    place.mp = mp;
-    place.index = index;
-    GroupStates all;
-    const auto& ids = states.groups[group].ids;
-    if (const auto found = states.states.find(ids.empty() ? 0 : ids[0]); found != states.states.end())
-        all = found->second;
-    all.tensors.emplace_back("fp32", master);
-    for (const auto& [state, tensor] : all.tensors) {
-        int64_t at = 0;
-        for (size_t p : members) {
-            const StoredTensor& stored = file.tensors[tensor];
-            if (stored.shape != Dims{total}) {
-                addState(parameters_[p].name, state, index, tensor, rank);
-            } else if (!parameters_[p].placement.shards.empty()) {
-                addFlat(statePath(parameters_[p].name, state), stored.dtype, Role::optimizer, place, tensor,
-                        {p, 0, elements(p), at}, parameters_[p]);
-            }
-            at += elements(p);
-        }
+// The parameters that `module` has itself, in its order.
+std::vector<size_t> moduleOf(const TensorFile& file, Parameters& parameters) {
+    std::vector<size_t> dense;
+    for (const StoredTensor& tensor : file.tensors) {
+        if (tensor.path.size() < 2 || tensor.path[0].text != "module" || tensor.sameAs != kNone) continue;
+        const size_t p = parameters.indexOf(pathName(Path(tensor.path.begin() + 1, tensor.path.end())));
+        if (!parameters[p].buffer) dense.push_back(p);
     }
-    for (const auto& [state, value] : all.objects) {
-        for (size_t p : members)
-            addStateObject(parameters_[p].name, state, *value, index, rank);
-    }
-    return true;
+    return dense;
 }
 
-// The first of the candidates that is free and, as far as its values tell, has this master.
-size_t Opener::fitting(uint32_t index, uint32_t master, uint32_t tp, const std::vector<size_t>& candidates,
-                       std::set<size_t>& used, bool& sure) {
-    for (size_t p : candidates) {
-        if (used.contains(p)) continue;
-        std::optional<bool> cast;
-        for (const StoredWeight& weight : parameters_[p].stored) {
-            if (master != kNone && weight.tp == tp)
-                cast = isCastOf(assembly_.files(), index, master, weight.file, weight.tensor);
-        }
-        if (cast == false) continue;
-        sure = cast == true;
-        used.insert(p);
-        return p;
+// Those of the experts of one of `ranks` expert-parallel ranks.
+std::vector<size_t> expertsOn(uint32_t rank, const ModelFile& model, int64_t ranks,
+                              const Parameters& parameters) {
+    std::vector<size_t> experts;
+    const auto& counts = model.states.experts;
+    for (size_t p = 0; p < parameters.all().size(); ++p) {
+        const FileName* about = parameters[p].expert;
+        if (!about || about->mp != model.mp) continue;
+        const int64_t all = about->layer < counts.size() ? counts[about->layer] : ranks;
+        if (about->expert / std::max<int64_t>(all / ranks, 1) == rank) experts.push_back(p);
     }
-    return SIZE_MAX;
+    return experts;
 }
 
-void Opener::addPlainFile(uint32_t index, const PlainStates& states, const std::vector<size_t>& dense,
-                          const std::vector<size_t>& experts, uint32_t mp, uint32_t rank) {
-    const TensorFile& file = contents(index);
-    const uint32_t tp = tpOf(mp);
-    // Candidates of one shape, in the order of the model.
-    struct Shape {
-        std::vector<size_t> parameters;
-        std::set<size_t> used;
-        std::set<size_t> unsure;  // groups that took one by its order alone
-    };
-    std::map<std::pair<bool, Dims>, Shape> shapes;
-    for (const bool expert : {false, true}) {
-        for (size_t p : expert ? experts : dense)
-            shapes[{expert, parameters_[p].shapes[tp].value_or(Dims{})}].parameters.push_back(p);
-    }
-    size_t unknown = 0;
-    for (size_t g = 0; g < states.groups.size(); ++g) {
-        const PlainStates::Group& group = states.groups[g];
-        if (states.flatMasters.contains(static_cast<int64_t>(g))) {
-            if (!addFlatMaster(index, states, g, group.experts ? experts : dense, mp, rank))
-                assembly_.note(
-                    rule::metaInconsistent, Severity::warning,
-                    fmt::format("which parameters the flat group {} joins is not stored; its states are not "
-                                "listed",
-                                g),
-                    file.name, {}, Note::Lacks::optimizerState);
+}  // namespace
+
+void addPlainStates(Save& save, Parameters& parameters) {
+    std::vector<std::pair<std::string, uint32_t>> names;
+    std::vector<const TagFile*> expertFiles;
+    for (const TagFile& file : save.tag.files) {
+        const FileName& about = file.about;
+        if (about.kind != FileName::Kind::expertOptimizer || about.mp >= save.mpWorld ||
+            about.dp >= save.dpWorld)
             continue;
-        }
-        for (size_t i = 0; i < group.ids.size(); ++i) {
-            const auto held = states.states.find(group.ids[i]);
-            std::vector<std::pair<std::string, uint32_t>> tensors;
-            if (g < states.masters.size() && i < states.masters[g].size())
-                tensors.emplace_back("fp32", states.masters[g][i]);
-            const uint32_t master = tensors.empty() ? kNone : tensors[0].second;
-            if (held != states.states.end())
-                tensors.insert(tensors.end(), held->second.tensors.begin(), held->second.tensors.end());
-            const auto first = std::ranges::find_if(tensors, [](const auto& t) { return t.first != "step"; });
-            // Without states, such as those of a parameter that got no gradient: nothing to name.
-            if (first == tensors.end()) continue;
-            const Dims& shape = file.tensors[first->second].shape;
-            const auto candidates = shapes.find({group.experts, shape});
-            bool sure = false;
-            const size_t p = candidates == shapes.end()
-                                 ? SIZE_MAX
-                                 : fitting(index, master, tp, candidates->second.parameters,
-                                           candidates->second.used, sure);
-            if (p == SIZE_MAX || parameters_[p].placement.shards.empty()) {
-                ++unknown;
-                continue;
-            }
-            if (!sure) candidates->second.unsure.insert(g);
-            const Parameter& parameter = parameters_[p];
-            for (const auto& [state, tensor] : tensors) {
-                const StoredTensor& stored = file.tensors[tensor];
-                if (stored.shape != shape) {
-                    addState(parameter.name, state, index, tensor, rank);
-                } else {
-                    addShard(statePath(parameter.name, state), stored.dtype, Role::optimizer, parameter,
-                             {tp, rank, index, tensor});
-                }
-            }
-            for (size_t o = 0; held != states.states.end() && o < held->second.objects.size(); ++o)
-                addStateObject(parameter.name, held->second.objects[o].first, *held->second.objects[o].second,
-                               index, rank);
+        names.emplace_back(file.name, save.rankOf(about.dp, about.mp));
+        expertFiles.push_back(&file);
+    }
+    const auto indices = save.assembly.addFiles(names);
+    bool stages = false;
+    for (const ModelFile& model : save.models) {
+        if (model.index == kNone) continue;
+        const std::vector<size_t> dense = moduleOf(save.contents(model.index), parameters);
+        stages = stages || dense.empty();
+        if (dense.empty()) continue;
+        const auto add = [&](uint32_t index, uint32_t dp, const std::vector<size_t>& experts) {
+            PlainFile(save, parameters, index, model.mp, save.rankOf(dp, model.mp))
+                .add(readPlainStates(save.contents(index)), dense, experts);
+        };
+        const auto expertRanks =
+            std::ranges::count(expertFiles, model.mp, [](const TagFile* f) { return f->about.mp; });
+        if (expertRanks == 0 || !indices.ok()) add(model.index, model.dp, {});
+        for (size_t i = 0; i < expertFiles.size() && indices.ok(); ++i) {
+            const FileName& about = expertFiles[i]->about;
+            if (about.mp == model.mp && (*indices)[i] != kNone)
+                add((*indices)[i], about.dp, expertsOn(about.dp, model, expertRanks, parameters));
         }
     }
-    if (unknown > 0)
-        assembly_.note(
-            rule::metaInconsistent, Severity::warning,
-            fmt::format("{} of the parameters that the optimizer numbers fit no weight; their states are not "
-                        "listed",
-                        unknown),
-            file.name, {}, Note::Lacks::optimizerState);
-    // Some are left over, or several groups took some.
-    const bool unsure = std::ranges::any_of(shapes, [](const auto& entry) {
-        const Shape& shape = entry.second;
-        return !shape.unsure.empty() &&
-               (shape.unsure.size() > 1 || shape.used.size() < shape.parameters.size());
-    });
-    if (unsure)
-        assembly_.note(
-            rule::metaInconsistent, Severity::warning,
-            "the optimizer's states have no names, and parameters of the same shape are in several groups or "
-            "frozen: the names of such states follow the order of the model, which may be wrong",
-            file.name);
+    for (uint32_t tp = 0; stages && tp < save.tpDegree; ++tp)
+        Pipeline(save, parameters, tp).add();
 }
 
 }  // namespace shardscope::deepspeed

@@ -85,6 +85,10 @@ struct PlainStates {
     std::map<int64_t, GroupStates> states;
     std::vector<std::vector<uint32_t>> masters;  // of each group, one for each parameter
     std::map<int64_t, uint32_t> flatMasters;     // FP16_Optimizer: one for each group
+
+    uint32_t masterOf(size_t group, size_t index) const {
+        return group < masters.size() && index < masters[group].size() ? masters[group][index] : kNone;
+    }
 };
 PlainStates readPlainStates(const TensorFile& file);
 

@@ -1,11 +1,12 @@
 // Universal checkpoints: the merged states of each parameter in a directory of its own. checkpoint/
 // ds_to_universal.py, checkpoint/universal_checkpoint.py.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
 
-#include "base/rule.h"
-#include "formats/deepspeed/opener.h"
+#include "formats/deepspeed/adding.h"
 
 namespace shardscope::deepspeed {
 
@@ -74,14 +75,112 @@ class ExpectedStates {
     std::map<std::set<std::string>, std::set<std::string>> kinds_;
 };
 
-}  // namespace
+class Universal {
+  public:
+    Universal(Save& save, Parameters& parameters)
+        : save_(save), parameters_(parameters), root_(save.tag.prefix + "zero") {}
+
+    Status add();
+
+  private:
+    std::string pathOf(const std::string& name, std::string_view state) const {
+        return fmt::format("{}/{}/{}.pt", root_, name, state);
+    }
+    void listTrained();
+    void leaveOut(const ParameterFiles& copy);
+    Status readStates();
+    void addParameter(const std::string& name);
+    void addState(const std::string& name, const std::string& state, uint32_t index);
+    void addShared(uint32_t index, bool eachHasStep);
+
+    Save& save_;
+    Parameters& parameters_;
+    const std::string root_;
+    std::vector<std::string> trained_;
+    std::map<std::string, ParameterFiles> files_;
+    std::map<std::string, uint32_t> indexOf_;  // of paths
+    ExpectedStates expected_;
+    std::optional<DType> modelDType_;
+};
+
+// For weights and buffers that are not trained there are copies in float32, which `module` holds as they are.
+void Universal::leaveOut(const ParameterFiles& copy) {
+    for (const std::string& state : copy.states) {
+        const std::string name = pathOf(copy.name, state);
+        if (const auto entry = save_.source.directory->stat(name); entry.ok())
+            save_.assembly.addUnused({name, DirectoryEntry::Kind::file, entry->size}, kNone);
+    }
+}
+
+void Universal::listTrained() {
+    std::set<std::string> listed;
+    for (const ModelFile& model : save_.models) {
+        for (const auto& group : model.states.groups) {
+            for (const NamedShape& named : group)
+                if (listed.insert(named.name).second) trained_.push_back(named.name);
+        }
+    }
+    std::vector<ParameterFiles> found;
+    findParameters(*save_.source.directory, root_, "", kMostLevels, found);
+    std::ranges::sort(found, {}, &ParameterFiles::name);
+    size_t copies = 0;
+    for (ParameterFiles& parameter : found) {
+        if (!listed.empty() && !listed.contains(parameter.name)) {
+            ++copies;
+            leaveOut(parameter);
+            continue;
+        }
+        if (listed.empty()) trained_.push_back(parameter.name);
+        expected_.add(parameter.states);
+        files_[parameter.name] = std::move(parameter);
+    }
+    if (copies > 0)
+        save_.inconsistent(
+            Severity::info,
+            fmt::format(
+                "for {} weights and buffers that are not trained 'zero' holds copies in float32; they "
+                "are read from the model states, with their own dtype",
+                copies));
+}
+
+Status Universal::readStates() {
+    std::vector<std::pair<std::string, uint32_t>> names;
+    for (const auto& [name, parameter] : files_) {
+        for (const std::string& state : parameter.states)
+            names.emplace_back(pathOf(name, state), 0);
+    }
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, save_.assembly.addFiles(names));
+    for (size_t i = 0; i < names.size(); ++i)
+        indexOf_[names[i].first] = indices[i];
+    return {};
+}
+
+void Universal::addParameter(const std::string& name) {
+    (void)parameters_.indexOf(name);  // whatever there is of it
+    const auto files = files_.find(name);
+    const auto held = files == files_.end() ? std::vector<std::string>() : files->second.states;
+    if (expected_.isUnclear(held))
+        save_.assembly.addMissing(pathOf(name, "*"), 0, Severity::error,
+                                  "no state of the optimizer is here of this trained parameter",
+                                  Note::Lacks::optimizerState);
+    for (const std::string& state : expected_.of(held)) {
+        const auto index = indexOf_.find(pathOf(name, state));
+        if (index == indexOf_.end()) {
+            save_.assembly.addMissing(pathOf(name, state), 0, Severity::error,
+                                      fmt::format("'{}' of a trained parameter is missing", state),
+                                      Note::Lacks::optimizerState);
+        } else if (index->second != kNone) {
+            addState(name, state, index->second);
+        }
+    }
+}
 
 // One file of a parameter's state.
-void Opener::addUniversalState(const std::string& name, const std::string& state, const std::string& path,
-                               uint32_t index, std::optional<DType> modelDtype) {
-    const TensorFile& file = contents(index);
+void Universal::addState(const std::string& name, const std::string& state, uint32_t index) {
+    const TensorFile& file = save_.contents(index);
     for (const StoredObject& object : file.objects) {
-        if (object.path.empty() || state == "step") addStateObject(name, state, object.value, index, 0);
+        if (object.path.empty() || state == "step")
+            parameters_.addStateObject(name, state, object.value, index, 0);
     }
     // A bare tensor, or the "param" of a dictionary.
     const auto tensor = std::ranges::find_if(file.tensors, [](const StoredTensor& t) {
@@ -89,48 +188,48 @@ void Opener::addUniversalState(const std::string& name, const std::string& state
     });
     if (tensor == file.tensors.end()) {
         if (file.objects.empty())
-            assembly_.note(rule::metaInconsistent, Severity::error, "the file holds no tensor", path, name,
-                           Note::Lacks::optimizerState);
+            save_.inconsistent(Severity::error, "the file holds no tensor", file.name, name,
+                               Note::Lacks::optimizerState);
         return;
     }
     const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
-    Parameter& parameter = parameters_[parameterOf(name)];
+    const Parameter& parameter = parameters_[parameters_.indexOf(name)];
     // From stage 3 they are flat, and what has no dimensions may have one: the shape is in param_shapes.
-    const bool reshaped = !parameter.placement.shards.empty() && tensor->shape != parameter.placement.whole &&
+    const bool reshaped = parameter.placed() && tensor->shape != parameter.placement.whole &&
                           elementCount(tensor->shape) == elementCount(parameter.placement.whole);
-    if ((stage_ != 3 && !reshaped) || state == "step") {
-        addState(name, state, index, t, 0);
+    if ((save_.stage != 3 && !reshaped) || state == "step") {
+        parameters_.addState(name, state, index, t, 0);
         // Layer files of a pipeline are not copied: its weights are what the masters round to.
-        const std::optional<DType> dtype = parameter.dtype ? parameter.dtype : modelDtype;
+        const std::optional<DType> dtype = parameter.dtype ? parameter.dtype : modelDType_;
         if (state != "fp32" || !parameter.stored.empty() || !dtype) return;
         TensorAssembly::Piece weight;
         weight.part = StoredPart::whole(index, t);
         if (*dtype != tensor->dtype) weight.part.storedAs = tensor->dtype;
-        assembly_.addPiece({keyPart(name)}, *dtype, tensor->shape, Role::parameter, std::move(weight));
+        save_.assembly.addPiece({keyPart(name)}, *dtype, tensor->shape, Role::parameter, std::move(weight));
         return;
     }
-    if (parameter.placement.shards.empty()) return;
+    if (!parameter.placed()) return;
     const int64_t elements = elementCount(parameter.placement.whole);
     if (elementCount(tensor->shape) != elements) {
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("it has {} elements, by param_shapes it has the shape {}",
-                                   elementCount(tensor->shape), formatDims(parameter.placement.whole)),
-                       path, name, Note::Lacks::anything);
+        save_.inconsistent(Severity::error,
+                           fmt::format("it has {} elements, by param_shapes it has the shape {}",
+                                       elementCount(tensor->shape), formatDims(parameter.placement.whole)),
+                           file.name, name, Note::Lacks::anything);
         return;
     }
     TensorAssembly::Piece piece;
     piece.part = StoredPart::range(index, t, 0, elements);
-    assembly_.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole, Role::optimizer,
-                       piece);
-    if (state != "fp32" || !parameter.dtype || (stage_ != 3 && !parameter.stored.empty())) return;
+    save_.assembly.addPiece(statePath(name, state), tensor->dtype, parameter.placement.whole, Role::optimizer,
+                            piece);
+    if (state != "fp32" || !parameter.dtype || (save_.stage != 3 && !parameter.stored.empty())) return;
     if (*parameter.dtype != tensor->dtype) piece.part.storedAs = tensor->dtype;
-    assembly_.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
-                       std::move(piece));
+    save_.assembly.addPiece({keyPart(name)}, *parameter.dtype, parameter.placement.whole, Role::parameter,
+                            std::move(piece));
 }
 
 // What is kept once for all parameters.
-void Opener::addUniversalStep(uint32_t index, const std::vector<std::string>& trained, bool eachHasStep) {
-    const TensorFile& file = contents(index);
+void Universal::addShared(uint32_t index, bool eachHasStep) {
+    const TensorFile& file = save_.contents(index);
     // Stage 3 keeps the step here, once for each sub-group.
     for (uint32_t t = 0; t < file.tensors.size(); ++t) {
         if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
@@ -138,16 +237,16 @@ void Opener::addUniversalStep(uint32_t index, const std::vector<std::string>& tr
         if (eachHasStep) {
             Path path{keyPart("optimizer")};
             path.insert(path.end(), file.tensors[t].path.begin(), file.tensors[t].path.end());
-            assembly_.addWhole(index, t, std::move(path), Role::optimizer, 0);
+            save_.assembly.addWhole(index, t, std::move(path), Role::optimizer, 0);
             continue;
         }
-        for (const std::string& name : trained)
-            addState(name, "step", index, t, 0);
+        for (const std::string& name : trained_)
+            parameters_.addState(name, "step", index, t, 0);
     }
     for (const StoredObject& object : file.objects) {
         if (object.name == "optimizer_state_dict.state.0.step" && !eachHasStep) {
-            for (const std::string& name : trained)
-                addStateObject(name, "step", object.value, index, 0);
+            for (const std::string& name : trained_)
+                parameters_.addStateObject(name, "step", object.value, index, 0);
         }
         const std::string& key = object.path.empty() ? object.name : object.path[0].text;
         if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" || key == "clip_grad" ||
@@ -156,98 +255,40 @@ void Opener::addUniversalStep(uint32_t index, const std::vector<std::string>& tr
             path.insert(path.end(), object.path.begin(), object.path.end());
             const auto stage =
                 key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
-            assembly_.addObject(index, std::move(path), stage ? makeIntegerValue(*stage) : object.value, 0);
+            save_.assembly.addObject(index, std::move(path), stage ? makeIntegerValue(*stage) : object.value,
+                                     0);
         }
     }
 }
 
-Status Opener::addUniversal() {
-    const std::string root = tag_.prefix + "zero";
-    std::vector<ParameterFiles> found;
-    findParameters(*source_.directory, root, "", kMostLevels, found);
-    std::ranges::sort(found, {}, &ParameterFiles::name);
-    // What was trained; for other weights and buffers there are copies in float32, which `module` holds as
-    // they are.
-    std::vector<std::string> trained;
-    std::set<std::string> listed;
-    for (const ModelFile& model : models_) {
-        for (const auto& group : model.states.groups) {
-            for (const NamedShape& named : group)
-                if (listed.insert(named.name).second) trained.push_back(named.name);
-        }
+Status Universal::add() {
+    listTrained();
+    SHARDSCOPE_ASSIGN(const uint32_t shared, save_.assembly.addFile(root_ + "/optimizer_state.pt", 0));
+    SHARDSCOPE_TRY(readStates());
+    if (!save_.models.empty() && save_.models[0].index != kNone) {
+        const Entries entries(save_.contents(save_.models[0].index));
+        modelDType_ = entries.isTrue("ds_config.bf16.enabled")   ? DType::bfloat16
+                      : entries.isTrue("ds_config.fp16.enabled") ? DType::float16
+                                                                 : DType::float32;
     }
-    std::vector<std::pair<std::string, uint32_t>> names;
-    std::map<std::string, const ParameterFiles*> byName;
-    size_t copies = 0;
-    for (const ParameterFiles& parameter : found) {
-        if (!listed.empty() && !listed.contains(parameter.name)) {
-            copies += !parameter.states.empty();
-            for (const std::string& state : parameter.states) {
-                const std::string name = fmt::format("{}/{}/{}.pt", root, parameter.name, state);
-                if (const auto entry = source_.directory->stat(name); entry.ok())
-                    assembly_.addUnused({name, DirectoryEntry::Kind::file, entry->size}, kNone);
-            }
-            continue;
-        }
-        if (listed.empty()) trained.push_back(parameter.name);
-        byName[parameter.name] = &parameter;
-        for (const std::string& state : parameter.states)
-            names.emplace_back(fmt::format("{}/{}/{}.pt", root, parameter.name, state), 0);
-    }
-    if (copies > 0)
-        assembly_.note(
-            rule::metaInconsistent, Severity::info,
-            fmt::format(
-                "for {} weights and buffers that are not trained 'zero' holds copies in float32; they "
-                "are read from the model states, with their own dtype",
-                copies));
-    const std::string about = root + "/optimizer_state.pt";
-    SHARDSCOPE_ASSIGN(const uint32_t aboutIndex, assembly_.addFile(about, 0));
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly_.addFiles(names));
-    std::map<std::string, uint32_t> indexOf;
-    std::set<std::string> states;  // of any parameter
-    ExpectedStates expected;
-    for (size_t i = 0; i < names.size(); ++i)
-        indexOf[names[i].first] = indices[i];
-    for (const auto& [name, parameter] : byName) {
-        states.insert(parameter->states.begin(), parameter->states.end());
-        expected.add(parameter->states);
-    }
-    std::optional<DType> modelDtype;
-    if (!models_.empty() && models_[0].index != kNone) {
-        const Entries entries(contents(models_[0].index));
-        modelDtype = entries.isTrue("ds_config.bf16.enabled")   ? DType::bfloat16
-                     : entries.isTrue("ds_config.fp16.enabled") ? DType::float16
-                                                                : DType::float32;
-    }
-    for (const std::string& name : trained) {
-        (void)parameterOf(name);  // whatever there is of it
-        const auto files = byName.find(name);
-        const auto held = files == byName.end() ? std::vector<std::string>() : files->second->states;
-        if (expected.isUnclear(held))
-            assembly_.addMissing(fmt::format("{}/{}/*.pt", root, name), 0, Severity::error,
-                                 "no state of the optimizer is here of this trained parameter",
-                                 Note::Lacks::optimizerState);
-        for (const std::string& state : expected.of(held)) {
-            const std::string path = fmt::format("{}/{}/{}.pt", root, name, state);
-            const auto index = indexOf.find(path);
-            if (index == indexOf.end()) {
-                assembly_.addMissing(path, 0, Severity::error,
-                                     fmt::format("'{}' of a trained parameter is missing", state),
-                                     Note::Lacks::optimizerState);
-                continue;
-            }
-            if (index->second == kNone) continue;
-            addUniversalState(name, state, path, index->second, modelDtype);
-        }
-    }
-    if (aboutIndex != kNone) addUniversalStep(aboutIndex, trained, states.contains("step"));
-    if (const auto left = source_.directory->list(tag_.prefix + "tmp"); left.ok() && !left->empty())
-        assembly_.note(
+    for (const std::string& name : trained_)
+        addParameter(name);
+    const bool eachHasStep = std::ranges::any_of(
+        files_, [](const auto& entry) { return std::ranges::count(entry.second.states, "step") > 0; });
+    if (shared != kNone) addShared(shared, eachHasStep);
+    const std::string left = save_.tag.prefix + "tmp";
+    if (const auto inside = save_.source.directory->list(left); inside.ok() && !inside->empty())
+        save_.assembly.note(
             rule::fileStale, Severity::warning,
             "'tmp' holds fragments of parameters: ds_to_universal was interrupted, or did not clean up",
-            tag_.prefix + "tmp");
+            left);
     return {};
+}
+
+}  // namespace
+
+Status addUniversal(Save& save, Parameters& parameters) {
+    return Universal(save, parameters).add();
 }
 
 }  // namespace shardscope::deepspeed

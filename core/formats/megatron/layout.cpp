@@ -101,17 +101,10 @@ class TorchDistLayout final : public TargetLayout {
             }
         }
         for (const Contents::ShardedValue& object : contents.sharded) {
-            ObjectInfo info;
-            info.name = object.name;
-            info.value = object.value;
-            stored.addObject(std::move(info));
+            stored.addObject({.name = object.name, .value = object.value});
         }
         for (const Contents::Entry& entry : contents.common) {
-            ObjectInfo info;
-            info.name = pathName(entry.path);
-            info.path = entry.path;
-            info.value = entry.value;
-            common.addObject(std::move(info));
+            common.addObject({.name = pathName(entry.path), .path = entry.path, .value = entry.value});
         }
         stored_ = std::move(stored).finish();
         unsharded_ = std::move(common).finish();

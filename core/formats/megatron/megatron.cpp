@@ -61,6 +61,7 @@ const Format& megatronFormat() {
         .about = {.name = "megatron",
                   .title = "Megatron-Core checkpoint",
                   .synonyms = {"megatron-core", "mcore", "torch_dist", "nemo"},
+                  .before = {{"dcp", "its torch_dist is a DCP checkpoint of keys and boxes of its own"}},
                   .options = {tpDimOption(), kBucketsOption},
                   .reads = true,
                   .writes = true,

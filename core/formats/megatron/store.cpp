@@ -50,10 +50,7 @@ Status StoreOpener::readCommon() {
     if (!opened.ok()) {
         Error error = std::move(opened).error();
         if (error.code == ErrorCode::cancelled) return error;
-        FileInfo info;
-        info.path = kCommon;
-        info.state = FileInfo::State::unreadable;
-        builder_.addFile(std::move(info));
+        builder_.addFile({.path = kCommon, .state = FileInfo::State::unreadable});
         note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
              fmt::format("'common.pt' cannot be read: {}", error.message), kCommon, {}, Note::Lacks::nothing,
              error.location.offset);
@@ -89,11 +86,7 @@ void StoreOpener::addCommitMark() {
             "not copied; use an earlier checkpoint");
         return;
     }
-    FileInfo info;
-    info.path = kMetadataJson;
-    info.size = entry->size;
-    info.metadata = true;
-    builder_.addFile(std::move(info));
+    builder_.addFile({.path = kMetadataJson, .size = entry->size, .metadata = true});
     if (!place_.committed)
         note(rule::metaInconsistent, Severity::error,
              "'metadata.json' is damaged and names no sharded_backend: Megatron writes it last, so the save "

@@ -128,11 +128,7 @@ class ZarrStoreOpener : private StoreOpener {
         std::ranges::sort(*listed, {}, &DirectoryEntry::name);
         if (isLocks(name)) {
             for (const DirectoryEntry& entry : *listed) {
-                FileInfo info;
-                info.path = name + '/' + entry.name;
-                info.size = entry.size;
-                info.metadata = true;
-                builder_.addFile(std::move(info));
+                builder_.addFile({.path = name + '/' + entry.name, .size = entry.size, .metadata = true});
             }
             return {};
         }
@@ -238,10 +234,8 @@ class ZarrStoreOpener : private StoreOpener {
                 const std::string path = name + '/' + chunk;
                 addNote(missingChunks_, {rule::fileMissing, Severity::error, "the file of a chunk is missing",
                                          path, name, std::nullopt});
-                FileInfo info;
-                info.path = path;
-                info.state = FileInfo::State::missing;
-                if (missingChunks_ <= kMostNamedChunks) builder_.addFile(std::move(info));
+                if (missingChunks_ <= kMostNamedChunks)
+                    builder_.addFile({.path = path, .state = FileInfo::State::missing});
             }
             for (size_t d = place.size(); d-- > 0 && ++place[d] == grid[d];)
                 place[d] = 0;

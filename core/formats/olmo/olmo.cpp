@@ -125,6 +125,8 @@ const Format& olmoFormat() {
                   .title = "OLMo",
                   .suffixes = {"pt", "safetensors"},
                   .refines = "safetensors",
+                  .before = {{"safetensors", "its files may be safetensors, with keys of its own"},
+                             {"torch", "its files may be those of torch.save, with keys of its own"}},
                   .reads = true,
                   .writes = true,
                   .generations = {"unsharded: model.pt, optim.pt, train.pt",

@@ -82,11 +82,7 @@ FileId FileTable::add(const std::string& path, bool metadata) {
 FileId FileTable::addListed(const std::string& path, uint64_t size, bool metadata) {
     const auto [at, added] = known_.try_emplace(path, kNone);
     if (added) {
-        FileInfo info;
-        info.path = path;
-        info.size = size;
-        info.metadata = metadata;
-        at->second = builder_.addFile(std::move(info));
+        at->second = builder_.addFile({.path = path, .size = size, .metadata = metadata});
     }
     return at->second;
 }

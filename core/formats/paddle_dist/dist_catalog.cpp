@@ -81,11 +81,7 @@ class Builder : private CatalogOpener {
 
     void prepareFiles() {
         metadataName_ = input_.saves.at(input_.id).metadata;
-        FileInfo about;
-        about.path = metadataName_;
-        about.size = input_.metadataSize;
-        about.metadata = true;
-        builder_.addFile(std::move(about));
+        builder_.addFile({.path = metadataName_, .size = input_.metadataSize, .metadata = true});
         std::unordered_map<std::string_view, const DirectoryEntry*> entries;
         for (const DirectoryEntry& entry : input_.source.entries)
             entries.emplace(entry.name, &entry);

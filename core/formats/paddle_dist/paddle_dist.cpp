@@ -27,6 +27,7 @@ const Format& paddleFormat() {
                   .title = "PaddlePaddle checkpoint (distributed, or a file of paddle.save)",
                   .synonyms = {"paddle_dist", "paddle_save", "paddlepaddle"},
                   .suffixes = {"distcp", "pdparams", "pdopt"},
+                  .before = {{"safetensors", "its data files may be safetensors"}},
                   .reads = true,
                   .writes = true,
                   .generations = {"paddle 2.6", "paddle 3.0", "paddle 3.2", "paddle 3.3",

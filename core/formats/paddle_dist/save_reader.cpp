@@ -120,11 +120,7 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     SHARDSCOPE_ASSIGN(const uint32_t index, files->add(source.entry, 0));
     const TensorFile& saved = (*files)[index];
     CatalogBuilder builder("paddle", saved.variant, saved.writer);
-    FileInfo info;
-    info.path = source.entry;
-    info.size = saved.size;
-    info.rank = 0;
-    const FileId id = builder.addFile(std::move(info));
+    const FileId id = builder.addFile({.path = source.entry, .size = saved.size, .rank = 0});
     for (const Note& note : saved.notes)
         builder.addNote(note);
     builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);

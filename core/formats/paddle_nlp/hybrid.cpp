@@ -11,7 +11,6 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
-#include "formats/catalog_opener.h"
 #include "formats/paddle_nlp/fused.h"
 #include "formats/paddle_nlp/hybrid_axes.h"
 #include "formats/paddle_nlp/parameters.h"
@@ -26,17 +25,19 @@ namespace {
 
 constexpr size_t kMaxNotes = 200;
 
-class HybridOpener : private CatalogOpener {
+class HybridOpener {
   public:
     HybridOpener(const Source& source, const OpenOptions& options)
-        : CatalogOpener("paddlenlp", "hybrid", "PaddleNLP"), source_(source), options_(options) {
-        most_ = kMaxNotes;
+        : source_(source),
+          options_(options),
+          assembly_(source, options, "paddlenlp", "hybrid", "PaddleNLP", TensorFiles::Writer::paddle) {
+        assembly_.limitNotes(kMaxNotes);
     }
 
     Result<std::unique_ptr<Reader>> open() {
         SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant));
         SHARDSCOPE_ASSIGN(stated_, statedByUser(options_));
-        SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, builder_));
+        SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, assembly_));
         for (const RankFile& file : files_.files) {
             if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
                 lost_.push_back(&file);
@@ -44,7 +45,7 @@ class HybridOpener : private CatalogOpener {
         parameters_ = gatherParameters(files_);
         for (auto* notes : {&files_.notes, &parameters_.notes}) {
             for (Note& note : *notes)
-                builder_.addNote(std::move(note));
+                assembly_.builder().addNote(std::move(note));
         }
         SHARDSCOPE_TRY(shapeParameters());
         SHARDSCOPE_TRY(concludeAxes());
@@ -57,12 +58,7 @@ class HybridOpener : private CatalogOpener {
         addObjects();
         noteBeside();
         noteMasters();
-        finishMesh();
-        for (const RankFile& file : files_.files) {
-            if (file.state == RankFile::State::broken) files_.tensors->markBroken(file.id, file.why);
-        }
-        return makePartReader(source_, std::move(builder_).finish(), std::move(files_.tensors),
-                              std::move(parts_));
+        return finish();
     }
 
   private:
@@ -71,16 +67,15 @@ class HybridOpener : private CatalogOpener {
     // The shape on one tensor-parallel rank, and what disagrees with it.
     Status shapeParameters() {
         for (Parameter& p : parameters_.list) {
-            if (!p.tiedTo.empty()) tiedTargets_.insert(p.tiedTo);
             if (p.local.empty()) shapeByStates(p);
             if (p.local.empty()) continue;
             const Dims& first = p.local.begin()->second;
             for (const auto& [tp, shape] : p.local) {
                 if (shape == first) continue;
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
-                                 formatDims(first), p.local.begin()->first, formatDims(shape), tp),
-                     {}, p.name, Note::Lacks::anything);
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
+                                           formatDims(first), p.local.begin()->first, formatDims(shape), tp),
+                               {}, p.name, Note::Lacks::anything);
                 disagreeing_.insert(p.name);
                 break;
             }
@@ -118,8 +113,8 @@ class HybridOpener : private CatalogOpener {
                 std::any_of(parameters_.list.begin(), parameters_.list.end(),
                             [&](const Parameter& p) { return rule.pattern.matches(p.name); });
             if (!matches)
-                note(rule::metaInconsistent, Severity::warning,
-                     fmt::format("{} '{}' matches no tensor", commandOption("tp-dim"), rule.text));
+                assembly_.note(rule::metaInconsistent, Severity::warning,
+                               fmt::format("{} '{}' matches no tensor", commandOption("tp-dim"), rule.text));
         }
         SHARDSCOPE_ASSIGN(
             axes_, concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_.tpRules));
@@ -149,10 +144,11 @@ class HybridOpener : private CatalogOpener {
     Status addParameter(size_t index) {
         Parameter& p = parameters_.list[index];
         if (p.local.empty() && !p.whole) {
-            note(rule::metaInconsistent, Severity::error,
-                 "nothing says what shape it has: its weight is not stored, and its optimizer state is "
-                 "flattened",
-                 "model_meta.json", p.name, Note::Lacks::anything);
+            assembly_.note(
+                rule::metaInconsistent, Severity::error,
+                "nothing says what shape it has: its weight is not stored, and its optimizer state is "
+                "flattened",
+                "model_meta.json", p.name, Note::Lacks::anything);
             return {};
         }
         Layout layout;
@@ -167,9 +163,7 @@ class HybridOpener : private CatalogOpener {
         if (layout.axis >= 0 && files_.tp > 1) noteFused(p, index, layout);
 
         addLostStates(p);
-        const TensorId weight = static_cast<TensorId>(builder_.tensorCount());
         SHARDSCOPE_TRY(addWeight(p, layout));
-        if (builder_.tensorCount() > weight) weightOf_[p.name] = weight;
         for (const State& state : p.states) {
             if (!state.name.empty()) SHARDSCOPE_TRY(addState(p, state, layout));
         }
@@ -206,17 +200,18 @@ class HybridOpener : private CatalogOpener {
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
                 parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
                 commandOption("variant", "'fused-qkv=auto'"));
-            note(rule::layoutFused, Severity::error, why, {}, p.name);
+            assembly_.note(rule::layoutFused, Severity::error, why, {}, p.name);
             // Its states are placed the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
                 if (!state.name.empty() && !state.name.ends_with("pow_acc"))
-                    note(rule::layoutFused, Severity::error, why, {}, p.name + "." + state.name);
+                    assembly_.note(rule::layoutFused, Severity::error, why, {}, p.name + "." + state.name);
             }
         } else if (rule && rule->heads) {
-            note(rule::layoutFused, Severity::info,
-                 "q, k and v alternate head by head in it, as the framework computes with them; it is "
-                 "carried so",
-                 {}, p.name);
+            assembly_.note(
+                rule::layoutFused, Severity::info,
+                "q, k and v alternate head by head in it, as the framework computes with them; it is "
+                "carried so",
+                {}, p.name);
         }
     }
 
@@ -240,9 +235,8 @@ class HybridOpener : private CatalogOpener {
         const State* master = p.find("master_weight");
         if (!p.tiedTo.empty() && !stored) {
             // Its states stand under the other name.
-            const auto other = weightOf_.find(p.tiedTo);
-            if (other == weightOf_.end()) return {};
-            return addAlias(p, layout, other->second);
+            assembly_.addAlias({keyPart(p.name)}, {keyPart(p.tiedTo)});
+            return {};
         }
         const bool hasStored = stored && !stored->held.empty();
         const bool hasMaster = master != nullptr;
@@ -263,16 +257,16 @@ class HybridOpener : private CatalogOpener {
         }
         if (!fromMaster && !hasStored && !weightLost(p)) {
             if (!p.states.empty()) {
-                note(rule::metaInconsistent, Severity::error,
-                     "its weight is not stored, and there is no master weight to take it from", {}, p.name,
-                     Note::Lacks::anything);
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               "its weight is not stored, and there is no master weight to take it from", {},
+                               p.name, Note::Lacks::anything);
             }
             return {};
         }
         if (!p.dtype) {
-            note(rule::metaInconsistent, Severity::error,
-                 "nothing says what dtype it has: its weight is only stored as its fp32 master",
-                 "model_meta.json", p.name, Note::Lacks::anything);
+            assembly_.note(rule::metaInconsistent, Severity::error,
+                           "nothing says what dtype it has: its weight is only stored as its fp32 master",
+                           "model_meta.json", p.name, Note::Lacks::anything);
             return {};
         }
         if (fromMaster) ++fromMasters_;
@@ -287,13 +281,8 @@ class HybridOpener : private CatalogOpener {
             for (PlannedChunk& chunk : planned)
                 chunk.cast = true;
         }
-        TensorInfo info;
-        info.name = p.name;
-        info.path = {keyPart(p.name)};
-        info.dtype = *p.dtype;
-        info.shape = layout.global;
-        info.role = Role::parameter;
-        return addTensor(info, planned, layout);
+        addTensor({{keyPart(p.name)}, *p.dtype, layout.global, Role::parameter}, planned, layout);
+        return {};
     }
 
     // Whether a file that should hold the weight is not there.
@@ -305,48 +294,30 @@ class HybridOpener : private CatalogOpener {
         });
     }
 
-    Status addAlias(const Parameter& p, const Layout& layout, TensorId of) {
-        TensorInfo info;
-        info.name = p.name;
-        info.path = {keyPart(p.name)};
-        info.dtype = aliasDType_[of];
-        info.shape = layout.global;
-        info.role = Role::parameter;
-        info.aliasOf = of;
-        const std::vector<PlannedChunk> planned = draftsByTensor_[of];
-        return addTensor(info, planned, layout);
-    }
-
     Status addState(const Parameter& p, const State& state, const Layout& layout) {
-        TensorInfo info;
-        info.name = p.name + "." + state.name;
-        info.path = {keyPart(info.name)};
-        info.role = Role::optimizer;
+        const std::string name = p.name + "." + state.name;
         const auto kind = kinds_.find(state.name);
-        info.dtype = DType::float32;
+        DType dtype = DType::float32;
         if (!state.held.empty() && !state.held[0].entry->parts.empty()) {
-            info.dtype = paddleDType(state.held[0].entry->parts[0].dtype);
+            dtype = paddleDType(state.held[0].entry->parts[0].dtype);
         } else if (kind != kinds_.end()) {
-            info.dtype = paddleDType(kind->second.dtype);
+            dtype = paddleDType(kind->second.dtype);
         }
-        const int64_t elements = elementCount(layout.local);
-        const bool scalar =
-            isScalar(state, elements) || (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
+        const bool scalar = isScalar(state, elementCount(layout.local)) ||
+                            (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
+        Layout placed = layout;
         if (scalar) {
-            Layout one;
-            one.tp = files_.tp;
-            one.axis = TpAnswer::kReplicated;
-            one.local = state.held.empty() ? Dims{1} : state.held[0].entry->shape;
-            one.sharding = files_.sharding;
-            one.copies = true;
-            SHARDSCOPE_TRY(one.finish(info.name));
-            info.shape = one.global;
-            SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, state, one, false));
-            return addTensor(info, planned, one);
+            placed = Layout();
+            placed.tp = files_.tp;
+            placed.axis = TpAnswer::kReplicated;
+            placed.local = state.held.empty() ? Dims{1} : state.held[0].entry->shape;
+            placed.sharding = files_.sharding;
+            placed.copies = true;
+            SHARDSCOPE_TRY(placed.finish(name));
         }
-        info.shape = layout.global;
-        SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, state, layout, false));
-        return addTensor(info, planned, layout);
+        SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, state, placed, false));
+        addTensor({{keyPart(name)}, dtype, placed.global, Role::optimizer}, planned, placed);
+        return {};
     }
 
     static bool isScalar(const State& state, int64_t elements) {
@@ -383,17 +354,18 @@ class HybridOpener : private CatalogOpener {
                 if (held.empty() && !input.lost) continue;
                 SHARDSCOPE_ASSIGN(PieceResult pieces, layPieces(input, held));
                 for (Note& n : pieces.notes)
-                    builder_.addNote(std::move(n));
+                    assembly_.builder().addNote(std::move(n));
                 const std::string group = formatGroupName(t, pp);
                 if (!first) {
                     first = pieces.planned;
                     firstStage = group;
                 } else if (!sameCut(*first, pieces.planned)) {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
-                    note(rule::replicaDiffers, Severity::info,
-                         fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
-                                     group, firstStage),
-                         {}, p.name + (state.name.empty() ? "" : "." + state.name));
+                    assembly_.note(
+                        rule::replicaDiffers, Severity::info,
+                        fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
+                                    group, firstStage),
+                        {}, p.name + (state.name.empty() ? "" : "." + state.name));
                     continue;
                 } else {
                     SHARDSCOPE_TRY(compareClaims(p, state, held, t, firstStage, group));
@@ -402,9 +374,9 @@ class HybridOpener : private CatalogOpener {
                            std::make_move_iterator(pieces.planned.end()));
             }
             if (!first && !axes_.owned.contains(p.name)) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
-                     p.name + (state.name.empty() ? "" : "." + state.name));
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
+                               p.name + (state.name.empty() ? "" : "." + state.name));
             }
         }
         return all;
@@ -437,65 +409,57 @@ class HybridOpener : private CatalogOpener {
             return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
                                                               : "'" + it->second + "'";
         };
-        note(rule::metaInconsistent, Severity::error,
-             fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}", named(*other),
-                         firstStage, named(held[0]), stage),
-             held[0].file->path, p.name, Note::Lacks::anything);
+        assembly_.note(rule::metaInconsistent, Severity::error,
+                       fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}",
+                                   named(*other), firstStage, named(held[0]), stage),
+                       held[0].file->path, p.name, Note::Lacks::anything);
         return {};
     }
 
-    Status addTensor(const TensorInfo& info, const std::vector<PlannedChunk>& planned, const Layout& layout) {
-        const auto id = static_cast<TensorId>(builder_.tensorCount());
-        SHARDSCOPE_TRY(builder_.addTensor(info));
-        if (tiedTargets_.contains(info.name)) {
-            aliasDType_[id] = info.dtype;
-            draftsByTensor_[id] = planned;
-        }
+    struct Target {
+        Path path;
+        DType dtype;
+        Dims shape;
+        Role role;
+    };
+
+    void addTensor(const Target& target, const std::vector<PlannedChunk>& planned, const Layout& layout) {
+        assembly_.addTensor(target.path, target.dtype, target.shape, target.role);
         for (const PlannedChunk& chunk : planned) {
             for (const PlannedChunk& part : splitFused(chunk, layout))
-                SHARDSCOPE_TRY(addChunk(info, part));
+                addPiece(target, part);
         }
-        return {};
     }
 
-    Status addChunk(const TensorInfo& info, const PlannedChunk& planned) {
-        StoredPart part;
-        CatalogBuilder::Chunk chunk;
-        chunk.rank = files_.rankOf(planned.tp, planned.pp, planned.shard, planned.moe);
-        chunk.file = planned.file->id;
-        chunk.offsets = planned.offsets;
-        chunk.lengths = planned.lengths;
-        chunk.flat = planned.flat;
-        if (planned.array) {
-            part = StoredPart::box(planned.file->contents, planned.tensor, planned.arrayOffsets,
-                                   planned.arrayLengths);
-            part.firstElement = planned.first;
-            if (!planned.arrayStrides.empty()) {
-                part.lengths = planned.lengths;
-                part.strides = planned.arrayStrides;
-            } else if (planned.flat) {
-                part.elements = planned.flat->stop - planned.flat->start;
-            }
-            part.zeros = planned.padding;
-            chunk.offset = planned.array->offset;
-            chunk.length = planned.array->raw == PaddleArray::Raw::inMemory ? 0 : planned.array->length;
-            const DType stored = planned.array->dtype;
-            const bool float8 = info.dtype == DType::float8E4M3FN || info.dtype == DType::float8E5M2;
-            if (planned.cast && info.dtype != stored) {
-                part.storedAs = stored;
-            } else if (paddleDType(stored) == info.dtype || (float8 && stored == DType::int8)) {
-                part.bits = info.dtype;
-            } else {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("ranks disagree about its dtype: {} and {}", dtypeName(info.dtype),
-                                 dtypeName(stored)),
-                     planned.file->path, info.name);
-                part = {};
-            }
+    void addPiece(const Target& target, const PlannedChunk& planned) {
+        TensorAssembly::Piece piece;
+        piece.rank = files_.rankOf(planned.tp, planned.pp, planned.shard, planned.moe);
+        piece.offsets = planned.offsets;
+        piece.lengths = planned.lengths;
+        piece.flat = planned.flat;
+        piece.stated = true;
+        if (!planned.array) {
+            assembly_.addLost(target.path, target.shape, target.role, planned.file->id, std::move(piece));
+            return;
         }
-        SHARDSCOPE_TRY(builder_.addChunk(chunk));
-        parts_.add(std::move(part));
-        return {};
+        StoredPart& part = piece.part;
+        part = StoredPart::box(planned.file->contents, planned.tensor, planned.arrayOffsets,
+                               planned.arrayLengths);
+        part.firstElement = planned.first;
+        if (!planned.arrayStrides.empty()) {
+            part.lengths = planned.lengths;
+            part.strides = planned.arrayStrides;
+        } else if (planned.flat) {
+            part.elements = planned.flat->stop - planned.flat->start;
+        }
+        part.zeros = planned.padding;
+        const DType stored = planned.array->dtype;
+        const bool casts = planned.cast && target.dtype != stored;
+        const bool float8 = target.dtype == DType::float8E4M3FN || target.dtype == DType::float8E5M2;
+        const DType held = casts || (float8 && stored == DType::int8) ? target.dtype : paddleDType(stored);
+        if (casts) part.storedAs = stored;
+        if (!casts) part.bits = target.dtype;
+        assembly_.addPiece(target.path, held, target.shape, target.role, std::move(piece));
     }
 
     // ------------------------------------------------------------------ the rest
@@ -525,34 +489,25 @@ class HybridOpener : private CatalogOpener {
                 value = joined;
             } else if (json != text && !scheduleNoted_) {
                 scheduleNoted_ = true;
-                note(rule::metaInconsistent, Severity::warning,
-                     fmt::format(
-                         "the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
-                         from->path, json),
-                     file.path);
+                assembly_.note(
+                    rule::metaInconsistent, Severity::warning,
+                    fmt::format(
+                        "the state of the learning rate is {} in '{}' and {} here; the first is taken", text,
+                        from->path, json),
+                    file.path);
             }
         }
         if (from) {
             addObject("LR_Scheduler", {keyPart("LR_Scheduler")}, *from, value);
         } else if (files_.schedule) {
-            ObjectInfo info;
-            info.name = "LR_Scheduler";
-            info.path = {keyPart(info.name)};
-            info.rank = 0;
-            info.value = *files_.schedule;
-            builder_.addObject(std::move(info));
+            assembly_.addObject(kNone, {keyPart("LR_Scheduler")}, *files_.schedule, 0);
         }
     }
 
     void addObject(const std::string& name, const Path& path, const RankFile& file, const Value& value) {
         if (name.empty() || !objects_.insert(name).second) return;
-        ObjectInfo info;
-        info.name = name;
-        info.path = path;
-        info.rank = files_.rankOf(file.tp(), file.pp(), file.shard(), file.moe());
-        info.file = file.id;
-        info.value = value;
-        builder_.addObject(std::move(info));
+        assembly_.addObject(file.contents, path, value,
+                            files_.rankOf(file.tp(), file.pp(), file.shard(), file.moe()));
     }
 
     // Whether the file of the last sharding rank is missing does not show in the names of the others.
@@ -568,46 +523,51 @@ class HybridOpener : private CatalogOpener {
             if (!first) first = &p;
         }
         if (!first) return;
-        note(rule::rankMissing, Severity::warning,
-             fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
-                         "or the files of "
-                         "sharding ranks from {} on are missing",
-                         count, parameters_.list.size(), first->name, files_.sharding),
-             {}, first->name);
+        assembly_.note(
+            rule::rankMissing, Severity::warning,
+            fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
+                        "or the files of "
+                        "sharding ranks from {} on are missing",
+                        count, parameters_.list.size(), first->name, files_.sharding),
+            {}, first->name);
     }
 
     void noteBeside() {
         if (files_.beside.empty()) return;
-        note(rule::fileUnreferenced, Severity::info,
-             fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what "
-                         "is converted",
-                         fmt::join(files_.beside, ", ")));
+        assembly_.note(
+            rule::fileUnreferenced, Severity::info,
+            fmt::format("{} belong to the run and hold no tensors of the model; they are not part of what "
+                        "is converted",
+                        fmt::join(files_.beside, ", ")));
     }
 
     void noteMasters() {
         if (fromMasters_ > 0 && stated_.masterWeights != MasterWeights::use) {
-            note(rule::metaInconsistent, Severity::info,
-                 fmt::format(
-                     "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
-                     "parameter's dtype, to nearest, ties to even",
-                     fromMasters_));
+            assembly_.note(
+                rule::metaInconsistent, Severity::info,
+                fmt::format(
+                    "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
+                    "parameter's dtype, to nearest, ties to even",
+                    fromMasters_));
         } else if (fromMasters_ > 0) {
-            note(rule::metaInconsistent, Severity::info,
-                 fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
-                             "dtype, to nearest, ties to even ({})",
-                             fromMasters_, commandOption("master-weights", "use")));
+            assembly_.note(
+                rule::metaInconsistent, Severity::info,
+                fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
+                            "dtype, to nearest, ties to even ({})",
+                            fromMasters_, commandOption("master-weights", "use")));
         }
         if (ignored_ > 0) {
-            note(rule::metaInconsistent, Severity::info,
-                 fmt::format("the weights of {} parameters are not stored, and left out ({})", ignored_,
-                             commandOption("master-weights", "ignore")));
+            assembly_.note(rule::metaInconsistent, Severity::info,
+                           fmt::format("the weights of {} parameters are not stored, and left out ({})",
+                                       ignored_, commandOption("master-weights", "ignore")));
         }
         if (!shared_.empty()) {
-            note(rule::metaInconsistent, Severity::info,
-                 fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
-                             *shared_.begin(),
-                             shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),
-                 {}, *shared_.begin());
+            assembly_.note(
+                rule::metaInconsistent, Severity::info,
+                fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
+                            *shared_.begin(),
+                            shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),
+                {}, *shared_.begin());
         }
     }
 
@@ -632,10 +592,10 @@ class HybridOpener : private CatalogOpener {
         return false;
     }
 
-    void finishMesh() {
+    Result<std::unique_ptr<Reader>> finish() {
         std::string writer = "PaddleNLP";
         if (const std::string how = strategy(); !how.empty()) writer += ", " + how;
-        builder_.setWriter(writer);
+        assembly_.builder().setWriter(writer);
         Mesh mesh;
         if (files_.moe > 1) mesh.axes.push_back({"moe", files_.moe});
         mesh.axes.push_back({"pp", files_.pp});
@@ -648,28 +608,25 @@ class HybridOpener : private CatalogOpener {
         if (const std::string how = strategy(); !how.empty()) mesh.evidence.push_back("sharding: " + how);
         for (std::string& line : axes_.evidence)
             mesh.evidence.push_back(std::move(line));
-        builder_.setRankCount(mesh.ranks());
-        builder_.setMesh(std::move(mesh));
+        const uint32_t ranks = mesh.ranks();
+        return assembly_.finish(ranks, std::move(mesh));
     }
 
     const Source& source_;
     const OpenOptions& options_;
+    TensorAssembly assembly_;
     FusedChoice fused_;
     StatedByUser stated_;
     HybridFiles files_;
     std::vector<const RankFile*> lost_;
     Parameters parameters_;
     ParameterAxes axes_;
-    std::set<std::string> disagreeing_, claims_, shared_, objects_, tiedTargets_;
+    std::set<std::string> disagreeing_, claims_, shared_, objects_;
     struct Kind {
         DType dtype = DType::float32;
         bool scalar = false;
     };
     std::map<std::string, Kind> kinds_;
-    std::map<std::string, TensorId> weightOf_;
-    std::map<TensorId, DType> aliasDType_;
-    std::map<TensorId, std::vector<PlannedChunk>> draftsByTensor_;
-    StoredParts parts_;  // by ChunkId
     size_t fromMasters_ = 0, ignored_ = 0;
     bool scheduleNoted_ = false;
 };

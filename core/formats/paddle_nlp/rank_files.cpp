@@ -28,10 +28,8 @@ constexpr size_t kListedFiles = 20;
 
 class Listing {
   public:
-    Listing(const Source& source, const OpenOptions& options, CatalogBuilder& builder)
-        : source_(source), options_(options), builder_(builder) {
-        out_.tensors = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddle);
-    }
+    Listing(const Source& source, const OpenOptions& options, TensorAssembly& assembly)
+        : source_(source), options_(options), assembly_(assembly) {}
 
     Result<HybridFiles> run() {
         SHARDSCOPE_TRY(sortEntries());
@@ -66,12 +64,8 @@ class Listing {
     }
 
     void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
-        FileInfo info;
-        info.path = entry.name;
-        info.size = entry.size;
-        info.metadata = metadata;
-        info.referenced = referenced;
-        builder_.addFile(std::move(info));
+        assembly_.addOther(
+            {.path = entry.name, .size = entry.size, .metadata = metadata, .referenced = referenced});
     }
 
     // ------------------------------------------------------------------ what is there
@@ -148,7 +142,7 @@ class Listing {
     // A constant learning rate leaves nothing in the optimizer's files, but the scheduler has a file of its
     // own.
     void readSchedule(const DirectoryEntry& entry) {
-        const auto saved = out_.tensors->add(entry.name);
+        const auto saved = assembly_.files().add(entry.name);
         if (!saved.ok()) {
             note(rule::metaInconsistent, Severity::warning,
                  fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
@@ -156,7 +150,7 @@ class Listing {
             return;
         }
         std::vector<const StoredObject*> leaves;
-        for (const StoredObject& object : (*out_.tensors)[*saved].objects)
+        for (const StoredObject& object : assembly_.files()[*saved].objects)
             leaves.push_back(&object);
         if (!leaves.empty()) out_.schedule = joinObjects(leaves, 0);
     }
@@ -227,14 +221,13 @@ class Listing {
             file.why = std::move(error);
             return {};
         };
-        const auto added = out_.tensors->add(file.path);
+        const auto added = assembly_.files().add(file.path);
         if (!added.ok()) return broken(added.error());
-        if ((*out_.tensors)[*added].kind != TensorFile::Kind::paddle)
+        if (assembly_.files()[*added].kind != TensorFile::Kind::paddle)
             return broken(damaged("the file is not one of paddle.save", 0));
         file.contents = *added;
-        file.content = &(*out_.tensors)[*added];
+        file.content = &assembly_.files()[*added];
         file.size = file.content->size;
-        out_.notes.insert(out_.notes.end(), file.content->notes.begin(), file.content->notes.end());
         return {};
     }
 
@@ -419,12 +412,14 @@ class Listing {
         if (file.state == RankFile::State::missing) info.state = FileInfo::State::missing;
         if (file.state != RankFile::State::stale)
             info.rank = out_.rankOf(file.tp(), file.pp(), file.shard(), file.moe());
-        file.id = builder_.addFile(std::move(info));
+        file.id = assembly_.addOther(std::move(info));
+        if (file.contents != kNone) assembly_.files().setPlace(file.contents, file.id);
+        if (file.state == RankFile::State::broken) assembly_.files().markBroken(file.id, file.why);
     }
 
     const Source& source_;
     const OpenOptions& options_;
-    CatalogBuilder& builder_;
+    TensorAssembly& assembly_;
     HybridFiles out_;
     std::string why_;
 };
@@ -432,8 +427,8 @@ class Listing {
 }  // namespace
 
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
-                                    CatalogBuilder& builder) {
-    return Listing(source, options, builder).run();
+                                    TensorAssembly& assembly) {
+    return Listing(source, options, assembly).run();
 }
 
 Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth) {

@@ -11,7 +11,7 @@
 #include "formats/format.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
-#include "formats/tensor_files.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -30,7 +30,7 @@ struct RankFile {
     State state = State::read;
     Error why;
     FileId id = kNone;
-    uint32_t contents = kNone;              // index into HybridFiles::tensors; kNone = not read
+    uint32_t contents = kNone;              // index of the assembly; kNone = not read
     const TensorFile* content = &kNotRead;  // that file
 
     uint32_t tp() const { return name.tp == kNotNamed ? 0 : name.tp; }
@@ -41,7 +41,6 @@ struct RankFile {
 };
 
 struct HybridFiles {
-    std::unique_ptr<TensorFiles> tensors;
     std::vector<RankFile> files;  // by pp, tp, moe, then weights before optimizer, then sharding rank
     ModelMeta meta;
     bool hasMeta = false;
@@ -63,7 +62,7 @@ struct HybridFiles {
 // unsupported when there are no such files, limit, cancelled, and damaged metadata; a rank's file that cannot
 // be read does not count.
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
-                                    CatalogBuilder& builder);
+                                    TensorAssembly& assembly);
 
 // A dict of the leaves of one that was read apart; `depth` parts of their paths are left out.
 Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth);

@@ -167,11 +167,9 @@ class UnifiedOpener {
                 SHARDSCOPE_TRY(readFile(name, kind));
                 continue;
             }
-            FileInfo info;
-            info.path = name;
-            info.rank = numberOf(name);
-            info.state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing;
-            assembly_.addOther(std::move(info));
+            assembly_.addOther({.path = name,
+                                .state = entry.ok() ? FileInfo::State::wrongKind : FileInfo::State::missing,
+                                .rank = numberOf(name)});
             if (!indexed.contains(name))
                 assembly_.note(rule::fileMissing, Severity::error, fmt::format("'{}' is missing", name), name,
                                {}, lacksOf(kind));

@@ -1,7 +1,6 @@
 #include "formats/safetensors/reader.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <set>
 
@@ -190,18 +189,15 @@ class Opener : private CatalogOpener {
         if (tensorFiles.empty()) {
             return unsupported("holds no safetensors file").inFile(source_.display);
         }
-        std::vector<std::string> models;
-        std::ranges::copy_if(tensorFiles, std::back_inserter(models),
-                             [&](const std::string& name) { return !isFurtherModel(name, tensorFiles); });
+        std::vector<std::string> models, further;
+        for (const std::string& name : tensorFiles)
+            (isFurtherModel(name, tensorFiles) ? further : models).push_back(name);
         readAhead(models);
-        for (const std::string& name : tensorFiles) {
-            if (!isFurtherModel(name, tensorFiles)) {
-                SHARDSCOPE_TRY(readOneOfSet(name));
-                continue;
-            }
+        for (const std::string& name : models)
+            SHARDSCOPE_TRY(readOneOfSet(name));
+        for (const std::string& name : further)
             note(rule::fileUnreferenced, Severity::info,
                  "a further model of the same step; open it by its name", name);
-        }
         findMissingOfSet();
         const bool sharded = std::any_of(files_.begin(), files_.end(),
                                          [](const OpenFile& f) { return f.sharding && f.set.rank != kNone; });
@@ -212,11 +208,10 @@ class Opener : private CatalogOpener {
     // Accelerate numbers the models of a step: "model_1.safetensors" beside "model.safetensors"
     // (accelerate/checkpointing.py, save_accelerator_state()).
     static bool isFurtherModel(std::string_view name, const std::vector<std::string>& all) {
-        constexpr std::string_view kEnding = ".safetensors";
-        const std::string_view stem = name.substr(0, name.size() - std::min(name.size(), kEnding.size()));
+        const std::string_view stem = name.substr(0, name.size() - kSuffix.size());
         const size_t line = stem.rfind('_');
         if (line == stem.npos || !parseNumber<uint32_t>(stem.substr(line + 1))) return false;
-        return std::ranges::count(all, std::string(stem.substr(0, line)) + std::string(kEnding)) > 0;
+        return std::ranges::count(all, std::string(stem.substr(0, line)) + std::string(kSuffix)) > 0;
     }
 
     Status readIndexed(const std::vector<std::string>& indexFiles,
@@ -250,11 +245,8 @@ class Opener : private CatalogOpener {
             const std::string& name = index_->files[i];
             const auto entry = source_.directory->stat(name);
             if (!entry.ok() && entry.error().code == ErrorCode::notFound) {
-                FileInfo missing;
-                missing.path = name;
-                missing.state = FileInfo::State::missing;
-                missing.rank = parseSetName(name).rank;
-                builder_.addFile(std::move(missing));
+                builder_.addFile(
+                    {.path = name, .state = FileInfo::State::missing, .rank = parseSetName(name).rank});
                 continue;
             }
             const auto next = static_cast<uint32_t>(files_.size());

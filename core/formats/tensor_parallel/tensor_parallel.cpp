@@ -30,6 +30,8 @@ const Format& tensorParallelFormat() {
         .about = {.name = "tensor-parallel",
                   .title = "files of tensor-parallel ranks",
                   .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta"},
+                  .before = {{"safetensors", "its files are safetensors, one for each rank"},
+                             {"torch", "its files are those of torch.save, one for each rank"}},
                   .options = {tpDimOption()},
                   .reads = true,
                   .generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",

@@ -38,6 +38,8 @@ const Format& torchCheckpointingFormat() {
         .about = {.name = "torch-checkpointing",
                   .title = "torch_checkpointing (a file for each item and rank)",
                   .synonyms = {"torch_checkpointing", "tckpt"},
+                  .before = {{"torch-ranks", "its files are those of ranks"},
+                             {"safetensors", "its files may be safetensors"}},
                   .reads = true,
                   .writes = true,
                   .generations = {"torch_checkpointing 0.1 (metadata.pkl versions 1.0 and 2.0)"},

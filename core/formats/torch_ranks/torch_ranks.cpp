@@ -61,6 +61,8 @@ const Format& torchRanksFormat() {
         .about = {.name = "torch-ranks",
                   .title = "torch.save file of each rank",
                   .synonyms = {"torch_ranks", "verl"},
+                  .before = {{"olmo", "OLMo's oldest files have names like those of scripts"},
+                             {"torch", "its files are those of torch.save"}},
                   .reads = true,
                   .writes = true,
                   .generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",

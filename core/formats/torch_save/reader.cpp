@@ -40,11 +40,7 @@ Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const std::
     SHARDSCOPE_TRY(options.stop.poll());
 
     CatalogBuilder builder("torch", saved.variant, saved.writer);
-    FileInfo info;
-    info.path = entry;
-    info.size = saved.size;
-    info.rank = 0;
-    const FileId file = builder.addFile(std::move(info));
+    const FileId file = builder.addFile({.path = entry, .size = saved.size, .rank = 0});
     for (const auto* notes : {&saved.notes, &saved.recordNotes}) {
         for (const Note& note : *notes)
             builder.addNote(note);

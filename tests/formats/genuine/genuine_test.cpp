@@ -315,6 +315,34 @@ class GenuineTest : public QObject {
         if (!QTest::currentTestFailed()) checkFindings(c, *checkpoint);
     }
 
+    void formatsStandBeforeThoseTheyName() {
+        const auto& formats = builtinFormats();
+        for (size_t f = 0; f < formats.size(); ++f) {
+            for (const auto& [over, why] : formats[f]->info().before) {
+                const auto other = std::ranges::find(formats, findFormat(over));
+                QVERIFY2(other != formats.end() && !why.empty(), over.c_str());
+                QVERIFY2(other - formats.begin() > static_cast<std::ptrdiff_t>(f),
+                         (formats[f]->info().name + " stands behind " + over).c_str());
+            }
+        }
+    }
+
+    // Of two formats that are certain of a directory one says that it comes before the other, and why.
+    void formatsOfOneDirectoryAreInOrder_data() { rows(); }
+    void formatsOfOneDirectoryAreInOrder() {
+        const auto source = sourceFor(row().openPath());
+        if (!source.ok()) return;
+        std::vector<const FormatInfo*> certain;
+        for (const Format* format : builtinFormats()) {
+            if (!format->info().reads || format->probe(*source).match != Probe::Match::certain) continue;
+            for (const FormatInfo* first : certain)
+                QVERIFY2(std::ranges::count(first->before, format->info().name,
+                                            &FormatInfo::Precedence::over) == 1,
+                         (first->name + " and " + format->info().name).c_str());
+            certain.push_back(&format->info());
+        }
+    }
+
     // Half of it or nothing: an error, or something is said that was not said of the whole.
     void truncationsAreTold_data() { rows(); }
     void truncationsAreTold() {

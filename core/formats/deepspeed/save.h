@@ -1,0 +1,79 @@
+// The files of a tag that count, what they say, and the ranks that wrote them. Private to this format.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "formats/deepspeed/file_names.h"
+#include "formats/deepspeed/states.h"
+#include "formats/tensor_assembly.h"
+
+namespace shardscope::deepspeed {
+
+struct ModelFile {
+    const TagFile* file = nullptr;
+    uint32_t dp = 0, mp = 0;
+    uint32_t index = kNone;  // of the assembly; kNone = it is not there or cannot be read
+    ModelStates states;
+};
+
+struct OptimizerFile {
+    const TagFile* file = nullptr;
+    uint32_t dp = 0, mp = 0;
+    uint32_t index = kNone;
+    OptimizerStates states;
+};
+
+struct Save {
+    static constexpr uint32_t kMostWorld = 1'000'000;
+
+    Save(const Source& source, const OpenOptions& options, Tag tag);
+    // Reads the files of all ranks; not those of layers, of experts, and of a universal checkpoint's
+    // parameters.
+    Status read();
+
+    const TensorFile& contents(uint32_t index) { return assembly.files()[index]; }
+    const ModelFile* modelOf(uint32_t mp) const;  // the first that could be read
+    bool isFirst(const ModelFile& model) const { return modelOf(model.mp) == &model; }
+    uint32_t rankOf(uint32_t dp, uint32_t mp) const {
+        return (mp / tpDegree * dpWorld + dp) * tpDegree + mp % tpDegree;
+    }
+    uint32_t tpOf(uint32_t mp) const { return mp % tpDegree; }
+    // What a conversion lacks without an optimizer's file: stage 3 keeps the weights there, too.
+    Note::Lacks lacksOfOptimizer() const {
+        return stage == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState;
+    }
+    // The file of a layer of a pipeline, by its number; of the first tensor-parallel rank.
+    std::string layerFile(std::string_view number) const {
+        return fmt::format("layer_{:0>2}-{}model_states.pt", number, tpDegree > 1 ? "model_00-" : "");
+    }
+    // A file of an earlier save into the same directory.
+    void addStale(const TagFile& file, uint32_t rank, std::string message);
+    void inconsistent(Severity severity, std::string message, std::string_view file = {},
+                      std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {
+        assembly.note(rule::metaInconsistent, severity, std::move(message), file, tensor, lacks);
+    }
+
+    const Source& source;
+    const OpenOptions& options;
+    const Tag tag;
+    TensorAssembly assembly;
+    std::vector<ModelFile> models;  // by model-parallel rank, then data-parallel rank
+    std::vector<OptimizerFile> optimizers;
+    uint32_t dpWorld = 1, mpWorld = 1, tpDegree = 1;
+    int stage = 0;
+    bool bf16Optimizer = false, expertsAfterData = false;
+
+  private:
+    Result<uint32_t> look(const TagFile& file);
+    Status readModelFiles();
+    Status chooseDegrees();
+    Status readOptimizerFiles();
+    Status groupsFromSlices();
+};
+
+}  // namespace shardscope::deepspeed
