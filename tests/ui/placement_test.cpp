@@ -29,7 +29,7 @@ using namespace shardscope::ui;
 namespace {
 
 std::shared_ptr<const PlacementMatrix> matrixOf(Session& session, const MatrixOptions& options = {}) {
-    return PlacementMatrix::build(session.checkpoint(), session.visibleTree(), session.facts(), options);
+    return PlacementMatrix::build(session.checkpoint(), session.filtered().tree(), session.facts(), options);
 }
 
 TensorId tensorNamed(const Session& session, const char* name) {
@@ -214,7 +214,7 @@ class PlacementTest : public QObject {
 
         const auto plain = matrixOf(*session, {{}, false, false});
         QCOMPARE(plain->rowCount(), 16U * 8);
-        QCOMPARE(plain->rowOf(session->visibleTree()->order()[17]), 17U);
+        QCOMPARE(plain->rowOf(session->filtered().tree()->order()[17]), 17U);
     }
 
     // How much of a cell is NaN stands with it once values were read, and not before.
@@ -231,8 +231,8 @@ class PlacementTest : public QObject {
             return all;
         };
         QVERIFY(!texts().contains("NaN"));
-        session->validate(ValidateLevel::values);
-        QTRY_VERIFY(session->report());
+        session->validation().start(ValidateLevel::values);
+        QTRY_VERIFY(session->validation().report());
         const QRegularExpression share(
             "holds NaN or infinities: 8 of [0-9,]+ elements are NaN \\((all|[0-9.]+ %)\\)");
         QTRY_VERIFY2(texts().contains(share), qPrintable(texts()));
@@ -693,7 +693,7 @@ class PlacementTest : public QObject {
         const auto session = openSynthetic(syntheticModel({}));
         const auto filtered = showPage(*session);
         session->selection().setFilter("nothing-is-called-so");
-        QTRY_VERIFY(session->filtered() && session->visible().empty());
+        QTRY_VERIFY(session->filtered().active() && session->filtered().tensors().empty());
         QPushButton* clear = nullptr;
         for (QPushButton* candidate : filtered->findChildren<QPushButton*>())
             clear = candidate;
@@ -701,7 +701,7 @@ class PlacementTest : public QObject {
         QTRY_VERIFY(clear->isVisible());
         shoot(*filtered, "placement-no-hit");
         QTest::mouseClick(clear, Qt::LeftButton);
-        QTRY_VERIFY(!session->filtered());
+        QTRY_VERIFY(!session->filtered().active());
         QTRY_VERIFY(!clear->isVisible() && filtered->map().matrix());
     }
 
@@ -743,8 +743,8 @@ class PlacementTest : public QObject {
         std::fill(facts->chunkHealth.begin(), facts->chunkHealth.end(), Health::missing);
         std::fill(facts->tensorHealth.begin(), facts->tensorHealth.end(), Health::missing);
         const double width = map.cellSize().width();
-        map.setMatrix(
-            PlacementMatrix::build(session->checkpoint(), session->visibleTree(), facts, {{}, false, false}));
+        map.setMatrix(PlacementMatrix::build(session->checkpoint(), session->filtered().tree(), facts,
+                                             {{}, false, false}));
         QCOMPARE(map.cellSize().width(), width);
         measureFrame(map, "all of them damaged");
         shoot(map, "placement-all-lost");
