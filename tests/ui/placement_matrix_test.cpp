@@ -2,6 +2,7 @@
 #include <QRegularExpression>
 
 #include "support/placement_fixture.h"
+#include "survey/matrix_parts.h"
 #include "survey/max_pyramid.h"
 #include "ui/models/box_scene.h"
 #include "ui/models/texts.h"
@@ -73,6 +74,46 @@ class PlacementMatrixTest : public QObject {
             QCOMPARE(PlacementMatrix::healthOfByte(value), static_cast<Health>(h));
             before = value;
         }
+    }
+
+    void axesThatAreAskedForComeFirst() {
+        QCOMPARE(orderAxes({2, 2, -1, 7}, 3), (std::vector<int>{2, 0, 1}));
+        QCOMPARE(orderAxes({}, 2), (std::vector<int>{0, 1}));
+        QVERIFY(orderAxes({0}, 0).empty());
+    }
+
+    void ranksThatHoldTheSameShareAColumn() {
+        std::vector<RankToPlace> ranks{{4, {1}}, {5, {0}}, {6, {2}}, {7, {3}}};
+        ranks[0].hold(1);
+        ranks[0].hold(2);
+        ranks[2].hold(2);
+        ranks[2].hold(1);
+        const auto [apart, each] = columnsOf(ranks, false);
+        QCOMPARE(apart.size(), size_t{4});
+        QCOMPARE(each, (std::vector<uint32_t>{1, 0, 2, 3}));  // by coordinates
+        const auto [folded, columnOf] = columnsOf(ranks, true);
+        QCOMPARE(columnOf, (std::vector<uint32_t>{1, 0, 1, 0}));
+        QCOMPARE(folded[1].ranks, (std::vector<uint32_t>{4, 6}));
+        QCOMPARE(folded[1].places[0], (std::pair<uint32_t, uint32_t>{1, 2}));
+        // One whose file is not there is another.
+        ranks[3].fileMissing = true;
+        QCOMPARE(columnsOf(ranks, true).first.size(), size_t{3});
+    }
+
+    void rowsStandWherePinsAndLayersPutThem() {
+        // Layers 0 and 2 are alike and layer 1 is not; another tensor lies between.
+        const std::vector<TensorGroup> groups{{{0, 5}, 0, 2, 9}, {{1}, -1, -1, 0}, {{3}, 1, 1, 9}};
+        QCOMPARE(orderRows(groups, pinsOf(groups, {})), (std::vector<uint32_t>{0, 2, 1}));
+        const std::vector<uint32_t> pins = pinsOf(groups, {3, 5});
+        QCOMPARE(pins, (std::vector<uint32_t>{1, kNone, 0}));
+        QCOMPARE(orderRows(groups, pins), (std::vector<uint32_t>{2, 0, 1}));
+    }
+
+    void theDimensionsThatAreCutMostAreDrawn() {
+        QCOMPARE(drawnDimensions({}), (std::pair{-1, -1}));
+        QCOMPARE(drawnDimensions({5}), (std::pair{-1, 0}));
+        QCOMPARE(drawnDimensions({1, 9, 4}), (std::pair{1, 2}));
+        QCOMPARE(drawnDimensions({9, 0, 9}), (std::pair{0, 2}));
     }
 
     void layersFoldAndTheOddOneStandsAlone() {
