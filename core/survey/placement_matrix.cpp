@@ -2,39 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
 
 #include "model/coverage.h"
 #include "survey/layer_name.h"
+#include "survey/matrix_parts.h"
 
 namespace shardscope {
 
 namespace {
 
 constexpr size_t kPyramidBudget = size_t{16} << 20;
-constexpr size_t kMostAlternatives = 512;
-constexpr uint32_t kMostDeclaredRanks = 1 << 20;  // beyond that only ranks that hold something are columns
-
-uint64_t mix(uint64_t hash, uint64_t value) {
-    hash ^= value + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
-    hash *= 0xff51afd7ed558ccd;
-    return hash ^ (hash >> 33);
-}
-
-// With the part of its tensor that the chunk holds.
-uint64_t mixPlace(uint64_t hash, const ChunkInfo& chunk) {
-    for (size_t d = 0; d < chunk.offsets.size(); ++d)
-        hash =
-            mix(mix(hash, static_cast<uint64_t>(chunk.offsets[d])), static_cast<uint64_t>(chunk.lengths[d]));
-    if (chunk.flat)
-        hash =
-            mix(mix(hash, static_cast<uint64_t>(chunk.flat->start)), static_cast<uint64_t>(chunk.flat->stop));
-    return hash;
-}
 
 }  // namespace
 
@@ -78,215 +59,61 @@ std::shared_ptr<const PlacementMatrix> PlacementMatrix::build(std::shared_ptr<co
 
 bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken& stop) {
     const Catalog& c = catalog();
-    // Ranks that are declared, that hold something, or whose file the metadata names.
-    std::vector<uint8_t> seen(c.rankCount() <= kMostDeclaredRanks ? c.rankCount() : 0, 1);
-    std::vector<uint32_t> far;
-    const auto note = [&](uint32_t rank) {
-        if (rank == kNone) rank = 0;
-        if (rank < kMostDeclaredRanks) {
-            if (rank >= seen.size()) seen.resize(rank + 1, 0);
-            seen[rank] = 1;
-        } else {
-            far.push_back(rank);
-        }
-    };
-    for (TensorId t = 0; t < c.tensorCount(); ++t) {
-        if (t % 1024 == 0 && stop.stopRequested()) return false;
-        for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
-            const uint32_t rank = c.chunk(t, i).rank;
-            if (rank >= seen.size() || !seen[rank]) note(rank);
-        }
-    }
-    for (const FileInfo& file : c.files()) {
-        if (file.rank != kNone && file.referenced && !file.metadata) note(file.rank);
-    }
-    for (uint32_t r = 0; r < seen.size(); ++r) {
-        if (seen[r]) ranks_.push_back(r);
-    }
-    std::sort(far.begin(), far.end());
-    far.erase(std::unique(far.begin(), far.end()), far.end());
-    ranks_.insert(ranks_.end(), far.begin(), far.end());
+    auto ranks = ranksOfColumns(c, stop);
+    if (!ranks) return false;
+    ranks_ = *std::move(ranks);
     denseRanks_ = ranks_.empty() || ranks_.back() == ranks_.size() - 1;
-
-    const std::optional<Mesh> mesh = facts_ ? facts_->mesh : c.mesh();
-    const bool placed = mesh && !mesh->axes.empty() && !ranks_.empty() && ranks_.back() < mesh->ranks();
-    if (placed) {
-        for (const int axis : options.axes) {
-            if (axis >= 0 && static_cast<size_t>(axis) < mesh->axes.size() &&
-                std::find(axisOrder_.begin(), axisOrder_.end(), axis) == axisOrder_.end())
-                axisOrder_.push_back(axis);
-        }
-        for (size_t axis = 0; axis < mesh->axes.size(); ++axis) {
-            if (std::find(axisOrder_.begin(), axisOrder_.end(), static_cast<int>(axis)) == axisOrder_.end())
-                axisOrder_.push_back(static_cast<int>(axis));
-        }
-        for (const int axis : axisOrder_)
-            axes_.push_back(mesh->axes[static_cast<size_t>(axis)]);
-    }
-
-    // What each rank holds, as one number: the sum over its chunks, so that their order does not matter.
-    std::vector<std::pair<uint64_t, uint64_t>> held(ranks_.size(), {0, 0});
     columnOfRank_.resize(ranks_.size());
     std::iota(columnOfRank_.begin(), columnOfRank_.end(), 0U);
-    if (options.foldColumns) {
-        for (TensorId t = 0; t < c.tensorCount(); ++t) {
-            if (t % 256 == 0 && stop.stopRequested()) return false;
-            for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
-                const ChunkInfo chunk = c.chunk(t, i);
-                uint64_t hash = mix(t + 1, static_cast<uint64_t>(chunkHealth(i)));
-                hash = mixPlace(hash, chunk);
-                auto& sum = held[columnOfChunk(chunk)];
-                sum.first += hash;
-                sum.second += mix(hash, 0x5bd1e995);
-            }
-        }
-    }
-    std::vector<bool> missing(ranks_.size(), false);
-    for (const FileInfo& file : c.files()) {
-        if (file.rank == kNone || file.metadata || !file.referenced || file.state == FileInfo::State::present)
-            continue;
-        if (const uint32_t at = columnOf(file.rank); at != kNone) missing[at] = true;
-    }
-
-    struct Placed {
-        std::vector<uint32_t> place;
-        uint32_t at = 0;  // in ranks_
-    };
-    std::vector<Placed> order(ranks_.size());
-    for (uint32_t i = 0; i < order.size(); ++i) {
-        order[i].at = i;
+    std::vector<RankToPlace> sources(ranks_.size());
+    const std::optional<Mesh> mesh = facts_ ? facts_->mesh : c.mesh();
+    const bool placed = mesh && !mesh->axes.empty() && !ranks_.empty() && ranks_.back() < mesh->ranks();
+    if (placed) axisOrder_ = orderAxes(options.axes, mesh->axes.size());
+    for (const int axis : axisOrder_)
+        axes_.push_back(mesh->axes[static_cast<size_t>(axis)]);
+    for (size_t i = 0; i < sources.size(); ++i) {
+        sources[i].rank = ranks_[i];
         if (!placed) continue;
         const std::vector<uint32_t> coordinates = mesh->coordinates(ranks_[i]);
         for (const int axis : axisOrder_)
-            order[i].place.push_back(coordinates[static_cast<size_t>(axis)]);
+            sources[i].coordinates.push_back(coordinates[static_cast<size_t>(axis)]);
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const Placed& a, const Placed& b) { return a.place < b.place; });
-    std::map<std::tuple<uint64_t, uint64_t, bool>, uint32_t> alike;
-    std::vector<uint32_t> columnOfRank(ranks_.size());
-    for (const Placed& p : order) {
-        uint32_t column = static_cast<uint32_t>(columns_.size());
-        if (options.foldColumns)
-            column =
-                alike.try_emplace({held[p.at].first, held[p.at].second, missing[p.at]}, column).first->second;
-        if (column == columns_.size()) {
-            MatrixColumn next;
-            next.rank = ranks_[p.at];
-            next.fileMissing = missing[p.at];
-            for (const uint32_t at : p.place)
-                next.places.emplace_back(at, at);
-            columns_.push_back(std::move(next));
+    for (TensorId t = 0; options.foldColumns && t < c.tensorCount(); ++t) {
+        if (t % 256 == 0 && stop.stopRequested()) return false;
+        for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
+            const ChunkInfo chunk = c.chunk(t, i);
+            sources[columnOfChunk(chunk)].hold(
+                mixPlace(mix(t + 1, static_cast<uint64_t>(chunkHealth(i))), chunk));
         }
-        MatrixColumn& into = columns_[column];
-        into.ranks.push_back(ranks_[p.at]);
-        for (size_t axis = 0; axis < p.place.size(); ++axis) {
-            into.places[axis].first = std::min(into.places[axis].first, p.place[axis]);
-            into.places[axis].second = std::max(into.places[axis].second, p.place[axis]);
-        }
-        columnOfRank[p.at] = column;
     }
-    for (MatrixColumn& column : columns_)
-        std::sort(column.ranks.begin(), column.ranks.end());
-    columnOfRank_ = std::move(columnOfRank);
+    for (const FileInfo& file : c.files()) {
+        if (file.rank == kNone || file.metadata || !file.referenced || file.state == FileInfo::State::present)
+            continue;
+        if (const uint32_t at = columnOf(file.rank); at != kNone) sources[at].fileMissing = true;
+    }
+    std::tie(columns_, columnOfRank_) = columnsOf(sources, options.foldColumns);
     return true;
 }
 
 bool PlacementMatrix::makeRows(const MatrixOptions& options, const StopToken& stop) {
-    const Catalog& c = catalog();
-    const bool fold = options.foldRows;
-    struct Group {
-        std::vector<TensorId> tensors;
-        int64_t first = -1, last = -1;  // least and greatest layer
-    };
-    std::vector<Group> groups;
-    std::unordered_map<uint64_t, std::vector<uint32_t>> alike;
-    std::unordered_map<uint64_t, std::vector<uint32_t>> sameTemplate;
-    const auto sameHealth = [&](TensorId a, TensorId b) {
-        if (!facts_) return true;
-        const auto of = [&](TensorId t) {
-            return std::span(facts_->chunkHealth).subspan(c.firstChunk(t), c.endChunk(t) - c.firstChunk(t));
-        };
-        return facts_->tensorHealth[a] == facts_->tensorHealth[b] && std::ranges::equal(of(a), of(b));
-    };
-    size_t seen = 0;
-    for (const TensorId t : tree_->order()) {
-        if (seen++ % 256 == 0 && stop.stopRequested()) return false;
-        const LayerName name = fold ? splitLayer(c.name(t)) : LayerName{};
-        if (name.number < 0) {
-            groups.push_back({{t}, -1, -1});
-            continue;
-        }
-        const std::hash<std::string_view> hashOf;
-        const uint64_t form = mix(hashOf(name.before), hashOf(name.after));
-        uint64_t key = mix(mix(form, c.cutHash(t)), static_cast<uint64_t>(c.dtype(t)));
-        key = mix(key, static_cast<uint64_t>(tensorHealth(t)));
-        std::vector<uint32_t>& candidates = alike[key];
-        const auto found = std::find_if(candidates.begin(), candidates.end(), [&](uint32_t g) {
-            const TensorId other = groups[g].tensors.front();
-            const LayerName otherName = splitLayer(c.name(other));
-            return otherName.before == name.before && otherName.after == name.after &&
-                   c.dtype(other) == c.dtype(t) && c.sameCut(other, t) && sameHealth(other, t);
-        });
-        if (found != candidates.end()) {
-            Group& group = groups[*found];
-            group.tensors.push_back(t);
-            group.first = std::min(group.first, name.number);
-            group.last = std::max(group.last, name.number);
-            continue;
-        }
-        candidates.push_back(static_cast<uint32_t>(groups.size()));
-        sameTemplate[form].push_back(static_cast<uint32_t>(groups.size()));
-        groups.push_back({{t}, name.number, name.number});
-    }
-    // The odd one out of a run of layers comes right after the run that it interrupts.
-    std::vector<uint32_t> host(groups.size());
-    std::iota(host.begin(), host.end(), 0U);
-    for (const auto& [form, list] : sameTemplate) {
-        if (list.size() > kMostAlternatives) continue;  // next to nothing repeats: the order says enough
-        for (const uint32_t g : list) {
-            uint32_t best = g;
-            for (const uint32_t h : list) {
-                if (groups[h].first < groups[g].first && groups[h].last > groups[g].last && h < g &&
-                    groups[h].tensors.size() > groups[g].tensors.size() &&
-                    (best == g || groups[h].tensors.size() > groups[best].tensors.size()))
-                    best = h;
-            }
-            host[g] = best;
-        }
-    }
-    std::vector<uint32_t> order(groups.size());
-    std::iota(order.begin(), order.end(), 0U);
-    // A row is pinned when one of its tensors is.
-    std::vector<uint32_t> pin(groups.size(), kNone);
-    if (!options.pinned.empty()) {
-        std::unordered_map<TensorId, uint32_t> places;
-        for (const TensorId t : options.pinned)
-            places.emplace(t, static_cast<uint32_t>(places.size()));
-        for (size_t g = 0; g < groups.size(); ++g) {
-            for (const TensorId t : groups[g].tensors) {
-                if (const auto at = places.find(t); at != places.end()) pin[g] = std::min(pin[g], at->second);
-            }
-            pinned_ += pin[g] != kNone;
-        }
-    }
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-        return pin[a] != pin[b] ? pin[a] < pin[b] : host[a] < host[b];
-    });
-
-    rowOf_.assign(c.tensorCount(), kNone);
-    rows_.reserve(groups.size());
+    const auto groups = groupTensors(catalog(), facts_.get(), tree_->order(), options.foldRows, stop);
+    if (!groups) return false;
+    const std::vector<uint32_t> pins = pinsOf(*groups, options.pinned);
+    pinned_ = static_cast<uint32_t>(std::ranges::count_if(pins, [](uint32_t pin) { return pin != kNone; }));
+    rowOf_.assign(catalog().tensorCount(), kNone);
+    rows_.reserve(groups->size());
     members_.reserve(tree_->order().size());
-    for (const uint32_t g : order) {
+    for (const uint32_t g : orderRows(*groups, pins)) {
+        const std::vector<TensorId>& tensors = (*groups)[g].tensors;
         MatrixRow row;
-        row.tensor = groups[g].tensors.front();
+        row.tensor = tensors.front();
         row.memberBegin = static_cast<uint32_t>(members_.size());
-        row.count = static_cast<uint32_t>(groups[g].tensors.size());
+        row.count = static_cast<uint32_t>(tensors.size());
         row.health = tensorHealth(row.tensor);
         hasGaps_ = hasGaps_ || row.health == Health::gap;
-        for (const TensorId t : groups[g].tensors) {
+        for (const TensorId t : tensors)
             rowOf_[t] = static_cast<uint32_t>(rows_.size());
-            members_.push_back(t);
-        }
+        members_.insert(members_.end(), tensors.begin(), tensors.end());
         rows_.push_back(row);
     }
     makeLanes();
@@ -368,13 +195,11 @@ const MatrixCell* RowDetail::at(uint32_t column) const {
 }
 
 RowDetail PlacementMatrix::detail(uint32_t r) const {
-    constexpr uint32_t kMostSlices = 16;  // of one cell; the last then spans the others
     const Catalog& c = catalog();
     const TensorId t = rows_[r].tensor;
     const DimSpan shape = c.shape(t);
     RowDetail detail;
     std::vector<std::pair<uint32_t, ChunkId>> chunks;
-    // Drawn are the two dimensions that the chunks cut most often; the later one from left to right.
     std::vector<uint32_t> cuts(shape.size(), 0);
     forEachChunk(r, [&](uint32_t column, const ChunkInfo& chunk) {
         chunks.emplace_back(column, chunk.id);
@@ -382,94 +207,33 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
             cuts[d] += chunk.lengths[d] < shape[d] || chunk.flat;
     });
     std::sort(chunks.begin(), chunks.end());
-    std::vector<int> dims(shape.size());
-    std::iota(dims.begin(), dims.end(), 0);
-    std::stable_sort(dims.begin(), dims.end(), [&](int a, int b) {
-        return cuts[static_cast<size_t>(a)] > cuts[static_cast<size_t>(b)];
-    });
-    if (shape.size() == 1) {
-        detail.across = 0;
-    } else if (shape.size() > 1) {
-        detail.down = std::min(dims[0], dims[1]);
-        detail.across = std::max(dims[0], dims[1]);
-    }
-    const auto edge = [&](int dim, int64_t at) {
-        const int64_t length = dim < 0 ? 0 : shape[static_cast<size_t>(dim)];
-        return length > 0 ? static_cast<float>(static_cast<double>(at) / static_cast<double>(length)) : 0.F;
-    };
+    std::tie(detail.down, detail.across) = drawnDimensions(cuts);
     const double elements = static_cast<double>(std::max<int64_t>(1, c.elements(t)));
-    const auto addSlice = [&](DimSpan offsets, DimSpan lengths) {
-        const auto span = [&](int dim) {
-            if (dim < 0) return std::pair(0.F, 1.F);
-            const auto d = static_cast<size_t>(dim);
-            return std::pair(edge(dim, offsets[d]), edge(dim, offsets[d] + lengths[d]));
-        };
-        const auto [left, right] = span(detail.across);
-        const auto [top, bottom] = span(detail.down);
-        MatrixCell& cell = detail.cells.back();
-        if (cell.slices == kMostSlices) {
-            RowDetail::Slice& last = detail.slices.back();
-            last = {std::min(last.left, left), std::min(last.top, top), std::max(last.right, right),
-                    std::max(last.bottom, bottom)};
-            return;
-        }
-        ++cell.slices;
-        detail.slices.push_back({left, top, right, bottom});
-    };
-    // Of each cell where its chunks begin in `chunks`, and cells by what they hold, to find copies.
-    std::vector<size_t> begins;
-    std::unordered_multimap<uint64_t, size_t> held;
-    uint64_t hash = 0;
-    const auto sameChunks = [&](size_t a, size_t b) {
-        const size_t count = detail.cells[a].chunks;
-        if (detail.cells[b].chunks != count) return false;
-        for (size_t i = 0; i < count; ++i) {
-            const ChunkInfo x = c.chunk(t, chunks[begins[a] + i].second);
-            const ChunkInfo y = c.chunk(t, chunks[begins[b] + i].second);
-            if (!std::ranges::equal(x.offsets, y.offsets) || !std::ranges::equal(x.lengths, y.lengths) ||
-                x.flat != y.flat)
-                return false;
-        }
-        return true;
-    };
-    const auto endCell = [&] {
-        if (detail.cells.empty() || detail.cells.back().share <= 0) return;
-        const size_t at = detail.cells.size() - 1;
-        const auto [from, to] = held.equal_range(hash);
-        const auto same =
-            std::find_if(from, to, [&](const auto& entry) { return sameChunks(entry.second, at); });
-        if (same != to)
-            detail.cells[at].copyOf = detail.cells[same->second].column;
-        else
-            held.emplace(hash, at);
-    };
-    for (size_t i = 0; i < chunks.size(); ++i) {
-        const auto [column, id] = chunks[i];
+    std::vector<uint64_t> held;  // by cell, what it holds as a number
+    for (const auto& [column, id] : chunks) {
         const ChunkInfo chunk = c.chunk(t, id);
         if (detail.cells.empty() || detail.cells.back().column != column) {
-            endCell();
-            hash = 0;
-            begins.push_back(i);
             MatrixCell cell;
             cell.column = column;
             cell.chunk = id;
             cell.firstSlice = static_cast<uint32_t>(detail.slices.size());
             detail.cells.push_back(cell);
+            held.push_back(0);
         }
         MatrixCell& cell = detail.cells.back();
         ++cell.chunks;
         cell.bytes += elementBytes(c, chunk);
         cell.share += static_cast<double>(chunk.elements()) / elements;
         cell.health = std::max(cell.health, chunkHealth(id));
-        hash = mixPlace(hash, chunk);
+        held.back() = mixPlace(held.back(), chunk);
         if (chunk.flat) {
             for (const Box& box : flatRangeBoxes(chunk.offsets, chunk.lengths, *chunk.flat))
-                addSlice(box.offsets, box.lengths);
+                addSlice(detail, shape, box.offsets, box.lengths);
         } else {
-            addSlice(chunk.offsets, chunk.lengths);
+            addSlice(detail, shape, chunk.offsets, chunk.lengths);
         }
     }
-    endCell();
+    markCopies(c, t, chunks, held, detail.cells);
     return detail;
 }
 

@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
         result[QStringLiteral("filter_%1_ms").arg(text)] = ms - 80;
     }
     session.selection().setFilter({});
-    waitMs([&] { return session.visible().size() == catalog->tensorCount(); });
+    waitMs([&] { return session.filtered().tensors().size() == catalog->tensorCount(); });
 
     ChunkTableModel chunks(session);
     chunks.setAll();
@@ -216,9 +216,9 @@ int main(int argc, char** argv) {
     int validations = 0, comparisons = 0;
     const auto again = [&](Session& of) {
         const auto begin = [&of, &loading, &validations] {
-            if (!loading || of.validating()) return;
+            if (!loading || of.validation().running()) return;
             ++validations;
-            of.validate(ValidateLevel::metadata);
+            of.validation().start(ValidateLevel::metadata);
         };
         QObject::connect(&of, &Session::reportChanged, &of, begin, Qt::QueuedConnection);
         begin();

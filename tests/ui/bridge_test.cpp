@@ -247,10 +247,10 @@ class BridgeTest : public QObject {
         engine->before = [](const std::string& call, const TaskContext&) -> Status {
             return call == "validate" ? Status(makeError(ErrorCode::io, "the disk is gone")) : Status();
         };
-        session.validate(ValidateLevel::files);
-        QTRY_VERIFY(session.validationError().has_value());
+        session.validation().start(ValidateLevel::files);
+        QTRY_VERIFY(session.validation().error().has_value());
         QCOMPARE(session.state(), Session::State::open);
-        QVERIFY(!session.report());
+        QVERIFY(!session.validation().report());
     }
 
     void changesOfFilesAreSeen() {

@@ -224,15 +224,15 @@ class ModelsTest : public QObject {
         QVERIFY(model.flags(index).testFlag(Qt::ItemNeverHasChildren));
         QCOMPARE(model.indexOfModule("model.layers.11").data().toString(), QStringLiteral("11"));
         session->selection().setFilter("layers.11. norm");
-        QTRY_COMPARE(session->visible().size(), size_t{4});
+        QTRY_COMPARE(session->filtered().tensors().size(), size_t{4});
         QVERIFY(!model.indexOf(t).isValid());
         session->selection().setFilter("nothing like this");
-        QTRY_COMPARE(session->visible().size(), size_t{0});
+        QTRY_COMPARE(session->filtered().tensors().size(), size_t{0});
         QCOMPARE(model.rowCount(), 0);
         session->selection().setFilter("dtype:float99");
-        QTRY_VERIFY(!session->filterError().isEmpty());
+        QTRY_VERIFY(!session->filtered().error().isEmpty());
         session->selection().setFilter({});
-        QTRY_COMPARE(session->visible().size(), session->catalog().tensorCount());
+        QTRY_COMPARE(session->filtered().tensors().size(), session->catalog().tensorCount());
         session->close();
         QCOMPARE(model.rowCount(), 0);
     }
@@ -245,7 +245,7 @@ class ModelsTest : public QObject {
         model.setTensor(session->catalog().find("model.layers.0.mlp.w0.weight"));
         QCOMPARE(model.rowCount(), 8);
         QCOMPARE(model.text(3, ChunkTableModel::rank), QStringLiteral("3"));
-        QCOMPARE(model.text(3, ChunkTableModel::place), QStringLiteral("pp0 dp0 tp3"));
+        QCOMPARE(model.text(3, ChunkTableModel::coordinates), QStringLiteral("pp0 dp0 tp3"));
         const QPersistentModelIndex kept = model.index(0, 0);
         model.sort(ChunkTableModel::rank, Qt::DescendingOrder);
         QCOMPARE(model.text(0, ChunkTableModel::rank), QStringLiteral("7"));
@@ -323,8 +323,8 @@ class ModelsTest : public QObject {
         Suppressions suppressions(file);
         FindingsModel model(*session, suppressions);
         const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
-        session->validate(ValidateLevel::metadata);
-        QTRY_VERIFY(session->report() && !session->validating());
+        session->validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY(session->validation().report() && !session->validation().running());
         QVERIFY(model.rowCount() > 0);
         QVERIFY(model.errors() > 0);
         const int rows = model.rowCount();

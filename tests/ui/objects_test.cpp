@@ -122,7 +122,7 @@ class ObjectsTest : public QObject {
         const auto places = ValueTreeModel::find(value, "0.01", 100, {});
         QVERIFY(places.ok());
         QCOMPARE(places->size(), size_t{2});  // the list stands in two places
-        QCOMPARE(places->front(), (ValueTreeModel::Place{1, 1}));
+        QCOMPARE(places->front(), (ValueTreeModel::RowPath{1, 1}));
         const auto keys = ValueTreeModel::find(value, "STEP", 100, {});
         QVERIFY(keys.ok() && keys->size() == 1);
         QCOMPARE(ValueTreeModel::find(value, "no such text", 100, {})->size(), size_t{0});
@@ -157,11 +157,11 @@ class ObjectsTest : public QObject {
         QCOMPARE(model.indexOfObject(2), model.index(2, 0, objects));
         // Words narrow them, tokens of tensors leave none.
         session->selection().setFilter("train");
-        QTRY_VERIFY(session->filtered());
+        QTRY_VERIFY(session->filtered().active());
         QCOMPARE(model.rowCount(), 1);
         QCOMPARE(model.rowCount(model.index(0, 0)), 2);
         session->selection().setFilter("dtype:float32");
-        QTRY_COMPARE(session->visible().size(), size_t{1});
+        QTRY_COMPARE(session->filtered().tensors().size(), size_t{1});
         QTRY_COMPARE(model.rowCount(), 1);
         QVERIFY(!model.holdsObjects(model.index(0, 0)));
     }
@@ -271,7 +271,7 @@ class ObjectsTest : public QObject {
         session->selection().back();
         QCOMPARE(tree.model().object(tree.view().currentIndex()), ObjectId{0});
         tree.filterLine().setText("seed");
-        QTRY_VERIFY(session->filtered());
+        QTRY_VERIFY(session->filtered().active());
         QTRY_VERIFY(tree.view().isVisible());
         QCOMPARE(tree.model().rowCount(), 1);
         picture(tree, "tree-objects");

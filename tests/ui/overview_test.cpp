@@ -39,7 +39,7 @@ QString figures(const OverviewPage& page) {
 
 // The label of the resume card that says what is said of `id`.
 QLabel* readyLabel(OverviewPage& page, const Session& session, const std::string& id) {
-    for (const ReadyLine& line : session.card()->lines) {
+    for (const ReadyLine& line : session.validation().card()->lines) {
         for (QLabel* label : page.findChild<ReadyPanel*>()->findChildren<QLabel*>()) {
             if (line.id == id && label->accessibleName().startsWith(toQString(line.title) + ','))
                 return label;
@@ -130,14 +130,14 @@ void OverviewTest::saysTheCauses() {
     auto session = openSession(copy);
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    session->validate(ValidateLevel::metadata);
+    session->validation().start(ValidateLevel::metadata);
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume"));
     QCOMPARE(verdict->causes(), QStringLiteral("__2_0.distcp is truncated (rank 2, 12 tensors)"));
     // What was found stays while another check runs.
-    session->validate(ValidateLevel::files);
+    session->validation().start(ValidateLevel::files);
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume"));
     QVERIFY(verdict->causes().contains("is truncated"));
-    QTRY_VERIFY(!session->validating());
+    QTRY_VERIFY(!session->validation().running());
     auto* chart = page->findChild<RankChart*>();
     QVERIFY(page->findChild<RankChart*>()->bars()[2].health == Health::missing);
     QVERIFY(chart->bars()[1].health == Health::ok);
@@ -171,12 +171,12 @@ void OverviewTest::namesThreeCauses() {
     auto session = openSession(sampleCheckpoint(), engine);
     QTemporaryDir kept;
     Suppressions suppressions(kept.filePath("accepted.json"));
-    session->setSuppressions(&suppressions);
+    session->validation().setSuppressions(&suppressions);
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    session->validate(ValidateLevel::metadata);
+    session->validation().start(ValidateLevel::metadata);
     QTRY_COMPARE(verdict->causes(), QStringLiteral("one\ntwo\nthree\n2 more"));
-    suppressions.add(session->path(), session->report()->findings[0], QStringLiteral("known"));
+    suppressions.add(session->path(), session->validation().report()->findings[0], QStringLiteral("known"));
     QTRY_COMPARE(verdict->causes(), QStringLiteral("two\nthree\nfour\n1 more"));
 }
 
@@ -184,9 +184,9 @@ void OverviewTest::validates() {
     auto session = openSession(sampleCheckpoint());
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    session->validate(ValidateLevel::files);
+    session->validation().start(ValidateLevel::files);
     QCOMPARE(verdict->headline(), QStringLiteral("Validating…"));
-    QTRY_VERIFY(session->report());
+    QTRY_VERIFY(session->validation().report());
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Whole: no step to resume at is recorded"));
     QVERIFY2(verdict->details().startsWith("Files checked: no problems."), qPrintable(verdict->details()));
     QVERIFY2(verdict->details().contains("Not checked: values"), qPrintable(verdict->details()));
@@ -197,7 +197,7 @@ void OverviewTest::validates() {
     truncate(copy + "/__2_0.distcp", 2000);
     auto bad = openSession(copy);
     auto badPage = pageOf<OverviewPage>(*bad);
-    bad->validate(ValidateLevel::files);
+    bad->validation().start(ValidateLevel::files);
     auto* badVerdict = badPage->findChild<VerdictStrip*>();
     QTRY_VERIFY(bad->hasFacts());
     QCOMPARE(rankStateText(bad->facts()->ranks[2]), std::string("truncated"));
@@ -229,7 +229,7 @@ void OverviewTest::saysWhetherToResume() {
     QVERIFY(!panel->isVisible());
     // An index can be checked at level metadata only.
     const bool whole = session->dataElsewhere().isEmpty();
-    session->validate(whole ? ValidateLevel::files : ValidateLevel::metadata);
+    session->validation().start(whole ? ValidateLevel::files : ValidateLevel::metadata);
     QTRY_VERIFY(panel->isVisible());
     settle();  // labels of a layout are shown by the event loop
     QCOMPARE(page->findChild<VerdictStrip*>()->headline(), words);
@@ -237,7 +237,7 @@ void OverviewTest::saysWhetherToResume() {
     process.start(SHARDSCOPE_PROGRAM, {"ready", path, "--level", whole ? "files" : "metadata"});
     QVERIFY(process.waitForFinished(60'000));
     QCOMPARE(panel->text(), QString::fromUtf8(process.readAllStandardOutput()));
-    for (const ReadyLine& line : session->card()->lines) {
+    for (const ReadyLine& line : session->validation().card()->lines) {
         const QLabel* label = readyLabel(*page, *session, line.id);
         QVERIFY2(label && label->isVisible(), line.id.c_str());
         QVERIFY2(shownOf(*label).startsWith(toQString(line.text)), qPrintable(shownOf(*label)));
@@ -259,9 +259,9 @@ void OverviewTest::saysWhetherToResume() {
 void OverviewTest::linesLeadToWhatTheyAreAbout() {
     auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
     auto page = pageOf<OverviewPage>(*session);
-    session->validate(ValidateLevel::files);
-    QTRY_VERIFY(session->card());
-    const ReadyLine& line = session->card()->lines[0];
+    session->validation().start(ValidateLevel::files);
+    QTRY_VERIFY(session->validation().card());
+    const ReadyLine& line = session->validation().card()->lines[0];
     QLabel* weights = readyLabel(*page, *session, line.id);
     QVERIFY(weights);
     QSignalSpy findings(page.get(), &OverviewPage::findingRequested);
@@ -284,8 +284,8 @@ void OverviewTest::linesLeadToWhatTheyAreAbout() {
 
     auto whole = openSession(trainerStep("optimizer-empty/checkpoint-10"));
     auto wholePage = pageOf<OverviewPage>(*whole);
-    whole->validate(ValidateLevel::metadata);
-    QTRY_VERIFY(whole->card());
+    whole->validation().start(ValidateLevel::metadata);
+    QTRY_VERIFY(whole->validation().card());
     for (const char* id : {"scheduler", "random"}) {
         QVERIFY(readyLabel(*wholePage, *whole, id)
                     ->toolTip()
@@ -305,14 +305,14 @@ void OverviewTest::anAcceptedFindingChangesTheCard() {
         };
         return engine;
     }());
-    session->setSuppressions(&suppressions);
+    session->validation().setSuppressions(&suppressions);
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    session->validate(ValidateLevel::metadata);
+    session->validation().start(ValidateLevel::metadata);
     QTRY_COMPARE(verdict->causes(), QStringLiteral("two saves"));
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume"));
     QVERIFY(shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn: files of two saves"));
-    const Finding finding = session->report()->findings.back();
+    const Finding finding = session->validation().report()->findings.back();
     suppressions.add(session->path(), finding, QStringLiteral("they are equal"));
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Whole: no step to resume at is recorded"));
     QVERIFY(!shownOf(*readyLabel(*page, *session, "weights")).contains("save.torn"));
@@ -338,8 +338,8 @@ void OverviewTest::hostileNamesInTheCard() {
     };
     auto session = openSession(sampleCheckpoint(), engine);
     auto page = pageOf<OverviewPage>(*session, {700, 640});
-    session->validate(ValidateLevel::metadata);
-    QTRY_VERIFY(session->card());
+    session->validation().start(ValidateLevel::metadata);
+    QTRY_VERIFY(session->validation().card());
     settle();
     const QLabel* weights = readyLabel(*page, *session, "weights");
     QVERIFY2(shownOf(*weights).contains("file.missing: '<img src=x>&amp;"), qPrintable(shownOf(*weights)));
@@ -359,7 +359,7 @@ void OverviewTest::aFailingValidationIsSaid() {
     auto session = openSession(sampleCheckpoint(), engine);
     auto page = pageOf<OverviewPage>(*session);
     auto* verdict = page->findChild<VerdictStrip*>();
-    session->validate(ValidateLevel::files);
+    session->validation().start(ValidateLevel::files);
     QTRY_VERIFY2(verdict->details().contains("The disk went away"), qPrintable(verdict->details()));
     QCOMPARE(verdict->headline(), QStringLiteral("Not validated"));
 }

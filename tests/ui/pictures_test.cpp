@@ -116,7 +116,7 @@ class PicturesTest : public QObject {
         QVERIFY(session->hasFacts());
         if (view == "placement-map") {
             PlacementMap map;
-            map.setMatrix(PlacementMatrix::build(session->checkpoint(), session->visibleTree(),
+            map.setMatrix(PlacementMatrix::build(session->checkpoint(), session->filtered().tree(),
                                                  session->facts(), {{}, false, false}));
             map.resize(720, 360);
             while (!map.showsTiles())
@@ -199,8 +199,8 @@ class PicturesTest : public QObject {
             compare(timeline, {900, 190}, name);
         } else {
             VerdictStrip strip(*session);
-            session->validate(ValidateLevel::metadata);
-            QTRY_VERIFY(session->report() && !session->validating());
+            session->validation().start(ValidateLevel::metadata);
+            QTRY_VERIFY(session->validation().report() && !session->validation().running());
             compare(strip, {720, strip.heightForWidth(720)}, name);
         }
     }

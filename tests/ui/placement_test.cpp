@@ -1,351 +1,26 @@
+// The placement page under mouse and keys, for screen readers, and with the selection.
 #include <QAbstractItemModelTester>
 #include <QAccessible>
 #include <QApplication>
 #include <QComboBox>
-#include <QElapsedTimer>
 #include <QLabel>
-#include <QPainter>
 #include <QPushButton>
-#include <QRegularExpression>
 #include <QScrollBar>
 #include <QSignalSpy>
 #include <QTableView>
-#include <QToolButton>
-#include <ctime>
 
-#include "support/gui_test.h"
+#include "support/placement_fixture.h"
 #include "survey/layer_name.h"
-#include "survey/placement_matrix.h"
-#include "ui/models/box_scene.h"
 #include "ui/models/texts.h"
-#include "ui/pages/placement_page.h"
 #include "ui/widgets/minimap.h"
-#include "ui/widgets/placement_map.h"
-#include "ui/widgets/tensor_box.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
-
-namespace {
-
-std::shared_ptr<const PlacementMatrix> matrixOf(Session& session, const MatrixOptions& options = {}) {
-    return PlacementMatrix::build(session.checkpoint(), session.visibleTree(), session.facts(), options);
-}
-
-TensorId tensorNamed(const Session& session, const char* name) {
-    return session.catalog().find(name);
-}
-
-QToolButton* button(QWidget& page, const char* name) {
-    for (QToolButton* candidate : page.findChildren<QToolButton*>()) {
-        if (candidate->accessibleName() == QLatin1String(name)) return candidate;
-    }
-    return nullptr;
-}
-
-// Four layers with experts, which are spread over ep; dp holds copies of everything. Norms lie on the first
-// place of ep alone.
-std::shared_ptr<const Catalog> mixtureOfExperts(int experts = 8) {
-    constexpr int64_t kSide = 1024;
-    CatalogBuilder builder("dcp", "", "synthetic");
-    std::vector<FileId> files;
-    for (uint32_t r = 0; r < 8; ++r) {
-        FileInfo info;
-        info.path = "__" + std::to_string(r) + "_0.distcp";
-        info.rank = r;
-        info.size = uint64_t{1} << 40;
-        files.push_back(builder.addFile(info));
-    }
-    const auto add = [&](const std::string& name, const std::vector<uint32_t>& ranks, bool cut) {
-        TensorInfo info;
-        info.name = name;
-        info.dtype = DType::bfloat16;
-        info.shape = {kSide, kSide};
-        QVERIFY(builder.addTensor(info).ok());
-        for (const uint32_t rank : ranks) {
-            const int64_t rows = cut ? kSide / 4 : kSide;
-            const Dims offsets{cut ? rank % 4 * rows : 0, 0}, lengths{rows, kSide};
-            QVERIFY(builder.addChunk({rank, files[rank], 0, 1024, offsets, lengths, std::nullopt}).ok());
-        }
-    };
-    for (int layer = 0; layer < 4; ++layer) {
-        const std::string prefix = "model.layers." + std::to_string(layer) + '.';
-        add(prefix + "attn.qkv.weight", {0, 1, 2, 3, 4, 5, 6, 7}, true);
-        for (int e = 0; e < experts; ++e) {
-            const auto place = static_cast<uint32_t>(e * 4 / experts);
-            for (const char* part : {"w1", "w2", "w3"})
-                add(prefix + "mlp.experts." + std::to_string(e) + '.' + part + ".weight", {place, place + 4},
-                    false);
-        }
-        add(prefix + "norm.weight", {0, 4}, false);
-    }
-    builder.setMesh(Mesh{{{"dp", 2}, {"ep", 4}}, Mesh::Source::declared, {}});
-    builder.setRankCount(8);
-    return std::make_shared<const Catalog>(std::move(builder).finish());
-}
-
-// A page on the screen with its map built.
-std::unique_ptr<PlacementPage> showPage(Session& session, QSize size = {1180, 720}) {
-    auto page = std::make_unique<PlacementPage>(session);
-    page->resize(size);
-    page->show();
-    [&] {
-        QVERIFY(QTest::qWaitForWindowExposed(page.get()));
-        QTRY_VERIFY_WITH_TIMEOUT(page->map().matrix() && page->map().matrix()->facts() == session.facts(),
-                                 120'000);
-    }();
-    return page;
-}
-
-// Prints the processor time of a frame (other programs may run on the same machine) for which nothing is kept
-// from the frame before; fails where it is out of all proportion.
-void measureFrame(PlacementMap& map, const char* what) {
-    constexpr int kFrames = 7;
-    QImage image(map.viewport()->size(), QImage::Format_RGB32);
-    QPainter painter(&image);
-    double worst = 0, best = 1e9;
-    for (int i = 0; i < kFrames; ++i) {
-        map.verticalScrollBar()->setValue(map.verticalScrollBar()->value() + 37 * i);
-        map.horizontalScrollBar()->setValue(map.horizontalScrollBar()->value() + 11 * i + 1);
-        map.setMatrix(map.matrix());
-        const std::clock_t start = std::clock();
-        map.viewport()->render(&painter);
-        const double took = 1000.0 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-        worst = std::max(worst, took);
-        best = std::min(best, took);
-    }
-    qInfo("frame, %s (cells of %.2f x %.2f): %.1f to %.1f ms", what, map.cellSize().width(),
-          map.cellSize().height(), best, worst);
-    QVERIFY(worst < 200);
-}
-
-}  // namespace
 
 class PlacementTest : public QObject {
     Q_OBJECT
 
   private slots:
-    void pyramidKeepsTheWorst() {
-        MaxPyramid pyramid(9216, 1000, size_t{16} << 20);
-        pyramid.raise(7777, 613, 240);
-        pyramid.raise(3, 0, 5);
-        pyramid.finish();
-        QCOMPARE(pyramid.worst(0, 9216, 0, 1000), uint8_t{240});
-        QCOMPARE(pyramid.worst(0, 7777, 0, 1000), uint8_t{5});
-        for (const int width : {1, 7, 160, 999, 1600}) {
-            for (const int height : {1, 3, 100, 1000}) {
-                std::vector<uint8_t> out(static_cast<size_t>(width * height));
-                pyramid.sample(0, 1000.0 / width, width, 0, 9216.0 / height, height, out.data());
-                QCOMPARE(*std::max_element(out.begin(), out.end()), uint8_t{240});
-                const auto at = std::max_element(out.begin(), out.end()) - out.begin();
-                QVERIFY(std::abs(static_cast<double>(at / width) / height - 7777.0 / 9216) <= 1.5 / height);
-                QVERIFY(std::abs((static_cast<double>(at % width) + 0.5) / width - 613.5 / 1000) <=
-                        1.0 / width);
-            }
-        }
-    }
-
-    void pyramidFitsItsBudget() {
-        MaxPyramid pyramid(1'000'000, 4096, size_t{1} << 20);
-        pyramid.raise(999'999, 4095, 200);
-        pyramid.finish();
-        QVERIFY(pyramid.bytes() < size_t{5} << 20);
-        QCOMPARE(pyramid.worst(999'000, 1'000'000, 4000, 4096), uint8_t{200});
-        std::vector<uint8_t> out(50 * 50);
-        pyramid.sample(0, 4096 / 50.0, 50, 0, 1e6 / 50, 50, out.data());
-        QCOMPARE(out.back(), uint8_t{200});
-        MaxPyramid empty(0, 0, 100);
-        empty.finish();
-        empty.sample(0, 1, 50, 0, 1, 50, out.data());
-        QCOMPARE(empty.worst(0, 10, 0, 10), uint8_t{0});
-        QCOMPARE(out.back(), uint8_t{0});
-    }
-
-    void oneBadPixelSpreads() {
-        std::vector<uint8_t> pixels(10 * 10, 50);
-        pixels[45] = 240;
-        pixels[99] = 200;
-        spreadWorst(pixels, 10, 10, 165);
-        QCOMPARE(std::count(pixels.begin(), pixels.end(), uint8_t{240}), 9);
-        QCOMPARE(std::count(pixels.begin(), pixels.end(), uint8_t{200}), 4);
-    }
-
-    void bytesRankSeverity() {
-        uint8_t before = 0;
-        for (const double share : {0.0, 0.001, 0.125, 0.5, 1.0}) {
-            const uint8_t value = PlacementMatrix::cellByte(Health::ok, share);
-            QVERIFY(value > before);
-            QCOMPARE(PlacementMatrix::healthOfByte(value), Health::ok);
-            before = value;
-        }
-        for (int h = 1; h <= static_cast<int>(Health::gap); ++h) {
-            const uint8_t value = PlacementMatrix::cellByte(static_cast<Health>(h), 1);
-            QVERIFY(value > before);
-            QCOMPARE(PlacementMatrix::healthOfByte(value), static_cast<Health>(h));
-            before = value;
-        }
-    }
-
-    void layersFoldAndTheOddOneStandsAlone() {
-        SyntheticOptions options;
-        options.gapLayer = 5;
-        options.missingFileRank = 3;
-        const auto session = openSynthetic(syntheticModel(options));
-        const auto folded = matrixOf(*session);
-        // Four stages of four layers, eight tensors each, and the one with the gap.
-        QCOMPARE(folded->rowCount(), 4U * 8 + 1);
-        QCOMPARE(folded->columnCount(), 32U);
-        const uint32_t odd = folded->rowOf(tensorNamed(*session, "model.layers.5.mlp.w0.weight"));
-        QCOMPARE(folded->row(odd).count, 1U);
-        QCOMPARE(folded->row(odd).health, Health::gap);
-        QVERIFY(folded->hasGaps());
-        // Right below the run that it interrupts.
-        const uint32_t run = folded->rowOf(tensorNamed(*session, "model.layers.4.mlp.w0.weight"));
-        QCOMPARE(odd, run + 1);
-        QCOMPARE(folded->row(run).count, 3U);
-        QCOMPARE(toQString(folded->rowLabel(run)), QStringLiteral("model.layers.4,6–7.mlp.w0.weight"));
-        QCOMPARE(toQString(folded->rowLabel(odd)), QStringLiteral("model.layers.5.mlp.w0.weight"));
-        QCOMPARE(folded->members(run).size(), size_t{3});
-        // Every tensor is in exactly one row.
-        size_t members = 0;
-        for (uint32_t r = 0; r < folded->rowCount(); ++r)
-            members += folded->row(r).count;
-        QCOMPARE(members, session->catalog().tensorCount());
-
-        const auto plain = matrixOf(*session, {{}, false, false});
-        QCOMPARE(plain->rowCount(), 16U * 8);
-        QCOMPARE(plain->rowOf(session->visibleTree()->order()[17]), 17U);
-    }
-
-    // How much of a cell is NaN stands with it once values were read, and not before.
-    void shareOfValuesThatAreNaN() {
-        const auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-nan-block"));
-        QVERIFY(session->hasFacts());
-        const auto texts = [&] {
-            const auto matrix = matrixOf(*session, {{}, false, false});
-            QString all;
-            for (uint32_t r = 0; r < matrix->rowCount(); ++r) {
-                for (uint32_t column = 0; column < matrix->columnCount(); ++column)
-                    all += toQString(matrix->cellText(r, column)) + '\n';
-            }
-            return all;
-        };
-        QVERIFY(!texts().contains("NaN"));
-        session->validate(ValidateLevel::values);
-        QTRY_VERIFY(session->report());
-        const QRegularExpression share(
-            "holds NaN or infinities: 8 of [0-9,]+ elements are NaN \\((all|[0-9.]+ %)\\)");
-        QTRY_VERIFY2(texts().contains(share), qPrintable(texts()));
-        // So does the tensor's box.
-        for (TensorId t = 0; t < session->catalog().tensorCount(); ++t) {
-            if (session->facts()->tensorHealth[t] != Health::nonFinite) continue;
-            const auto scene = makeBoxScene(session->checkpoint(), session->facts(), t,
-                                            defaultView(session->catalog().shape(t)));
-            TensorBox box;
-            box.setScene(scene);
-            QString all;
-            for (const BoxShape& shape : scene->shapes)
-                all += box.shapeText(shape) + '\n';
-            QVERIFY2(all.contains(QRegularExpression("nan/inf: 8 of [0-9,]+ elements are NaN")),
-                     qPrintable(all));
-            return;
-        }
-        QFAIL("no tensor is marked");
-    }
-
-    void missingFileMarksColumnAndCells() {
-        SyntheticOptions options;
-        options.missingFileRank = 3;
-        const auto session = openSynthetic(syntheticModel(options));
-        const auto matrix = matrixOf(*session);
-        QVERIFY(matrix->column(3).fileMissing);
-        QVERIFY(!matrix->column(2).fileMissing);
-        QCOMPARE(matrix->column(3).health, Health::missing);
-        const RowDetail detail = matrix->detail(0);
-        const MatrixCell* cell = detail.at(3);
-        QVERIFY(cell);
-        QCOMPARE(cell->health, Health::missing);
-        QVERIFY(toQString(matrix->cellText(0, 3)).contains("missing (there: "));
-        QCOMPARE(PlacementMatrix::healthOfByte(matrix->pyramid().worst(0, 1, 3, 4)), Health::missing);
-        QVERIFY(!matrix->hasGaps());
-    }
-
-    void cellsSayWhatTheyHold() {
-        const auto session = openSynthetic(syntheticModel({}));
-        const auto matrix = matrixOf(*session, {{}, false, false});
-        const uint32_t row = matrix->rowOf(tensorNamed(*session, "model.layers.0.mlp.w0.weight"));
-        // rank 7 = pp0 dp1 tp3 of [4096, 4096] cut in 2 x 4
-        const RowDetail detail = matrix->detail(row);
-        const MatrixCell* cell = detail.at(7);
-        QVERIFY(cell);
-        QCOMPARE(cell->chunks, 1U);
-        QCOMPARE(cell->share, 0.125);
-        QCOMPARE(cell->bytes, uint64_t{2048} * 1024 * 2);
-        const RowDetail::Slice slice = detail.slices[cell->firstSlice];
-        QCOMPARE(slice.left, 0.75F);
-        QCOMPARE(slice.right, 1.F);
-        QCOMPARE(slice.top, 0.5F);
-        QCOMPARE(toQString(matrix->cellText(row, 7)),
-                 QStringLiteral(
-                     "model.layers.0.mlp.w0.weight on rank 7 (pp0 dp1 tp3): rows 2048–4095 of 4096, columns "
-                     "3072–4095 of 4096, 4.00 MiB, __7_0.distcp"));
-        QVERIFY(!detail.at(8));
-        QVERIFY(toQString(matrix->cellText(row, 8)).endsWith("nothing"));
-    }
-
-    void axesOrderColumns() {
-        const auto session = openSynthetic(syntheticModel({}));
-        const auto matrix = matrixOf(*session, {{2, 0, 1}, true, false});
-        QCOMPARE(matrix->axes()[0].name, std::string("tp"));
-        // tp1 pp0 dp0 is rank 1, after the eight ranks of tp0.
-        QCOMPARE(matrix->columnOf(1), 8U);
-        QCOMPARE(toQString(matrix->placeText(0, 8)), QStringLiteral("tp1"));
-        QCOMPARE(toQString(matrix->columnLabel(8)), QStringLiteral("rank 1 (tp1 pp0 dp0)"));
-        QCOMPARE(matrix->column(8).rank, 1U);
-    }
-
-    void identicalRanksFold() {
-        // Norms only: all but the first rank of a tp group hold nothing, and those are alike.
-        CatalogBuilder builder("dcp", "", "synthetic");
-        std::vector<FileId> files;
-        for (uint32_t r = 0; r < 8; ++r) {
-            FileInfo file;
-            file.path = "__" + std::to_string(r) + "_0.distcp";
-            file.rank = r;
-            file.size = 1 << 20;
-            files.push_back(builder.addFile(file));
-        }
-        TensorInfo info;
-        info.name = "w";
-        info.shape = {8, 4};
-        QVERIFY(builder.addTensor(info).ok());
-        for (uint32_t r = 0; r < 8; ++r) {
-            const Dims offsets{int64_t{r % 2} * 4, 0}, lengths{4, 4};
-            QVERIFY(builder.addChunk({r, files[r], 0, 64, offsets, lengths, std::nullopt}).ok());
-        }
-        builder.setMesh(Mesh{{{"dp", 4}, {"tp", 2}}, Mesh::Source::declared, {}});
-        builder.setRankCount(8);
-        const auto session = openSynthetic(std::make_shared<const Catalog>(std::move(builder).finish()));
-        const auto matrix = matrixOf(*session, {{}, true, true});
-        QCOMPARE(matrix->columnCount(), 2U);
-        QCOMPARE(matrix->column(0).ranks, (std::vector<uint32_t>{0, 2, 4, 6}));
-        QCOMPARE(matrix->columnOf(5), 1U);
-        QCOMPARE(toQString(matrix->placeText(0, 0)), QStringLiteral("dp0–3"));
-        QCOMPARE(toQString(matrix->placeText(1, 1)), QStringLiteral("tp1"));
-        QVERIFY(toQString(matrix->columnLabel(0)).contains("3 alike"));
-        // The chunks of a folded column are those of all its ranks.
-        QCOMPARE(matrix->chunksIn(0, 1, 0, 1).size(), size_t{4});
-        QCOMPARE(matrix->chunksIn(0, 1, 0, 2).size(), size_t{8});
-    }
-
-    void ranksWithoutAMesh() {
-        const auto session = openSynthetic(syntheticGrid(12, 5));
-        const auto matrix = matrixOf(*session);
-        QCOMPARE(matrix->columnCount(), 5U);
-        QCOMPARE(matrix->rowCount(), 12U);
-        QVERIFY(toQString(matrix->rowLabel(0)).startsWith("model.layers.0.block.0"));
-    }
-
     void findingsOneAfterTheOther() {
         SyntheticOptions options;
         options.gapLayer = 5;
@@ -652,30 +327,6 @@ class PlacementTest : public QObject {
         QVERIFY(said);
     }
 
-    // Of ranks that hold the same slice, all but the first are outlined with dots.
-    void copiesAreKnown() {
-        const auto session = openSynthetic(mixtureOfExperts());
-        const auto matrix = matrixOf(*session);
-        const uint32_t expert =
-            matrix->rowOf(tensorNamed(*session, "model.layers.1.mlp.experts.2.w1.weight"));
-        const RowDetail row = matrix->detail(expert);
-        QCOMPARE(row.cells.size(), size_t{2});
-        QCOMPARE(row.cells[0].copyOf, kNone);
-        QCOMPARE(row.cells[1].copyOf, row.cells[0].column);
-        QVERIFY(
-            toQString(matrix->cellText(expert, row.cells[1].column)).contains("a copy of what rank 1 holds"));
-        QVERIFY(!toQString(matrix->cellText(expert, row.cells[0].column)).contains("copy"));
-        const uint32_t attention = matrix->rowOf(tensorNamed(*session, "model.layers.0.attn.qkv.weight"));
-        for (const MatrixCell& cell : matrix->detail(attention).cells)
-            QCOMPARE(cell.copyOf, cell.column < 4 ? kNone : cell.column - 4);
-        // Folded, none is left.
-        const auto folded = matrixOf(*session, {{}, true, true});
-        for (uint32_t r = 0; r < folded->rowCount(); ++r) {
-            for (const MatrixCell& cell : folded->detail(r).cells)
-                QCOMPARE(cell.copyOf, kNone);
-        }
-    }
-
     void emptyStates() {
         Session none(localEngine());
         PlacementPage page(none);
@@ -693,7 +344,7 @@ class PlacementTest : public QObject {
         const auto session = openSynthetic(syntheticModel({}));
         const auto filtered = showPage(*session);
         session->selection().setFilter("nothing-is-called-so");
-        QTRY_VERIFY(session->filtered() && session->visible().empty());
+        QTRY_VERIFY(session->filtered().active() && session->filtered().tensors().empty());
         QPushButton* clear = nullptr;
         for (QPushButton* candidate : filtered->findChildren<QPushButton*>())
             clear = candidate;
@@ -701,114 +352,8 @@ class PlacementTest : public QObject {
         QTRY_VERIFY(clear->isVisible());
         shoot(*filtered, "placement-no-hit");
         QTest::mouseClick(clear, Qt::LeftButton);
-        QTRY_VERIFY(!session->filtered());
+        QTRY_VERIFY(!session->filtered().active());
         QTRY_VERIFY(!clear->isVisible() && filtered->map().matrix());
-    }
-
-    void tenMillionCells() {
-        QElapsedTimer clock;
-        clock.start();
-        const auto session = openSynthetic(syntheticGrid(9216, 1000));
-        qInfo("catalog and facts: %lld ms", clock.restart());
-        const auto matrix = matrixOf(*session, {{}, false, false});
-        qInfo("matrix of %u x %u: %lld ms, %.1f MiB", matrix->rowCount(), matrix->columnCount(),
-              clock.restart(), static_cast<double>(matrix->bytes()) / (1 << 20));
-        PlacementMap map;
-        map.resize(1600, 1000);
-        map.setMatrix(matrix);
-        map.show();
-        QVERIFY(QTest::qWaitForWindowExposed(&map));
-        measureFrame(map, "all in view");
-        for (int i = 0; i < 4; ++i) {
-            map.zoomBy(5, map.gridRect().center());
-            measureFrame(map, "zoomed in");
-        }
-        while (!map.showsTiles())
-            map.zoomBy(0.5, map.gridRect().center());
-        measureFrame(map, "smallest tiles");
-    }
-
-    void manySmallTiles() {
-        const auto session = openSynthetic(syntheticGrid(160, 240));
-        PlacementMap map;
-        map.resize(1600, 1000);
-        map.setMatrix(matrixOf(*session, {{}, false, false}));
-        map.show();
-        QVERIFY(QTest::qWaitForWindowExposed(&map));
-        while (!map.showsTiles())
-            map.zoomBy(0.1, map.gridRect().center());
-        measureFrame(map, "as many tiles as can be");
-        // Everything is lost: every tile has its hatch and glyph.
-        auto facts = std::make_shared<Facts>(*session->facts());
-        std::fill(facts->chunkHealth.begin(), facts->chunkHealth.end(), Health::missing);
-        std::fill(facts->tensorHealth.begin(), facts->tensorHealth.end(), Health::missing);
-        const double width = map.cellSize().width();
-        map.setMatrix(
-            PlacementMatrix::build(session->checkpoint(), session->visibleTree(), facts, {{}, false, false}));
-        QCOMPARE(map.cellSize().width(), width);
-        measureFrame(map, "all of them damaged");
-        shoot(map, "placement-all-lost");
-    }
-
-    void pictures_data() {
-        QTest::addColumn<QString>("kind");
-        QTest::addColumn<bool>("dark");
-        for (const bool dark : {false, true}) {
-            for (const char* kind : {"sample", "synthetic64", "damaged", "gap", "large", "folded", "narrow",
-                                     "pipeline", "hsdp", "whole", "experts", "experts-many"})
-                QTest::addRow("%s-%s", kind, dark ? "dark" : "light") << QString(kind) << dark;
-        }
-    }
-    void pictures() {
-        QFETCH(QString, kind);
-        QFETCH(bool, dark);
-        applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
-        SyntheticOptions options;
-        options.dp = 4;
-        std::unique_ptr<Session> session;
-        if (kind == "sample") session = openSession(sampleCheckpoint());
-        if (kind == "damaged") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
-        if (kind == "pipeline") session = openSession(genuineCheckpoint("dcp/t2.15.0-pipeline"));
-        if (kind == "hsdp") session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
-        if (kind == "whole") session = openSession(genuineCheckpoint("safetensors/hf-sharded"));
-        if (kind == "experts") session = openSynthetic(mixtureOfExperts());
-        if (kind == "experts-many") session = openSynthetic(mixtureOfExperts(128));
-        if (kind == "gap") session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-gap"));
-        if (kind == "large") {
-            options.pp = 8;
-            options.dp = 8;
-            options.tp = 8;
-            options.layers = 96;
-            options.gapLayer = 50;
-            options.missingFileRank = 300;
-            options.optimizer = true;
-        } else {
-            options.gapLayer = 5;
-            options.missingFileRank = 17;
-        }
-        if (!session) session = openSynthetic(syntheticModel(options));
-        const auto page = showPage(*session, kind == "narrow" ? QSize(640, 440) : QSize(1180, 720));
-        if (kind == "large") {
-            QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
-            QTRY_VERIFY(page->map().matrix()->rowCount() > 1000);
-        }
-        if (kind == "folded") {
-            QTest::mouseClick(button(*page, "Fold ranks"), Qt::LeftButton);
-            settle();
-            page->map().zoomIn();
-            page->map().zoomIn();
-        }
-        if (kind == "narrow") QCOMPARE(page->width(), 640);
-        page->map().setFocus();
-        page->map().nextFinding(true);
-        const QImage image =
-            shoot(*page, QStringLiteral("placement-%1-%2").arg(kind, dark ? "dark" : "light"));
-        QVERIFY(!image.isNull());
-        if (kind == "large") {
-            page->map().zoomBy(6, page->map().cellRect(page->map().current()).center());
-            picture(*page, QStringLiteral("placement-zoomed-%1").arg(dark ? "dark" : "light"));
-        }
-        applyTheme(ThemeChoice::light);
     }
 };
 

@@ -43,13 +43,13 @@ class RealModelTest : public QObject, WindowFixture {
     void truncatedRankIsFound() {
         for (uint32_t rank = 0; rank < 32; ++rank)
             QCOMPARE(session().facts()->ranks[rank].health >= Health::missing, rank == 17);
-        session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(session().report() && !session().validating());
-        QCOMPARE(*session().verdict(), Verdict::unsafe);
-        QCOMPARE(session().report()->findings.size(), size_t{1});
-        QCOMPARE(QString::fromStdString(session().report()->findings[0].rule),
+        session().validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY(session().validation().report() && !session().validation().running());
+        QCOMPARE(*session().validation().verdict(), Verdict::unsafe);
+        QCOMPARE(session().validation().report()->findings.size(), size_t{1});
+        QCOMPARE(QString::fromStdString(session().validation().report()->findings[0].rule),
                  QStringLiteral("file.truncated"));
-        QCOMPARE(session().report()->findings[0].count, uint64_t{183});
+        QCOMPARE(session().validation().report()->findings[0].count, uint64_t{183});
         QTest::keyClick(window_, Qt::Key_F8);
         const TensorId found = session().selection().current().tensor;
         QVERIFY(found != kNone);
@@ -102,8 +102,8 @@ class RealModelTest : public QObject, WindowFixture {
         QFETCH(bool, dark);
         applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
         const QString end = dark ? QStringLiteral("-dark") : QStringLiteral("-light");
-        session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(session().report() && !session().validating());
+        session().validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY(session().validation().report() && !session().validation().running());
         session().selection().setPage(Page::overview);
         QVERIFY(!picture(*window_, "real-overview" + end).isNull());
         session().selection().setPage(Page::placement);

@@ -20,7 +20,7 @@
 
 #include "support/window_fixture.h"
 #include "ui/bridge/hosts.h"
-#include "ui/models/place_report.h"
+#include "ui/models/host_report.h"
 #include "ui/models/texts.h"
 #include "ui/pages/compare_page.h"
 #include "ui/pages/convert_wizard.h"
@@ -198,9 +198,10 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
             session().selection().setPage(page);
             QCoreApplication::processEvents();
         }
-        session().validate(ValidateLevel::values);
-        QTRY_VERIFY_WITH_TIMEOUT(!session().validating() && session().report(), kPatience);
-        QCOMPARE(session().report()->verdict, Verdict::safe);
+        session().validation().start(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(!session().validation().running() && session().validation().report(),
+                                 kPatience);
+        QCOMPARE(session().validation().report()->verdict, Verdict::safe);
         QVERIFY(session().changedFiles().isEmpty());
 
         session().selection().selectTensor(0);
@@ -244,7 +245,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         const size_t tensors = session().catalog().tensorCount();
         QTRY_VERIFY_WITH_TIMEOUT(session().tasks().running().empty(), kPatience);
         killAgents();
-        QTRY_VERIFY_WITH_TIMEOUT(session().connectionLost(), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(session().connection().lost(), kPatience);
         QVERIFY2(banner().text().startsWith("The connection to node1 was lost."),
                  qPrintable(banner().text()));
         QCOMPARE(session().state(), Session::State::open);
@@ -273,20 +274,22 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         useSsh(host_.filePath("ssh"));
         QTRY_VERIFY(shownButton(banner(), "Reconnect"));
         click(banner(), "Reconnect");
-        QTRY_VERIFY_WITH_TIMEOUT(!session().connectionLost() && !session().reconnecting(), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(!session().connection().lost() && !session().connection().reconnecting(),
+                                 kPatience);
         QTRY_VERIFY(!banner().isVisible());
         // What was open is open again.
-        session().validate(ValidateLevel::values);
-        QTRY_VERIFY_WITH_TIMEOUT(!session().validating(), kPatience);
-        QVERIFY(session().report() && session().report()->verdict == Verdict::safe);
+        session().validation().start(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(!session().validation().running(), kPatience);
+        QVERIFY(session().validation().report() && session().validation().report()->verdict == Verdict::safe);
 
         // Whatever asks for more connects again by itself.
         QTRY_VERIFY_WITH_TIMEOUT(session().tasks().running().empty(), kPatience);
         killAgents();
-        QTRY_VERIFY_WITH_TIMEOUT(session().connectionLost(), kPatience);
-        session().validate(ValidateLevel::files);
-        QTRY_VERIFY_WITH_TIMEOUT(!session().validating() && !session().connectionLost(), kPatience);
-        QVERIFY(session().report()->verdict == Verdict::safe);
+        QTRY_VERIFY_WITH_TIMEOUT(session().connection().lost(), kPatience);
+        session().validation().start(ValidateLevel::files);
+        QTRY_VERIFY_WITH_TIMEOUT(!session().validation().running() && !session().connection().lost(),
+                                 kPatience);
+        QVERIFY(session().validation().report()->verdict == Verdict::safe);
     }
 
     void whatSshSaysIsShown() {
@@ -486,41 +489,41 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
     }
 
     void sentencesAboutPlaces() {
-        PlaceNeeds needs{"/data/x", "/data/out/y", uint64_t{3} << 30, false};
-        PlaceFacts facts;
+        HostNeeds needs{"/data/x", "/data/out/y", uint64_t{3} << 30, false};
+        HostFacts facts;
         facts.seconds = 0.4;
         facts.version = "1.2.3";
-        facts.source = PlaceFacts::Source{8, 0, 0};
+        facts.source = HostFacts::Source{8, 0, 0};
         facts.parent = "/data/out";
-        facts.destination = PlaceFacts::Parent{true, false, uint64_t{4} << 30};
-        PlaceReport report = placeReport("node7", facts, needs);
-        QCOMPARE(report.worst(), PlaceLine::Kind::good);
+        facts.destination = HostFacts::Parent{true, false, uint64_t{4} << 30};
+        HostReport report = hostReport("node7", facts, needs);
+        QCOMPARE(report.worst(), HostLine::Kind::good);
         QCOMPARE(report.summary(), QStringLiteral("Ready."));
         QCOMPARE(report.lines.size(), size_t{4});
         const auto problem = [&] {
-            const PlaceReport now = placeReport("node7", facts, needs);
+            const HostReport now = hostReport("node7", facts, needs);
             QStringList said;
-            for (const PlaceLine& line : now.lines) {
-                if (line.kind == PlaceLine::Kind::bad) said += line.text;
+            for (const HostLine& line : now.lines) {
+                if (line.kind == HostLine::Kind::bad) said += line.text;
             }
             return said.join(' ');
         };
         needs.bytes = uint64_t{5} << 30;
         QVERIFY2(problem().contains("only 4"), qPrintable(problem()));
         needs.bytes = 0;
-        QCOMPARE(placeReport("node7", facts, needs).worst(), PlaceLine::Kind::unknown);
-        facts.destination = PlaceFacts::Parent{true, true, uint64_t{4} << 30};
+        QCOMPARE(hostReport("node7", facts, needs).worst(), HostLine::Kind::unknown);
+        facts.destination = HostFacts::Parent{true, true, uint64_t{4} << 30};
         QVERIFY(problem().contains("exists already"));
         needs.overwrite = true;
         QVERIFY(problem().isEmpty());
-        facts.destination = PlaceFacts::Parent{false, false, 0};
+        facts.destination = HostFacts::Parent{false, false, 0};
         QVERIFY(problem().contains("cannot be written"));
-        facts.source = PlaceFacts::Source{8, 2, 1};
+        facts.source = HostFacts::Source{8, 2, 1};
         QVERIFY2(problem().contains("of 8 files, 2 are missing and 1 have another size"),
                  qPrintable(problem()));
         facts.source = makeError(ErrorCode::notFound, "is not there").inFile("/data/x");
         QVERIFY(problem().contains("is not seen there"));
-        const PlaceReport lost = placeReport(
+        const HostReport lost = hostReport(
             "node7", makeError(ErrorCode::remote, "node7: no route").withHint("look at it"), needs);
         QCOMPARE(lost.summary(), QStringLiteral("1 thing is in the way."));
         QCOMPARE(lost.lines[0].text, QStringLiteral("No route."));

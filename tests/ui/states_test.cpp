@@ -320,20 +320,21 @@ class StatesTest : public QObject, protected WindowFixture {
         picture(*window_, "state-unknown-dtype");
         window_->findings().setLevel(ValidateLevel::values);
         window_->findings().validate();
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
-        const QString notChecked = notCheckedText(*session().report());
+        QTRY_VERIFY_WITH_TIMEOUT(session().validation().report() && !session().validation().running(),
+                                 kPatience);
+        const QString notChecked = notCheckedText(*session().validation().report());
         QVERIFY2(notChecked.contains("could not be included"), qPrintable(notChecked));
-        QVERIFY(session().report()->verdict != Verdict::safe);
+        QVERIFY(session().validation().report()->verdict != Verdict::safe);
         QVERIFY(shownText(*window_).contains("could not be included"));
     }
 
     void emptyFilter() {
         open(sampleCheckpoint());
         session().selection().setFilter("nothing-like-this");
-        QTRY_COMPARE(session().visible().size(), size_t{0});
+        QTRY_COMPARE(session().filtered().tensors().size(), size_t{0});
         QTRY_VERIFY(shownText(window_->tree()).contains("0 of 18 tensors match “nothing-like-this”"));
         click(window_->tree(), "Clear the filter");
-        QTRY_COMPARE(session().visible().size(), size_t{18});
+        QTRY_COMPARE(session().filtered().tensors().size(), size_t{18});
     }
 
     // A file chooses the names of its tensors. With std::regex a filter over 300,000 characters ended the
@@ -356,16 +357,16 @@ class StatesTest : public QObject, protected WindowFixture {
         QTemporaryDir dir;
         write(dir.filePath("long.safetensors"), file);
         open(dir.filePath("long.safetensors"));
-        QTRY_COMPARE(session().visible().size(), size_t{3});
+        QTRY_COMPARE(session().filtered().tensors().size(), size_t{3});
         for (const auto& [filter, hits] :
              {std::pair{"name:~(.*)z", size_t{0}}, std::pair{"name:~(a*)*b", size_t{1}},
               std::pair{"name:~^a+$", size_t{1}}, std::pair{"name:*b", size_t{1}}, std::pair{"w", size_t{1}},
               std::pair{"name:~^(a|aa)+$", size_t{1}}}) {
             session().selection().setFilter(filter);
-            QTRY_COMPARE_WITH_TIMEOUT(session().visible().size(), hits, kPatience);
+            QTRY_COMPARE_WITH_TIMEOUT(session().filtered().tensors().size(), hits, kPatience);
         }
         session().selection().setFilter(QString());
-        QTRY_COMPARE(session().visible().size(), size_t{3});
+        QTRY_COMPARE(session().filtered().tensors().size(), size_t{3});
         // Every page takes such a name.
         for (const Page page : {Page::overview, Page::placement, Page::tensor, Page::files}) {
             session().selection().selectTensor(0);
@@ -407,7 +408,7 @@ class StatesTest : public QObject, protected WindowFixture {
         auto* strip = shownButton(*window_->tabs().currentWidget(), "Validate");
         QVERIFY(strip && !strip->isEnabled());
         window_->findings().validate();
-        QVERIFY(!session().validating());
+        QVERIFY(!session().validation().running());
         picture(*window_, "state-being-written");
         // The save ends while one looks again: the banner goes by itself.
         write(last, whole);
@@ -422,12 +423,14 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_VERIFY_WITH_TIMEOUT(session().beingWritten().isEmpty(), kPatience);
         QTRY_VERIFY(!banner().isVisible());
         // It is checked without being asked for, and may be checked again.
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
-        QCOMPARE(session().report()->verdict, Verdict::safe);
+        QTRY_VERIFY_WITH_TIMEOUT(session().validation().report() && !session().validation().running(),
+                                 kPatience);
+        QCOMPARE(session().validation().report()->verdict, Verdict::safe);
         QVERIFY(validate->isEnabled());
         window_->findings().validate();
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
-        QCOMPARE(session().report()->verdict, Verdict::safe);
+        QTRY_VERIFY_WITH_TIMEOUT(session().validation().report() && !session().validation().running(),
+                                 kPatience);
+        QCOMPARE(session().validation().report()->verdict, Verdict::safe);
     }
 
     // They stand still without anybody having looked again: what is shown is old.
@@ -458,7 +461,8 @@ class StatesTest : public QObject, protected WindowFixture {
         click(banner(), "Mark as finished");
         QTRY_VERIFY(!banner().isVisible());
         // It is checked without being asked for.
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(session().validation().report() && !session().validation().running(),
+                                 kPatience);
         QVERIFY(shownButton(window_->findings(), "Validate")->isEnabled());
         // The same from the dock; it does not outlast a reload.
         session().reload();
@@ -466,7 +470,8 @@ class StatesTest : public QObject, protected WindowFixture {
         click(window_->findings(), "Mark as finished");
         QTRY_VERIFY(session().beingWritten().isEmpty());
         window_->findings().validate();
-        QTRY_VERIFY_WITH_TIMEOUT(session().report() && !session().validating(), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(session().validation().report() && !session().validation().running(),
+                                 kPatience);
     }
 
     void stagingOfAConversion() {

@@ -95,8 +95,9 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         QCOMPARE(window_->session().state(), Session::State::open);
         QVERIFY(window_->session().facts()->damagedTensors > 0);
         actionOf(*window_, "Validate files and headers")->trigger();
-        QTRY_VERIFY_WITH_TIMEOUT(window_->session().report() && !window_->session().validating(), 120'000);
-        QCOMPARE(window_->session().report()->verdict, Verdict::unsafe);
+        QTRY_VERIFY_WITH_TIMEOUT(
+            window_->session().validation().report() && !window_->session().validation().running(), 120'000);
+        QCOMPARE(window_->session().validation().report()->verdict, Verdict::unsafe);
         FindingsPanel& findings = window_->findings();
         QVERIFY(findings.model().errors() > 0);
         QVERIFY(toolButton("Findings  ✕ 1"));
@@ -123,14 +124,15 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         const QList<QByteArray> lines = csv.readAll().trimmed().split('\n');
         QVERIFY(lines[0].startsWith("rule,severity,count,message,cause,accepted,tensor,rank,file,"));
         qsizetype examples = 0;
-        for (const Finding& finding : window_->session().report()->findings)
+        for (const Finding& finding : window_->session().validation().report()->findings)
             examples += std::max<qsizetype>(1, static_cast<qsizetype>(finding.examples.size()));
         QCOMPARE(lines.size() - 1, examples);
         QVERIFY(lines[1].startsWith(
-            QByteArray::fromStdString(window_->session().report()->findings[0].rule + ",")));
+            QByteArray::fromStdString(window_->session().validation().report()->findings[0].rule + ",")));
         // The filter finds the same ones.
         window_->session().selection().setFilter("status:bad");
-        QTRY_COMPARE(window_->session().visible().size(), window_->session().facts()->damagedTensors);
+        QTRY_COMPARE(window_->session().filtered().tensors().size(),
+                     window_->session().facts()->damagedTensors);
     }
 
     void failuresToOpen_data() {
@@ -261,25 +263,25 @@ class WindowOpenTest : public QObject, protected WindowFixture {
     // Whether to resume stands there without a click; a line leads to what was found.
     void answersByItself() {
         open(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
-        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
+        QCOMPARE(window_->session().validation().report()->level, ValidateLevel::files);
         auto* card = window_->findChild<ReadyPanel*>();
         QVERIFY(card->isVisible());
         picture(*window_, "window-card");
         window_->findChild<QDockWidget*>("findings")->hide();
-        emit card->findingRequested(toQString(window_->session().card()->lines[0].evidence));
+        emit card->findingRequested(toQString(window_->session().validation().card()->lines[0].evidence));
         QVERIFY(window_->findings().view().isVisible());
         const Finding* finding =
             window_->findings().model().finding(window_->findings().view().currentIndex());
         QVERIFY(finding && finding->rule == "file.missing");
         // It is checked once: what somebody ends stays ended, until it is opened anew.
-        window_->session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(!window_->session().validating());
+        window_->session().validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY(!window_->session().validation().running());
         window_->session().checkForChanges();
         settle();
-        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
+        QCOMPARE(window_->session().validation().report()->level, ValidateLevel::metadata);
         window_->session().reload();
-        QTRY_VERIFY(window_->session().report() &&
-                    window_->session().report()->level == ValidateLevel::files);
+        QTRY_VERIFY(window_->session().validation().report() &&
+                    window_->session().validation().report()->level == ValidateLevel::files);
     }
 
     void closingWhileValidating() {
@@ -296,7 +298,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         windows_ = std::make_unique<Windows>(engine);
         window_ = windows_->open(sampleCheckpoint());
         QTRY_COMPARE(asked.load(), 1);
-        QVERIFY(window_->session().validating());
+        QVERIFY(window_->session().validation().running());
         window_->close();
         QTRY_VERIFY(window_.isNull());
         settle();
@@ -324,12 +326,12 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         QVERIFY(window_->session().dataElsewhere().contains(sampleCheckpoint()));
         QVERIFY(window_->banner().isVisible());
         QVERIFY(window_->banner().text().contains("an index of"));
-        QVERIFY(window_->session().depth().contains("index"));
+        QVERIFY(window_->session().validation().depth().contains("index"));
         settle();
         shoot(*window_, "index-open");
         window_->findings().validate();
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QCOMPARE(window_->session().report()->level, ValidateLevel::metadata);
+        QTRY_VERIFY(window_->session().validation().report() && !window_->session().validation().running());
+        QCOMPARE(window_->session().validation().report()->level, ValidateLevel::metadata);
         window_->findings().setLevel(ValidateLevel::values);
         QVERIFY(shownText(window_->findings()).contains("needs the data"));
         window_->session().selection().selectTensor(0);
@@ -390,7 +392,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         windows_ = std::make_unique<Windows>(engine);
         open(sampleCheckpoint());
         actionOf(*window_, "Validate every value")->trigger();
-        QTRY_VERIFY(window_->session().canContinue());
+        QTRY_VERIFY(window_->session().validation().canContinue());
         QPushButton* continueReading = nullptr;
         for (QPushButton* b : window_->findings().findChildren<QPushButton*>()) {
             if (b->text() == "Continue") continueReading = b;
@@ -399,13 +401,13 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         settle();
         shoot(*window_, "values-stopped");
         stopped = false;
-        const auto scan = window_->session().scan();
+        const auto scan = window_->session().validation().scan();
         QTest::mouseClick(continueReading, Qt::LeftButton);
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QTRY_VERIFY(!window_->session().canContinue());
-        QCOMPARE(window_->session().scan(), scan);
+        QTRY_VERIFY(window_->session().validation().report() && !window_->session().validation().running());
+        QTRY_VERIFY(!window_->session().validation().canContinue());
+        QCOMPARE(window_->session().validation().scan(), scan);
         QVERIFY(!continueReading->isVisible());
-        QVERIFY(window_->session().depth().contains("every value"));
+        QVERIFY(window_->session().validation().depth().contains("every value"));
     }
 
     // ... also by another window, later, unless a file has changed.
@@ -423,38 +425,39 @@ class WindowOpenTest : public QObject, protected WindowFixture {
             engine->limit = limit;
             window_->findings().setLevel(ValidateLevel::values);
             window_->findings().validate();
-            QTRY_VERIFY(!window_->session().validating());
-            QVERIFY(window_->session().report() && window_->session().report()->stopped);
+            QTRY_VERIFY(!window_->session().validation().running());
+            QVERIFY(window_->session().validation().report() &&
+                    window_->session().validation().report()->stopped);
         };
         restart();
-        QVERIFY(!window_->session().canContinue());
+        QVERIFY(!window_->session().validation().canContinue());
         readSome(5);
-        const uint64_t read = window_->session().scan()->chunksRead();
-        QVERIFY(read >= 5 && read < window_->session().scan()->chunks());
+        const uint64_t read = window_->session().validation().scan()->chunksRead();
+        QVERIFY(read >= 5 && read < window_->session().validation().scan()->chunks());
         restart();
-        QVERIFY(window_->session().canContinue());
-        QCOMPARE(window_->session().report()->level, ValidateLevel::files);
-        QCOMPARE(window_->session().scan()->chunksRead(), read);
+        QVERIFY(window_->session().validation().canContinue());
+        QCOMPARE(window_->session().validation().report()->level, ValidateLevel::files);
+        QCOMPARE(window_->session().validation().scan()->chunksRead(), read);
         QVERIFY(shownText(window_->findings()).contains("Continue"));
         picture(*window_, "values-restart");
         // A lesser check does not throw it away.
-        window_->session().validate(ValidateLevel::metadata);
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QVERIFY(window_->session().canContinue());
+        window_->session().validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY(window_->session().validation().report() && !window_->session().validation().running());
+        QVERIFY(window_->session().validation().canContinue());
         engine->limit = read + 4;
-        window_->session().continueReading();
-        QTRY_VERIFY(!window_->session().validating());
-        const uint64_t more = window_->session().scan()->chunksRead();
+        window_->session().validation().continueReading();
+        QTRY_VERIFY(!window_->session().validation().running());
+        const uint64_t more = window_->session().validation().scan()->chunksRead();
         QVERIFY(more > read);
         restart();
-        QCOMPARE(window_->session().scan()->chunksRead(), more);
+        QCOMPARE(window_->session().validation().scan()->chunksRead(), more);
         engine->limit = 0;
-        window_->session().continueReading();
-        QTRY_VERIFY(window_->session().report() && !window_->session().validating());
-        QVERIFY(!window_->session().report()->stopped);
-        QCOMPARE(window_->session().report()->verdict, Verdict::safe);
+        window_->session().validation().continueReading();
+        QTRY_VERIFY(window_->session().validation().report() && !window_->session().validation().running());
+        QVERIFY(!window_->session().validation().report()->stopped);
+        QCOMPARE(window_->session().validation().report()->verdict, Verdict::safe);
         restart();
-        QVERIFY(!window_->session().canContinue());
+        QVERIFY(!window_->session().validation().canContinue());
         // What was read of files that have changed since counts for nothing.
         readSome(5);
         const QStringList data = QDir(path).entryList({"*.distcp"}, QDir::Files);
@@ -463,7 +466,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         file.setFileTime(QDateTime::currentDateTime().addSecs(-60), QFileDevice::FileModificationTime);
         file.close();
         restart();
-        QVERIFY(!window_->session().canContinue());
+        QVERIFY(!window_->session().validation().canContinue());
     }
 
     // Where two formats fit, the window asks once, without getting in the way.

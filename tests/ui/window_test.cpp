@@ -198,11 +198,12 @@ class WindowTest : public QObject, protected WindowFixture {
         QLineEdit& line = window_->tree().filterLine();
         QTRY_VERIFY(line.hasFocus());
         QTest::keyClicks(&line, "nothing-like-this");
-        QTRY_COMPARE(window_->session().visible().size(), size_t{0});
+        QTRY_COMPARE(window_->session().filtered().tensors().size(), size_t{0});
         QTRY_VERIFY(shownText(window_->tree()).contains("0 of"));
         shoot(*window_, "filter-no-hit");
         actionOf(*window_, "Clear the filter")->trigger();
-        QTRY_COMPARE(window_->session().visible().size(), window_->session().catalog().tensorCount());
+        QTRY_COMPARE(window_->session().filtered().tensors().size(),
+                     window_->session().catalog().tensorCount());
         QTest::keyClicks(&line, "dtype:nonsense");
         QTRY_VERIFY(shownText(window_->tree()).contains("is not a dtype"));
     }
@@ -313,9 +314,10 @@ class WindowTest : public QObject, protected WindowFixture {
         MainWindow* result = windows_->open(out.path() + "/model");
         QTRY_VERIFY(result->session().hasFacts());
         QCOMPARE(result->session().catalog().format(), std::string("safetensors"));
-        result->session().validate(ValidateLevel::values);
-        QTRY_VERIFY_WITH_TIMEOUT(result->session().report() && !result->session().validating(), 120'000);
-        QVERIFY(result->session().report()->verdict != Verdict::unsafe);
+        result->session().validation().start(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(
+            result->session().validation().report() && !result->session().validation().running(), 120'000);
+        QVERIFY(result->session().validation().report()->verdict != Verdict::unsafe);
     }
 
     // Back and forward bring the zoom of the map along; zooming is not a step of its own.
@@ -346,18 +348,18 @@ class WindowTest : public QObject, protected WindowFixture {
         // With another filter the map is another one first.
         selection.back();
         selection.setFilter(QStringLiteral("weight"));
-        QTRY_VERIFY(window_->session().filtered());
+        QTRY_VERIFY(window_->session().filtered().active());
         QTRY_VERIFY(window_->findChild<QToolButton*>(QStringLiteral("clearFilter")));
         QTRY_VERIFY(map->matrix()->rowCount() > 0 && map->zoom() < zoomed);
         selection.back();
-        QTRY_VERIFY(!window_->session().filtered());
+        QTRY_VERIFY(!window_->session().filtered().active());
         QTRY_COMPARE(map->zoom(), zoomed);
     }
 
     void locatorFindsModulesAndObjects() {
         open(sampleCheckpoint());
         Locator& locator = window_->locator();
-        const ModuleTree& tree = *window_->session().visibleTree();
+        const ModuleTree& tree = *window_->session().filtered().tree();
         const QString module = toQString(tree.fullName(1));
         QVERIFY(tree.tensor(1) == kNone);
         locator.open("m " + module);
@@ -455,14 +457,15 @@ class WindowTest : public QObject, protected WindowFixture {
         open(path);
         QCOMPARE(window_->session().state(), Session::State::open);
         window_->resize(1280, 720);
-        window_->session().validate(ValidateLevel::values);
-        QTRY_VERIFY_WITH_TIMEOUT(window_->session().report() && !window_->session().validating(), 30'000);
+        window_->session().validation().start(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(
+            window_->session().validation().report() && !window_->session().validation().running(), 30'000);
         const Catalog& catalog = window_->session().catalog();
         TensorId largest = 0;
         for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
             if (catalog.bytes(t) > catalog.bytes(largest)) largest = t;
         }
-        QCOMPARE(window_->session().report()->verdict == Verdict::unsafe,
+        QCOMPARE(window_->session().validation().report()->verdict == Verdict::unsafe,
                  id.contains("damaged") || id.contains("bad_"));
         const auto rows = [&](const QAbstractItemView* view) {
             return static_cast<size_t>(view->model()->rowCount());

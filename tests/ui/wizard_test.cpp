@@ -10,7 +10,7 @@
 
 #include "plan/request_text.h"
 #include "support/wizard_fixture.h"
-#include "ui/models/place_report.h"
+#include "ui/models/host_report.h"
 #include "ui/models/plan_model.h"
 #include "ui/models/suppressions.h"
 #include "ui/pages/wizard_parts.h"
@@ -209,9 +209,9 @@ class WizardTest : public QObject, protected WizardFixture {
 
         auto result = openSession(destination);
         QCOMPARE(result->state(), Session::State::open);
-        result->validate(ValidateLevel::values);
-        QTRY_VERIFY_WITH_TIMEOUT(result->report(), kPatience);
-        QCOMPARE(result->report()->verdict, Verdict::safe);
+        result->validation().start(ValidateLevel::values);
+        QTRY_VERIFY_WITH_TIMEOUT(result->validation().report(), kPatience);
+        QCOMPARE(result->validation().report()->verdict, Verdict::safe);
     }
 
     // What PaddleNLP's files do not say is stated in the wizard, and goes into the command and the recipe.
@@ -497,15 +497,15 @@ class WizardTest : public QObject, protected WizardFixture {
                                   qPrintable(status(wizard)), kPatience);
 
         RankNeeds needs{std::string("/x/torch/lib"), true, 0};
-        PlaceFacts facts;
+        HostFacts facts;
         facts.version = "1";
-        facts.destination = PlaceFacts::Parent{true, false, uint64_t{1} << 30};
-        PlaceReport report = rankReport("this machine", needs, facts, {"/a", "/b", 0, false});
-        QCOMPARE(report.worst(), PlaceLine::Kind::bad);
+        facts.destination = HostFacts::Parent{true, false, uint64_t{1} << 30};
+        HostReport report = rankReport("this machine", needs, facts, {"/a", "/b", 0, false});
+        QCOMPARE(report.worst(), HostLine::Kind::bad);
         QVERIFY(report.lines[1].text.contains("shows no GPU"));
         needs.gpusHere = 8;
         report = rankReport("this machine", needs, facts, {"/a", "/b", 0, false});
-        QVERIFY(report.lines[1].text.contains("8 GPUs") && report.worst() != PlaceLine::Kind::bad);
+        QVERIFY(report.lines[1].text.contains("8 GPUs") && report.worst() != HostLine::Kind::bad);
     }
 
     void whatStandsInTheWay() {
@@ -591,16 +591,17 @@ class WizardTest : public QObject, protected WizardFixture {
         auto session = openSession(genuineCheckpoint(QStringLiteral("dcp/t2.15.0-damaged-gap")));
         const QTemporaryDir directory;
         Suppressions suppressions(directory.filePath("suppressions.json"));
-        session->setSuppressions(&suppressions);
+        session->validation().setSuppressions(&suppressions);
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
-        session->validate(ValidateLevel::metadata);
-        QTRY_VERIFY_WITH_TIMEOUT(session->report() && !session->validating(), kPatience);
+        session->validation().start(ValidateLevel::metadata);
+        QTRY_VERIFY_WITH_TIMEOUT(session->validation().report() && !session->validation().running(),
+                                 kPatience);
         auto* validation = named<QLabel>(wizard, "sourceValidation");
         QVERIFY2(validation->text().startsWith(QStringLiteral("✕")), qPrintable(validation->text()));
-        for (const Finding& finding : session->report()->findings)
+        for (const Finding& finding : session->validation().report()->findings)
             suppressions.add(session->path(), finding, QStringLiteral("known"));
-        QCOMPARE(session->verdict(), Verdict::safe);
+        QCOMPARE(session->validation().verdict(), Verdict::safe);
         QVERIFY2(validation->text().startsWith(QStringLiteral("✓")), qPrintable(validation->text()));
         QVERIFY(!validation->text().contains(QStringLiteral("•")));
     }

@@ -54,8 +54,8 @@ class LocalEngine final : public EngineService {
 
     bool connectionLost(const std::string& path) const override { return hosts_.lost(path); }
 
-    Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
-                              const PlaceQuestion& question, const TaskContext& context) override;
+    Result<HostFacts> lookAt(const HostSpec& where, const CheckpointPtr& checkpoint,
+                             const HostQuestion& question, const TaskContext& context) override;
 
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override {
@@ -173,28 +173,28 @@ class LocalEngine final : public EngineService {
     Hosts hosts_;
 };
 
-Result<PlaceFacts> LocalEngine::lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
-                                       const PlaceQuestion& question, const TaskContext& context) {
+Result<HostFacts> LocalEngine::lookAt(const HostSpec& where, const CheckpointPtr& checkpoint,
+                                      const HostQuestion& question, const TaskContext& context) {
     const auto begin = std::chrono::steady_clock::now();
-    PlaceFacts facts;
+    HostFacts facts;
     facts.version = ownVersion();  // a host that runs another one does not connect
     std::shared_ptr<FileSystem> files = systemFileSystem();
     std::shared_ptr<RemoteHost> host;
-    if (!place.host.empty()) {
-        SHARDSCOPE_ASSIGN(host, hosts_.hostFor(place));
+    if (!where.host.empty()) {
+        SHARDSCOPE_ASSIGN(host, hosts_.hostFor(where));
         SHARDSCOPE_TRY(Hosts::connect(host, false, context.stop));
         files = remoteFileSystem(host);
         facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
 
-    facts.source = [&]() -> Result<PlaceFacts::Source> {
+    facts.source = [&]() -> Result<HostFacts::Source> {
         SHARDSCOPE_ASSIGN(const DirectoryEntry entry, files->stat(question.source));
         const std::string directory = entry.kind == DirectoryEntry::Kind::directory
                                           ? question.source
                                           : splitPath(question.source).first;
         const Catalog& catalog = checkpoint->catalog();
         SHARDSCOPE_ASSIGN(const auto sizes, sizesOfFiles(*files, directory, catalog, context.stop));
-        PlaceFacts::Source source;
+        HostFacts::Source source;
         for (size_t f = 0; f < sizes.size(); ++f) {
             const FileInfo& file = catalog.files()[f];
             if (file.state == FileInfo::State::missing) continue;
@@ -206,10 +206,10 @@ Result<PlaceFacts> LocalEngine::lookAt(const HostSpec& place, const CheckpointPt
     }();
     SHARDSCOPE_TRY(context.stop.poll());
     facts.parent = splitPath(question.destination).first;
-    facts.destination = [&]() -> Result<PlaceFacts::Parent> {
+    facts.destination = [&]() -> Result<HostFacts::Parent> {
         SHARDSCOPE_ASSIGN(const DiskSpace room,
                           host ? roomThere(*host, facts.parent) : roomHere(facts.parent));
-        return PlaceFacts::Parent{room.writable, files->stat(question.destination).ok(), room.freeBytes};
+        return HostFacts::Parent{room.writable, files->stat(question.destination).ok(), room.freeBytes};
     }();
     SHARDSCOPE_TRY(context.stop.poll());
     return facts;

@@ -11,8 +11,8 @@
 #include "engine/run_verdicts.h"
 #include "engine/slice_values.h"
 #include "engine/statistics.h"
+#include "ui/bridge/host_check.h"
 #include "ui/bridge/hosts.h"
-#include "ui/bridge/place_check.h"
 #include "ui/bridge/tasks.h"
 
 namespace shardscope::ui {
@@ -48,9 +48,9 @@ class EngineService {
     virtual Status connect(const std::string& path, bool anew, const TaskContext& context) = 0;
     // Whether there was a connection to this path's host, and is no longer. Does not block.
     virtual bool connectionLost(const std::string& path) const = 0;
-    // Goes to the place: connects, and looks for source and destination. Errors: those of Hosts.
-    virtual Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
-                                      const PlaceQuestion& question, const TaskContext& context) = 0;
+    // Goes to that host: connects, and looks for source and destination. Errors: those of Hosts.
+    virtual Result<HostFacts> lookAt(const HostSpec& where, const CheckpointPtr& checkpoint,
+                                     const HostQuestion& question, const TaskContext& context) = 0;
     virtual Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                        const TaskContext& context) = 0;
     // As open(), or the run whose directory the path names.

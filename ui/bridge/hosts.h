@@ -38,7 +38,7 @@ class Hosts {
     // `program` is put on hosts; empty = commandLineProgram().
     explicit Hosts(QString program = {}) : program_(std::move(program)) {}
 
-    // The host of a path or of a place. Nothing is connected yet. Errors: usage, notFound (the program).
+    // The host of a path or of a worker. Nothing is connected yet. Errors: usage, notFound (the program).
     Result<std::shared_ptr<RemoteHost>> hostFor(const std::string& path);
     Result<std::shared_ptr<RemoteHost>> hostFor(const HostSpec& spec);
     // Makes sure that a connection stands; `anew` makes one although there is one already. A request to stop

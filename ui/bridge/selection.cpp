@@ -31,31 +31,26 @@ void Selection::set(Selected next) {
     show(std::move(next));
 }
 
-void Selection::selectTensor(TensorId tensor) {
+// A tensor, a module or an object: one of them at most.
+void Selection::selectWhat(TensorId tensor, const QString& module, ObjectId object) {
     Selected next = current_;
-    if (next.tensor != tensor) next.chunk = kNone;
+    if (next.tensor != tensor || tensor == kNone) next.chunk = kNone;
     next.tensor = tensor;
-    next.module.clear();
-    next.object = kNone;
-    set(std::move(next));
-}
-
-void Selection::selectObject(ObjectId object) {
-    Selected next = current_;
-    next.tensor = kNone;
-    next.chunk = kNone;
-    next.module.clear();
+    next.module = module;
     next.object = object;
     set(std::move(next));
 }
 
+void Selection::selectTensor(TensorId tensor) {
+    selectWhat(tensor, {}, kNone);
+}
+
+void Selection::selectObject(ObjectId object) {
+    selectWhat(kNone, {}, object);
+}
+
 void Selection::selectModule(const QString& fullName) {
-    Selected next = current_;
-    next.tensor = kNone;
-    next.chunk = kNone;
-    next.module = fullName;
-    next.object = kNone;
-    set(std::move(next));
+    selectWhat(kNone, fullName, kNone);
 }
 
 void Selection::selectChunk(TensorId tensor, ChunkId chunk, uint32_t rank, FileId file) {

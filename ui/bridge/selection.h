@@ -57,6 +57,7 @@ class Selection : public QObject {
     void historyChanged();
 
   private:
+    void selectWhat(TensorId tensor, const QString& module, ObjectId object);
     void set(Selected next);
     void show(Selected next);
 

@@ -31,8 +31,8 @@ void sortByKey(std::vector<Keyed>& keys) {
         for (const Keyed& k : keys)
             ++at[k.first >> shift & kMask];
         size_t next = 0;
-        for (size_t& place : at)
-            next += std::exchange(place, next);
+        for (size_t& start : at)
+            next += std::exchange(start, next);
         for (const Keyed& k : keys)
             other[at[k.first >> shift & kMask]++] = k;
         keys.swap(other);
@@ -104,7 +104,7 @@ QString ChunkTableModel::text(int row, int column) const {
             return toQString(catalog.name(info.tensor));
         case rank:
             return info.rank == kNone ? QStringLiteral("–") : QString::number(info.rank);
-        case place:
+        case coordinates:
             return info.rank == kNone || !session_.facts()
                        ? QString()
                        : toQString(rankLabel(session_.facts()->mesh, info.rank));
@@ -172,7 +172,7 @@ void ChunkTableModel::sort(int column, Qt::SortOrder order) {
                 key = c;
                 break;  // chunks of a tensor are neighbors, in the order of the metadata
             case rank:
-            case place:
+            case coordinates:
                 key = info.rank;
                 break;
             case bytes:

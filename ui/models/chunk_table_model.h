@@ -12,7 +12,7 @@ namespace shardscope::ui {
 class ChunkTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
-    enum Column { tensor, rank, place, box, bytes, file, range, health, columnCountValue };
+    enum Column { tensor, rank, coordinates, box, bytes, file, range, health, columnCountValue };
     enum Roles { ChunkRole = Qt::UserRole + 1, HealthRole };
 
     explicit ChunkTableModel(Session& session, QObject* parent = nullptr);

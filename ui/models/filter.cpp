@@ -1,6 +1,7 @@
 #include "ui/models/filter.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <unordered_map>
 
@@ -45,62 +46,50 @@ Error notUnderstood(std::string_view token, std::string_view why) {
 
 }  // namespace
 
-Result<Filter::Term> Filter::parseToken(const std::string& full) {
-    Term term;
-    std::string token = full;
-    if (token.size() > 1 && token[0] == '-') {
-        term.negated = true;
-        token.erase(0, 1);
-    }
-    const size_t at = token.find_first_of(":<>");
-    const std::string key = at == std::string::npos ? std::string() : lower(token.substr(0, at));
-    const std::string value = at == std::string::npos ? std::string() : token.substr(at + 1);
-
-    if (key == "size" && token[at] != ':') {
+// What each key means; `token` is the whole of it, for errors.
+struct Filter::Keys {
+    static Result<Term> size(const std::string& token, const std::string& value, bool more) {
         const auto bytes = parseBytes(value);
-        if (!bytes) return notUnderstood(full, "a size such as 1GiB is expected");
-        term.test = [more = token[at] == '>', bytes = *bytes](const Scope& s, TensorId t) {
+        if (!bytes) return notUnderstood(token, "a size such as 1GiB is expected");
+        return Term{.test = [more, bytes = *bytes](const Scope& s, TensorId t) {
             return more ? s.catalog.bytes(t) > bytes : s.catalog.bytes(t) < bytes;
-        };
-        return term;
+        }};
     }
-    const bool known =
-        key == "name" || key == "dtype" || key == "rank" || key == "file" || key == "status" || key == "role";
-    if (at == std::string::npos || token[at] != ':' || !known) {
-        // A plain word. Names may hold colons, so an unknown key is part of one.
-        term.cost = 1;
-        term.test = [word = lower(token)](const Scope& s, TensorId t) {
-            return containsFolded(s.catalog.name(t), word);
-        };
-        return term;
+
+    static Term word(const std::string& token) {
+        return Term{.cost = 1, .test = [word = lower(token)](const Scope& s, TensorId t) {
+                        return containsFolded(s.catalog.name(t), word);
+                    }};
     }
-    if (value.empty()) return notUnderstood(full, "something is expected after the colon");
-    if (key == "name") {
-        term.cost = 2;
+
+    static Result<Term> name(const std::string& token, const std::string& value) {
         if (value[0] == '~') {
             auto expression = RegularExpression::parse(value.substr(1));
-            if (!expression.ok()) return notUnderstood(full, expression.error().message);
-            term.test = [expression = std::move(expression).value()](const Scope& s, TensorId t) {
-                return expression.matchesPart(s.catalog.name(t));
-            };
-            term.cost = 4;
-            return term;
+            if (!expression.ok()) return notUnderstood(token, expression.error().message);
+            return Term{.cost = 4,
+                        .test = [expression = std::move(expression).value()](const Scope& s, TensorId t) {
+                            return expression.matchesPart(s.catalog.name(t));
+                        }};
         }
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(value));
-        term.test = [pattern = std::move(pattern)](const Scope& s, TensorId t) {
-            return pattern.matches(s.catalog.name(t));
-        };
-    } else if (key == "dtype") {
+        return Term{.cost = 2, .test = [pattern = std::move(pattern)](const Scope& s, TensorId t) {
+                        return pattern.matches(s.catalog.name(t));
+                    }};
+    }
+
+    static Result<Term> dtype(const std::string& token, const std::string& value) {
         std::vector<DType> dtypes;
         for (const std::string& name : split(value, ',')) {
             const auto dtype = dtypeFromName(lower(name));
-            if (!dtype) return notUnderstood(full, fmt::format("'{}' is not a dtype", name));
+            if (!dtype) return notUnderstood(token, fmt::format("'{}' is not a dtype", name));
             dtypes.push_back(*dtype);
         }
-        term.test = [dtypes](const Scope& s, TensorId t) {
+        return Term{.test = [dtypes](const Scope& s, TensorId t) {
             return std::find(dtypes.begin(), dtypes.end(), s.catalog.dtype(t)) != dtypes.end();
-        };
-    } else if (key == "rank") {
+        }};
+    }
+
+    static Result<Term> rank(const std::string& token, const std::string& value) {
         std::vector<std::pair<uint32_t, uint32_t>> ranges;
         for (const std::string& part : split(value, ',')) {
             const size_t dash = part.find('-');
@@ -108,63 +97,91 @@ Result<Filter::Term> Filter::parseToken(const std::string& full) {
             const auto last = dash == std::string::npos
                                   ? first
                                   : parseNumber<uint32_t>(std::string_view(part).substr(dash + 1));
-            if (!first || !last) return notUnderstood(full, "a rank or a range such as 0-7 is expected");
+            if (!first || !last) return notUnderstood(token, "a rank or a range such as 0-7 is expected");
             ranges.emplace_back(*first, *last);
         }
-        term.cost = 3;
-        term.test = [ranges](const Scope& s, TensorId t) {
-            for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
-                const uint32_t rank = s.catalog.chunk(t, c).rank;
-                for (const auto& [first, last] : ranges) {
-                    if (rank != kNone && rank >= first && rank <= last) return true;
-                }
-            }
-            return false;
-        };
-    } else if (key == "file") {
+        return Term{.cost = 3, .test = [ranges](const Scope& s, TensorId t) {
+                        for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
+                            const uint32_t rank = s.catalog.chunk(t, c).rank;
+                            for (const auto& [first, last] : ranges) {
+                                if (rank != kNone && rank >= first && rank <= last) return true;
+                            }
+                        }
+                        return false;
+                    }};
+    }
+
+    static Result<Term> file(const std::string&, const std::string& value) {
         const bool glob = value.find_first_of("*?") != std::string::npos;
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(glob ? value : "*" + value + "*"));
-        term.cost = 3;
         // Files are few and chunks many: each file's answer is kept.
-        auto known_ = std::make_shared<std::unordered_map<FileId, bool>>();
-        term.test = [pattern = std::move(pattern), known_](const Scope& s, TensorId t) {
-            for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
-                const FileId file = s.catalog.chunk(t, c).file;
-                if (file == kNone) continue;
-                auto it = known_->find(file);
-                if (it == known_->end())
-                    it = known_->emplace(file, pattern.matches(s.catalog.files()[file].path)).first;
-                if (it->second) return true;
-            }
-            return false;
-        };
-    } else if (key == "status") {
+        auto known = std::make_shared<std::unordered_map<FileId, bool>>();
+        return Term{.cost = 3, .test = [pattern = std::move(pattern), known](const Scope& s, TensorId t) {
+                        for (ChunkId c = s.catalog.firstChunk(t); c < s.catalog.endChunk(t); ++c) {
+                            const FileId file = s.catalog.chunk(t, c).file;
+                            if (file == kNone) continue;
+                            auto it = known->find(file);
+                            if (it == known->end())
+                                it =
+                                    known->emplace(file, pattern.matches(s.catalog.files()[file].path)).first;
+                            if (it->second) return true;
+                        }
+                        return false;
+                    }};
+    }
+
+    static Result<Term> status(const std::string& token, const std::string& value) {
+        constexpr std::array<std::string_view, 7> names{"ok",      "unread",  "nan", "differs",
+                                                        "overlap", "missing", "gap"};
         uint32_t wanted = 0;
         for (const std::string& part : split(lower(value), ',')) {
-            constexpr std::string_view names[] = {"ok",      "unread",  "nan", "differs",
-                                                  "overlap", "missing", "gap"};
-            const auto* found = std::find(std::begin(names), std::end(names), part);
+            const auto found = std::ranges::find(names, part);
             if (part == "bad")
                 wanted |= ~1U;
             else if (part == "inf")
                 wanted |= 1U << static_cast<int>(Health::nonFinite);
-            else if (found == std::end(names))
+            else if (found == names.end())
                 return notUnderstood(
-                    full, "one of ok, unread, nan, differs, overlap, missing, gap or bad is expected");
+                    token, "one of ok, unread, nan, differs, overlap, missing, gap or bad is expected");
             else
-                wanted |= 1U << (found - std::begin(names));
+                wanted |= 1U << (found - names.begin());
         }
-        term.test = [wanted](const Scope& s, TensorId t) {
+        return Term{.test = [wanted](const Scope& s, TensorId t) {
             const Health health = s.facts ? s.facts->tensorHealth[t] : Health::ok;
             return (wanted >> static_cast<int>(health) & 1) != 0;
-        };
-    } else {
+        }};
+    }
+
+    static Result<Term> role(const std::string& token, const std::string& value) {
         const std::string role = lower(value);
         if (role != "parameter" && role != "buffer" && role != "optimizer" && role != "other")
-            return notUnderstood(full, "one of parameter, buffer, optimizer or other is expected");
-        term.test = [role](const Scope& s, TensorId t) { return roleName(s.catalog.role(t)) == role; };
+            return notUnderstood(token, "one of parameter, buffer, optimizer or other is expected");
+        return Term{
+            .test = [role](const Scope& s, TensorId t) { return roleName(s.catalog.role(t)) == role; }};
     }
-    return term;
+};
+
+Result<Filter::Term> Filter::parseToken(const std::string& full) {
+    const bool negated = full.size() > 1 && full[0] == '-';
+    const std::string token = full.substr(negated ? 1 : 0);
+    const size_t at = token.find_first_of(":<>");
+    const std::string key = at == std::string::npos ? std::string() : lower(token.substr(0, at));
+    const std::string value = at == std::string::npos ? std::string() : token.substr(at + 1);
+    const auto term = [&]() -> Result<Term> {
+        if (key == "size" && token[at] != ':') return Keys::size(full, value, token[at] == '>');
+        using Parse = Result<Term> (*)(const std::string&, const std::string&);
+        constexpr std::pair<std::string_view, Parse> keys[] = {
+            {"name", Keys::name}, {"dtype", Keys::dtype},   {"rank", Keys::rank},
+            {"file", Keys::file}, {"status", Keys::status}, {"role", Keys::role}};
+        const auto* known = std::ranges::find(keys, key, &std::pair<std::string_view, Parse>::first);
+        // A plain word. Names may hold colons, so an unknown key is part of one.
+        if (at == std::string::npos || token[at] != ':' || known == std::end(keys)) return Keys::word(token);
+        if (value.empty()) return notUnderstood(full, "something is expected after the colon");
+        return known->second(full, value);
+    };
+    SHARDSCOPE_ASSIGN(Term parsed, term());
+    parsed.negated = negated;
+    return parsed;
 }
 
 Result<Filter> Filter::parse(std::string_view text) {

@@ -45,6 +45,7 @@ class Filter {
         int cost = 0;  // cheap ones first
         Test test;
     };
+    struct Keys;
     static Result<Term> parseToken(const std::string& token);
 
     std::vector<Term> terms_;

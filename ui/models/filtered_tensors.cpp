@@ -30,12 +30,12 @@ void FilteredTensors::end() {
     whole_.reset();
     tree_.reset();
     tensors_.clear();
-    filtered_ = false;
+    active_ = false;
     error_.clear();
 }
 
 void FilteredTensors::takeAll() {
-    filtered_ = false;
+    active_ = false;
     tree_ = whole_;
     tensors_.resize(checkpoint_->catalog().tensorCount());
     std::iota(tensors_.begin(), tensors_.end(), 0U);
@@ -82,7 +82,7 @@ void FilteredTensors::start() {
             if (!answer.ok()) {
                 error_ = QString::fromStdString(answer.error().message);
             } else {
-                filtered_ = true;
+                active_ = true;
                 tensors_ = std::move(answer->tensors);
                 tree_ = std::move(answer->tree);
             }

@@ -30,7 +30,7 @@ class FilteredTensors : public QObject {
 
     const std::vector<TensorId>& tensors() const { return tensors_; }  // ascending
     const std::shared_ptr<const ModuleTree>& tree() const { return tree_; }
-    bool filtered() const { return filtered_; }
+    bool active() const { return active_; }          // the filter line says something
     const QString& error() const { return error_; }  // what is wrong with the text; what is shown stays
 
   signals:
@@ -52,7 +52,7 @@ class FilteredTensors : public QObject {
     std::shared_ptr<const Facts> facts_;
     std::shared_ptr<const ModuleTree> whole_, tree_;
     std::vector<TensorId> tensors_;
-    bool filtered_ = false;
+    bool active_ = false;
     QString error_;
 };
 

@@ -24,7 +24,7 @@ FindingsModel::FindingsModel(Session& session, Suppressions& suppressions, QObje
       session_(session),
       suppressions_(suppressions) {
     connect(&session, &Session::reportChanged, this, [this] {
-        if (!session_.validating()) rebuild();
+        if (!session_.validation().running()) rebuild();
     });
     connect(&session, &Session::stateChanged, this, &FindingsModel::rebuild);
     connect(&suppressions, &Suppressions::changed, this, &FindingsModel::rebuild);
@@ -43,7 +43,7 @@ void FindingsModel::rebuild() {
     rows_.clear();
     errors_ = warnings_ = suppressed_ = 0;
     if (session_.checkpoint()) {
-        if (session_.report()) findings_ = session_.report()->findings;
+        if (session_.validation().report()) findings_ = session_.validation().report()->findings;
         const std::vector<Suppression> accepted = suppressions_.of(session_.path());
         for (uint32_t i = 0; i < findings_.size(); ++i) {
             const Suppression* accept = suppressionOf(findings_[i], accepted);

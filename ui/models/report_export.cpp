@@ -40,7 +40,7 @@ std::string validationCsv(const ValidationReport& report, const std::vector<Supp
 
 QString writeReport(const Session& session, const Suppressions& suppressions, ReportForm form,
                     const QString& path) {
-    const ValidationReport& report = *session.report();
+    const ValidationReport& report = *session.validation().report();
     const std::vector<Suppression> accepted = suppressions.of(session.path());
     const std::string text = form == ReportForm::json  ? validationJson(report, accepted) + "\n"
                              : form == ReportForm::csv ? validationCsv(report, accepted)

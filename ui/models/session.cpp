@@ -56,7 +56,8 @@ Session::Session(std::shared_ptr<EngineService> engine, QObject* parent)
     connect(&validation_, &Validation::cardChanged, this, &Session::cardChanged);
     connect(&validation_, &Validation::scanNotKept, this, &Session::scanNotKept);
     connect(&validation_, &Validation::changed, this, [this] {
-        if (facts_ && report() && !validating() && report() != reportOfFacts_) takeFindings();
+        const auto& report = validation_.report();
+        if (facts_ && report && !validation_.running() && report != reportOfFacts_) takeFindings();
         emit reportChanged();
     });
     connect(&tasks_, &Tasks::progressed, this, &Session::progressed);
@@ -78,7 +79,7 @@ void Session::open(const QString& path, const SourceOptions& options) {
     openProgress_ = std::make_shared<OpenProgress>();
     connected_ = std::make_shared<std::atomic<bool>>(hostOf(path_).isEmpty());
     const bool otherOptions = checkpoint_ && path_ == pathBefore && !(options_ == optionsBefore);
-    auto place = std::make_shared<FailedPlace>();
+    auto failed = std::make_shared<FailedPath>();
     const auto load = [engine = engine_, path = path_.toStdString(), options, progress = openProgress_,
                        connected = connected_](const TaskContext& context) -> Result<Opened> {
         Opened opened;
@@ -109,12 +110,12 @@ void Session::open(const QString& path, const SourceOptions& options) {
     };
     openTicket_ = tasks_.run<Opened>(
         Work::metadata, tr("Opening %1").arg(path_),
-        [load, place, path = path_](const TaskContext& context) {
+        [load, failed, path = path_](const TaskContext& context) {
             Result<Opened> opened = load(context);
-            if (!opened.ok()) *place = lookAtFailedPlace(path, opened.error().code == ErrorCode::usage);
+            if (!opened.ok()) *failed = lookAtFailedPath(path, opened.error().code == ErrorCode::usage);
             return opened;
         },
-        [this, place, otherOptions, optionsBefore](Result<Opened> answer) {
+        [this, failed, otherOptions, optionsBefore](Result<Opened> answer) {
             if (answer.ok() && answer->run) {
                 const QString asked = path_;
                 close();
@@ -147,7 +148,7 @@ void Session::open(const QString& path, const SourceOptions& options) {
                 close();
                 path_ = tried;
                 error_ = std::move(answer).error();
-                failedPlace_ = std::move(*place);
+                failedPath_ = std::move(*failed);
                 state_ = State::failed;
             }
             emit stateChanged();
@@ -179,7 +180,7 @@ void Session::opened(Opened opened) {
     emit stateChanged();
     emit visibleChanged();
     if (again) {
-        // A reload keeps the place, by name.
+        // A reload keeps the selection, by name.
         selection_.setFilter(before.filter);
         selection_.setPage(before.page);
         if (const TensorId t = tensor.empty() ? kNone : catalog().find(tensor); t != kNone)
@@ -211,7 +212,7 @@ void Session::startFacts() {
 
 // What the report found shows in the facts, too.
 void Session::takeFindings() {
-    reportOfFacts_ = report();
+    reportOfFacts_ = validation_.report();
     if (reportOfFacts_) facts_ = withFindings(*facts_, catalog(), *reportOfFacts_);
     emit factsChanged();
     filtered_.setFacts(facts_);

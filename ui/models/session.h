@@ -16,7 +16,7 @@
 #include "ui/bridge/selection.h"
 #include "ui/bridge/source_options.h"
 #include "ui/bridge/tasks.h"
-#include "ui/models/failed_place.h"
+#include "ui/models/failed_path.h"
 #include "ui/models/file_watch.h"
 #include "ui/models/filtered_tensors.h"
 #include "ui/models/host_connection.h"
@@ -54,7 +54,7 @@ class Session : public QObject {
     // Empty, or where the data is when only an index is open: "an index of gpu07:/ckpt, made ...".
     QString dataElsewhere() const;
     const std::optional<Error>& error() const { return error_; }  // in state failed
-    const FailedPlace& failedPlace() const { return failedPlace_; }
+    const FailedPath& failedPath() const { return failedPath_; }
     // In state run: the path names the directory of a run, whose steps are checkpoints of their own.
     const RunPtr& run() const { return run_; }
     std::string openedHow() const;  // the options, as one text
@@ -63,11 +63,12 @@ class Session : public QObject {
     const std::shared_ptr<const Facts>& facts() const { return facts_; }  // null until they are worked out
     bool hasFacts() const { return facts_ != nullptr; }
 
-    // Tensors that the filter lets through, ascending; all of them without a filter. See FilteredTensors.
-    const std::vector<TensorId>& visible() const { return filtered_.tensors(); }
-    bool filtered() const { return filtered_.filtered(); }
-    const std::shared_ptr<const ModuleTree>& visibleTree() const { return filtered_.tree(); }
-    const QString& filterError() const { return filtered_.error(); }
+    // What the filter lets through, what validating found, and the connection to the host of a checkpoint
+    // that is on another one.
+    const FilteredTensors& filtered() const { return filtered_; }
+    Validation& validation() { return validation_; }
+    const Validation& validation() const { return validation_; }
+    HostConnection& connection() { return connection_; }
 
     // Why the checkpoint seems to be written still, as a sentence: its files grow, or traces of an unfinished
     // save or conversion are there. Empty otherwise. While it is not, nothing is validated: what a check
@@ -78,28 +79,10 @@ class Session : public QObject {
     // The user knows that nobody writes there any more; holds until it is opened anew.
     void takeAsFinished();
 
-    // See Validation.
-    void setSuppressions(const Suppressions* suppressions) { validation_.setSuppressions(suppressions); }
-    std::vector<Suppression> suppressions() const { return validation_.suppressions(); }
-    QString validationCost(ValidateLevel level) const { return validation_.cost(level); }
-    QString validationObstacle(ValidateLevel level) const { return validation_.obstacle(level); }
-    void validate(ValidateLevel level, const QString& expectPath = {}) {
-        validation_.start(level, expectPath);
-    }
     // What changed since it was opened is checked once it is opened anew.
     void validateByItself() {
         if (changedFiles().isEmpty()) validation_.startByItself();
     }
-    bool canContinue() const { return validation_.canContinue(); }
-    void continueReading() { validation_.continueReading(); }
-    const std::shared_ptr<ValueScan>& scan() const { return validation_.scan(); }
-    bool validating() const { return validation_.running(); }
-    TaskStatus validationStatus() const { return validation_.status(); }
-    const std::shared_ptr<const ValidationReport>& report() const { return validation_.report(); }
-    const std::optional<Error>& validationError() const { return validation_.error(); }
-    std::optional<Verdict> verdict() const { return validation_.verdict(); }
-    const std::shared_ptr<const ReadyCard>& card() const { return validation_.card(); }
-    QString depth() const { return validation_.depth(); }
 
     // Set when files differ in size or time from what they were at opening.
     QString changedFiles() const { return watch_.changes(); }
@@ -114,13 +97,6 @@ class Session : public QObject {
     // Looks at sizes and times of the files again; also done every few seconds. Of files on another host,
     // at sizes, and less often.
     void checkForChanges() { watch_.look(); }
-
-    // Of a checkpoint on another host, see HostConnection. What is shown stays when it is lost.
-    bool connectionLost() const { return connection_.lost(); }
-    bool reconnecting() const { return connection_.reconnecting(); }
-    const std::optional<Error>& connectionError() const { return connection_.error(); }
-    void reconnect() { connection_.reconnect(); }
-    void cancelReconnecting() { connection_.cancel(); }
 
   signals:
     void stateChanged();
@@ -163,7 +139,7 @@ class Session : public QObject {
     QString path_, directory_;
     SourceOptions options_;
     std::optional<Error> error_;
-    FailedPlace failedPlace_;
+    FailedPath failedPath_;
     CheckpointPtr checkpoint_;
     RunPtr run_;
     std::shared_ptr<const Facts> facts_;

@@ -23,9 +23,9 @@ TensorTreeModel::TensorTreeModel(Session& session, QObject* parent)
 }
 
 void TensorTreeModel::rebuild() {
-    const bool same = tree_ == session_.visibleTree() && checkpoint_ == session_.checkpoint();
+    const bool same = tree_ == session_.filtered().tree() && checkpoint_ == session_.checkpoint();
     if (!same) beginResetModel();
-    tree_ = session_.visibleTree();
+    tree_ = session_.filtered().tree();
     checkpoint_ = session_.checkpoint();
     if (!same) chooseObjects();
     health_.clear();
@@ -56,7 +56,8 @@ void TensorTreeModel::chooseObjects() {
     notTaken_.clear();
     if (!checkpoint_ || !tree_) return;
     QStringList words;
-    if (session_.filtered()) words = session_.selection().current().filter.split(' ', Qt::SkipEmptyParts);
+    if (session_.filtered().active())
+        words = session_.selection().current().filter.split(' ', Qt::SkipEmptyParts);
     for (const QString& word : words) {
         if (word.startsWith('-') || word.contains(':') || word.contains('<') || word.contains('>')) return;
     }

@@ -207,9 +207,9 @@ QStringList ValueTreeModel::path(const QModelIndex& index) const {
     return keys;
 }
 
-QModelIndex ValueTreeModel::indexOf(const Place& place) const {
+QModelIndex ValueTreeModel::indexOf(const RowPath& path) const {
     QModelIndex at = index(0, 0);
-    for (const int row : place)
+    for (const int row : path)
         at = at.isValid() ? index(row, 0, at) : at;
     return at;
 }
@@ -245,9 +245,9 @@ QVariant ValueTreeModel::data(const QModelIndex& index, int role) const {
     }
 }
 
-Result<std::vector<ValueTreeModel::Place>> ValueTreeModel::find(const Value& top, const QString& text,
-                                                                size_t most, const StopToken& stop) {
-    std::vector<Place> found;
+Result<std::vector<ValueTreeModel::RowPath>> ValueTreeModel::find(const Value& top, const QString& text,
+                                                                  size_t most, const StopToken& stop) {
+    std::vector<RowPath> found;
     if (!top || text.isEmpty()) return found;
     const ValueGraph& graph = *top.graph;
     struct Open {
@@ -265,23 +265,23 @@ Result<std::vector<ValueTreeModel::Place>> ValueTreeModel::find(const Value& top
         if (count > 0 && !inside && open.size() < static_cast<size_t>(kMaxValueDepth))
             open.push_back({node, parts, 0, count});
     };
-    Place place;
+    RowPath path;
     enter(top.node);
     for (size_t visited = 0; !open.empty() && found.size() < most && visited < kMostSearched; ++visited) {
         if (visited % 4096 == 0) SHARDSCOPE_TRY(stop.poll());
         Open& here = open.back();
-        place.resize(open.size());
+        path.resize(open.size());
         if (here.next == here.count) {
             open.pop_back();
             continue;
         }
         const uint32_t row = here.next++;
-        place.back() = static_cast<int>(row);
+        path.back() = static_cast<int>(row);
         const NodeId node = partAt(here.parts, row);
         const bool leaf = countOf(partsOf(graph, node)) == 0;
         if (toQString(keyAt(top.graph, here.parts, row)).contains(text, Qt::CaseInsensitive) ||
             (leaf && toQString(leafText({top.graph, node})).contains(text, Qt::CaseInsensitive)))
-            found.push_back(place);
+            found.push_back(path);
         if (!leaf) enter(node);
     }
     return found;

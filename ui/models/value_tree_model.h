@@ -19,7 +19,7 @@ class ValueTreeModel : public Columns<QAbstractItemModel> {
   public:
     enum Column { nameColumn, typeColumn, valueColumn, columnCountValue };
     // Rows from the top down to one entry.
-    using Place = std::vector<int>;
+    using RowPath = std::vector<int>;
 
     explicit ValueTreeModel(QObject* parent = nullptr);
 
@@ -39,12 +39,12 @@ class ValueTreeModel : public Columns<QAbstractItemModel> {
     Value part(const QModelIndex& index) const;
     // Keys from the top row down to this one: ["optimizer", "param_groups", "0", "lr"].
     QStringList path(const QModelIndex& index) const;
-    QModelIndex indexOf(const Place& place) const;
+    QModelIndex indexOf(const RowPath& path) const;
 
     // Entries whose key or text holds `text` (any case), in the order of the tree; at most `most`. Runs
     // anywhere. Errors: cancelled.
-    static Result<std::vector<Place>> find(const Value& value, const QString& text, size_t most,
-                                           const StopToken& stop);
+    static Result<std::vector<RowPath>> find(const Value& value, const QString& text, size_t most,
+                                             const StopToken& stop);
 
   private:
     struct Item {

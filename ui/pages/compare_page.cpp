@@ -19,6 +19,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/compare_setup.h"
 #include "ui/widgets/box_sketch.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/task_progress.h"
@@ -38,9 +39,7 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     : QWidget(parent), session_(session), model_(new CompareModel(session.tasks(), this)) {
     setAccessibleName(tr("Compare"));
     setAcceptDrops(true);
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
-    layout->setSpacing(kSpacing);
+    auto* layout = layoutOf<QVBoxLayout>(this, {kSpacing, kSpacing, kSpacing, kSpacing}, kSpacing);
     setup_ = new CompareSetup(this);
     layout->addWidget(setup_);
     progress_ = new TaskProgress(tr("Progress of the comparison"), this);
@@ -52,18 +51,14 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     message_->setForegroundRole(QPalette::PlaceholderText);
     message_->setMargin(24);
     results_ = new QWidget(stack_);
-    auto* results = new QVBoxLayout(results_);
-    results->setContentsMargins(0, 0, 0, 0);
-    results->setSpacing(kSpacing);
+    auto* results = layoutOf<QVBoxLayout>(results_, {0, 0, 0, 0}, kSpacing);
     summary_ = textBlock(results_);
     QFont bold = font();
     bold.setBold(true);
     summary_->setFont(bold);
     summary_->setAccessibleName(tr("Result of the comparison"));
-    copyCommand_ = new QPushButton(tr("Copy as command"), results_);
-    copyCommand_->setAccessibleName(copyCommand_->text());
-    values_ = new QPushButton(tr("Compare values"), results_);
-    values_->setAccessibleName(values_->text());
+    copyCommand_ = withName(new QPushButton(tr("Copy as command"), results_), tr("Copy as command"));
+    values_ = withName(new QPushButton(tr("Compare values"), results_), tr("Compare values"));
     auto* head = new QHBoxLayout;
     head->addWidget(summary_, 1);
     head->addWidget(values_, 0, Qt::AlignTop);
@@ -146,15 +141,11 @@ void ComparePage::makeTable() {
 }
 
 void ComparePage::makeDetail() {
-    detail_ = new QWidget(results_);
-    detail_->setAccessibleName(tr("Placement on both sides"));
-    auto* columns = new QHBoxLayout(detail_);
-    columns->setContentsMargins(0, 0, 0, 0);
-    columns->setSpacing(kSpacing);
+    detail_ = withName(new QWidget(results_), tr("Placement on both sides"));
+    auto* columns = layoutOf<QHBoxLayout>(detail_, {0, 0, 0, 0}, kSpacing);
     const auto side = [&](const QString& title, QLabel*& text, BoxSketch*& sketch) {
         auto* panel = new Panel(title, detail_);
-        sketch = new BoxSketch(panel);
-        sketch->setAccessibleName(tr("Placement in %1").arg(title));
+        sketch = withName(new BoxSketch(panel), tr("Placement in %1").arg(title));
         panel->setView(sketch);
         text = panel->addCaption();
         panel->setExports({QStringLiteral("placement"), sketch, {}});

@@ -15,6 +15,7 @@
 #include "plan/request_text.h"
 #include "ui/models/texts.h"
 #include "ui/pages/recipe_edit.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/file_dialog.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
@@ -53,12 +54,9 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     other_->setAcceptDrops(false);
     other_->lineEdit()->setAcceptDrops(false);
     b->setBuddy(other_);
-    browse_ = new QPushButton(tr("Browse…"), this);
-    browse_->setAccessibleName(tr("Browse for the checkpoint to compare with"));
-    compare_ = new QPushButton(tr("Compare"), this);
-    compare_->setAccessibleName(compare_->text());
-    cancel_ = new QPushButton(tr("Cancel"), this);
-    cancel_->setAccessibleName(tr("Cancel the comparison"));
+    browse_ = withName(new QPushButton(tr("Browse…"), this), tr("Browse for the checkpoint to compare with"));
+    compare_ = withName(new QPushButton(tr("Compare"), this), tr("Compare"));
+    cancel_ = withName(new QPushButton(tr("Cancel"), this), tr("Cancel the comparison"));
     rulesButton_ = new QToolButton(this);
     rulesButton_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
     rulesButton_->setArrowType(Qt::RightArrow);

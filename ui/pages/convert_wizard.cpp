@@ -13,6 +13,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/file_dialog.h"
 
@@ -24,14 +25,11 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
     setAccessibleName(tr("Convert a checkpoint"));
     setModal(false);
     resize(1000, 680);
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
-    layout->setSpacing(0);
+    auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0}, 0);
     layout->addWidget(new Banner(this));
     auto* middle = new QHBoxLayout;
     middle->setSpacing(0);
-    steps_ = new QListWidget(this);
-    steps_->setAccessibleName(tr("Steps"));
+    steps_ = withName(new QListWidget(this), tr("Steps"));
     steps_->setFrameShape(QFrame::NoFrame);
     steps_->setFixedWidth(fontMetrics().averageCharWidth() * 26);
     stack_ = new QStackedWidget(this);
@@ -72,18 +70,14 @@ void ConvertWizard::buildSteps() {
 
 QWidget* ConvertWizard::buildButtons() {
     auto* bar = new QFrame(this);
-    auto* outer = new QVBoxLayout(bar);
-    outer->setContentsMargins(16, 8, 16, 12);
-    outer->setSpacing(8);
+    auto* outer = layoutOf<QVBoxLayout>(bar, {16, 8, 16, 12}, 8);
     status_ = wizardText({}, bar);
     status_->setObjectName(QStringLiteral("wizardStatus"));
     status_->setAccessibleName(tr("Whether the conversion can be started"));
     outer->addWidget(status_);
     auto* row = new QHBoxLayout;
     const auto button = [&](const QString& text, const char* name, auto run) {
-        auto* b = new QPushButton(text, bar);
-        b->setObjectName(QString::fromLatin1(name));
-        b->setAccessibleName(QString(text).remove('&'));
+        auto* b = withName(new QPushButton(text, bar), QString(text).remove('&'), QString::fromLatin1(name));
         b->setAutoDefault(false);
         row->addWidget(b);
         connect(b, &QPushButton::clicked, this, run);

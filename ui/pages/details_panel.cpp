@@ -14,6 +14,7 @@
 
 #include "model/infer_mesh.h"
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
@@ -84,9 +85,7 @@ QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t a
 
 DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setAccessibleName(tr("Details"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(8, 8, 8, 8);
-    layout->setSpacing(6);
+    auto* layout = layoutOf<QVBoxLayout>(this, {8, 8, 8, 8}, 6);
     title_ = textBlock(this);
     title_->setAccessibleName(tr("Selected"));
     QFont bold = title_->font();
@@ -101,8 +100,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     head->addWidget(title_, 1);
     head->addWidget(copy_, 0, Qt::AlignTop);
     layout->addLayout(head);
-    area_ = new QScrollArea(this);
-    area_->setAccessibleName(tr("Details of the selection"));
+    area_ = withName(new QScrollArea(this), tr("Details of the selection"));
     area_->setWidgetResizable(true);
     area_->setFrameShape(QFrame::NoFrame);
     area_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -215,7 +213,7 @@ void DetailsPanel::showCheckpoint() {
         line(tr("Mesh"), toQString(formatMesh(mesh)) +
                              (mesh.source == Mesh::Source::declared ? tr(" (declared)") : tr(" (inferred)")));
     }
-    line(tr("Known so far"), session_.depth());
+    line(tr("Known so far"), session_.validation().depth());
     line(tr("Read from"), session_.dataElsewhere());
     const QString path = session_.path();
     QMenu* menu = copy_->menu();
@@ -321,7 +319,7 @@ void DetailsPanel::showChunk(ChunkId c) {
 
 void DetailsPanel::showModule(const QString& name) {
     title_->setText(name);
-    if (const ModuleTree* tree = session_.visibleTree().get()) {
+    if (const ModuleTree* tree = session_.filtered().tree().get()) {
         const ModuleTree::Node node = tree->find(name.toStdString());
         line(tr("Tensors"), numberText(tree->tensorCount(node)));
         line(tr("Bytes"), sizeText(tree->bytes(node)));

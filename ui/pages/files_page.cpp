@@ -16,6 +16,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/health_delegate.h"
 #include "ui/widgets/labels.h"
@@ -60,9 +61,7 @@ QString pieceName(const Catalog& catalog, const BytePiece& piece) {
 FilesPage::FilesPage(Session& session, QWidget* parent)
     : QWidget(parent), session_(session), model_(new FileTableModel(session, this)) {
     setAccessibleName(tr("Files"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(kSpacing, kSpacing, kSpacing, kSpacing);
-    layout->setSpacing(kSpacing);
+    auto* layout = layoutOf<QVBoxLayout>(this, {kSpacing, kSpacing, kSpacing, kSpacing}, kSpacing);
     totals_ = textBlock(this);
     totals_->setAccessibleName(tr("Totals of all files"));
     layout->addWidget(totals_);
@@ -154,9 +153,7 @@ void FilesPage::makeStrip() {
                                     this);
     QTableView* twin = ui::makeTable(pieceRows_, tr("Bytes of the file, as a table"), stripPanel_);
     auto* inner = new QWidget(stripPanel_);
-    auto* column = new QVBoxLayout(inner);
-    column->setContentsMargins(0, 0, 0, 0);
-    column->setSpacing(4);
+    auto* column = layoutOf<QVBoxLayout>(inner, {0, 0, 0, 0}, 4);
     legend_ = new Legend(inner);
     column->addWidget(strip_);
     column->addWidget(legend_);

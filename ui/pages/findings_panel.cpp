@@ -19,6 +19,7 @@
 #include "ui/models/report_export.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/file_dialog.h"
 #include "ui/widgets/task_progress.h"
@@ -41,38 +42,69 @@ ChunkId chunkOf(const Catalog& catalog, TensorId t, FileId file, const FindingEx
     return kNone;
 }
 
+// With all that is listed under it, as lines of cells.
+QString textOf(const Finding& finding) {
+    QStringList lines{toQString(finding.rule) + '\t' + toQString(finding.message) + '\t' +
+                      toQString(finding.cause)};
+    for (const FindingExample& e : finding.examples) {
+        QStringList cells{QString(), toQString(e.tensor)};
+        if (e.rank != kNone) cells += FindingsPanel::tr("rank %1").arg(e.rank);
+        cells += toQString(e.file);
+        if (e.box) cells += toQString(formatBox(e.box->offsets, e.box->lengths));
+        cells += toQString(e.detail);
+        cells.removeAll(QString());
+        lines += '\t' + cells.join('\t');
+    }
+    return lines.join('\n');
+}
+
 }  // namespace
 
 FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidget* parent)
-    : QWidget(parent), session_(session), suppressions_(suppressions) {
+    : QWidget(parent), session_(session), validation_(session.validation()), suppressions_(suppressions) {
     model_ = new FindingsModel(session, suppressions, this);
+    auto* layout = layoutOf<QVBoxLayout>(this, {6, 6, 6, 6}, 6);
+    layout->addLayout(makeBar());
+    auto* splitter = new QSplitter(Qt::Horizontal, this);
+    splitter->addWidget(makeTable(splitter));
+    splitter->addWidget(makeSide(splitter));
+    splitter->setStretchFactor(0, 3);
+    splitter->setStretchFactor(1, 1);
+    splitter->setSizes({900, 300});
+    layout->addWidget(splitter, 1);
+    follow();
+    update();
+}
 
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(6, 6, 6, 6);
-    layout->setSpacing(6);
-
-    auto* bar = new QHBoxLayout;
+QLayout* FindingsPanel::makeBar() {
     auto* levelLabel = new QLabel(tr("Check:"), this);
-    level_ = new QComboBox(this);
-    level_->setAccessibleName(tr("How deep to check"));
+    level_ = withName(new QComboBox(this), tr("How deep to check"));
     for (const ValidateLevel level : {ValidateLevel::metadata, ValidateLevel::files, ValidateLevel::values})
         level_->addItem(levelText(level), static_cast<int>(level));
     level_->setCurrentIndex(1);
     levelLabel->setBuddy(level_);
-    cost_ = new QLabel(this);
-    cost_->setAccessibleName(tr("Cost of the check"));
-    run_ = new QPushButton(tr("Validate"), this);
-    run_->setAccessibleName(tr("Validate"));
-    cancel_ = new QPushButton(tr("Cancel"), this);
-    cancel_->setAccessibleName(tr("Cancel the validation"));
-    continue_ = new QPushButton(tr("Continue"), this);
-    continue_->setAccessibleName(tr("Continue reading values where it stopped"));
-    finished_ = new QPushButton(tr("Mark as finished"), this);
-    finished_->setAccessibleName(tr("Mark the checkpoint as finished, so that it can be validated"));
+    cost_ = withName(new QLabel(this), tr("Cost of the check"));
+    run_ = withName(new QPushButton(tr("Validate"), this), tr("Validate"));
+    cancel_ = withName(new QPushButton(tr("Cancel"), this), tr("Cancel the validation"));
+    continue_ =
+        withName(new QPushButton(tr("Continue"), this), tr("Continue reading values where it stopped"));
+    finished_ = withName(new QPushButton(tr("Mark as finished"), this),
+                         tr("Mark the checkpoint as finished, so that it can be validated"));
     finished_->setToolTip(tr("Nothing writes to it any more; allow validation"));
     progress_ = new TaskProgress(tr("Progress of the validation"), this);
-    verdict_ = new QLabel(this);
-    verdict_->setAccessibleName(tr("Verdict"));
+    verdict_ = withName(new QLabel(this), tr("Verdict"));
+    QWidget* more = makeMore();
+    auto* bar = new QHBoxLayout;
+    for (QWidget* widget : std::initializer_list<QWidget*>{levelLabel, level_, run_, continue_, finished_,
+                                                           cancel_, progress_, cost_})
+        bar->addWidget(widget);
+    bar->addStretch(1);
+    bar->addWidget(verdict_);
+    bar->addWidget(more);
+    return bar;
+}
+
+QWidget* FindingsPanel::makeMore() {
     auto* more = new QToolButton(this);
     more->setText(tr("More"));
     more->setAccessibleName(tr("More about findings"));
@@ -83,46 +115,33 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     shown->setCheckable(true);
     connect(shown, &QAction::toggled, model_, &FindingsModel::setShowSuppressed);
     menu->addSeparator();
-    const auto addExport = [&](const QString& text, const QString& form) {
-        QAction* action = menu->addAction(text, this, [this, form] { exportAs(form); });
+    for (const auto& [text, form] : {std::pair(tr("Export as HTML report…"), QStringLiteral("html")),
+                                     {tr("Export as JSON…"), QStringLiteral("json")},
+                                     {tr("Export as JUnit XML…"), QStringLiteral("xml")},
+                                     {tr("Export as CSV…"), QStringLiteral("csv")}}) {
+        QAction* action = menu->addAction(text, this, [this, form = form] { exportAs(form); });
         connect(menu, &QMenu::aboutToShow, action,
-                [this, action] { action->setEnabled(session_.report() != nullptr); });
-    };
-    addExport(tr("Export as HTML report…"), "html");
-    addExport(tr("Export as JSON…"), "json");
-    addExport(tr("Export as JUnit XML…"), "xml");
-    addExport(tr("Export as CSV…"), "csv");
+                [this, action] { action->setEnabled(validation_.report() != nullptr); });
+    }
     more->setMenu(menu);
-    bar->addWidget(levelLabel);
-    bar->addWidget(level_);
-    bar->addWidget(run_);
-    bar->addWidget(continue_);
-    bar->addWidget(finished_);
-    bar->addWidget(cancel_);
-    bar->addWidget(progress_);
-    bar->addWidget(cost_);
-    bar->addStretch(1);
-    bar->addWidget(verdict_);
-    bar->addWidget(more);
-    layout->addLayout(bar);
+    return more;
+}
 
-    auto* splitter = new QSplitter(Qt::Horizontal, this);
-    auto* left = new QWidget(splitter);
-    auto* stack = new QVBoxLayout(left);
-    stack->setContentsMargins(0, 0, 0, 0);
-    view_ = new QTreeView(left);
-    view_->setObjectName(QStringLiteral("findings"));
-    view_->setAccessibleName(tr("Findings"));
+QWidget* FindingsPanel::makeTable(QWidget* parent) {
+    auto* left = new QWidget(parent);
+    auto* stack = layoutOf<QVBoxLayout>(left, {0, 0, 0, 0});
+    view_ = withName(new QTreeView(left), tr("Findings"), QStringLiteral("findings"));
     view_->setModel(model_);
     view_->setUniformRowHeights(true);
     view_->setAlternatingRowColors(true);
     view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
-    view_->header()->resizeSection(FindingsModel::severity, 95);
-    view_->header()->resizeSection(FindingsModel::rule, 125);
-    view_->header()->resizeSection(FindingsModel::what, 360);
-    view_->header()->resizeSection(FindingsModel::where, 170);
-    view_->header()->resizeSection(FindingsModel::count, 60);
+    for (const auto& [column, width] : {std::pair(FindingsModel::severity, 95),
+                                        {FindingsModel::rule, 125},
+                                        {FindingsModel::what, 360},
+                                        {FindingsModel::where, 170},
+                                        {FindingsModel::count, 60}})
+        view_->header()->resizeSection(column, width);
     view_->header()->setStretchLastSection(false);
     view_->header()->setSectionResizeMode(FindingsModel::what, QHeaderView::Stretch);
     enableRowCopy(*view_);
@@ -131,29 +150,25 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     empty_->setAlignment(Qt::AlignCenter);
     stack->addWidget(view_, 1);
     stack->addWidget(empty_, 1);
-    auto* side = new QWidget(splitter);
-    auto* sideLayout = new QVBoxLayout(side);
-    sideLayout->setContentsMargins(0, 0, 0, 0);
-    sideLayout->setSpacing(2);
-    explanation_ = new QTextBrowser(side);
-    explanation_->setAccessibleName(tr("Explanation"));
+    return left;
+}
+
+// What the selected finding means, and what can be done with it.
+QWidget* FindingsPanel::makeSide(QWidget* parent) {
+    auto* side = new QWidget(parent);
+    auto* layout = layoutOf<QVBoxLayout>(side, {0, 0, 0, 0}, 2);
+    explanation_ = withName(new QTextBrowser(side), tr("Explanation"));
     explanation_->setOpenLinks(false);
     explanation_->setFrameShape(QFrame::NoFrame);
-    splitter->addWidget(left);
-    sideLayout->addWidget(explanation_, 1);
-    auto* deeds = new QHBoxLayout;
-    deeds->setContentsMargins(4, 0, 4, 0);
-    sideLayout->addLayout(deeds);
-    splitter->addWidget(side);
-    splitter->setStretchFactor(0, 3);
-    splitter->setStretchFactor(1, 1);
-    splitter->setSizes({900, 300});
-    layout->addWidget(splitter, 1);
+    layout->addWidget(explanation_, 1);
+    auto* deeds = layoutOf<QHBoxLayout>(nullptr, {4, 0, 4, 0});
+    layout->addLayout(deeds);
 
     go_ = new QAction(tr("Go to it"), this);
     go_->setShortcut(Qt::Key_Return);
     go_->setShortcutContext(Qt::WidgetShortcut);
     connect(go_, &QAction::triggered, this, [this] { go(view_->currentIndex()); });
+    view_->addAction(go_);
     explain_ = new QAction(tr("Explain"), this);
     connect(explain_, &QAction::triggered, this, [this] {
         explanation_->parentWidget()->show();
@@ -164,20 +179,7 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     copy_ = new QAction(tr("Copy"), this);
     copy_->setToolTip(tr("Copy the finding with all that is listed under it"));
     connect(copy_, &QAction::triggered, this, [this] {
-        const Finding* finding = model_->finding(view_->currentIndex());
-        if (!finding) return;
-        QStringList lines{toQString(finding->rule) + '\t' + toQString(finding->message) + '\t' +
-                          toQString(finding->cause)};
-        for (const FindingExample& e : finding->examples) {
-            QStringList cells{QString(), toQString(e.tensor)};
-            if (e.rank != kNone) cells += tr("rank %1").arg(e.rank);
-            cells += toQString(e.file);
-            if (e.box) cells += toQString(formatBox(e.box->offsets, e.box->lengths));
-            cells += toQString(e.detail);
-            cells.removeAll(QString());
-            lines += '\t' + cells.join('\t');
-        }
-        copyText(lines.join('\n'));
+        if (const Finding* finding = model_->finding(view_->currentIndex())) copyText(textOf(*finding));
     });
     for (QAction* action : {go_, copy_, suppress_}) {
         auto* button = new QToolButton(side);
@@ -185,7 +187,10 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
         deeds->addWidget(button);
     }
     deeds->addStretch(1);
-    view_->addAction(go_);
+    return side;
+}
+
+void FindingsPanel::follow() {
     connect(view_, &QTreeView::doubleClicked, this, &FindingsPanel::go);
     connect(view_, &QWidget::customContextMenuRequested, this, &FindingsPanel::showMenu);
     connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
@@ -196,24 +201,22 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     });
     connect(run_, &QPushButton::clicked, this, &FindingsPanel::validate);
     connect(cancel_, &QPushButton::clicked, &session_, &Session::cancel);
-    connect(continue_, &QPushButton::clicked, &session_, &Session::continueReading);
+    connect(continue_, &QPushButton::clicked, &validation_, &Validation::continueReading);
     connect(finished_, &QPushButton::clicked, &session_, &Session::takeAsFinished);
-    connect(&session_, &Session::filesChanged, this, &FindingsPanel::update);
     connect(level_, &QComboBox::currentIndexChanged, this, &FindingsPanel::update);
-    connect(&session_, &Session::reportChanged, this, &FindingsPanel::update);
-    connect(&session_, &Session::cardChanged, this, &FindingsPanel::update);
+    for (const auto changed :
+         {&Session::filesChanged, &Session::reportChanged, &Session::cardChanged, &Session::factsChanged})
+        connect(&session_, changed, this, &FindingsPanel::update);
     connect(&session_, &Session::stateChanged, this, [this] {
         if (!session_.dataElsewhere().isEmpty()) setLevel(ValidateLevel::metadata);
         update();
     });
-    connect(&session_, &Session::factsChanged, this, &FindingsPanel::update);
     connect(&session_, &Session::progressed, this, [this] {
-        if (session_.validating()) progress_->setStatus(session_.validationStatus());
+        if (validation_.running()) progress_->setStatus(validation_.status());
     });
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
     });
-    update();
 }
 
 // The style of the verdict holds the colors of the theme that it was made in.
@@ -225,8 +228,8 @@ void FindingsPanel::changeEvent(QEvent* event) {
 }
 
 void FindingsPanel::validate() {
-    if (!session_.checkpoint() || session_.validating()) return;
-    session_.validate(static_cast<ValidateLevel>(level_->currentData().toInt()), expect_);
+    if (!session_.checkpoint() || validation_.running()) return;
+    validation_.start(static_cast<ValidateLevel>(level_->currentData().toInt()), expect_);
 }
 
 void FindingsPanel::setLevel(ValidateLevel level) {
@@ -243,39 +246,39 @@ void FindingsPanel::chooseExpected() {
 
 void FindingsPanel::update() {
     const bool open = session_.checkpoint() != nullptr;
-    const bool busy = session_.validating();
+    const bool busy = validation_.running();
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
-    const QString obstacle = session_.validationObstacle(level);
+    const QString obstacle = validation_.obstacle(level);
     const QString writing = session_.beingWritten();
     run_->setEnabled(!busy && obstacle.isEmpty());
     run_->setToolTip(obstacle.toHtmlEscaped());
     run_->setVisible(!busy);
-    continue_->setVisible(session_.canContinue() && writing.isEmpty());
+    continue_->setVisible(validation_.canContinue() && writing.isEmpty());
     finished_->setVisible(!busy && !writing.isEmpty());
     cancel_->setText(level == ValidateLevel::values && busy ? tr("Stop") : tr("Cancel"));
     level_->setEnabled(!busy);
     cancel_->setVisible(busy);
     progress_->setVisible(busy);
     cost_->setVisible(!busy);
-    cost_->setText(obstacle.isEmpty() ? session_.validationCost(level) : obstacle);
-    if (busy) progress_->setStatus(session_.validationStatus());
+    cost_->setText(obstacle.isEmpty() ? validation_.cost(level) : obstacle);
+    if (busy) progress_->setStatus(validation_.status());
 
-    verdict_->setVisible(session_.report() != nullptr);
-    if (session_.report()) {
-        const Verdict verdict = *session_.verdict();
-        const bool sofar = session_.report()->stopped;
+    verdict_->setVisible(validation_.report() != nullptr);
+    if (validation_.report()) {
+        const Verdict verdict = *validation_.verdict();
+        const bool sofar = validation_.report()->stopped;
         // The answer of the card, without its reason.
-        const CardAnswer answer = answerOf(*session_.card());
+        const CardAnswer answer = answerOf(*validation_.card());
         QString text = sofar && verdict == Verdict::safe
                            ? tr("Nothing found so far")
                            : answer.mark + ' ' + answer.words.section(':', 0, 0);
-        if (sofar) text += tr(" (%1)").arg(session_.depth());
+        if (sofar) text += tr(" (%1)").arg(validation_.depth());
         if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
         verdict_->setText(text);
         verdict_->setStyleSheet(
             QStringLiteral("font-weight: bold; padding: 2px 8px; border-left: 4px solid %1")
                 .arg(verdictColor(answer.tone).name()));
-        const QString notChecked = notCheckedText(*session_.report());
+        const QString notChecked = notCheckedText(*validation_.report());
         verdict_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1").arg(notChecked));
     }
     const bool rows = model_->rowCount() > 0;
@@ -288,23 +291,23 @@ void FindingsPanel::update() {
         empty_->setText(tr("Open a checkpoint to validate it."));
     else if (busy)
         empty_->setText(tr("Validating…"));
-    else if (session_.validationError())
-        empty_->setText(tr("The validation failed. %1").arg(errorSentence(*session_.validationError())));
-    else if (!session_.report() && !writing.isEmpty())
+    else if (validation_.error())
+        empty_->setText(tr("The validation failed. %1").arg(errorSentence(*validation_.error())));
+    else if (!validation_.report() && !writing.isEmpty())
         empty_->setText(tr("Still being written: %1 A validation would not be reliable now. Look again when "
                            "the save is done, or mark it as finished.")
                             .arg(writing));
-    else if (session_.canContinue() &&
-             (!session_.report() || session_.report()->level != ValidateLevel::values))
+    else if (validation_.canContinue() &&
+             (!validation_.report() || validation_.report()->level != ValidateLevel::values))
         empty_->setText(tr("An earlier validation read %1 of all values. The files have not changed: "
                            "“Continue” reads the rest.")
-                            .arg(ratioText(static_cast<double>(session_.scan()->chunksRead()) /
-                                           static_cast<double>(session_.scan()->chunks()))));
-    else if (!session_.report())
+                            .arg(ratioText(static_cast<double>(validation_.scan()->chunksRead()) /
+                                           static_cast<double>(validation_.scan()->chunks()))));
+    else if (!validation_.report())
         empty_->setText(tr("Nothing has been checked yet."));
     else if (model_->suppressed())
         empty_->setText(tr("All findings are accepted. “More” shows them."));
-    else if (const QString notChecked = notCheckedText(*session_.report()); notChecked.isEmpty())
+    else if (const QString notChecked = notCheckedText(*validation_.report()); notChecked.isEmpty())
         empty_->setText(tr("No problems found. All checks ran."));
     else
         empty_->setText(tr("No problems found. Not checked: %1.").arg(notChecked));
@@ -450,8 +453,8 @@ void FindingsPanel::exportAs(const QString& form) {
                                            : form == "json" ? ReportForm::json
                                            : form == "csv"  ? ReportForm::csv
                                                             : ReportForm::junit;
-                   return session_.report() ? writeReport(session_, suppressions_, kind, path)
-                                            : tr("There is no validation to write yet.");
+                   return validation_.report() ? writeReport(session_, suppressions_, kind, path)
+                                               : tr("There is no validation to write yet.");
                });
 }
 

@@ -8,6 +8,7 @@
 class QAction;
 class QComboBox;
 class QLabel;
+class QLayout;
 class QPushButton;
 class QTextBrowser;
 class QToolButton;
@@ -39,6 +40,11 @@ class FindingsPanel : public QWidget {
     void changeEvent(QEvent* event) override;
 
   private:
+    QLayout* makeBar();
+    QWidget* makeMore();
+    QWidget* makeTable(QWidget* parent);
+    QWidget* makeSide(QWidget* parent);
+    void follow();
     void update();
     void updateExplanation();
     bool go(const QModelIndex& index);
@@ -48,6 +54,7 @@ class FindingsPanel : public QWidget {
     void exportAs(const QString& form);
 
     Session& session_;
+    Validation& validation_;
     Suppressions& suppressions_;
     FindingsModel* model_;
     QComboBox* level_;

@@ -29,6 +29,7 @@
 #include "ui/models/session.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/lanes.h"
@@ -37,6 +38,8 @@
 namespace shardscope::ui {
 
 namespace {
+
+constexpr int kLowest = 40;  // a view in the pane of a small window
 
 class ProgressDelegate : public QStyledItemDelegate {
   public:
@@ -74,8 +77,7 @@ class ProgressDelegate : public QStyledItemDelegate {
 };
 
 QPushButton* button(const QString& text, const QString& name, QLayout* into) {
-    auto* b = new QPushButton(text);
-    b->setAccessibleName(name);
+    auto* b = withName(new QPushButton(text), name);
     b->setAutoDefault(false);
     into->addWidget(b);
     return b;
@@ -112,8 +114,7 @@ void list(QTreeWidget* tree, const QString& name, const std::vector<JobEntry>& e
 }  // namespace
 
 JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_(store), jobs_(store) {
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
+    auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
     stack_ = new QStackedWidget(this);
     layout->addWidget(stack_);
 
@@ -128,17 +129,14 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_
     stack_->addWidget(empty);
 
     auto* full = new QWidget(this);
-    auto* fullLayout = new QVBoxLayout(full);
-    fullLayout->setContentsMargins(8, 8, 8, 8);
-    fullLayout->setSpacing(6);
+    auto* fullLayout = layoutOf<QVBoxLayout>(full, {8, 8, 8, 8}, 6);
     auto* split = new QSplitter(Qt::Horizontal, full);
     split->setChildrenCollapsible(false);
     fullLayout->addWidget(split, 1);
     fullLayout->addLayout(buildButtons());
     stack_->addWidget(full);
     auto* left = new QWidget(split);
-    auto* leftLayout = new QVBoxLayout(left);
-    leftLayout->setContentsMargins(0, 0, 0, 0);
+    auto* leftLayout = layoutOf<QVBoxLayout>(left, {0, 0, 0, 0});
     buildTable();
     skipped_ = wrappedLabel(left);
     leftLayout->addWidget(table_, 1);
@@ -184,8 +182,7 @@ void JobsPanel::buildTable() {
 
 // What lanes show of a job that says both.
 QComboBox* JobsPanel::buildMeasure(const QString& name) {
-    auto* box = new QComboBox(this);
-    box->setAccessibleName(name);
+    auto* box = withName(new QComboBox(this), name);
     box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
     box->setMinimumContentsLength(14);
     box->addItem(tr("Bytes a second"), static_cast<int>(Lanes::Unit::bytes));
@@ -194,11 +191,21 @@ QComboBox* JobsPanel::buildMeasure(const QString& name) {
     return box;
 }
 
+void JobsPanel::exportFrom(Lanes* lanes, const QString& name,
+                           std::function<const QAbstractItemModel*()> table) {
+    lanes->setContextMenuPolicy(Qt::CustomContextMenu);
+    const Exports exports{name, lanes, std::move(table)};
+    connect(lanes, &QWidget::customContextMenuRequested, this, [this, lanes, exports](const QPoint& at) {
+        auto* menu = new QMenu(this);
+        menu->setAttribute(Qt::WA_DeleteOnClose);
+        addExportActions(*menu, exports, this);
+        menu->popup(lanes->mapToGlobal(at));
+    });
+}
+
 QWidget* JobsPanel::buildDetails() {
     auto* details = new QWidget(this);
-    auto* layout = new QVBoxLayout(details);
-    layout->setContentsMargins(4, 0, 0, 0);
-    layout->setSpacing(6);
+    auto* layout = layoutOf<QVBoxLayout>(details, {4, 0, 0, 0}, 6);
     const auto label = [&](const QString& name) {
         auto* l = textBlock(details);
         l->setAccessibleName(name);
@@ -208,11 +215,27 @@ QWidget* JobsPanel::buildDetails() {
     summary_ = label(tr("What the job does"));
     problem_ = label(tr("What went wrong"));
 
-    tabs_ = new QTabWidget(details);
-    tabs_->setAccessibleName(tr("About the job"));
+    tabs_ = withName(new QTabWidget(details), tr("About the job"));
+    buildRates();
+    buildWorkers();
+    buildLog();
+
+    outcome_ = new QTreeWidget(tabs_);
+    outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
+    outcome_->setAccessibleName(tr("Result of the job"));
+    outcome_->setAlternatingRowColors(true);
+    outcome_->setColumnWidth(0, 230);
+    enableRowCopy(*outcome_);
+    tabs_->addTab(outcome_, tr("Result"));
+    layout->addWidget(tabs_, 1);
+    for (QWidget* view : std::initializer_list<QWidget*>{workers_, log_, outcome_})
+        view->setMinimumHeight(kLowest);
+    return details;
+}
+
+void JobsPanel::buildRates() {
     auto* rates = new QWidget(tabs_);
-    auto* ratesLayout = new QVBoxLayout(rates);
-    ratesLayout->setContentsMargins(6, 6, 6, 6);
+    auto* layout = layoutOf<QVBoxLayout>(rates, {6, 6, 6, 6});
     lanes_ = new Lanes(tr("The work of the job over time"), rates);
     measure_ = buildMeasure(tr("What the lanes of the job show"));
     rateTable_ = new QTableView(rates);
@@ -228,29 +251,21 @@ QWidget* JobsPanel::buildDetails() {
         lanes_->setVisible(!on);
         measure_->setEnabled(!on);  // the table has both
     });
-    const auto exportFrom = [this](QWidget* place, const Exports& exports) {
-        place->setContextMenuPolicy(Qt::CustomContextMenu);
-        connect(place, &QWidget::customContextMenuRequested, this, [this, place, exports](const QPoint& at) {
-            auto* menu = new QMenu(this);
-            menu->setAttribute(Qt::WA_DeleteOnClose);
-            addExportActions(*menu, exports, this);
-            menu->popup(place->mapToGlobal(at));
-        });
-    };
-    exportFrom(lanes_, {tr("rates"), lanes_, [this] { return &rates_; }});
-    ratesLayout->addWidget(lanes_, 1);
-    ratesLayout->addWidget(rateTable_, 1);
+    exportFrom(lanes_, tr("rates"), [this] { return &rates_; });
+    layout->addWidget(lanes_, 1);
+    layout->addWidget(rateTable_, 1);
     tabs_->addTab(rates, tr("Rates"));
     // Beside the tabs, where they take no height from the picture.
     auto* shown = new QWidget(tabs_);
-    auto* row = new QHBoxLayout(shown);
-    row->setContentsMargins({});
+    auto* row = layoutOf<QHBoxLayout>(shown, {});
     row->addWidget(measure_);
     row->addWidget(asTable_);
     tabs_->setCornerWidget(shown);
     connect(tabs_, &QTabWidget::currentChanged, shown,
             [this, shown, rates] { shown->setVisible(tabs_->currentWidget() == rates); });
+}
 
+void JobsPanel::buildWorkers() {
     workers_ = new QTreeWidget(tabs_);
     workers_->setObjectName(QStringLiteral("jobWorkers"));
     workers_->setHeaderLabels(
@@ -266,7 +281,7 @@ QWidget* JobsPanel::buildDetails() {
     enableRowCopy(*workers_);
     // Above the table, what each of them did over time.
     workerLanes_ = new Lanes(tr("The work of each worker over time"), tabs_);
-    exportFrom(workerLanes_, {tr("workers"), workerLanes_, [this] { return workers_->model(); }});
+    exportFrom(workerLanes_, tr("workers"), [this] { return workers_->model(); });
     workerMeasure_ = buildMeasure(tr("What the lanes of the workers show"));
     workerMeasure_->setItemText(0, tr("Bytes written a second"));
     workerMeasure_->setCurrentIndex(1);
@@ -276,11 +291,11 @@ QWidget* JobsPanel::buildDetails() {
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     scroll->setFocusPolicy(Qt::NoFocus);
+    scroll->setMinimumHeight(kLowest);
     auto* split = new QSplitter(Qt::Vertical, tabs_);
     split->setChildrenCollapsible(false);
     auto* over = new QWidget(split);
-    auto* overLayout = new QVBoxLayout(over);
-    overLayout->setContentsMargins(0, 0, 0, 0);
+    auto* overLayout = layoutOf<QVBoxLayout>(over, {0, 0, 0, 0});
     overLayout->addWidget(scroll, 1);
     overLayout->addWidget(workerMeasure_, 0, Qt::AlignLeft);
     split->addWidget(over);
@@ -290,10 +305,11 @@ QWidget* JobsPanel::buildDetails() {
     workerTab_ = split;
     tabs_->addTab(workerTab_, tr("Workers"));
     tabs_->setTabVisible(tabs_->indexOf(workerTab_), false);
+}
 
+void JobsPanel::buildLog() {
     auto* log = new QWidget(tabs_);
-    auto* logLayout = new QVBoxLayout(log);
-    logLayout->setContentsMargins(6, 6, 6, 6);
+    auto* layout = layoutOf<QVBoxLayout>(log, {6, 6, 6, 6});
     log_ = new QPlainTextEdit(log);
     log_->setReadOnly(true);
     log_->setAccessibleName(tr("Messages of the job"));
@@ -301,22 +317,9 @@ QWidget* JobsPanel::buildDetails() {
     connect(raw_, &QCheckBox::toggled, this, [this] {
         if (const Job* job = store_.find(selectedJob())) showLog(*job);
     });
-    logLayout->addWidget(log_, 1);
-    logLayout->addWidget(raw_);
+    layout->addWidget(log_, 1);
+    layout->addWidget(raw_);
     tabs_->addTab(log, tr("Messages"));
-
-    outcome_ = new QTreeWidget(tabs_);
-    outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
-    outcome_->setAccessibleName(tr("Result of the job"));
-    outcome_->setAlternatingRowColors(true);
-    outcome_->setColumnWidth(0, 230);
-    enableRowCopy(*outcome_);
-    tabs_->addTab(outcome_, tr("Result"));
-    layout->addWidget(tabs_, 1);
-    constexpr int kLowest = 40;  // in the pane of a small window
-    for (QWidget* view : std::initializer_list<QWidget*>{scroll, workers_, log_, outcome_})
-        view->setMinimumHeight(kLowest);
-    return details;
 }
 
 QLayout* JobsPanel::buildButtons() {

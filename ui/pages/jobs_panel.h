@@ -7,6 +7,7 @@
 
 #include "ui/models/job_table_model.h"
 
+class QAbstractItemModel;
 class QCheckBox;
 class QComboBox;
 class QLayout;
@@ -38,6 +39,10 @@ class JobsPanel : public QWidget {
   private:
     void buildTable();
     QWidget* buildDetails();
+    void buildRates();
+    void buildWorkers();
+    void buildLog();
+    void exportFrom(Lanes* lanes, const QString& name, std::function<const QAbstractItemModel*()> table);
     QComboBox* buildMeasure(const QString& name);
     QLayout* buildButtons();
     void showList();

@@ -10,6 +10,7 @@
 #include <QVBoxLayout>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -61,9 +62,7 @@ QVariant LogModel::headerData(int section, Qt::Orientation orientation, int role
 }
 
 LogPanel::LogPanel(QWidget* parent) : QWidget(parent) {
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(8, 8, 8, 8);
-    layout->setSpacing(6);
+    auto* layout = layoutOf<QVBoxLayout>(this, {8, 8, 8, 8}, 6);
     view_ = new QTreeView(this);
     view_->setModel(&model_);
     view_->setRootIsDecorated(false);
@@ -91,10 +90,8 @@ LogPanel::LogPanel(QWidget* parent) : QWidget(parent) {
     empty_->setWordWrap(true);
 
     auto* buttons = new QHBoxLayout;
-    auto* copy = new QPushButton(tr("Copy all"), this);
-    copy->setAccessibleName(tr("Copy all messages"));
-    auto* clear = new QPushButton(tr("Clear"), this);
-    clear->setAccessibleName(tr("Clear the messages"));
+    auto* copy = withName(new QPushButton(tr("Copy all"), this), tr("Copy all messages"));
+    auto* clear = withName(new QPushButton(tr("Clear"), this), tr("Clear the messages"));
     buttons->addStretch();
     buttons->addWidget(copy);
     buttons->addWidget(clear);

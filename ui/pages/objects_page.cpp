@@ -17,6 +17,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/file_dialog.h"
@@ -39,8 +40,8 @@ ObjectsPage::ObjectsPage(Session& session, QWidget* parent)
       objects_(new ObjectTableModel(session, this)),
       model_(new ValueTreeModel(this)) {
     setAccessibleName(tr("Objects"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(kObjectSpacing, kObjectSpacing, kObjectSpacing, kObjectSpacing);
+    auto* layout =
+        layoutOf<QVBoxLayout>(this, {kObjectSpacing, kObjectSpacing, kObjectSpacing, kObjectSpacing});
     makeObjects();
     makeValues();
     auto* splitter = new QSplitter(Qt::Horizontal, this);
@@ -72,8 +73,7 @@ void ObjectsPage::makeObjects() {
     table_->setTextElideMode(Qt::ElideMiddle);
     table_->horizontalHeader()->setStretchLastSection(false);
     table_->horizontalHeader()->setSectionResizeMode(ObjectTableModel::valueColumn, QHeaderView::Stretch);
-    filter_ = new QLineEdit(objectPanel_);
-    filter_->setAccessibleName(tr("Filter objects by name"));
+    filter_ = withName(new QLineEdit(objectPanel_), tr("Filter objects by name"));
     filter_->setPlaceholderText(tr("Filter by name"));
     filter_->setClearButtonEnabled(true);
     objectPanel_->addToTitle(filter_);
@@ -112,19 +112,15 @@ void ObjectsPage::fitObjects() {
 void ObjectsPage::makeValues() {
     valuePanel_ = new Panel(tr("Value"), this);
     auto* inner = new QWidget(valuePanel_);
-    auto* column = new QVBoxLayout(inner);
-    column->setContentsMargins(0, 0, 0, 0);
-    column->setSpacing(6);
+    auto* column = layoutOf<QVBoxLayout>(inner, {0, 0, 0, 0}, 6);
     title_ = textBlock(inner);
     title_->setAccessibleName(tr("Chosen object"));
     auto* line = new QHBoxLayout;
-    search_ = new QLineEdit(inner);
-    search_->setAccessibleName(tr("Search in the value"));
+    search_ = withName(new QLineEdit(inner), tr("Search in the value"));
     search_->setPlaceholderText(tr("Search names and values"));
     search_->setClearButtonEnabled(true);
     search_->setToolTip(tr("Enter goes to the next match, Shift+Enter to the previous one"));
-    found_ = new QLabel(inner);
-    found_->setAccessibleName(tr("What the search found"));
+    found_ = withName(new QLabel(inner), tr("What the search found"));
     const auto button = [&](const QString& text, const QString& name, bool forward) {
         auto* b = new QToolButton(inner);
         b->setText(text);
@@ -137,9 +133,7 @@ void ObjectsPage::makeValues() {
     line->addWidget(button(QStringLiteral("↑"), tr("Previous match"), false));
     line->addWidget(button(QStringLiteral("↓"), tr("Next place"), true));
     line->addWidget(found_);
-    tree_ = new QTreeView(inner);
-    tree_->setObjectName(QStringLiteral("value"));
-    tree_->setAccessibleName(tr("Value of the object"));
+    tree_ = withName(new QTreeView(inner), tr("Value of the object"), QStringLiteral("value"));
     tree_->setModel(model_);
     tree_->setUniformRowHeights(true);
     tree_->setAlternatingRowColors(true);
@@ -171,7 +165,7 @@ void ObjectsPage::makeValues() {
     connect(previous, &QShortcut::activated, this, [this] { findNext(false); });
     connect(search_, &QLineEdit::textChanged, this, [this] {
         findTicket_.drop();
-        places_.clear();
+        hits_.clear();
         searched_.clear();
         at_ = -1;
         found_->clear();
@@ -265,36 +259,36 @@ void ObjectsPage::findNext(bool forward) {
     const QString text = search_->text();
     if (text.isEmpty() || !model_->shown()) return;
     if (text == searched_) {
-        const int count = static_cast<int>(places_.size());
+        const int count = static_cast<int>(hits_.size());
         if (count) at_ = (at_ + (forward ? 1 : count - 1)) % count;
         return showFound();
     }
     findTicket_.drop();
     found_->setText(tr("searching…"));
-    findTicket_ = session_.tasks().run<std::vector<ValueTreeModel::Place>>(
+    findTicket_ = session_.tasks().run<std::vector<ValueTreeModel::RowPath>>(
         Work::query, tr("Searching the value"),
         [value = model_->shown(), text](const TaskContext& context) {
             return ValueTreeModel::find(value, text, kMostFound, context.stop);
         },
-        [this, text, forward](Result<std::vector<ValueTreeModel::Place>> answer) {
+        [this, text, forward](Result<std::vector<ValueTreeModel::RowPath>> answer) {
             if (!answer.ok()) return;
             searched_ = text;
-            places_ = std::move(answer).value();
-            at_ = forward || places_.empty() ? 0 : static_cast<int>(places_.size()) - 1;
+            hits_ = std::move(answer).value();
+            at_ = forward || hits_.empty() ? 0 : static_cast<int>(hits_.size()) - 1;
             showFound();
         });
 }
 
 void ObjectsPage::showFound() {
-    if (places_.empty()) {
+    if (hits_.empty()) {
         found_->setText(tr("not found"));
         return;
     }
     found_->setText(tr("%1 of %2%3")
                         .arg(at_ + 1)
-                        .arg(places_.size())
-                        .arg(places_.size() == kMostFound ? QStringLiteral("+") : QString()));
-    const QModelIndex index = model_->indexOf(places_[static_cast<size_t>(at_)]);
+                        .arg(hits_.size())
+                        .arg(hits_.size() == kMostFound ? QStringLiteral("+") : QString()));
+    const QModelIndex index = model_->indexOf(hits_[static_cast<size_t>(at_)]);
     tree_->setCurrentIndex(index);
     tree_->scrollTo(index);
 }

@@ -60,7 +60,7 @@ class ObjectsPage : public QWidget {
     QTreeView* tree_;
     QStackedWidget* stack_;
     Ticket readTicket_, findTicket_;
-    std::vector<ValueTreeModel::Place> places_;
+    std::vector<ValueTreeModel::RowPath> hits_;
     QString searched_;
     int at_ = -1;
     bool following_ = false;

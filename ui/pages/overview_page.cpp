@@ -14,6 +14,7 @@
 #include "ui/pages/overview_rows.h"
 #include "ui/pages/ready_panel.h"
 #include "ui/pages/verdict_strip.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
 #include "ui/widgets/labels.h"
@@ -60,19 +61,16 @@ QBoxLayout* pairLayout(QVBoxLayout* in) {
 
 OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setAccessibleName(tr("Overview"));
-    auto* outer = new QVBoxLayout(this);
-    outer->setContentsMargins(0, 0, 0, 0);
-    scroll_ = new QScrollArea(this);
-    scroll_->setAccessibleName(tr("Overview of the checkpoint"));
+    auto* outer = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
+    scroll_ = withName(new QScrollArea(this), tr("Overview of the checkpoint"));
     scroll_->setWidgetResizable(true);
     scroll_->setFrameShape(QFrame::NoFrame);
     scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     scroll_->setAccessibleName(tr("Overview"));
     outer->addWidget(scroll_);
     content_ = new QWidget(scroll_);
-    auto* layout = new QVBoxLayout(content_);
-    layout->setContentsMargins(kPanelSpacing, kPanelSpacing, kPanelSpacing, kPanelSpacing);
-    layout->setSpacing(kPanelSpacing);
+    auto* layout = layoutOf<QVBoxLayout>(
+        content_, {kPanelSpacing, kPanelSpacing, kPanelSpacing, kPanelSpacing}, kPanelSpacing);
     scroll_->setWidget(content_);
 
     verdict_ = new VerdictStrip(session_, content_);
@@ -117,8 +115,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
 
 void OverviewPage::makeDtypes() {
     dtypePanel_ = new Panel(tr("Bytes by dtype"), content_);
-    dtypes_ = new ShareBar(dtypePanel_);
-    dtypes_->setAccessibleName(tr("Bytes by dtype"));
+    dtypes_ = withName(new ShareBar(dtypePanel_), tr("Bytes by dtype"));
     dtypes_->setToolTip(tr("Click to filter the tree by dtype"));
     dtypeRows_ = new TextTableModel({tr("Dtype"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
     dtypePanel_->setView(dtypes_, makeTable(dtypeRows_, tr("Bytes by dtype, as a table"), dtypePanel_));
@@ -164,8 +161,7 @@ void OverviewPage::makeRanks() {
                                     tr("Chunks"), tr("State")},
                                    this);
     QTableView* table = makeTable(rankRows_, tr("Bytes per rank, as a table"), rankPanel_);
-    sorted_ = new QCheckBox(tr("Largest first"), rankPanel_);
-    sorted_->setAccessibleName(tr("Ranks with the most bytes first"));
+    sorted_ = withName(new QCheckBox(tr("Largest first"), rankPanel_), tr("Ranks with the most bytes first"));
     rankPanel_->addToTitle(sorted_);
     rankPanel_->setView(rankChart_, table);
     outliers_ = rankPanel_->addCaption();
@@ -190,8 +186,7 @@ void OverviewPage::makeMesh() {
 
 void OverviewPage::makeLadder() {
     ladderPanel_ = new Panel(tr("Placement of layers"), content_);
-    auto* scroll = new QScrollArea(ladderPanel_);
-    scroll->setAccessibleName(tr("Layers"));
+    auto* scroll = withName(new QScrollArea(ladderPanel_), tr("Layers"));
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
     scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -199,8 +194,7 @@ void OverviewPage::makeLadder() {
     scroll->setAccessibleName(tr("Layers"));
     ladder_ = new LayerLadder(scroll);
     scroll->setWidget(ladder_);
-    folded_ = new QCheckBox(tr("Fold equal layers"), ladderPanel_);
-    folded_->setAccessibleName(folded_->text());
+    folded_ = withName(new QCheckBox(tr("Fold equal layers"), ladderPanel_), tr("Fold equal layers"));
     folded_->setChecked(true);
     ladderPanel_->addToTitle(folded_);
     layerRows_ = new TextTableModel(

@@ -19,6 +19,7 @@
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/overview_rows.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
@@ -72,16 +73,12 @@ QToolButton* toolButton(const QString& text, const QString& name, const QString&
 
 PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setAccessibleName(tr("Placement"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(8, 6, 8, 4);
-    layout->setSpacing(4);
+    auto* layout = layoutOf<QVBoxLayout>(this, {8, 6, 8, 4}, 4);
     layout->addWidget(makeToolbar());
 
     stack_ = new QStackedWidget(this);
     auto* content = new QWidget(this);
-    auto* contentLayout = new QVBoxLayout(content);
-    contentLayout->setContentsMargins(0, 0, 0, 0);
-    contentLayout->setSpacing(4);
+    auto* contentLayout = layoutOf<QVBoxLayout>(content, {0, 0, 0, 0}, 4);
     legend_ = new Legend(content);
     contentLayout->addWidget(legend_);
     context_ = wrappedLabel(content);
@@ -90,9 +87,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     contentLayout->addWidget(context_);
     splitter_ = new QSplitter(Qt::Vertical, content);
     auto* mapPane = new QWidget(splitter_);
-    auto* mapLayout = new QHBoxLayout(mapPane);
-    mapLayout->setContentsMargins(0, 0, 0, 0);
-    mapLayout->setSpacing(0);
+    auto* mapLayout = layoutOf<QHBoxLayout>(mapPane, {0, 0, 0, 0}, 0);
     map_ = new PlacementMap(mapPane);
     minimap_ = new Minimap(map_);
     mapLayout->addWidget(map_, 1);
@@ -171,12 +166,9 @@ PlacementPage::~PlacementPage() {
 
 QWidget* PlacementPage::makeToolbar() {
     auto* bar = new QWidget(this);
-    auto* row = new QHBoxLayout(bar);
-    row->setContentsMargins(0, 0, 0, 0);
-    row->setSpacing(4);
+    auto* row = layoutOf<QHBoxLayout>(bar, {0, 0, 0, 0}, 4);
     axesLabel_ = new QLabel(tr("&Order of ranks"), bar);
-    axes_ = new QComboBox(bar);
-    axes_->setAccessibleName(tr("Order of ranks"));
+    axes_ = withName(new QComboBox(bar), tr("Order of ranks"));
     axes_->setToolTip(tr("Order of ranks: axes of the mesh that order the columns, outermost first"));
     axesLabel_->setBuddy(axes_);
     foldRows_ = toolButton(
@@ -252,9 +244,7 @@ QWidget* PlacementPage::makeEmptyState() {
 
 QWidget* PlacementPage::makeTable() {
     tablePane_ = new QWidget(this);
-    auto* column = new QVBoxLayout(tablePane_);
-    column->setContentsMargins(0, 4, 0, 0);
-    column->setSpacing(2);
+    auto* column = layoutOf<QVBoxLayout>(tablePane_, {0, 4, 0, 0}, 2);
     tableLabel_ = plainLabel(tablePane_);
     chunks_ = new ChunkTableModel(session_, this);
     table_ = new QTableView(tablePane_);
@@ -394,7 +384,7 @@ void PlacementPage::build() {
     buildTicket_.drop();
     built_ = session_.checkpoint();
     showState();
-    if (!session_.checkpoint() || !session_.visibleTree() || session_.visible().empty()) {
+    if (!session_.checkpoint() || !session_.filtered().tree() || session_.filtered().tensors().empty()) {
         showMatrix(nullptr);
         return;
     }
@@ -407,7 +397,7 @@ void PlacementPage::build() {
     using Answer = std::shared_ptr<const PlacementMatrix>;
     buildTicket_ = session_.tasks().run<Answer>(
         Work::query, tr("Computing the placement"),
-        [checkpoint = session_.checkpoint(), tree = session_.visibleTree(), facts = session_.facts(),
+        [checkpoint = session_.checkpoint(), tree = session_.filtered().tree(), facts = session_.facts(),
          options](const TaskContext& context) -> Result<Answer> {
             Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
             if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
@@ -435,8 +425,8 @@ void PlacementPage::takeView() {
 }
 
 void PlacementPage::showState() {
-    const bool any = session_.checkpoint() && !session_.visible().empty();
-    clearFilter_->setVisible(session_.checkpoint() && session_.filtered());
+    const bool any = session_.checkpoint() && !session_.filtered().tensors().empty();
+    clearFilter_->setVisible(session_.checkpoint() && session_.filtered().active());
     if (!session_.checkpoint()) {
         emptyLabel_->setText(
             session_.state() == Session::State::opening
@@ -444,7 +434,7 @@ void PlacementPage::showState() {
                 : tr("No checkpoint is open. The map shows which rank holds which slice of which tensor."));
     } else if (!any) {
         emptyLabel_->setText(
-            session_.filtered()
+            session_.filtered().active()
                 ? tr("0 of %1 tensors pass the filter.").arg(numberText(session_.catalog().tensorCount()))
                 : tr("This checkpoint holds no tensors."));
     }
@@ -462,7 +452,7 @@ void PlacementPage::follow(const Selected& now) {
     TensorId tensor = now.tensor;
     if (tensor == kNone && !now.module.isEmpty()) {
         // A module stands for the first of its tensors.
-        const ModuleTree& tree = *session_.visibleTree();
+        const ModuleTree& tree = *session_.filtered().tree();
         const ModuleTree::Node node = tree.find(now.module.toStdString());
         if (node != ModuleTree::kRoot && tree.tensorCount(node) > 0)
             tensor = tree.order()[tree.range(node).first];
@@ -533,7 +523,7 @@ void PlacementPage::describeCell() {
         const PlacementMatrix& matrix = *map_->matrix();
         QString about =
             tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
-                .arg(numberText(session_.visible().size()), numberText(matrix.rowCount()),
+                .arg(numberText(session_.filtered().tensors().size()), numberText(matrix.rowCount()),
                      numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
         if (!matrix.lanes().empty())
             about += countedText(matrix.lanes().size(), tr(" 1 lane of an expert."),

@@ -93,7 +93,7 @@ void ReadyPanel::addRows(const std::vector<ReadyLine>& lines) {
 }
 
 void ReadyPanel::refresh() {
-    const auto& card = session_.card();
+    const auto& card = session_.validation().card();
     setVisible(card != nullptr);
     if (!card) return;
     if (rows_.empty()) addRows(card->lines);
@@ -138,8 +138,8 @@ void ReadyPanel::arrange() {
 }
 
 void ReadyPanel::go(size_t row, const QString& link) {
-    if (!session_.card()) return;
-    const ReadyLine& line = session_.card()->lines[row];
+    if (!session_.validation().card()) return;
+    const ReadyLine& line = session_.validation().card()->lines[row];
     if (link == kFinding) {
         emit findingRequested(toQString(line.evidence));
     } else if (const TensorId t = session_.catalog().find(line.tensor); t != kNone) {
@@ -152,8 +152,8 @@ void ReadyPanel::go(size_t row, const QString& link) {
 }
 
 QString ReadyPanel::text() const {
-    if (!session_.card()) return {};
-    const ReadyCard& card = *session_.card();
+    if (!session_.validation().card()) return {};
+    const ReadyCard& card = *session_.validation().card();
     QStringList lines{toQString(card.path) + QStringLiteral(": ") + toQString(card.words), QString()};
     for (const ReadyLine& line : card.lines) {
         const auto say = [&](const QString& mark, const std::string& title, const std::string& text) {

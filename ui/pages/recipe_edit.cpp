@@ -8,14 +8,14 @@
 #include "engine/recipe.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_parts.h"
+#include "ui/widgets/building.h"
 
 namespace shardscope::ui {
 
 RecipeEdit::RecipeEdit(QWidget* parent) : QWidget(parent) {
     map_ = new PathEdit(PathEdit::Kind::openFile, tr("Recipe"), tr("Recipes (*.json)"), this);
     map_->edit()->setPlaceholderText(tr("Name of a built-in recipe, or a file"));
-    auto* builtIn = new QPushButton(tr("Built in"), this);
-    builtIn->setAccessibleName(tr("Choose a built-in recipe"));
+    auto* builtIn = withName(new QPushButton(tr("Built in"), this), tr("Choose a built-in recipe"));
     builtIn->setAutoDefault(false);
     auto* menu = new QMenu(builtIn);
     menu->setToolTipsVisible(true);
@@ -32,8 +32,7 @@ RecipeEdit::RecipeEdit(QWidget* parent) : QWidget(parent) {
     set_->setClearButtonEnabled(true);
     set_->setAccessibleName(tr("Parameters of the recipe"));
     set_->setPlaceholderText(tr("Parameters that the checkpoint does not tell: NAME=VALUE NAME=VALUE"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
+    auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
     auto* line = new QHBoxLayout;
     line->addWidget(map_, 1);
     line->addWidget(builtIn);

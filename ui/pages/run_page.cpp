@@ -13,6 +13,7 @@
 
 #include "ui/models/text_table_model.h"
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
@@ -128,8 +129,7 @@ QHBoxLayout* RunPage::makeButtons() {
     compare_->setToolTip(tr("Compare the two selected steps; select a second one with Ctrl"));
     average_ = new QPushButton(tr("&Average…"), this);
     average_->setToolTip(tr("Average the values of the selected steps; select several with Ctrl or Shift"));
-    level_ = new QComboBox(this);
-    level_->setAccessibleName(tr("How deep steps are checked"));
+    level_ = withName(new QComboBox(this), tr("How deep steps are checked"));
     level_->addItem(tr("Check metadata"), static_cast<int>(ValidateLevel::metadata));
     level_->addItem(tr("Check files"), static_cast<int>(ValidateLevel::files));
     level_->addItem(tr("Check every value"), static_cast<int>(ValidateLevel::values));

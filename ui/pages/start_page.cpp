@@ -18,6 +18,7 @@
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/run_page.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
@@ -72,8 +73,7 @@ void makeTitle(QLabel* label) {
 
 StartPage::StartPage(Session& session, Recents& recents, JobStore& jobs, QWidget* parent)
     : QWidget(parent), session_(session), recents_(recents), jobs_(jobs) {
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
+    auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
     stack_ = new QStackedWidget(this);
     stack_->addWidget(makeStart());
     stack_->addWidget(makeOpening());
@@ -100,8 +100,7 @@ QWidget* StartPage::makeStart() {
     QVBoxLayout* layout = column(page);
     drop_ = new QFrame(page);
     drop_->setObjectName(QStringLiteral("drop"));
-    auto* dropLayout = new QVBoxLayout(drop_);
-    dropLayout->setContentsMargins(24, 28, 24, 28);
+    auto* dropLayout = layoutOf<QVBoxLayout>(drop_, {24, 28, 24, 28});
     auto* title = new QLabel(tr("Open a checkpoint"), drop_);
     makeTitle(title);
     title->setAlignment(Qt::AlignCenter);
@@ -135,9 +134,7 @@ QWidget* StartPage::makeStart() {
         QFont bold = label->font();
         bold.setBold(true);
         label->setFont(bold);
-        auto* list = new QListWidget(page);
-        list->setObjectName(QString::fromLatin1(name));
-        list->setAccessibleName(accessible);
+        auto* list = withName(new QListWidget(page), accessible, QString::fromLatin1(name));
         list->setAlternatingRowColors(true);
         list->setTextElideMode(Qt::ElideMiddle);
         label->setBuddy(list);
@@ -229,9 +226,8 @@ QWidget* StartPage::makeFailed() {
         buttons->addWidget(button);
     buttons->addStretch(1);
     choices_ = new QVBoxLayout;
-    severalList_ = new QListWidget(page);
-    severalList_->setObjectName(QStringLiteral("several"));
-    severalList_->setAccessibleName(tr("Checkpoints here; Enter opens one"));
+    severalList_ =
+        withName(new QListWidget(page), tr("Checkpoints here; Enter opens one"), QStringLiteral("several"));
     severalList_->setAlternatingRowColors(true);
     severalList_->setTextElideMode(Qt::ElideMiddle);
     connect(severalList_, &QListWidget::itemActivated, this, [this](QListWidgetItem* item) {
@@ -315,7 +311,7 @@ void StartPage::update() {
 void StartPage::showFailure() {
     const Error& error = *session_.error();
     const QString path = session_.path();
-    const FailedPlace& place = session_.failedPlace();
+    const FailedPath& there = session_.failedPath();
     const QString host = hostOf(path);
     while (QLayoutItem* item = choices_->takeAt(0)) {
         delete item->widget();
@@ -323,14 +319,14 @@ void StartPage::showFailure() {
     }
     QString title = tr("This could not be opened");
     QString hint = errorHint(error);
-    QString found;
+    QString holds;
     bool unfinished = false;
     const QString staged = resultOfStaging(path);
     switch (error.code) {
         case ErrorCode::notFound:
             title =
-                place.exists ? tr("This checkpoint is not finished") : tr("There is nothing at this path");
-            unfinished = place.exists;
+                there.exists ? tr("This checkpoint is not finished") : tr("There is nothing at this path");
+            unfinished = there.exists;
             break;
         case ErrorCode::permission:
             title = tr("Access was refused");
@@ -340,16 +336,16 @@ void StartPage::showFailure() {
                        "“chmod -R a+rX %4”.")
                         .arg(::getuid())
                         .arg(::getgid())
-                        .arg(place.owner, shellQuoted(path));
+                        .arg(there.owner, shellQuoted(path));
             break;
         case ErrorCode::unsupported: {
-            title = place.directory || !host.isEmpty() ? tr("Unrecognized checkpoint")
+            title = there.directory || !host.isEmpty() ? tr("Unrecognized checkpoint")
                                                        : tr("Unrecognized file type");
-            found = place.found;
-            for (qsizetype i = 0; i < place.files.size() && i < 8; ++i) {
-                const QString file = path + '/' + place.files[i];
+            holds = there.found;
+            for (qsizetype i = 0; i < there.files.size() && i < 8; ++i) {
+                const QString file = path + '/' + there.files[i];
                 auto* button =
-                    new QPushButton(tr("Open “%1” alone").arg(toQString(place.files[i].toStdString())), this);
+                    new QPushButton(tr("Open “%1” alone").arg(toQString(there.files[i].toStdString())), this);
                 connect(button, &QPushButton::clicked, this, [this, file] { emit openRequested(file); });
                 choices_->addWidget(button, 0, Qt::AlignLeft);
             }
@@ -377,7 +373,7 @@ void StartPage::showFailure() {
                   "interrupted.")
                    .arg(toQString(staged.toStdString()));
     }
-    showSeveral(place.choices);
+    showSeveral(there.choices);
     if (severalList_->count()) {
         title = tr("This directory holds %1 checkpoints").arg(severalList_->count());
         hint = tr("Open one of them:");
@@ -388,8 +384,8 @@ void StartPage::showFailure() {
     failureText_->setText(errorSentence(error));
     failureHint_->setText(hint);
     failureHint_->setVisible(!hint.isEmpty());
-    found_->setText(found);
-    found_->setVisible(!found.isEmpty());
+    found_->setText(holds);
+    found_->setVisible(!holds.isEmpty());
 }
 
 void StartPage::showSeveral(const std::vector<OneOfSeveral>& choices) {

@@ -24,6 +24,7 @@
 #include "ui/models/chunk_table_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/values_pane.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
@@ -39,87 +40,97 @@ constexpr ChunkId kAtOnce = 4000;          // chunks whose scene is made without
 constexpr int kSliderRows = 2;             // that are in view without scrolling
 constexpr int64_t kLargestGhost = 65'536;  // ranks of a target mesh that are drawn
 
+std::vector<Legend::Entry> legendEntries() {
+    std::vector<Legend::Entry> entries;
+    entries.push_back(
+        {TensorPage::tr("chunk, in its rank's color"), [](QPainter& painter, const QRectF& rect) {
+             painter.fillRect(rect, rankColor(0));
+             painter.setPen(outlineColor());
+             painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
+         }});
+    entries.push_back(
+        {TensorPage::tr("×n: copies, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
+             painter.setPen(outlineColor());
+             for (const int i : {2, 1, 0}) {
+                 const QRectF tile(rect.left() + 3 * i, rect.top() + 4 - 2 * i, rect.width() - 7,
+                                   rect.height() - 5);
+                 painter.fillRect(tile, rankColor(0));
+                 painter.drawRect(tile.adjusted(0.5, 0.5, -0.5, -0.5));
+             }
+         }});
+    entries.push_back(Legend::state(Health::gap, TensorPage::tr("no chunk holds it")));
+    entries.push_back(Legend::state(Health::overlap, TensorPage::tr("claimed twice")));
+    entries.push_back(Legend::state(Health::missing, TensorPage::tr("bytes missing")));
+    entries.push_back(Legend::state(Health::differs, TensorPage::tr("copies differ")));
+    entries.push_back(Legend::state(Health::nonFinite, TensorPage::tr("NaN or infinite")));
+    entries.push_back({TensorPage::tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
+                           painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
+                           painter.setBrush(Qt::NoBrush);
+                           painter.drawRect(rect.adjusted(1, 1, -1, -1));
+                       }});
+    return entries;
+}
+
 }  // namespace
 
 TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setAccessibleName(tr("Tensor"));
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(8, 6, 8, 6);
+    auto* layout = layoutOf<QVBoxLayout>(this, {8, 6, 8, 6});
     stack_ = new QStackedWidget(this);
     auto* content = new QWidget(this);
-    auto* column = new QVBoxLayout(content);
-    column->setContentsMargins(0, 0, 0, 0);
-    column->setSpacing(4);
+    auto* column = layoutOf<QVBoxLayout>(content, {0, 0, 0, 0}, 4);
     column->addWidget(makeHead());
-    auto* splitter = new QSplitter(Qt::Vertical, content);
-    auto* upper = new QWidget(splitter);
-    auto* upperColumn = new QVBoxLayout(upper);
-    upperColumn->setContentsMargins(0, 0, 0, 4);
-    upperColumn->setSpacing(4);
-    upperColumn->addWidget(makeControls());
-    sliderArea_ = new QScrollArea(upper);
-    sliderArea_->setAccessibleName(tr("Indices of the other dimensions"));
-    sliderArea_->setWidgetResizable(true);
-    sliderArea_->setFrameShape(QFrame::NoFrame);
-    upperColumn->addWidget(sliderArea_);
-    box_ = new TensorBox(upper);
-    upperColumn->addWidget(box_, 1);
-    boxNote_ = wrappedLabel(upper);
-    upperColumn->addWidget(boxNote_);
-    legend_ = new Legend(upper);
-    upperColumn->addWidget(legend_);
-    splitter->addWidget(upper);
-    tabs_ = new QTabWidget(splitter);
-    tabs_->setAccessibleName(tr("Chunks and values"));
-    tabs_->addTab(makeTable(), tr("Chunks"));
-    values_ = new ValuesPane(session, tabs_);
-    auto* valuesArea = new QScrollArea(tabs_);
-    valuesArea->setAccessibleName(tr("Values of the tensor"));
-    valuesArea->setWidget(values_);
-    valuesArea->setWidgetResizable(true);
-    valuesArea->setFrameShape(QFrame::NoFrame);
-    tabs_->addTab(valuesArea, tr("Values"));
-    splitter->addWidget(tabs_);
-    splitter->setStretchFactor(0, 3);
-    splitter->setStretchFactor(1, 2);
-    splitter->setChildrenCollapsible(false);
-    splitter_ = splitter;
-    connect(tabs_, &QTabWidget::currentChanged, this, &TensorPage::giveValuesRoom);
-    column->addWidget(splitter, 1);
+    splitter_ = new QSplitter(Qt::Vertical, content);
+    splitter_->addWidget(makePicture());
+    splitter_->addWidget(makeTabs());
+    splitter_->setStretchFactor(0, 3);
+    splitter_->setStretchFactor(1, 2);
+    splitter_->setChildrenCollapsible(false);
+    column->addWidget(splitter_, 1);
     stack_->addWidget(content);
     emptyLabel_ = wrappedLabel(this);
     emptyLabel_->setAlignment(Qt::AlignCenter);
     emptyLabel_->setMargin(40);
     stack_->addWidget(emptyLabel_);
     layout->addWidget(stack_);
+    // Its height follows its width, which it has from here on.
+    legend_->setEntries(legendEntries());
+    follow();
+    showEmptyState();
+}
 
-    std::vector<Legend::Entry> entries;
-    entries.push_back({tr("chunk, in its rank's color"), [](QPainter& painter, const QRectF& rect) {
-                           painter.fillRect(rect, rankColor(0));
-                           painter.setPen(outlineColor());
-                           painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
-                       }});
-    entries.push_back({tr("×n: copies, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
-                           painter.setPen(outlineColor());
-                           for (const int i : {2, 1, 0}) {
-                               const QRectF tile(rect.left() + 3 * i, rect.top() + 4 - 2 * i,
-                                                 rect.width() - 7, rect.height() - 5);
-                               painter.fillRect(tile, rankColor(0));
-                               painter.drawRect(tile.adjusted(0.5, 0.5, -0.5, -0.5));
-                           }
-                       }});
-    entries.push_back(Legend::state(Health::gap, tr("no chunk holds it")));
-    entries.push_back(Legend::state(Health::overlap, tr("claimed twice")));
-    entries.push_back(Legend::state(Health::missing, tr("bytes missing")));
-    entries.push_back(Legend::state(Health::differs, tr("copies differ")));
-    entries.push_back(Legend::state(Health::nonFinite, tr("NaN or infinite")));
-    entries.push_back({tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
-                           painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
-                           painter.setBrush(Qt::NoBrush);
-                           painter.drawRect(rect.adjusted(1, 1, -1, -1));
-                       }});
-    legend_->setEntries(std::move(entries));
+// The tensor's box with what says how it is drawn.
+QWidget* TensorPage::makePicture() {
+    auto* upper = new QWidget(splitter_);
+    auto* column = layoutOf<QVBoxLayout>(upper, {0, 0, 0, 4}, 4);
+    column->addWidget(makeControls());
+    sliderArea_ = withName(new QScrollArea(upper), tr("Indices of the other dimensions"));
+    sliderArea_->setWidgetResizable(true);
+    sliderArea_->setFrameShape(QFrame::NoFrame);
+    column->addWidget(sliderArea_);
+    box_ = new TensorBox(upper);
+    column->addWidget(box_, 1);
+    boxNote_ = wrappedLabel(upper);
+    column->addWidget(boxNote_);
+    legend_ = new Legend(upper);
+    column->addWidget(legend_);
+    return upper;
+}
 
+QWidget* TensorPage::makeTabs() {
+    tabs_ = withName(new QTabWidget(splitter_), tr("Chunks and values"));
+    tabs_->addTab(makeTable(), tr("Chunks"));
+    values_ = new ValuesPane(session_, tabs_);
+    auto* valuesArea = withName(new QScrollArea(tabs_), tr("Values of the tensor"));
+    valuesArea->setWidget(values_);
+    valuesArea->setWidgetResizable(true);
+    valuesArea->setFrameShape(QFrame::NoFrame);
+    tabs_->addTab(valuesArea, tr("Values"));
+    connect(tabs_, &QTabWidget::currentChanged, this, &TensorPage::giveValuesRoom);
+    return tabs_;
+}
+
+void TensorPage::follow() {
     connect(box_, &TensorBox::chunkClicked, this, &TensorPage::chunkTaken);
     connect(box_, &TensorBox::chunkActivated, this, [this](ChunkId chunk) {
         tabs_->setCurrentIndex(0);
@@ -127,7 +138,7 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
         if (const int row = chunks_->rowOf(chunk); row >= 0) showRow(*table_, row);
     });
     connect(box_, &TensorBox::menuRequested, this, &TensorPage::showMenu);
-    connect(&session.selection(), &Selection::changed, this,
+    connect(&session_.selection(), &Selection::changed, this,
             [this](const Selected& now, const Selected& before) {
                 if (now.tensor != before.tensor || now.module != before.module) {
                     invalidate();
@@ -140,18 +151,17 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
                     }
                 }
             });
-    connect(&session, &Session::stateChanged, this, [this] {
+    connect(&session_, &Session::stateChanged, this, [this] {
         // What is shown of another checkpoint goes at once: its numbers mean nothing in this one.
         if (of_ != session_.checkpoint())
             refresh();
         else
             invalidate();
     });
-    connect(&session, &Session::factsChanged, this, &TensorPage::invalidate);
+    connect(&session_, &Session::factsChanged, this, &TensorPage::invalidate);
     later_.setSingleShot(true);
     later_.setInterval(0);
     connect(&later_, &QTimer::timeout, this, &TensorPage::refresh);
-    showEmptyState();
 }
 
 TensorPage::~TensorPage() {
@@ -160,9 +170,7 @@ TensorPage::~TensorPage() {
 
 QWidget* TensorPage::makeHead() {
     auto* head = new QWidget(this);
-    auto* column = new QVBoxLayout(head);
-    column->setContentsMargins(0, 0, 0, 0);
-    column->setSpacing(1);
+    auto* column = layoutOf<QVBoxLayout>(head, {0, 0, 0, 0}, 1);
     name_ = textBlock(head);
     facts_ = textBlock(head);
     QFont bold = font();
@@ -178,9 +186,7 @@ QWidget* TensorPage::makeHead() {
 
 QWidget* TensorPage::makeControls() {
     auto* bar = new QWidget(this);
-    auto* row = new QHBoxLayout(bar);
-    row->setContentsMargins(0, 2, 0, 0);
-    row->setSpacing(4);
+    auto* row = layoutOf<QHBoxLayout>(bar, {0, 2, 0, 0}, 4);
     const auto add = [&](const QString& text, QWidget* widget, const QString& name, const QString& tip) {
         auto* label = new QLabel(text, bar);
         label->setBuddy(widget);
@@ -213,9 +219,7 @@ QWidget* TensorPage::makeControls() {
         tr("Axis of the target mesh and the dimension that it shards, such as tp=0; several with commas"));
     ghostNote_ = wrappedLabel(bar);
     auto* column = new QWidget(this);
-    auto* both = new QVBoxLayout(column);
-    both->setContentsMargins(0, 0, 0, 0);
-    both->setSpacing(2);
+    auto* both = layoutOf<QVBoxLayout>(column, {0, 0, 0, 0}, 2);
     both->addWidget(bar);
     both->addWidget(ghostNote_);
     ghostNote_->hide();
@@ -333,7 +337,7 @@ void TensorPage::showEmptyState() {
         return;
     }
     QString text = tr("'%1' is a module.").arg(toQString(module.toStdString()));
-    if (const auto& tree = session_.visibleTree()) {
+    if (const auto& tree = session_.filtered().tree()) {
         if (const ModuleTree::Node node = tree->find(module.toStdString()); node != ModuleTree::kRoot)
             text = tr("'%1' is a module of %2 tensors, %3.")
                        .arg(toQString(module.toStdString()), numberText(tree->tensorCount(node)),

@@ -43,6 +43,9 @@ class TensorPage : public QWidget {
     QWidget* makeHead();
     QWidget* makeControls();
     QWidget* makeTable();
+    QWidget* makePicture();
+    QWidget* makeTabs();
+    void follow();
     void giveValuesRoom();
     void invalidate();
     void refresh();  // brings everything up to the selection

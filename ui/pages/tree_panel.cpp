@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/health_delegate.h"
 
@@ -23,12 +24,8 @@ constexpr int kMostRemembered = 500;
 }  // namespace
 
 TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(6, 6, 6, 6);
-    layout->setSpacing(6);
-    filter_ = new QLineEdit(this);
-    filter_->setObjectName(QStringLiteral("filter"));
-    filter_->setAccessibleName(tr("Filter"));
+    auto* layout = layoutOf<QVBoxLayout>(this, {6, 6, 6, 6}, 6);
+    filter_ = withName(new QLineEdit(this), tr("Filter"), QStringLiteral("filter"));
     filter_->setPlaceholderText(tr("Filter: words, dtype:bf16, rank:0-7, status:bad, size>1GiB…"));
     filter_->setClearButtonEnabled(true);
     filter_->setToolTip(
@@ -37,16 +34,21 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
            "status:ok|unread|nan|differs|overlap|missing|gap|bad  size>1GiB  size<4KB  role:optimizer\n"
            "-TOKEN means the opposite."));
     layout->addWidget(filter_);
-    count_ = new QLabel(this);
-    count_->setAccessibleName(tr("Result of the filter"));
+    count_ = withName(new QLabel(this), tr("Result of the filter"));
     count_->setWordWrap(true);
     layout->addWidget(count_);
 
     stack_ = new QStackedWidget(this);
-    view_ = new QTreeView(stack_);
-    view_->setObjectName(QStringLiteral("tensors"));
-    view_->setAccessibleName(tr("Modules and tensors"));
-    model_ = new TensorTreeModel(session, this);
+    makeTree();
+    makeNothing();
+    layout->addWidget(stack_, 1);
+    follow();
+    showCount();
+}
+
+void TreePanel::makeTree() {
+    view_ = withName(new QTreeView(stack_), tr("Modules and tensors"), QStringLiteral("tensors"));
+    model_ = new TensorTreeModel(session_, this);
     view_->setModel(model_);
     view_->setUniformRowHeights(true);
     view_->setAlternatingRowColors(true);
@@ -54,6 +56,12 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
     view_->setIndentation(10);
     view_->setItemDelegateForColumn(TensorTreeModel::health,
                                     new HealthDelegate(TensorTreeModel::HealthRole, view_));
+    makeColumns();
+    enableRowCopy(*view_);
+    stack_->addWidget(view_);
+}
+
+void TreePanel::makeColumns() {
     QHeaderView* header = view_->header();
     header->setStretchLastSection(false);
     header->setSectionResizeMode(TensorTreeModel::name, QHeaderView::Stretch);
@@ -76,39 +84,30 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
                 [this, column](bool on) { view_->setColumnHidden(column, !on); });
         header->addAction(action);
     }
-    enableRowCopy(*view_);
-    stack_->addWidget(view_);
+}
+
+// In place of a tree without rows.
+void TreePanel::makeNothing() {
     auto* nothing = new QWidget(stack_);
-    auto* nothingLayout = new QVBoxLayout(nothing);
+    auto* layout = new QVBoxLayout(nothing);
     none_ = new QLabel(nothing);
     none_->setWordWrap(true);
     none_->setAlignment(Qt::AlignCenter);
     auto* clear = new QPushButton(tr("Clear the filter"), nothing);
     connect(clear, &QPushButton::clicked, filter_, &QLineEdit::clear);
-    nothingLayout->addStretch(1);
-    nothingLayout->addWidget(none_);
-    nothingLayout->addWidget(clear, 0, Qt::AlignHCenter);
-    nothingLayout->addStretch(2);
+    layout->addStretch(1);
+    layout->addWidget(none_);
+    layout->addWidget(clear, 0, Qt::AlignHCenter);
+    layout->addStretch(2);
     stack_->addWidget(nothing);
-    layout->addWidget(stack_, 1);
+}
 
+void TreePanel::follow() {
     connect(filter_, &QLineEdit::textChanged, this, [this](const QString& text) {
         if (!following_) session_.selection().setFilter(text);
     });
     connect(filter_, &QLineEdit::returnPressed, this, [this] { view_->setFocus(); });
-    connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
-            [this](const QModelIndex& now) {
-                if (following_ || !now.isValid()) return;
-                const TensorId t = model_->tensor(now);
-                if (const ObjectId o = model_->object(now); o != kNone)
-                    session_.selection().selectObject(o);
-                else if (t != kNone)
-                    session_.selection().selectTensor(t);
-                else if (model_->notTaken(now))
-                    session_.selection().selectModule({});
-                else
-                    session_.selection().selectModule(model_->fullName(now));
-            });
+    connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this, &TreePanel::select);
     connect(view_, &QTreeView::activated, this, [this](const QModelIndex& index) {
         if (model_->tensor(index) != kNone) session_.selection().setPage(Page::tensor);
         if (model_->object(index) != kNone || model_->holdsObjects(index))
@@ -128,7 +127,19 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
         // Rows at every depth show another state now.
         view_->viewport()->update();
     });
-    showCount();
+}
+
+void TreePanel::select(const QModelIndex& now) {
+    if (following_ || !now.isValid()) return;
+    const TensorId t = model_->tensor(now);
+    if (const ObjectId o = model_->object(now); o != kNone)
+        session_.selection().selectObject(o);
+    else if (t != kNone)
+        session_.selection().selectTensor(t);
+    else if (model_->notTaken(now))
+        session_.selection().selectModule({});
+    else
+        session_.selection().selectModule(model_->fullName(now));
 }
 
 void TreePanel::rememberExpanded() {
@@ -159,7 +170,7 @@ void TreePanel::rememberExpanded() {
 void TreePanel::restoreExpanded() {
     shown_ = session_.checkpoint();
     if (!shown_) return;
-    if (session_.filtered() && session_.visible().size() <= 200) {
+    if (session_.filtered().active() && session_.filtered().tensors().size() <= 200) {
         view_->expandAll();
         return;
     }
@@ -196,21 +207,22 @@ void TreePanel::openUntilItBranches() {
 }
 
 void TreePanel::showCount() {
+    const FilteredTensors& filtered = session_.filtered();
     const size_t all = session_.checkpoint() ? session_.catalog().tensorCount() : 0;
     const bool none =
-        session_.checkpoint() && session_.filtered() && session_.visible().empty() && model_->rowCount() == 0;
+        session_.checkpoint() && filtered.active() && filtered.tensors().empty() && model_->rowCount() == 0;
     const QModelIndex last = model_->index(model_->rowCount() - 1, 0);
     const auto objects = static_cast<uint64_t>(model_->holdsObjects(last) ? model_->rowCount(last) : 0);
     stack_->setCurrentIndex(none ? 1 : 0);
     none_->setText(
         tr("0 of %1 tensors match “%2”.").arg(numberText(all), session_.selection().current().filter));
-    if (!session_.filterError().isEmpty())
-        count_->setText(session_.filterError());
-    else if (session_.filtered())
+    if (!filtered.error().isEmpty())
+        count_->setText(filtered.error());
+    else if (filtered.active())
         count_->setText(
-            tr("%1 of %2 tensors").arg(numberText(session_.visible().size()), numberText(all)) +
+            tr("%1 of %2 tensors").arg(numberText(filtered.tensors().size()), numberText(all)) +
             (objects ? tr(", %1").arg(countedText(objects, tr("1 object"), tr("%1 objects"))) : QString()));
-    count_->setVisible(!session_.filterError().isEmpty() || session_.filtered());
+    count_->setVisible(!filtered.error().isEmpty() || filtered.active());
 }
 
 void TreePanel::showSelection() {

@@ -22,6 +22,11 @@ class TreePanel : public QWidget {
     TensorTreeModel& model() { return *model_; }
 
   private:
+    void makeTree();
+    void makeColumns();
+    void makeNothing();
+    void follow();
+    void select(const QModelIndex& now);
     void showSelection();
     void showCount();
     void showMenu(const QPoint& at);

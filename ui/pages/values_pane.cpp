@@ -10,6 +10,7 @@
 
 #include "ui/models/text_table_model.h"
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/heatmap.h"
 #include "ui/widgets/histogram.h"
@@ -23,9 +24,7 @@ constexpr size_t kBins = 64;
 }  // namespace
 
 ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
-    auto* column = new QVBoxLayout(this);
-    column->setContentsMargins(6, 6, 6, 6);
-    column->setSpacing(6);
+    auto* column = layoutOf<QVBoxLayout>(this, {6, 6, 6, 6}, 6);
     auto* row = new QHBoxLayout;
     read_ = new QPushButton(tr("&Read values"), this);
     cost_ = plainLabel(this);

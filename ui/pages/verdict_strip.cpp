@@ -11,6 +11,7 @@
 #include <set>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/task_progress.h"
@@ -73,11 +74,10 @@ QString linkTo(const QString& where, const QString& text) {
 
 }  // namespace
 
-VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), session_(session) {
+VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
+    : QFrame(parent), session_(session), validation_(session.validation()) {
     setAccessibleName(tr("Verdict"));
-    auto* layout = new QHBoxLayout(this);
-    layout->setContentsMargins(16, 10, 12, 10);
-    layout->setSpacing(12);
+    auto* layout = layoutOf<QHBoxLayout>(this, {16, 10, 12, 10}, 12);
     glyph_ = new QLabel(this);
     QFont large = font();
     large.setPointSizeF(large.pointSizeF() * 1.8);
@@ -137,7 +137,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent) : QFrame(parent), 
     connect(&session_, &Session::cardChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
-        if (session_.validating()) progress_->setStatus(session_.validationStatus());
+        if (validation_.running()) progress_->setStatus(validation_.status());
     });
     refresh();
 }
@@ -203,28 +203,28 @@ void VerdictStrip::follow(const QString& link) {
 
 void VerdictStrip::refresh() {
     const bool open = session_.checkpoint() != nullptr;
-    const bool validating = session_.validating();
+    const bool validating = validation_.running();
     progress_->setVisible(validating);
     cancel_->setVisible(validating);
     validate_->setVisible(!validating);
-    const QString obstacle = session_.validationObstacle(ValidateLevel::metadata);
+    const QString obstacle = validation_.obstacle(ValidateLevel::metadata);
     validate_->setEnabled(obstacle.isEmpty());
     validate_->setToolTip(obstacle);
     for (int i = 0; i < levels_.size(); ++i) {
         const auto level = static_cast<ValidateLevel>(i);
-        const QString why = session_.validationObstacle(level);
-        levels_[i]->setText(tr("%1: %2").arg(levelText(level), session_.validationCost(level)));
+        const QString why = validation_.obstacle(level);
+        levels_[i]->setText(tr("%1: %2").arg(levelText(level), validation_.cost(level)));
         levels_[i]->setEnabled(why.isEmpty());
         levels_[i]->setToolTip(why);
     }
     convert_->setEnabled(open);
     damaged_->setVisible(session_.hasFacts() && session_.facts()->worst() > Health::unread && !validating);
-    validate_->setText(session_.report() ? tr("Validate again") : tr("Validate"));
-    if (validating) progress_->setStatus(session_.validationStatus());
+    validate_->setText(validation_.report() ? tr("Validate again") : tr("Validate"));
+    if (validating) progress_->setStatus(validation_.status());
     causes_.clear();
-    const QString notChecked = session_.report() ? notCheckedText(*session_.report()) : QString();
+    const QString notChecked = validation_.report() ? notCheckedText(*validation_.report()) : QString();
     details_->setToolTip(notChecked.isEmpty() ? QString() : tr("Not checked: %1.").arg(notChecked));
-    if (session_.report())
+    if (validation_.report())
         showReport();
     else
         showUnvalidated();
@@ -232,18 +232,18 @@ void VerdictStrip::refresh() {
 
 // What was found before stays while another check runs.
 void VerdictStrip::showReport() {
-    const ValidationReport& report = *session_.report();
-    const std::vector<Suppression> accepted = session_.suppressions();
+    const ValidationReport& report = *validation_.report();
+    const std::vector<Suppression> accepted = validation_.suppressions();
     const Judgement judgement = judgementOf(report, accepted);
-    QString details = tr("%1: %2.").arg(session_.depth(), toQString(judgement.found()));
+    QString details = tr("%1: %2.").arg(validation_.depth(), toQString(judgement.found()));
     details[0] = details[0].toUpper();
     details += shortNotChecked(report);
-    if (session_.validationError())
-        details += tr("\nThe validation ended early: %1").arg(errorSentence(*session_.validationError()));
+    if (validation_.error())
+        details += tr("\nThe validation ended early: %1").arg(errorSentence(*validation_.error()));
     causes_ = causesOf(report, accepted);
     if (judgement.partly()) return say(Tone::unknown, toQString(judgement.words()), details);
     static constexpr Tone tones[] = {Tone::good, Tone::care, Tone::bad};
-    const CardAnswer answer = answerOf(*session_.card());
+    const CardAnswer answer = answerOf(*validation_.card());
     const auto named = std::ranges::any_of(causes_, [&](const Finding* cause) {
         return answer.words.endsWith(": " + toQString(cause->message));
     });
@@ -254,12 +254,12 @@ void VerdictStrip::showReport() {
 void VerdictStrip::showUnvalidated() {
     if (!session_.checkpoint())
         return say(Tone::unknown, tr("Nothing is open"), tr("Open a checkpoint to see what is in it."));
-    if (session_.validating()) return say(Tone::unknown, tr("Validating…"), {});
+    if (validation_.running()) return say(Tone::unknown, tr("Validating…"), {});
     if (const QString writing = session_.beingWritten(); !writing.isEmpty())
         return say(Tone::care, tr("Still being written: not validated"), writing);
-    if (session_.validationError())
+    if (validation_.error())
         return say(Tone::unknown, tr("Not validated"),
-                   tr("The validation ended early: %1").arg(errorSentence(*session_.validationError())));
+                   tr("The validation ended early: %1").arg(errorSentence(*validation_.error())));
     say(Tone::unknown, tr("Not validated"), tr("Only the metadata was read."));
 }
 

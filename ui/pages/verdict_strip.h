@@ -43,6 +43,7 @@ class VerdictStrip : public QFrame {
     QColor toneColor() const;
 
     Session& session_;
+    Validation& validation_;
     QLabel *glyph_, *headline_, *causeLines_, *details_;
     std::vector<const Finding*> causes_;  // of the session's report
     TaskProgress* progress_ = nullptr;

@@ -12,6 +12,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -49,10 +50,41 @@ NamesStep::NamesStep(WizardState& state)
                  tr("Select, rename and cast tensors. dtypes are kept unless you add a cast.")) {
     auto* split = new QSplitter(Qt::Vertical, this);
     split->setChildrenCollapsible(false);
-    auto* tabs = new QTabWidget(split);
-    tabs->setAccessibleName(tr("Rules of names and types"));
-    auto* what = new QWidget(tabs);
-    auto* whatLayout = new QVBoxLayout(what);
+    auto* tabs = withName(new QTabWidget(split), tr("Rules of names and types"));
+    tabs->addTab(makeSelection(tabs), tr("Selection"));
+    rename_ = new RuleTable(tr("Rename rules"), {tr("Regular expression"), tr("Replacement")},
+                            {QStringLiteral("^model\\."), QStringLiteral("(nothing)")}, false, tabs);
+    rename_->table()->setObjectName(QStringLiteral("renameRules"));
+    tabs->addTab(rename_, tr("Rename (all rules, in order)"));
+    cast_ = new RuleTable(tr("Casts"), {tr("Names"), tr("Dtype")},
+                          {QStringLiteral("*.weight"), QStringLiteral("bf16")}, false, tabs);
+    cast_->table()->setObjectName(QStringLiteral("castRules"));
+    tabs->addTab(cast_, tr("Cast (first match wins)"));
+    for (RuleTable* table : {rename_, cast_})
+        table->layout()->setContentsMargins(6, 6, 6, 6);
+    tabs->addTab(makeRecipe(tabs), tr("Recipe"));
+    tabs->addTab(makeAverage(tabs), tr("Average"));
+    split->addWidget(tabs);
+    split->addWidget(makeChanges(split));
+    split->setStretchFactor(0, 2);
+    split->setStretchFactor(1, 3);
+    layout_->addWidget(split, 1);
+    for (RuleTable* table : {select_, exclude_, rename_, cast_}) {
+        connect(table, &RuleTable::edited, this, [this] {
+            state_.edit([this](ConversionSpec& spec) {
+                spec.select = texts(*select_);
+                spec.exclude = texts(*exclude_);
+                spec.rename = texts(*rename_);
+                spec.cast = texts(*cast_);
+            });
+        });
+    }
+    follow();
+}
+
+QWidget* NamesStep::makeSelection(QWidget* parent) {
+    auto* what = new QWidget(parent);
+    auto* layout = new QVBoxLayout(what);
     auto* lists = new QHBoxLayout;
     select_ = new RuleTable(tr("Only these names"), {tr("Only these (all when empty)")},
                             {QStringLiteral("model.*")}, false, what);
@@ -61,15 +93,14 @@ NamesStep::NamesStep(WizardState& state)
     exclude_->table()->setObjectName(QStringLiteral("excludeRules"));
     lists->addWidget(select_);
     lists->addWidget(exclude_);
-    whatLayout->addLayout(lists, 1);
+    layout->addLayout(lists, 1);
     auto* choices = new QHBoxLayout;
     weightsOnly_ = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);
     skipDamaged_ = new QCheckBox(tr("S&kip what is damaged"), what);
     skipDamaged_->setToolTip(
         tr("Leaves out and lists what is damaged or not a plain array; otherwise it is an error"));
-    masterWeights_ = new QComboBox(what);
-    masterWeights_->setObjectName(QStringLiteral("masterWeights"));
-    masterWeights_->setAccessibleName(tr("fp32 master weights"));
+    masterWeights_ =
+        withName(new QComboBox(what), tr("fp32 master weights"), QStringLiteral("masterWeights"));
     masterWeights_->addItem(tr("where a cast asks for more"), static_cast<int>(MasterWeights::automatic));
     masterWeights_->addItem(tr("always, as float32"), static_cast<int>(MasterWeights::use));
     masterWeights_->addItem(tr("never"), static_cast<int>(MasterWeights::ignore));
@@ -81,39 +112,48 @@ NamesStep::NamesStep(WizardState& state)
                             static_cast<QWidget*>(masterText), static_cast<QWidget*>(masterWeights_)})
         choices->addWidget(choice);
     choices->addStretch(1);
-    whatLayout->addLayout(choices);
-    tabs->addTab(what, tr("Selection"));
-    rename_ = new RuleTable(tr("Rename rules"), {tr("Regular expression"), tr("Replacement")},
-                            {QStringLiteral("^model\\."), QStringLiteral("(nothing)")}, false, tabs);
-    rename_->table()->setObjectName(QStringLiteral("renameRules"));
-    tabs->addTab(rename_, tr("Rename (all rules, in order)"));
-    cast_ = new RuleTable(tr("Casts"), {tr("Names"), tr("Dtype")},
-                          {QStringLiteral("*.weight"), QStringLiteral("bf16")}, false, tabs);
-    cast_->table()->setObjectName(QStringLiteral("castRules"));
-    tabs->addTab(cast_, tr("Cast (first match wins)"));
-    for (RuleTable* table : {rename_, cast_})
-        table->layout()->setContentsMargins(6, 6, 6, 6);
-    auto* recipe = new QWidget(tabs);
-    auto* recipeLayout = new QFormLayout(recipe);
-    recipe_ = new RecipeEdit(recipe);
-    recipeLayout->addRow(tr("&Recipe:"), recipe_);
-    recipeLayout->addRow(
-        QString(),
-        wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."),
-                   recipe));
-    expect_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Model whose tensors are expected"), {}, recipe);
-    recipeLayout->addRow(tr("&Expected model:"), expect_);
-    recipeLayout->addRow(
-        QString(), wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
-                                 "weights, or the layers, experts and vocabulary of its config.json."),
-                              recipe));
-    tabs->addTab(recipe, tr("Recipe"));
-    tabs->addTab(makeAverage(tabs), tr("Average"));
-    split->addWidget(tabs);
+    layout->addLayout(choices);
+    connect(weightsOnly_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
+    connect(skipDamaged_, &QCheckBox::toggled, this,
+            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
+    connect(masterWeights_, &QComboBox::activated, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.masterWeights = static_cast<MasterWeights>(masterWeights_->currentData().toInt());
+        });
+    });
+    return what;
+}
 
-    auto* after = new QWidget(split);
-    auto* afterLayout = new QVBoxLayout(after);
-    afterLayout->setContentsMargins(0, 4, 0, 0);
+QWidget* NamesStep::makeRecipe(QWidget* parent) {
+    auto* page = new QWidget(parent);
+    auto* layout = new QFormLayout(page);
+    recipe_ = new RecipeEdit(page);
+    layout->addRow(tr("&Recipe:"), recipe_);
+    layout->addRow(
+        QString(),
+        wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."), page));
+    expect_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Model whose tensors are expected"), {}, page);
+    layout->addRow(tr("&Expected model:"), expect_);
+    layout->addRow(QString(),
+                   wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
+                                 "weights, or the layers, experts and vocabulary of its config.json."),
+                              page));
+    connect(recipe_, &RecipeEdit::edited, this, [this] {
+        state_.edit([this](ConversionSpec& spec) {
+            spec.map = recipe_->map();
+            spec.set = recipe_->set();
+        });
+    });
+    connect(expect_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
+    return page;
+}
+
+// What the rules come to.
+QWidget* NamesStep::makeChanges(QWidget* parent) {
+    auto* after = new QWidget(parent);
+    auto* layout = layoutOf<QVBoxLayout>(after, {0, 4, 0, 0});
     auto* bar = new QHBoxLayout;
     counts_ = wizardText({}, after);
     counts_->setObjectName(QStringLiteral("nameCounts"));
@@ -121,7 +161,7 @@ NamesStep::NamesStep(WizardState& state)
     onlyChanged_->setObjectName(QStringLiteral("onlyChanged"));
     bar->addWidget(counts_, 1);
     bar->addWidget(onlyChanged_);
-    afterLayout->addLayout(bar);
+    layout->addLayout(bar);
     table_ = new QTreeView(after);
     table_->setObjectName(QStringLiteral("nameTable"));
     table_->setModel(&changes_);
@@ -147,41 +187,9 @@ NamesStep::NamesStep(WizardState& state)
         addExportActions(*menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
         menu->popup(table_->viewport()->mapToGlobal(at));
     });
-    afterLayout->addWidget(table_, 1);
-    split->addWidget(after);
-    split->setStretchFactor(0, 2);
-    split->setStretchFactor(1, 3);
-    layout_->addWidget(split, 1);
-
-    for (RuleTable* table : {select_, exclude_, rename_, cast_}) {
-        connect(table, &RuleTable::edited, this, [this] {
-            state_.edit([this](ConversionSpec& spec) {
-                spec.select = texts(*select_);
-                spec.exclude = texts(*exclude_);
-                spec.rename = texts(*rename_);
-                spec.cast = texts(*cast_);
-            });
-        });
-    }
-    connect(weightsOnly_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
-    connect(skipDamaged_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
-    connect(masterWeights_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.masterWeights = static_cast<MasterWeights>(masterWeights_->currentData().toInt());
-        });
-    });
-    connect(recipe_, &RecipeEdit::edited, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.map = recipe_->map();
-            spec.set = recipe_->set();
-        });
-    });
-    connect(expect_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
+    layout->addWidget(table_, 1);
     connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);
-    follow();
+    return after;
 }
 
 // Other checkpoints of the same model whose values are averaged with those of the source.
@@ -195,8 +203,7 @@ QWidget* NamesStep::makeAverage(QWidget* parent) {
     layout->addWidget(average_, 1);
     auto* row = new QHBoxLayout;
     const auto combo = [&](const QString& label, const QString& name) {
-        auto* box = new QComboBox(page);
-        box->setAccessibleName(name);
+        auto* box = withName(new QComboBox(page), name);
         auto* text = new QLabel(label, page);
         text->setBuddy(box);
         row->addWidget(text);

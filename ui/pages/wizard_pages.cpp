@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "ui/models/texts.h"
 #include "ui/pages/format_options.h"
+#include "ui/widgets/building.h"
 
 namespace shardscope::ui {
 
@@ -117,26 +118,23 @@ SourceStep::SourceStep(WizardState& state)
     validation_->setObjectName(QStringLiteral("sourceValidation"));
     layout_->addWidget(validation_);
     auto* row = new QHBoxLayout;
-    validate_ = new QPushButton(tr("Validate now"), this);
-    validate_->setAccessibleName(tr("Validate the source now"));
+    validate_ = withName(new QPushButton(tr("Validate now"), this), tr("Validate the source now"));
     validate_->setAutoDefault(false);
     row->addWidget(validate_);
     row->addStretch();
     layout_->addLayout(row);
     connect(validate_, &QPushButton::clicked, this,
-            [this] { state_.session().validate(ValidateLevel::files); });
+            [this] { state_.session().validation().start(ValidateLevel::files); });
 
     reading_ = new QWidget(this);
-    auto* column = new QVBoxLayout(reading_);
-    column->setContentsMargins(0, 8, 0, 0);
+    auto* column = layoutOf<QVBoxLayout>(reading_, {0, 8, 0, 0});
     column->addWidget(wizardHeading(tr("How it is read"), reading_));
     column->addWidget(wizardHint(tr("What the files do not say; empty fields are inferred."), reading_));
     formatOptions_ = new FormatOptions(reading_);
     column->addWidget(formatOptions_);
     auto* apply = new QHBoxLayout;
-    readAgain_ = new QPushButton(tr("Apply and reload"), reading_);
-    readAgain_->setObjectName(QStringLiteral("readSourceSo"));
-    readAgain_->setAccessibleName(tr("Read the source again with these options"));
+    readAgain_ = withName(new QPushButton(tr("Apply and reload"), reading_),
+                          tr("Read the source again with these options"), QStringLiteral("readSourceSo"));
     readAgain_->setAutoDefault(false);
     readingProblem_ = wizardHint({}, reading_);
     readingProblem_->setAccessibleName(tr("Problem with these options"));
@@ -173,9 +171,7 @@ SourceStep::SourceStep(WizardState& state)
     gaps_ = new QWidget(this);
     auto* form = new QFormLayout(gaps_);
     form->setContentsMargins(0, 8, 0, 0);
-    fill_ = new QComboBox(gaps_);
-    fill_->setObjectName(QStringLiteral("fillGaps"));
-    fill_->setAccessibleName(tr("Elements that no chunk holds"));
+    fill_ = withName(new QComboBox(gaps_), tr("Elements that no chunk holds"), QStringLiteral("fillGaps"));
     fill_->addItem(tr("Refuse: a tensor with gaps makes the conversion impossible"),
                    static_cast<int>(FillGaps::refuse));
     fill_->addItem(tr("Fill with NaN, so that they can be found later"), static_cast<int>(FillGaps::nan));
@@ -200,98 +196,87 @@ SourceStep::SourceStep(WizardState& state)
     follow();
 }
 
+QString SourceStep::factsText(const Session& session) {
+    const Catalog& catalog = session.catalog();
+    const QString text =
+        tr("%1\n%2, written by %3\n%4 tensors, %5 in %6 files, %7 ranks")
+            .arg(toQString(session.path().toStdString()),
+                 toQString(session.checkpoint()->format->info().title),
+                 catalog.writer().empty() ? tr("an unknown program") : toQString(catalog.writer()),
+                 numberText(catalog.tensorCount()), sizeText(catalog.totalBytes()),
+                 numberText(catalog.files().size()), numberText(catalog.rankCount()));
+    if (!session.hasFacts() || !session.facts()->mesh) return text;
+    return text + ", " + tr("mesh %1").arg(toQString(formatMesh(*session.facts()->mesh)));
+}
+
+QString SourceStep::healthText(const Session& session) {
+    if (!session.hasFacts()) return tr("Checking coverage…");
+    const Facts& facts = *session.facts();
+    if (facts.worst() <= Health::unread)
+        return tr("✓ By its metadata every element of every tensor is there.");
+    QStringList parts;
+    const auto part = [&](Health health, const QString& what) {
+        if (const auto n = std::ranges::count(facts.tensorHealth, health))
+            parts += tr("%1 %2").arg(numberText(static_cast<uint64_t>(n)), what);
+    };
+    part(Health::gap, tr("with gaps"));
+    part(Health::missing, tr("with missing bytes"));
+    part(Health::overlap, tr("with overlaps"));
+    part(Health::differs, tr("with copies that differ"));
+    part(Health::nonFinite, tr("with NaN or infinities"));
+    return parts.isEmpty()
+               ? tr("▲ Some of its files are damaged.")
+               : tr("▲ Tensors that need your attention: %1.").arg(parts.join(QStringLiteral(", ")));
+}
+
+QString SourceStep::validationText(const Session& session) {
+    const Validation& validation = session.validation();
+    if (const QString writing = session.beingWritten(); !writing.isEmpty())
+        return tr("▲ Still being written: %1 A conversion now would take what is there at the moment.")
+            .arg(writing);
+    if (validation.running()) return tr("Validation runs…");
+    if (validation.error()) return tr("▲ Validation failed: %1").arg(errorSentence(*validation.error()));
+    if (!validation.report())
+        return tr(
+            "▲ Not validated: only metadata was read. A conversion stops at damaged files, but not at wrong "
+            "values.");
+    const std::vector<Suppression> accepted = validation.suppressions();
+    QString text = verdictHeadline(*validation.verdict()) + '.';
+    size_t shown = 0;
+    for (const Finding& finding : validation.report()->findings) {
+        if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
+        if (++shown > 4) break;
+        text += '\n' + tr("• %1").arg(toQString(finding.message));
+        if (!finding.cause.empty()) text += tr(" (%1)").arg(toQString(finding.cause));
+    }
+    if (const QString notChecked = notCheckedText(*validation.report()); !notChecked.isEmpty())
+        text += '\n' + tr("Not checked: %1.").arg(notChecked);
+    return text;
+}
+
 bool SourceStep::attention() const {
     const Session& session = state_.session();
     const bool damaged = session.hasFacts() && session.facts()->worst() > Health::unread;
-    return damaged || session.verdict() != Verdict::safe;
+    return damaged || session.validation().verdict() != Verdict::safe;
 }
 
 void SourceStep::showSpec() {
     const Session& session = state_.session();
+    const bool open = session.checkpoint() != nullptr;
     fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
-    if (session.checkpoint()) formatOptions_->offer(session.checkpoint()->format->options());
-    reading_->setVisible(session.checkpoint() && !session.checkpoint()->format->options().empty());
-    if (!session.checkpoint()) {
-        facts_->setText(tr("No checkpoint is open."));
-        health_->clear();
-        validation_->clear();
-        validate_->setEnabled(false);
-        return;
-    }
-    const Catalog& catalog = session.catalog();
-    QString text = tr("%1\n%2, written by %3\n%4 tensors, %5 in %6 files, %7 ranks")
-                       .arg(toQString(session.path().toStdString()),
-                            toQString(session.checkpoint()->format->info().title),
-                            catalog.writer().empty() ? tr("an unknown program") : toQString(catalog.writer()),
-                            numberText(catalog.tensorCount()), sizeText(catalog.totalBytes()),
-                            numberText(catalog.files().size()), numberText(catalog.rankCount()));
-    if (session.hasFacts() && session.facts()->mesh)
-        text += ", " + tr("mesh %1").arg(toQString(formatMesh(*session.facts()->mesh)));
-    facts_->setText(text);
-
+    if (open) formatOptions_->offer(session.checkpoint()->format->options());
+    reading_->setVisible(open && !session.checkpoint()->format->options().empty());
+    health_->setText(open ? healthText(session) : QString());
+    validation_->setText(open ? validationText(session) : QString());
+    validate_->setEnabled(open && !session.validation().running() && session.beingWritten().isEmpty());
+    facts_->setText(open ? factsText(session) : tr("No checkpoint is open."));
+    if (!open) return;
     const size_t damaged = session.hasFacts() ? session.facts()->damagedTensors : 0;
     skip_->setVisible(damaged > 0 || state_.spec().skipDamaged);
     skip_->setText(tr("S&kip what is damaged: leave out %1, and list them")
                        .arg(countedText(damaged, tr("1 tensor"), tr("%1 tensors"))));
     skip_->setChecked(state_.spec().skipDamaged);
-    const bool gaps = hasGaps(session);
-    gaps_->setVisible(gaps || state_.spec().fillGaps != FillGaps::refuse);
-    if (!session.hasFacts()) {
-        health_->setText(tr("Checking coverage…"));
-    } else {
-        const Facts& facts = *session.facts();
-        if (facts.worst() <= Health::unread) {
-            health_->setText(tr("✓ By its metadata every element of every tensor is there."));
-        } else {
-            size_t count[7] = {};
-            for (const Health health : facts.tensorHealth)
-                ++count[static_cast<size_t>(health)];
-            QStringList parts;
-            const auto part = [&](Health health, const QString& what) {
-                if (const size_t n = count[static_cast<size_t>(health)])
-                    parts += tr("%1 %2").arg(numberText(n), what);
-            };
-            part(Health::gap, tr("with gaps"));
-            part(Health::missing, tr("with missing bytes"));
-            part(Health::overlap, tr("with overlaps"));
-            part(Health::differs, tr("with copies that differ"));
-            part(Health::nonFinite, tr("with NaN or infinities"));
-            health_->setText(
-                parts.isEmpty()
-                    ? tr("▲ Some of its files are damaged.")
-                    : tr("▲ Tensors that need your attention: %1.").arg(parts.join(QStringLiteral(", "))));
-        }
-    }
-    const QString writing = session.beingWritten();
-    validate_->setEnabled(!session.validating() && writing.isEmpty());
-    if (!writing.isEmpty()) {
-        validation_->setText(
-            tr("▲ Still being written: %1 A conversion now would take what is there at the moment.")
-                .arg(writing));
-    } else if (session.validating()) {
-        validation_->setText(tr("Validation runs…"));
-    } else if (session.validationError()) {
-        validation_->setText(tr("▲ Validation failed: %1").arg(errorSentence(*session.validationError())));
-    } else if (!session.report()) {
-        validation_->setText(tr(
-            "▲ Not validated: only metadata was read. A conversion stops at damaged files, but not at wrong "
-            "values."));
-    } else {
-        const ValidationReport& report = *session.report();
-        const std::vector<Suppression> accepted = session.suppressions();
-        const Verdict judged = *session.verdict();
-        QString verdict = verdictHeadline(judged) + '.';
-        size_t shown = 0;
-        for (const Finding& finding : report.findings) {
-            if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
-            if (++shown > 4) break;
-            verdict += '\n' + tr("• %1").arg(toQString(finding.message));
-            if (!finding.cause.empty()) verdict += tr(" (%1)").arg(toQString(finding.cause));
-        }
-        if (const QString notChecked = notCheckedText(report); !notChecked.isEmpty())
-            verdict += '\n' + tr("Not checked: %1.").arg(notChecked);
-        validation_->setText(verdict);
-    }
+    gaps_->setVisible(hasGaps(session) || state_.spec().fillGaps != FillGaps::refuse);
 }
 
 // ------------------------------------------------------------------ target
@@ -299,9 +284,7 @@ void SourceStep::showSpec() {
 TargetStep::TargetStep(WizardState& state)
     : WizardPage(state, tr("Target"), tr("In which format the result is written, and where to.")) {
     auto* form = new FormGrid;
-    format_ = new QComboBox(this);
-    format_->setObjectName(QStringLiteral("format"));
-    format_->setAccessibleName(tr("Format of the target"));
+    format_ = withName(new QComboBox(this), tr("Format of the target"), QStringLiteral("format"));
     for (const Format* format : builtinFormats()) {
         if (format->info().writes)
             format_->addItem(toQString(format->info().title), toQString(format->info().name));
@@ -309,9 +292,7 @@ TargetStep::TargetStep(WizardState& state)
     form->add(tr("&Format:"), format_);
     holds_ = wizardHint({}, this);
     form->add({}, holds_);
-    variant_ = new QComboBox(this);
-    variant_->setObjectName(QStringLiteral("variant"));
-    variant_->setAccessibleName(tr("Variant of the format"));
+    variant_ = withName(new QComboBox(this), tr("Variant of the format"), QStringLiteral("variant"));
     form->add(tr("&Variant:"), variant_);
     destination_ = new PathEdit(PathEdit::Kind::saveAny, tr("Destination"), {}, this);
     destination_->edit()->setObjectName(QStringLiteral("destination"));
@@ -324,9 +305,7 @@ TargetStep::TargetStep(WizardState& state)
     form->add({}, overwrite_);
     connect(overwrite_, &QCheckBox::toggled, this,
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.overwrite = on; }); });
-    size_ = new QLineEdit(this);
-    size_->setObjectName(QStringLiteral("largestFile"));
-    size_->setAccessibleName(tr("Largest file"));
+    size_ = withName(new QLineEdit(this), tr("Largest file"), QStringLiteral("largestFile"));
     size_->setPlaceholderText(tr("as the format does it; or a size such as 5GB"));
     form->add(tr("&Largest file:"), size_);
     layout_->addLayout(form);

@@ -1,7 +1,7 @@
 // The pages of the conversion wizard. Each shows a part of the spec, edits it, and says what that comes to.
 #pragma once
 
-#include "ui/models/place_report.h"
+#include "ui/models/host_report.h"
 #include "ui/pages/recipe_edit.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/pages/wizard_state.h"
@@ -59,6 +59,10 @@ class SourceStep : public WizardPage {
     void showOutlook() override { showSpec(); }
 
   private:
+    static QString factsText(const Session& session);
+    static QString healthText(const Session& session);
+    static QString validationText(const Session& session);
+
     QLabel *facts_, *health_, *validation_;
     QPushButton* validate_;
     QWidget* reading_;  // heading, fields and button; for formats that take options
@@ -134,7 +138,10 @@ class NamesStep : public WizardPage {
     void showOutlook() override;
 
   private:
+    QWidget* makeSelection(QWidget* parent);
+    QWidget* makeRecipe(QWidget* parent);
     QWidget* makeAverage(QWidget* parent);
+    QWidget* makeChanges(QWidget* parent);
     PathEdit* expect_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
@@ -146,7 +153,7 @@ class NamesStep : public WizardPage {
     NameChangeModel changes_;
 };
 
-// Who works, and whether the places are fit for it: looked at when the user asks, one row for each.
+// Who works, and whether the hosts are fit for it: looked at when the user asks, one row for each.
 class WhereStep : public WizardPage {
     Q_OBJECT
   public:
@@ -172,8 +179,8 @@ class WhereStep : public WizardPage {
     void take();
     QLayout* buildCheck();
     void check();
-    void ask(const QString& name, const HostSpec& place);
-    void show(const PlaceReport& report);
+    void ask(const QString& name, const HostSpec& where);
+    void show(const HostReport& report);
     void forget();
     void sync();
 
@@ -184,9 +191,9 @@ class WhereStep : public WizardPage {
     QLineEdit *hosts_, *slurm_;
     QLabel *note_, *checkNote_;
     QPushButton *check_, *cancel_;
-    QTreeWidget* places_;
+    QTreeWidget* reports_;
     std::vector<Ticket> tickets_;
-    QStringList asked_;  // what the spec said when the places were asked
+    QStringList asked_;  // what the spec said when the hosts were asked
 };
 
 class RunStep : public WizardPage {

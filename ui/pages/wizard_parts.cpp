@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/file_dialog.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
@@ -78,13 +79,10 @@ void FormGrid::add(const QString& label, QLayout* field, QWidget* buddy) {
 
 PathEdit::PathEdit(Kind kind, const QString& name, const QString& filter, QWidget* parent)
     : QWidget(parent), kind_(kind), name_(name), filter_(filter) {
-    auto* layout = new QHBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
-    edit_ = new QLineEdit(this);
-    edit_->setAccessibleName(name);
+    auto* layout = layoutOf<QHBoxLayout>(this, {0, 0, 0, 0});
+    edit_ = withName(new QLineEdit(this), name);
     edit_->setClearButtonEnabled(true);
-    auto* button = new QPushButton(tr("Browse…"), this);
-    button->setAccessibleName(tr("Browse: %1").arg(name));
+    auto* button = withName(new QPushButton(tr("Browse…"), this), tr("Browse: %1").arg(name));
     button->setAutoDefault(false);
     layout->addWidget(edit_, 1);
     layout->addWidget(button);
@@ -124,8 +122,7 @@ RuleTable::RuleTable(const QString& name, const QStringList& columns, const QStr
       inputs_(static_cast<int>(columns.size()) - (resultColumn ? 1 : 0)),
       resultColumn_(resultColumn),
       examples_(examples) {
-    auto* layout = new QHBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
+    auto* layout = layoutOf<QHBoxLayout>(this, {0, 0, 0, 0});
     table_ = new QTableWidget(0, static_cast<int>(columns.size()), this);
     table_->setHorizontalHeaderLabels(columns);
     table_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
@@ -142,8 +139,7 @@ RuleTable::RuleTable(const QString& name, const QStringList& columns, const QStr
     auto* buttons = new QVBoxLayout;
     buttons->setSpacing(4);
     const auto button = [&](const QString& text, const QString& what) {
-        auto* b = new QPushButton(text, this);
-        b->setAccessibleName(tr("%1: %2").arg(name, what));
+        auto* b = withName(new QPushButton(text, this), tr("%1: %2").arg(name, what));
         b->setToolTip(what);
         b->setAutoDefault(false);
         buttons->addWidget(b);

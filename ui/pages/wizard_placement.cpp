@@ -14,6 +14,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 
@@ -69,8 +70,7 @@ PlacementStep::PlacementStep(WizardState& state)
     connect(modes_, &QButtonGroup::idClicked, this, [this](int id) { choose(static_cast<Mode>(id)); });
 
     presets_ = new QWidget(this);
-    auto* presets = new QHBoxLayout(presets_);
-    presets->setContentsMargins(0, 0, 0, 0);
+    auto* presets = layoutOf<QHBoxLayout>(presets_, {0, 0, 0, 0});
     presets->addWidget(new QLabel(tr("Presets:"), presets_));
     const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
         auto* button = new QPushButton(text, presets_);
@@ -85,8 +85,7 @@ PlacementStep::PlacementStep(WizardState& state)
     layout_->addWidget(presets_);
 
     meshPart_ = new QWidget(this);
-    auto* meshLayout = new QVBoxLayout(meshPart_);
-    meshLayout->setContentsMargins(0, 0, 0, 0);
+    auto* meshLayout = layoutOf<QVBoxLayout>(meshPart_, {0, 0, 0, 0});
     buildMesh(meshLayout);
     layout_->addWidget(meshPart_, 3);
 
@@ -139,14 +138,11 @@ PlacementStep::PlacementStep(WizardState& state)
 void PlacementStep::buildMesh(QVBoxLayout* into) {
     auto* row = new QHBoxLayout;
     auto* meshLabel = new QLabel(tr("&Mesh:"), meshPart_);
-    mesh_ = new QLineEdit(meshPart_);
-    mesh_->setObjectName(QStringLiteral("mesh"));
-    mesh_->setAccessibleName(tr("Mesh of the target"));
+    mesh_ = withName(new QLineEdit(meshPart_), tr("Mesh of the target"), QStringLiteral("mesh"));
     mesh_->setPlaceholderText(tr("for example dp=2,tp=4 (the last axis varies fastest)"));
     meshLabel->setBuddy(mesh_);
     ranks_ = plainLabel(meshPart_);
-    split_ = new QComboBox(meshPart_);
-    split_->setAccessibleName(tr("Rule for sizes that do not divide"));
+    split_ = withName(new QComboBox(meshPart_), tr("Rule for sizes that do not divide"));
     split_->addItem(tr("Uneven sizes: as torch"), static_cast<int>(SplitRule::torch));
     split_->addItem(tr("Uneven sizes: even"), static_cast<int>(SplitRule::even));
     split_->addItem(tr("Uneven sizes: as Paddle"), static_cast<int>(SplitRule::paddle));
@@ -165,8 +161,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
                            {QStringLiteral("model.layers.1.*"), QStringLiteral("pp=1")}, true, meshPart_);
     for (RuleTable* table : {shard_, stage_})
         table->layout()->setContentsMargins(6, 6, 6, 6);
-    auto* tabs = new QTabWidget(meshPart_);
-    tabs->setAccessibleName(tr("Rules of the placement"));
+    auto* tabs = withName(new QTabWidget(meshPart_), tr("Rules of the placement"));
     tabs->addTab(shard_, tr("Shard rules (first match wins)"));
     tabs->addTab(stage_, tr("Pipeline stages"));
     into->addWidget(tabs, 1);

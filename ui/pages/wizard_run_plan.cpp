@@ -13,6 +13,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -23,9 +24,7 @@ RunStep::RunStep(WizardState& state)
     : WizardPage(state, tr("Run options"),
                  tr("How the job runs. The destination appears whole or not at all.")) {
     auto* form = new FormGrid;
-    verify_ = new QComboBox(this);
-    verify_->setObjectName(QStringLiteral("verify"));
-    verify_->setAccessibleName(tr("Verification"));
+    verify_ = withName(new QComboBox(this), tr("Verification"), QStringLiteral("verify"));
     verify_->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
     verify_->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
     verify_->addItem(tr("Checksums of a bucket: it has checked what arrived"),
@@ -33,22 +32,18 @@ RunStep::RunStep(WizardState& state)
     verify_->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
     form->add(tr("&Verify:"), verify_);
     auto* memoryRow = new QHBoxLayout;
-    memory_ = new QLineEdit(this);
-    memory_->setObjectName(QStringLiteral("memory"));
-    memory_->setAccessibleName(tr("Most memory of the process"));
+    memory_ = withName(new QLineEdit(this), tr("Most memory of the process"), QStringLiteral("memory"));
     memory_->setMaximumWidth(fontMetrics().averageCharWidth() * 18);
     memoryNote_ = wizardText({}, this);
     memoryRow->addWidget(memory_);
     memoryRow->addWidget(memoryNote_, 1);
     form->add(tr("Most &memory:"), memoryRow, memory_);
-    threads_ = new QSpinBox(this);
-    threads_->setAccessibleName(tr("Threads"));
+    threads_ = withName(new QSpinBox(this), tr("Threads"));
     threads_->setRange(0, 1024);
     threads_->setSpecialValueText(tr("chosen for this machine"));
     threads_->setMaximumWidth(fontMetrics().averageCharWidth() * 32);
     form->add(tr("&Threads:"), threads_);
-    io_ = new QComboBox(this);
-    io_->setAccessibleName(tr("Reads and writes"));
+    io_ = withName(new QComboBox(this), tr("Reads and writes"));
     io_->addItem(tr("Chosen for each file"), static_cast<int>(IoMode::automatic));
     io_->addItem(tr("Direct, past the page cache"), static_cast<int>(IoMode::direct));
     io_->addItem(tr("Buffered"), static_cast<int>(IoMode::buffered));

@@ -16,6 +16,7 @@
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -36,27 +37,19 @@ WhereStep::WhereStep(WizardState& state)
     : WizardPage(state, tr("Where to run"),
                  tr("Where it runs. Jobs are planned on this machine and survive closing the window.")) {
     auto* form = new FormGrid;
-    where_ = new QComboBox(this);
-    where_->setObjectName(QStringLiteral("where"));
-    where_->setAccessibleName(tr("Who works"));
+    where_ = withName(new QComboBox(this), tr("Who works"), QStringLiteral("where"));
     processes_ = new QSpinBox(this);
     processes_->setObjectName(QStringLiteral("processes"));
     processes_->setAccessibleName(tr("Processes"));
     processes_->setRange(2, 256);
-    mode_ = new QComboBox(this);
-    mode_->setObjectName(QStringLiteral("rankMode"));
-    mode_->setAccessibleName(tr("What goes between the ranks"));
+    mode_ = withName(new QComboBox(this), tr("What goes between the ranks"), QStringLiteral("rankMode"));
     mode_->addItem(tr("as the source allows"), QString());
     mode_->addItem(tr("each reads what it writes"), QStringLiteral("direct"));
     mode_->addItem(tr("rank 0 reads for all"), QStringLiteral("broadcast"));
     mode_->addItem(tr("each reads the files that it has"), QStringLiteral("exchange"));
-    hosts_ = new QLineEdit(this);
-    hosts_->setObjectName(QStringLiteral("hosts"));
-    hosts_->setAccessibleName(tr("Hosts"));
+    hosts_ = withName(new QLineEdit(this), tr("Hosts"), QStringLiteral("hosts"));
     hosts_->setPlaceholderText(tr("node7,node8"));
-    slurm_ = new QLineEdit(this);
-    slurm_->setObjectName(QStringLiteral("slurm"));
-    slurm_->setAccessibleName(tr("Options of Slurm"));
+    slurm_ = withName(new QLineEdit(this), tr("Options of Slurm"), QStringLiteral("slurm"));
     slurm_->setPlaceholderText(tr("nodes=4,partition=gpu,time=02:00:00,account=lab"));
     if (const QString host = hostOf(state_.session().path()); !host.isEmpty()) {
         add(tr("On %1 itself, where the checkpoint is stored").arg(host),
@@ -102,7 +95,7 @@ WhereStep::WhereStep(WizardState& state)
     layout_->addSpacing(8);
     layout_->addWidget(wizardHeading(tr("Check before the start"), this));
     layout_->addLayout(buildCheck());
-    layout_->addWidget(places_, 1);
+    layout_->addWidget(reports_, 1);
 
     connect(where_, &QComboBox::activated, this, &WhereStep::take);
     connect(processes_, &QSpinBox::valueChanged, this, &WhereStep::take);
@@ -126,9 +119,8 @@ void WhereStep::add(const QString& label, Kind kind) {
 
 QLayout* WhereStep::buildCheck() {
     auto* row = new QHBoxLayout;
-    check_ = new QPushButton(tr("Check"), this);
-    check_->setObjectName(QStringLiteral("checkPlaces"));
-    check_->setAccessibleName(tr("Check the places"));
+    check_ =
+        withName(new QPushButton(tr("Check"), this), tr("Check the places"), QStringLiteral("checkPlaces"));
     cancel_ = new QPushButton(tr("Cancel"), this);
     cancel_->setObjectName(QStringLiteral("cancelCheck"));
     cancel_->setAccessibleName(tr("Cancel the check"));
@@ -138,15 +130,13 @@ QLayout* WhereStep::buildCheck() {
     }
     checkNote_ = wizardHint({}, this);
     row->addWidget(checkNote_, 1);
-    places_ = new QTreeWidget(this);
-    places_->setObjectName(QStringLiteral("places"));
-    places_->setAccessibleName(tr("What was found at each place"));
-    places_->setHeaderLabels({tr("Place"), tr("What was found")});
-    places_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
-    places_->setWordWrap(true);
-    places_->setUniformRowHeights(false);
-    places_->setAlternatingRowColors(true);
-    enableRowCopy(*places_);
+    reports_ = withName(new QTreeWidget(this), tr("What was found at each place"), QStringLiteral("places"));
+    reports_->setHeaderLabels({tr("Place"), tr("What was found")});
+    reports_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
+    reports_->setWordWrap(true);
+    reports_->setUniformRowHeights(false);
+    reports_->setAlternatingRowColors(true);
+    enableRowCopy(*reports_);
     connect(check_, &QPushButton::clicked, this, &WhereStep::check);
     connect(cancel_, &QPushButton::clicked, this, [this] {
         for (Ticket& ticket : tickets_)
@@ -213,14 +203,14 @@ void WhereStep::showSpec() {
     for (QWidget* field : std::initializer_list<QWidget*>{processes_, mode_, hosts_, slurm_})
         field->setVisible(field == kind.field || (field == mode_ && kind.ranks));
     processes_->setAccessibleName(kind.ranks ? tr("Ranks") : tr("Processes"));
-    const Status places = checkWhere(spec.where);
-    if (places.ok())
+    const Status known = checkWhere(spec.where);
+    if (known.ok())
         note_->setText(kind.note);
     else if (kind.field == hosts_)
         note_->setText(tr("▲ Names of hosts as ssh takes them, with commas between them."));
     else
-        note_->setText(tr("▲ %1 %2").arg(errorSentence(places.error()), errorHint(places.error())).trimmed());
-    // What was found says nothing about other places.
+        note_->setText(tr("▲ %1 %2").arg(errorSentence(known.error()), errorHint(known.error())).trimmed());
+    // What was found says nothing about other hosts.
     const QStringList now{spec.where, spec.host, spec.source, spec.destination};
     if (now != asked_ && !asked_.isEmpty()) forget();
     sync();
@@ -231,7 +221,7 @@ void WhereStep::forget() {
         ticket.drop();
     tickets_.clear();
     asked_.clear();
-    places_->clear();
+    reports_->clear();
     state_.setProblem(this, {});
 }
 
@@ -256,32 +246,32 @@ void WhereStep::check() {
     forget();
     const ConversionSpec& spec = state_.spec();
     asked_ = QStringList{spec.where, spec.host, spec.source, spec.destination};
-    const auto places = parseWorkers(spec.where.toStdString());
+    const auto workers = parseWorkers(spec.where.toStdString());
     if (!spec.host.isEmpty()) {
         if (const auto there = parseSshPath(state_.session().path().toStdString()); there.ok())
             ask(spec.host, there->host);
-    } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !places.ok() || places->ranks) {
+    } else if (spec.where.isEmpty() || spec.where.startsWith(kSlurm) || !workers.ok() || workers->ranks) {
         ask(spec.where.startsWith(kSlurm) ? QStringLiteral("Slurm") : hereName(), {});
     } else {
-        // The one that plans is a place, too.
+        // The host that plans works, too.
         ask(hereName(), {});
         QStringList names;
-        for (const WorkerSpec& place : places->workers) {
-            const QString name = toQString(place.host);
+        for (const WorkerSpec& worker : workers->workers) {
+            const QString name = toQString(worker.host);
             if (name.isEmpty() || names.contains(name)) continue;
             names += name;
-            ask(name, place);
+            ask(name, worker);
         }
     }
     sync();
     emit state_.outlookChanged();
 }
 
-void WhereStep::ask(const QString& name, const HostSpec& place) {
-    auto* row = new QTreeWidgetItem(places_, {QStringLiteral("… ") + name, tr("Looking…")});
+void WhereStep::ask(const QString& name, const HostSpec& where) {
+    auto* row = new QTreeWidgetItem(reports_, {QStringLiteral("… ") + name, tr("Looking…")});
     row->setData(0, Qt::UserRole, name);
     const ConversionSpec& spec = state_.spec();
-    PlaceNeeds needs;
+    HostNeeds needs;
     needs.source = spec.source;
     needs.destination = spec.destination.startsWith('/')
                             ? spec.destination
@@ -297,42 +287,41 @@ void WhereStep::ask(const QString& name, const HostSpec& place) {
         if (ranks->gpus || spec.where.endsWith(QLatin1String(",broadcast")))
             ranks->torch = ranks->gpus ? accelerator().findNccl() : accelerator().findTorch();
     }
-    tickets_.push_back(state_.session().tasks().run<PlaceReport>(
+    tickets_.push_back(state_.session().tasks().run<HostReport>(
         Work::metadata, tr("Looking at %1").arg(name),
-        [engine = state_.session().enginePtr(), checkpoint = state_.session().checkpoint(), name, place,
+        [engine = state_.session().enginePtr(), checkpoint = state_.session().checkpoint(), name, where,
          needs, slurm, ranks,
-         options = spec.where.mid(kSlurm.size() + 1)](const TaskContext& context) -> Result<PlaceReport> {
+         options = spec.where.mid(kSlurm.size() + 1)](const TaskContext& context) -> Result<HostReport> {
             const auto facts = engine->lookAt(
-                place, checkpoint, {needs.source.toStdString(), needs.destination.toStdString()}, context);
+                where, checkpoint, {needs.source.toStdString(), needs.destination.toStdString()}, context);
             auto report = slurm   ? slurmReport(options, facts, needs, context.stop)
                           : ranks ? rankReport(name, *ranks, facts, needs)
-                                  : placeReport(name, facts, needs);
+                                  : hostReport(name, facts, needs);
             SHARDSCOPE_TRY(context.stop.poll());
             return report;
         },
-        [this, name](Result<PlaceReport> answer) {
-            show(answer.ok()
-                     ? *answer
-                     : PlaceReport{name, {{PlaceLine::Kind::unknown, errorSentence(answer.error())}}});
+        [this, name](Result<HostReport> answer) {
+            show(answer.ok() ? *answer
+                             : HostReport{name, {{HostLine::Kind::unknown, errorSentence(answer.error())}}});
         }));
 }
 
-void WhereStep::show(const PlaceReport& report) {
-    for (int i = 0; i < places_->topLevelItemCount(); ++i) {
-        QTreeWidgetItem* row = places_->topLevelItem(i);
-        if (row->data(0, Qt::UserRole).toString() != report.place) continue;
-        row->setText(0, markOf(report.worst()) + ' ' + report.place);
+void WhereStep::show(const HostReport& report) {
+    for (int i = 0; i < reports_->topLevelItemCount(); ++i) {
+        QTreeWidgetItem* row = reports_->topLevelItem(i);
+        if (row->data(0, Qt::UserRole).toString() != report.host) continue;
+        row->setText(0, markOf(report.worst()) + ' ' + report.host);
         row->setText(1, report.summary());
-        for (const PlaceLine& line : report.lines) {
+        for (const HostLine& line : report.lines) {
             auto* item = new QTreeWidgetItem(row, {QString(), markOf(line.kind) + ' ' + line.text});
             item->setToolTip(1, line.text.toHtmlEscaped());
         }
         row->setExpanded(true);
     }
-    const auto bad = std::ranges::find(report.lines, PlaceLine::Kind::bad, &PlaceLine::kind);
+    const auto bad = std::ranges::find(report.lines, HostLine::Kind::bad, &HostLine::kind);
     if (bad != report.lines.end() && state_.problem(this).isEmpty())
         state_.setProblem(
-            this, tr("The check on the page Where to run failed. %1: %2").arg(report.place, bad->text));
+            this, tr("The check on the page Where to run failed. %1: %2").arg(report.host, bad->text));
     sync();
     emit state_.outlookChanged();  // the list of steps shows what needs attention
 }

@@ -8,6 +8,7 @@
 #include <QTimer>
 #include <QToolButton>
 
+#include "ui/widgets/building.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/painting.h"
 #include "ui/widgets/theme.h"
@@ -21,9 +22,7 @@ constexpr int kInfoMilliseconds = 6000;
 Banner::Banner(QWidget* parent) : QFrame(parent) {
     setObjectName(QStringLiteral("banner"));
     setAccessibleName(tr("Message"));
-    auto* layout = new QHBoxLayout(this);
-    layout->setContentsMargins(12, 6, 6, 6);
-    layout->setSpacing(8);
+    auto* layout = layoutOf<QHBoxLayout>(this, {12, 6, 6, 6}, 8);
     icon_ = new QLabel(this);
     icon_->setFixedWidth(20);
     icon_->setAlignment(Qt::AlignCenter);

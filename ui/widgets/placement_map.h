@@ -106,6 +106,9 @@ class PlacementMap : public QAbstractScrollArea {
     struct Span {
         int begin, end;  // cells
     };
+    void moveCurrent(int64_t rows, int64_t columns, bool extend);
+    bool moveByKey(int key, bool shift, bool control);
+    bool actByKey(int key, bool shift, bool control);
     uint32_t columnsWithGaps() const;
     double fitWidth() const;
     double fitHeight() const;

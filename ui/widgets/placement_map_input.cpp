@@ -177,109 +177,106 @@ void PlacementMap::contextMenuEvent(QContextMenuEvent* event) {
 
 // ------------------------------------------------------------------ keys
 
-void PlacementMap::keyPressEvent(QKeyEvent* event) {
-    if (!matrix_ || matrix_->rowCount() == 0 || matrix_->columnCount() == 0) {
-        QAbstractScrollArea::keyPressEvent(event);
-        return;
-    }
-    const bool shift = event->modifiers() & Qt::ShiftModifier,
-               control = event->modifiers() & Qt::ControlModifier;
-    const auto move = [&](int64_t rows, int64_t columns) {
-        Cell cell = current_.valid() ? current_ : cellNear(gridRect().topLeft());
-        if (!current_.valid()) rows = columns = 0;
-        const Cell from = regionAnchor_.valid() ? regionAnchor_ : cell;
-        // With a region, what is moved is its far corner.
-        cell.row = static_cast<uint32_t>(std::clamp<int64_t>(cell.row + rows, 0, matrix_->rowCount() - 1));
-        const int64_t last = shift ? matrix_->columnCount() - 1 : columnsWithGaps() - 1;
-        cell.column = static_cast<uint32_t>(std::clamp<int64_t>(cell.column + columns, 0, last));
-        take(cell);
-        if (shift) {
-            regionAnchor_ = from;
-            markRegion(from, cell);
-            emit regionChanged(region_);
-        }
-    };
+// With `extend`, what is moved is the far corner of a region.
+void PlacementMap::moveCurrent(int64_t rows, int64_t columns, bool extend) {
+    Cell cell = current_.valid() ? current_ : cellNear(gridRect().topLeft());
+    if (!current_.valid()) rows = columns = 0;
+    const Cell from = regionAnchor_.valid() ? regionAnchor_ : cell;
+    cell.row = static_cast<uint32_t>(std::clamp<int64_t>(cell.row + rows, 0, matrix_->rowCount() - 1));
+    const int64_t last = extend ? matrix_->columnCount() - 1 : columnsWithGaps() - 1;
+    cell.column = static_cast<uint32_t>(std::clamp<int64_t>(cell.column + columns, 0, last));
+    take(cell);
+    if (!extend) return;
+    regionAnchor_ = from;
+    markRegion(from, cell);
+    emit regionChanged(region_);
+}
+
+bool PlacementMap::moveByKey(int key, bool shift, bool control) {
     const auto scroll = [](QScrollBar* bar, int steps) {
         bar->setValue(bar->value() + steps * bar->singleStep());
     };
+    constexpr int64_t kAll = UINT32_MAX;
     const int page = std::max(1, static_cast<int>(gridRect().height() / cellHeight_) - 1);
-    switch (event->key()) {
+    switch (key) {
         case Qt::Key_Left:
-            control ? scroll(horizontalScrollBar(), -1) : move(0, -1);
-            return;
-        case Qt::Key_Right:
-            control ? scroll(horizontalScrollBar(), 1) : move(0, 1);
-            return;
+        case Qt::Key_Right: {
+            const int step = key == Qt::Key_Left ? -1 : 1;
+            control ? scroll(horizontalScrollBar(), step) : moveCurrent(0, step, shift);
+            return true;
+        }
         case Qt::Key_Up:
-            control ? scroll(verticalScrollBar(), -1) : move(-1, 0);
-            return;
-        case Qt::Key_Down:
-            control ? scroll(verticalScrollBar(), 1) : move(1, 0);
-            return;
+        case Qt::Key_Down: {
+            const int step = key == Qt::Key_Up ? -1 : 1;
+            control ? scroll(verticalScrollBar(), step) : moveCurrent(step, 0, shift);
+            return true;
+        }
         case Qt::Key_PageUp:
-            move(-page, 0);
-            return;
         case Qt::Key_PageDown:
-            move(page, 0);
-            return;
+            moveCurrent(key == Qt::Key_PageUp ? -page : page, 0, shift);
+            return true;
         case Qt::Key_Home:
-            control ? move(-int64_t{UINT32_MAX}, 0) : move(0, -int64_t{UINT32_MAX});
-            return;
-        case Qt::Key_End:
-            control ? move(int64_t{UINT32_MAX}, 0) : move(0, int64_t{UINT32_MAX});
-            return;
+        case Qt::Key_End: {
+            const int64_t step = key == Qt::Key_Home ? -kAll : kAll;
+            control ? moveCurrent(step, 0, shift) : moveCurrent(0, step, shift);
+            return true;
+        }
+        default:
+            return false;
+    }
+}
+
+// Whether the key means something now.
+bool PlacementMap::actByKey(int key, bool shift, bool control) {
+    switch (key) {
         case Qt::Key_Return:
         case Qt::Key_Enter:
             if (current_.valid()) emit activated(current_.row, current_.column);
-            return;
+            return true;
         case Qt::Key_N:
-            if (!control) {
-                nextFinding(!shift);
-                return;
-            }
-            break;
+            if (control) return false;
+            nextFinding(!shift);
+            return true;
         case Qt::Key_Plus:
         case Qt::Key_Equal:
             zoomIn();
-            return;
+            return true;
         case Qt::Key_Minus:
             zoomOut();
-            return;
+            return true;
         case Qt::Key_F:
-            if (!control) {
-                fit();
-                return;
-            }
-            break;
+            if (control) return false;
+            fit();
+            return true;
         case Qt::Key_R:
-            if (!control && current_.valid() && current_.column < matrix_->columnCount()) {
-                emit columnPicked(current_.column, shift);
-                return;
-            }
-            break;
+            if (control || !current_.valid() || current_.column >= matrix_->columnCount()) return false;
+            emit columnPicked(current_.column, shift);
+            return true;
         case Qt::Key_P:
-            if (!control && current_.valid()) {
-                emit pinRequested(current_.row);
-                return;
-            }
-            break;
+            if (control || !current_.valid()) return false;
+            emit pinRequested(current_.row);
+            return true;
         case Qt::Key_Escape:
-            if (!region_.isEmpty()) {
-                clearRegion();
-                emit regionChanged({});
-                return;
-            }
-            break;
-        case Qt::Key_Space:
-            if (!event->isAutoRepeat()) {
-                spaceHeld_ = true;
-                viewport()->setCursor(Qt::OpenHandCursor);
-            }
-            return;
+            if (region_.isEmpty()) return false;
+            clearRegion();
+            emit regionChanged({});
+            return true;
         default:
-            break;
+            return false;
     }
-    QAbstractScrollArea::keyPressEvent(event);
+}
+
+void PlacementMap::keyPressEvent(QKeyEvent* event) {
+    const bool any = matrix_ && matrix_->rowCount() > 0 && matrix_->columnCount() > 0;
+    const bool shift = event->modifiers() & Qt::ShiftModifier,
+               control = event->modifiers() & Qt::ControlModifier;
+    if (any && (moveByKey(event->key(), shift, control) || actByKey(event->key(), shift, control))) return;
+    if (!any || event->key() != Qt::Key_Space) {
+        QAbstractScrollArea::keyPressEvent(event);
+    } else if (!event->isAutoRepeat()) {
+        spaceHeld_ = true;
+        viewport()->setCursor(Qt::OpenHandCursor);
+    }
 }
 
 void PlacementMap::keyReleaseEvent(QKeyEvent* event) {

@@ -5,6 +5,7 @@
 #include <QProgressBar>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
@@ -25,10 +26,8 @@ QString taskText(const TaskStatus& status) {
 }
 
 TaskProgress::TaskProgress(const QString& name, QWidget* parent) : QWidget(parent) {
-    auto* layout = new QHBoxLayout(this);
-    layout->setContentsMargins(0, 0, 0, 0);
-    bar_ = new QProgressBar(this);
-    bar_->setAccessibleName(name);
+    auto* layout = layoutOf<QHBoxLayout>(this, {0, 0, 0, 0});
+    bar_ = withName(new QProgressBar(this), name);
     bar_->setMaximumWidth(kWidestBar);
     bar_->setTextVisible(false);
     text_ = plainLabel(this);

@@ -18,58 +18,30 @@ namespace {
 bool dark = false;
 constexpr int kTreeLine = 6;  // pixels between the texts of two lines
 
-QPalette lightPalette() {
-    QPalette p;
-    const QColor text(0x1f, 0x23, 0x28);
-    p.setColor(QPalette::Window, QColor(0xf4, 0xf5, 0xf7));
-    p.setColor(QPalette::WindowText, text);
-    p.setColor(QPalette::Base, Qt::white);
-    p.setColor(QPalette::AlternateBase, QColor(0xf6, 0xf8, 0xfa));
-    p.setColor(QPalette::Text, text);
-    p.setColor(QPalette::Button, QColor(0xec, 0xee, 0xf1));
-    p.setColor(QPalette::ButtonText, text);
-    p.setColor(QPalette::BrightText, QColor(0xd5, 0x5e, 0x00));
-    p.setColor(QPalette::ToolTipBase, QColor(0x2b, 0x2f, 0x36));
-    p.setColor(QPalette::ToolTipText, QColor(0xf4, 0xf5, 0xf7));
-    p.setColor(QPalette::Highlight, QColor(0x00, 0x72, 0xb2));
-    p.setColor(QPalette::HighlightedText, Qt::white);
-    p.setColor(QPalette::Link, QColor(0x00, 0x5f, 0x99));
-    p.setColor(QPalette::PlaceholderText, QColor(0x6b, 0x72, 0x7c));
-    p.setColor(QPalette::Light, Qt::white);
-    p.setColor(QPalette::Midlight, QColor(0xe3, 0xe6, 0xea));
-    p.setColor(QPalette::Mid, QColor(0xc4, 0xc9, 0xd0));
-    p.setColor(QPalette::Dark, QColor(0x9a, 0xa1, 0xab));
-    p.setColor(QPalette::Shadow, QColor(0x70, 0x76, 0x80));
-    for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
-        p.setColor(QPalette::Disabled, role, QColor(0x8a, 0x91, 0x9b));
-    return p;
-}
+constexpr struct {
+    QPalette::ColorRole role;
+    QRgb light, dark;
+} kShades[] = {
+    {QPalette::Window, 0xf4f5f7, 0x2f3136},      {QPalette::WindowText, 0x1f2328, 0xe4e6e9},
+    {QPalette::Base, 0xffffff, 0x1e1e1e},        {QPalette::AlternateBase, 0xf6f8fa, 0x26272a},
+    {QPalette::Text, 0x1f2328, 0xe4e6e9},        {QPalette::Button, 0xeceef1, 0x3f4248},
+    {QPalette::ButtonText, 0x1f2328, 0xe4e6e9},  {QPalette::BrightText, 0xd55e00, 0xff9b4d},
+    {QPalette::ToolTipBase, 0x2b2f36, 0x3a3e45}, {QPalette::ToolTipText, 0xf4f5f7, 0xe4e6e9},
+    {QPalette::Highlight, 0x0072b2, 0x2b7fbf},   {QPalette::HighlightedText, 0xffffff, 0xffffff},
+    {QPalette::Link, 0x005f99, 0x6cb8f0},        {QPalette::PlaceholderText, 0x6b727c, 0x9399a3},
+    {QPalette::Light, 0xffffff, 0x4a4e55},       {QPalette::Midlight, 0xe3e6ea, 0x3d4147},
+    {QPalette::Mid, 0xc4c9d0, 0x4d5158},         {QPalette::Dark, 0x9aa1ab, 0x18191b},
+    {QPalette::Shadow, 0x707680, 0x0e0f10},
+};
+constexpr QRgb kDisabledLight = 0x8a919b, kDisabledDark = 0x7d838c;
 
-QPalette darkPalette() {
-    QPalette p;
-    const QColor text(0xe4, 0xe6, 0xe9);
-    p.setColor(QPalette::Window, QColor(0x2f, 0x31, 0x36));
-    p.setColor(QPalette::WindowText, text);
-    p.setColor(QPalette::Base, QColor(0x1e, 0x1e, 0x1e));
-    p.setColor(QPalette::AlternateBase, QColor(0x26, 0x27, 0x2a));
-    p.setColor(QPalette::Text, text);
-    p.setColor(QPalette::Button, QColor(0x3f, 0x42, 0x48));
-    p.setColor(QPalette::ButtonText, text);
-    p.setColor(QPalette::BrightText, QColor(0xff, 0x9b, 0x4d));
-    p.setColor(QPalette::ToolTipBase, QColor(0x3a, 0x3e, 0x45));
-    p.setColor(QPalette::ToolTipText, text);
-    p.setColor(QPalette::Highlight, QColor(0x2b, 0x7f, 0xbf));
-    p.setColor(QPalette::HighlightedText, Qt::white);
-    p.setColor(QPalette::Link, QColor(0x6c, 0xb8, 0xf0));
-    p.setColor(QPalette::PlaceholderText, QColor(0x93, 0x99, 0xa3));
-    p.setColor(QPalette::Light, QColor(0x4a, 0x4e, 0x55));
-    p.setColor(QPalette::Midlight, QColor(0x3d, 0x41, 0x47));
-    p.setColor(QPalette::Mid, QColor(0x4d, 0x51, 0x58));
-    p.setColor(QPalette::Dark, QColor(0x18, 0x19, 0x1b));
-    p.setColor(QPalette::Shadow, QColor(0x0e, 0x0f, 0x10));
+QPalette themePalette(bool ofDark) {
+    QPalette palette;
+    for (const auto& shade : kShades)
+        palette.setColor(shade.role, QColor(ofDark ? shade.dark : shade.light));
     for (const auto role : {QPalette::WindowText, QPalette::Text, QPalette::ButtonText})
-        p.setColor(QPalette::Disabled, role, QColor(0x7d, 0x83, 0x8c));
-    return p;
+        palette.setColor(QPalette::Disabled, role, QColor(ofDark ? kDisabledDark : kDisabledLight));
+    return palette;
 }
 
 // Fusion draws the edges of check boxes and radio buttons darker than the window, which a dark window
@@ -119,7 +91,7 @@ void applyTheme(ThemeChoice choice) {
     static bool styled = false;
     if (!styled) QApplication::setStyle(new ThemeStyle);
     styled = true;
-    const QPalette palette = dark ? darkPalette() : lightPalette();
+    const QPalette palette = themePalette(dark);
     QApplication::setPalette(palette);
     QToolTip::setPalette(palette);
 }

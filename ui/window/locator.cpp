@@ -11,6 +11,7 @@
 #include <cctype>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -70,13 +71,10 @@ Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWi
     setObjectName(QStringLiteral("locator"));
     setAccessibleName(tr("Locator"));
     setFrameShape(QFrame::StyledPanel);
-    auto* layout = new QVBoxLayout(this);
-    layout->setContentsMargins(8, 8, 8, 8);
-    line_ = new QLineEdit(this);
-    line_->setAccessibleName(tr("What to find"));
+    auto* layout = layoutOf<QVBoxLayout>(this, {8, 8, 8, 8});
+    line_ = withName(new QLineEdit(this), tr("What to find"));
     line_->setPlaceholderText(tr("Find a tensor, module, object, rank, file or action"));
-    list_ = new QListWidget(this);
-    list_->setAccessibleName(tr("What was found"));
+    list_ = withName(new QListWidget(this), tr("What was found"));
     list_->setFocusPolicy(Qt::NoFocus);
     list_->setTextElideMode(Qt::ElideMiddle);
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -108,6 +106,61 @@ void Locator::open(const QString& prefix) {
     line_->setFocus();
 }
 
+bool Locator::better(const Hit& a, const Hit& b) {
+    return a.score > b.score;
+}
+
+// `kinds` are letters: t(ensors), m(odules), o(bjects), r(anks), f(iles).
+Result<std::vector<Locator::Hit>> Locator::find(const Catalog& catalog, const Facts* facts,
+                                                const ModuleTree* tree, const std::string& pattern,
+                                                const QString& kinds, std::vector<Hit> hits,
+                                                const StopToken& stop) {
+    const auto match = [&](Hit::Kind kind, uint32_t id, const std::string_view name) {
+        const int score = fuzzyScore(pattern, name);
+        if (score < 0) return;
+        hits.push_back({kind, id, score, toQString(name)});
+        if (hits.size() <= 20 * kMostHits) return;
+        std::nth_element(hits.begin(), hits.begin() + kMostHits, hits.end(), better);
+        hits.resize(kMostHits);
+    };
+    const auto of = [&](char kind) { return kinds.contains(QLatin1Char(kind)) && !pattern.empty(); };
+    for (TensorId t = 0; of('t') && t < catalog.tensorCount(); ++t) {
+        if (t % 8192 == 0) SHARDSCOPE_TRY(stop.poll());
+        match(Hit::Kind::tensor, t, catalog.name(t));
+    }
+    for (ModuleTree::Node n = 1; of('m') && tree && n < tree->size(); ++n) {
+        if (n % 8192 == 0) SHARDSCOPE_TRY(stop.poll());
+        if (tree->tensor(n) == kNone) match(Hit::Kind::module, n, tree->fullName(n));
+    }
+    for (ObjectId o = 0; of('o') && o < catalog.objects().size(); ++o)
+        match(Hit::Kind::object, o, catalog.objects()[o].name);
+    for (FileId f = 0; of('f') && f < catalog.files().size(); ++f)
+        match(Hit::Kind::file, f, catalog.files()[f].path);
+    for (uint32_t r = 0; of('r') && facts && r < facts->ranks.size(); ++r) {
+        std::string name = "rank " + std::to_string(r);
+        const std::string coordinates = rankLabel(facts->mesh, r);
+        if (coordinates != name) name += " (" + coordinates + ")";
+        match(Hit::Kind::rank, r, name);
+    }
+    std::stable_sort(hits.begin(), hits.end(), better);
+    return hits;
+}
+
+std::vector<Locator::Hit> Locator::findActions(const std::string& pattern, bool alone) {
+    std::vector<Hit> hits;
+    shownActions_.clear();
+    for (QAction* action : actions_()) {
+        QString name = action->text();
+        name.remove('&');
+        const int score = fuzzyScore(pattern, name.toStdString());
+        if (score < 0 || !action->isEnabled()) continue;
+        hits.push_back({Hit::Kind::action, static_cast<uint32_t>(shownActions_.size()),
+                        score + (!alone && pattern.empty() ? 0 : -50), name});
+        shownActions_ += action;
+    }
+    return hits;
+}
+
 void Locator::search() {
     ticket_.drop();
     QString text = line_->text();
@@ -119,88 +172,22 @@ void Locator::search() {
         kinds = text.left(1);
         text.remove(0, 2);
     }
-    const bool actions = kinds.contains('>');
     std::string pattern = text.toLower().toStdString();
-    pattern.erase(std::remove(pattern.begin(), pattern.end(), ' '), pattern.end());
+    std::erase(pattern, ' ');
 
-    std::vector<Hit> direct;
-    if (actions) {
-        shownActions_.clear();
-        for (QAction* action : actions_()) {
-            QString name = action->text();
-            name.remove('&');
-            const int score = fuzzyScore(pattern, name.toStdString());
-            if (score < 0 || !action->isEnabled()) continue;
-            direct.push_back({Hit::Kind::action, static_cast<uint32_t>(shownActions_.size()),
-                              score + (kinds.size() > 1 && pattern.empty() ? 0 : -50), name});
-            shownActions_ += action;
-        }
-    }
+    std::vector<Hit> actions;
+    if (kinds.contains('>')) actions = findActions(pattern, kinds.size() == 1);
     if (!session_.checkpoint() || kinds == QStringLiteral(">")) {
-        std::stable_sort(direct.begin(), direct.end(),
-                         [](const Hit& a, const Hit& b) { return a.score > b.score; });
-        show(direct);
+        std::ranges::stable_sort(actions, better);
+        show(actions);
         return;
     }
     ticket_ = session_.tasks().run<std::vector<Hit>>(
         Work::query, tr("Looking for names"),
-        [checkpoint = session_.checkpoint(), facts = session_.facts(), tree = session_.visibleTree(), pattern,
-         direct, kinds](const TaskContext& context) -> Result<std::vector<Hit>> {
-            const Catalog& catalog = checkpoint->catalog();
-            std::vector<Hit> hits = direct;
-            const auto better = [](const Hit& a, const Hit& b) { return a.score > b.score; };
-            const auto trim = [&] {
-                if (hits.size() <= kMostHits) return;
-                std::nth_element(hits.begin(), hits.begin() + kMostHits, hits.end(), better);
-                hits.resize(kMostHits);
-            };
-            if (kinds.contains('t') && !pattern.empty()) {
-                for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-                    if (t % 8192 == 0) SHARDSCOPE_TRY(context.stop.poll());
-                    const int score = fuzzyScore(pattern, catalog.name(t));
-                    if (score < 0) continue;
-                    hits.push_back({Hit::Kind::tensor, t, score, toQString(catalog.name(t))});
-                    if (hits.size() > 20 * kMostHits) trim();
-                }
-            }
-            if (kinds.contains('m') && tree && !pattern.empty()) {
-                for (ModuleTree::Node n = 1; n < tree->size(); ++n) {
-                    if (n % 8192 == 0) SHARDSCOPE_TRY(context.stop.poll());
-                    if (tree->tensor(n) != kNone) continue;
-                    const int score = fuzzyScore(pattern, tree->fullName(n));
-                    if (score >= 0)
-                        hits.push_back({Hit::Kind::module, n, score, toQString(tree->fullName(n))});
-                    if (hits.size() > 20 * kMostHits) trim();
-                }
-            }
-            if (kinds.contains('o') && !pattern.empty()) {
-                for (ObjectId o = 0; o < catalog.objects().size(); ++o) {
-                    const int score = fuzzyScore(pattern, catalog.objects()[o].name);
-                    if (score < 0) continue;
-                    hits.push_back({Hit::Kind::object, o, score, toQString(catalog.objects()[o].name)});
-                    if (hits.size() > 20 * kMostHits) trim();
-                }
-            }
-            if (kinds.contains('f') && !pattern.empty()) {
-                for (FileId f = 0; f < catalog.files().size(); ++f) {
-                    const int score = fuzzyScore(pattern, catalog.files()[f].path);
-                    if (score >= 0)
-                        hits.push_back({Hit::Kind::file, f, score, toQString(catalog.files()[f].path)});
-                }
-                trim();
-            }
-            if (kinds.contains('r') && facts && !pattern.empty()) {
-                for (uint32_t r = 0; r < facts->ranks.size(); ++r) {
-                    std::string name = "rank " + std::to_string(r);
-                    const std::string place = rankLabel(facts->mesh, r);
-                    if (place != name) name += " (" + place + ")";
-                    const int score = fuzzyScore(pattern, name);
-                    if (score >= 0) hits.push_back({Hit::Kind::rank, r, score, toQString(name)});
-                }
-                trim();
-            }
-            std::stable_sort(hits.begin(), hits.end(), better);
-            return hits;
+        [checkpoint = session_.checkpoint(), facts = session_.facts(), tree = session_.filtered().tree(),
+         pattern, actions, kinds](const TaskContext& context) {
+            return find(checkpoint->catalog(), facts.get(), tree.get(), pattern, kinds, actions,
+                        context.stop);
         },
         [this](Result<std::vector<Hit>> answer) {
             if (answer.ok()) show(*answer);

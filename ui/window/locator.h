@@ -43,6 +43,11 @@ class Locator : public QFrame {
         int score = 0;
         QString text;
     };
+    static bool better(const Hit& a, const Hit& b);
+    static Result<std::vector<Hit>> find(const Catalog& catalog, const Facts* facts, const ModuleTree* tree,
+                                         const std::string& pattern, const QString& kinds,
+                                         std::vector<Hit> hits, const StopToken& stop);
+    std::vector<Hit> findActions(const std::string& pattern, bool alone);
     void search();
     void show(const std::vector<Hit>& hits);
     void run(int row);

@@ -35,6 +35,7 @@
 #include "ui/pages/tensor_page.h"
 #include "ui/pages/tree_panel.h"
 #include "ui/widgets/banner.h"
+#include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/symbols.h"
 #include "ui/widgets/task_progress.h"
@@ -79,7 +80,7 @@ MainWindow::MainWindow(Windows& windows)
     setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
     setCorner(Qt::BottomRightCorner, Qt::BottomDockWidgetArea);
     resize(kFirstSize.boundedTo(screen()->availableSize()));
-    session_->setSuppressions(&windows_.suppressions());
+    session_->validation().setSuppressions(&windows_.suppressions());
     makePages();
     makeDocks();
     locator_ = new Locator(
@@ -101,9 +102,7 @@ MainWindow::~MainWindow() {
 
 void MainWindow::makePages() {
     auto* center = new QWidget(this);
-    auto* layout = new QVBoxLayout(center);
-    layout->setContentsMargins(0, 0, 0, 0);
-    layout->setSpacing(0);
+    auto* layout = layoutOf<QVBoxLayout>(center, {0, 0, 0, 0}, 0);
     banner_ = new Banner(center);
     layout->addWidget(banner_);
     central_ = new QStackedWidget(center);
@@ -179,75 +178,105 @@ void MainWindow::makeDocks() {
     connect(jobs_, &JobsPanel::openRequested, this, [this](const QString& path) { windows_.open(path); });
 }
 
-QAction* MainWindow::add(QMenu* menu, const QString& text, const QList<QKeySequence>& keys,
-                         std::function<void()> run, bool needsCheckpoint) {
-    QAction* action = menu->addAction(text, this, std::move(run));
-    action->setShortcuts(keys);
-    actions_ += action;
-    if (needsCheckpoint) checkpointActions_ += action;
-    return action;
+QList<QAction*> MainWindow::add(QMenu* menu, const QList<Entry>& entries) {
+    QList<QAction*> added;
+    for (const Entry& entry : entries) {
+        if (entry.text.isEmpty()) {
+            menu->addSeparator();
+            continue;
+        }
+        QAction* action = menu->addAction(entry.text, this, entry.run);
+        action->setShortcuts(entry.keys);
+        if (entry.when == Entry::open) checkpointActions_ += action;
+        added += action;
+    }
+    actions_ += added;
+    return added;
 }
 
 void MainWindow::makeActions() {
-    QMenu* file = menuBar()->addMenu(tr("&File"));
-    QAction* const open =
-        add(file, tr("&Open directory…"), {QKeySequence::Open}, [this] { chooseDirectory(); });
-    add(file, tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, [this] { chooseFile(); });
-    add(file, tr("Open &with options…"), {QKeySequence("Ctrl+Alt+O")}, [this] { openWithOptions(); });
-    add(file, tr("Open on &host…"), {QKeySequence("Ctrl+Shift+H")}, [this] { openOnHost(); });
-    add(file, tr("Open &sample checkpoint"), {}, [this] { openSample(); });
-    recentMenu_ = file->addMenu(tr("Open &recent"));
-    file->addSeparator();
-    add(
-        file, tr("&Reload"), {QKeySequence::Refresh}, [this] { session_->reload(); }, true);
-    add(
-        file, tr("Save &index…"), {QKeySequence("Ctrl+Shift+I")}, [this] { saveIndex(); }, true);
-    add(file, tr("&New window"), {QKeySequence::New}, [this] { windows_.newWindow()->show(); });
-    file->addSeparator();
-    add(file, tr("&Close"), {QKeySequence::Close}, [this] { close(); });
-    add(file, tr("&Quit"), {QKeySequence("Ctrl+Q")}, [] { QApplication::closeAllWindows(); });
+    QAction* open = makeFileMenu();
+    makeEditMenu();
+    makeViewMenu();
+    makeGoMenu();
+    const QList<QAction*> ofCheckpoint = makeCheckpointMenu();
+    add(menuBar()->addMenu(tr("&Jobs")),
+        {{tr("&Show jobs"), {QKeySequence("Ctrl+J")}, Entry::always, [this] { showJob({}); }}});
+    add(menuBar()->addMenu(tr("&Help")),
+        {{tr("&Keyboard shortcuts"),
+          {QKeySequence("?"), QKeySequence("F1")},
+          Entry::always,
+          [this] { showShortcuts(); }},
+         {tr("&About Shardscope"), {}, Entry::always, [this] { showAbout(); }}});
+    makeToolBar(open, ofCheckpoint);
+}
 
-    QMenu* edit = menuBar()->addMenu(tr("&Edit"));
-    add(
-        edit, tr("&Filter tensors"), {QKeySequence::Find},
-        [this] {
-            treeDock_->show();
-            tree_->filterLine().setFocus();
-            tree_->filterLine().selectAll();
-        },
-        true);
-    add(
-        edit, tr("&Clear the filter"), {QKeySequence("Ctrl+Shift+F")},
-        [this] { session_->selection().setFilter({}); }, true);
-    edit->addSeparator();
-    add(
-        edit, tr("Copy &name"), {QKeySequence("Ctrl+Shift+N")},
-        [this] {
-            const Selected& now = session_->selection().current();
-            copyText(now.tensor != kNone     ? toQString(session_->catalog().name(now.tensor))
-                     : !now.module.isEmpty() ? now.module
-                     : now.object != kNone   ? toQString(session_->catalog().objects()[now.object].name)
-                                             : session_->path());
-        },
-        true);
-    add(
-        edit, tr("Copy &path of the checkpoint"), {}, [this] { copyText(session_->path()); }, true);
-    add(
-        edit, tr("Copy &command that shows this"), {},
-        [this] {
-            const Selected& now = session_->selection().current();
-            copyText(now.tensor != kNone
-                         ? session_->command("show", {toQString(session_->catalog().name(now.tensor))})
-                     : now.object != kNone ? session_->command("ls", {"--objects"})
-                                           : session_->command("info"));
-        },
-        true);
+// The action that opens a directory.
+QAction* MainWindow::makeFileMenu() {
+    QMenu* menu = menuBar()->addMenu(tr("&File"));
+    const QList<QAction*> opening =
+        add(menu,
+            {{tr("&Open directory…"), {QKeySequence::Open}, Entry::always, [this] { chooseDirectory(); }},
+             {tr("Open &file…"), {QKeySequence("Ctrl+Shift+O")}, Entry::always, [this] { chooseFile(); }},
+             {tr("Open &with options…"),
+              {QKeySequence("Ctrl+Alt+O")},
+              Entry::always,
+              [this] { openWithOptions(); }},
+             {tr("Open on &host…"), {QKeySequence("Ctrl+Shift+H")}, Entry::always, [this] { openOnHost(); }},
+             {tr("Open &sample checkpoint"), {}, Entry::always, [this] { openSample(); }}});
+    recentMenu_ = menu->addMenu(tr("Open &recent"));
+    connect(recentMenu_, &QMenu::aboutToShow, this, &MainWindow::fillRecentMenu);
+    fillRecentMenu();
+    add(menu,
+        {{},
+         {tr("&Reload"), {QKeySequence::Refresh}, Entry::open, [this] { session_->reload(); }},
+         {tr("Save &index…"), {QKeySequence("Ctrl+Shift+I")}, Entry::open, [this] { saveIndex(); }},
+         {tr("&New window"), {QKeySequence::New}, Entry::always, [this] { windows_.newWindow()->show(); }},
+         {},
+         {tr("&Close"), {QKeySequence::Close}, Entry::always, [this] { close(); }},
+         {tr("&Quit"), {QKeySequence("Ctrl+Q")}, Entry::always, [] { QApplication::closeAllWindows(); }}});
+    return opening.front();
+}
 
+void MainWindow::makeEditMenu() {
+    const auto filter = [this] {
+        treeDock_->show();
+        tree_->filterLine().setFocus();
+        tree_->filterLine().selectAll();
+    };
+    const auto copyName = [this] {
+        const Selected& now = session_->selection().current();
+        copyText(now.tensor != kNone     ? toQString(session_->catalog().name(now.tensor))
+                 : !now.module.isEmpty() ? now.module
+                 : now.object != kNone   ? toQString(session_->catalog().objects()[now.object].name)
+                                         : session_->path());
+    };
+    const auto copyCommand = [this] {
+        const Selected& now = session_->selection().current();
+        copyText(now.tensor != kNone
+                     ? session_->command("show", {toQString(session_->catalog().name(now.tensor))})
+                 : now.object != kNone ? session_->command("ls", {"--objects"})
+                                       : session_->command("info"));
+    };
+    add(menuBar()->addMenu(tr("&Edit")),
+        {{tr("&Filter tensors"), {QKeySequence::Find}, Entry::open, filter},
+         {tr("&Clear the filter"),
+          {QKeySequence("Ctrl+Shift+F")},
+          Entry::open,
+          [this] { session_->selection().setFilter({}); }},
+         {},
+         {tr("Copy &name"), {QKeySequence("Ctrl+Shift+N")}, Entry::open, copyName},
+         {tr("Copy &path of the checkpoint"), {}, Entry::open, [this] { copyText(session_->path()); }},
+         {tr("Copy &command that shows this"), {}, Entry::open, copyCommand}});
+}
+
+void MainWindow::makeViewMenu() {
     viewMenu_ = menuBar()->addMenu(tr("&View"));
     for (int i = 0; i < tabs_->count(); ++i)
-        add(
-            viewMenu_, tabs_->tabText(i), {QKeySequence(QStringLiteral("Alt+%1").arg(i + 1))},
-            [this, i] { session_->selection().setPage(static_cast<Page>(i)); }, true);
+        add(viewMenu_,
+            {{tabs_->tabText(i), {QKeySequence(QStringLiteral("Alt+%1").arg(i + 1))}, Entry::open, [this, i] {
+                  session_->selection().setPage(static_cast<Page>(i));
+              }}});
     viewMenu_->addSeparator();
     int key = 1;
     for (QDockWidget* d : {treeDock_, detailsDock_, findingsDock_, jobsDock_, logDock_}) {
@@ -256,77 +285,95 @@ void MainWindow::makeActions() {
         viewMenu_->addAction(toggle);
         actions_ += toggle;
     }
-    viewMenu_->addSeparator();
-    add(viewMenu_, tr("Perspective: inspect"), {}, [this] { setPerspective(Perspective::inspect); });
-    add(viewMenu_, tr("Perspective: convert"), {}, [this] { setPerspective(Perspective::convert); });
-    add(viewMenu_, tr("Perspective: compare"), {}, [this] { setPerspective(Perspective::compare); });
-    add(viewMenu_, tr("Reset the layout"), {}, [this] { resetLayout(); });
-    viewMenu_->addSeparator();
-    auto* themes = new QActionGroup(this);
-    const auto chosen = static_cast<ThemeChoice>(QSettings().value(kThemeKey, 0).toInt());
-    for (const auto& [text, choice] : std::initializer_list<std::pair<QString, ThemeChoice>>{
-             {tr("Theme: as the system"), ThemeChoice::system},
-             {tr("Theme: light"), ThemeChoice::light},
-             {tr("Theme: dark"), ThemeChoice::dark}}) {
-        QAction* action = add(viewMenu_, text, {}, [this, choice = choice] { setTheme(choice); });
+    const auto perspective = [this](Perspective what) { return [this, what] { setPerspective(what); }; };
+    const auto theme = [this](ThemeChoice choice) { return [this, choice] { setTheme(choice); }; };
+    add(viewMenu_, {{},
+                    {tr("Perspective: inspect"), {}, Entry::always, perspective(Perspective::inspect)},
+                    {tr("Perspective: convert"), {}, Entry::always, perspective(Perspective::convert)},
+                    {tr("Perspective: compare"), {}, Entry::always, perspective(Perspective::compare)},
+                    {tr("Reset the layout"), {}, Entry::always, [this] { resetLayout(); }},
+                    {}});
+    // In the order of ThemeChoice.
+    const QList<QAction*> themes =
+        add(viewMenu_, {{tr("Theme: as the system"), {}, Entry::always, theme(ThemeChoice::system)},
+                        {tr("Theme: light"), {}, Entry::always, theme(ThemeChoice::light)},
+                        {tr("Theme: dark"), {}, Entry::always, theme(ThemeChoice::dark)}});
+    auto* group = new QActionGroup(this);
+    const int chosen = QSettings().value(kThemeKey, 0).toInt();
+    for (QAction* action : themes) {
         action->setCheckable(true);
-        action->setChecked(choice == chosen);
-        themes->addAction(action);
+        action->setChecked(themes.indexOf(action) == chosen);
+        group->addAction(action);
     }
+}
 
-    QMenu* go = menuBar()->addMenu(tr("&Go"));
-    back_ =
-        add(go, tr("&Back"), {QKeySequence(QKeySequence::Back)}, [this] { session_->selection().back(); });
-    forward_ = add(go, tr("&Forward"), {QKeySequence(QKeySequence::Forward)},
-                   [this] { session_->selection().forward(); });
-    go->addSeparator();
-    add(go, tr("&Locate…"), {QKeySequence("Ctrl+K"), QKeySequence("Ctrl+P")}, [this] { locator_->open(); });
-    add(go, tr("&Actions…"), {QKeySequence("Ctrl+Shift+P")}, [this] { locator_->open(QStringLiteral(">")); });
-    go->addSeparator();
-    add(
-        go, tr("&Next finding"), {QKeySequence("F8")}, [this] { findings_->goToNext(true); }, true);
-    add(
-        go, tr("&Previous finding"), {QKeySequence("Shift+F8")}, [this] { findings_->goToNext(false); },
-        true);
+void MainWindow::makeGoMenu() {
+    const auto locate = [this](const char* start) {
+        return [this, start] { locator_->open(QLatin1String(start)); };
+    };
+    const QList<QAction*> all =
+        add(menuBar()->addMenu(tr("&Go")),
+            {{tr("&Back"),
+              {QKeySequence(QKeySequence::Back)},
+              Entry::always,
+              [this] { session_->selection().back(); }},
+             {tr("&Forward"),
+              {QKeySequence(QKeySequence::Forward)},
+              Entry::always,
+              [this] { session_->selection().forward(); }},
+             {},
+             {tr("&Locate…"), {QKeySequence("Ctrl+K"), QKeySequence("Ctrl+P")}, Entry::always, locate("")},
+             {tr("&Actions…"), {QKeySequence("Ctrl+Shift+P")}, Entry::always, locate(">")},
+             {},
+             {tr("&Next finding"), {QKeySequence("F8")}, Entry::open, [this] { findings_->goToNext(true); }},
+             {tr("&Previous finding"), {QKeySequence("Shift+F8")}, Entry::open, [this] {
+                  findings_->goToNext(false);
+              }}});
+    back_ = all[0];
+    forward_ = all[1];
+}
 
-    QMenu* checkpoint = menuBar()->addMenu(tr("&Checkpoint"));
-    QAction* const validateMetadata = add(
-        checkpoint, tr("Validate &metadata"), {}, [this] { validate(ValidateLevel::metadata); }, true);
-    QAction* const validateFiles = add(
-        checkpoint, tr("&Validate files and headers"), {QKeySequence("Ctrl+Shift+V")},
-        [this] { validate(ValidateLevel::files); }, true);
-    QAction* const validateValues = add(
-        checkpoint, tr("Validate &every value"), {QKeySequence("Ctrl+Alt+V")},
-        [this] { validate(ValidateLevel::values); }, true);
-    checkpoint->addSeparator();
-    QAction* const convertAction = add(
-        checkpoint, tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, [this] { convert(); }, true);
-    add(
-        checkpoint, tr("Com&pare with another…"), {QKeySequence("Ctrl+Shift+D")},
-        [this] { session_->selection().setPage(Page::compare); }, true);
+// The three validations, by level, and the conversion.
+QList<QAction*> MainWindow::makeCheckpointMenu() {
+    const auto level = [this](ValidateLevel deep) { return [this, deep] { validate(deep); }; };
+    return add(
+        menuBar()->addMenu(tr("&Checkpoint")),
+        {{tr("Validate &metadata"), {}, Entry::open, level(ValidateLevel::metadata)},
+         {tr("&Validate files and headers"),
+          {QKeySequence("Ctrl+Shift+V")},
+          Entry::open,
+          level(ValidateLevel::files)},
+         {tr("Validate &every value"),
+          {QKeySequence("Ctrl+Alt+V")},
+          Entry::open,
+          level(ValidateLevel::values)},
+         {},
+         {tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, Entry::open, [this] { convert(); }},
+         {tr("Com&pare with another…"), {QKeySequence("Ctrl+Shift+D")}, Entry::open, [this] {
+              session_->selection().setPage(Page::compare);
+          }}});
+}
 
-    QMenu* jobs = menuBar()->addMenu(tr("&Jobs"));
-    add(jobs, tr("&Show jobs"), {QKeySequence("Ctrl+J")}, [this] { showJob({}); });
+void MainWindow::showShortcuts() {
+    auto* sheet = new ShortcutSheet(actions_, this);
+    sheet->setAttribute(Qt::WA_DeleteOnClose);
+    sheet->show();
+}
 
-    QMenu* help = menuBar()->addMenu(tr("&Help"));
-    add(help, tr("&Keyboard shortcuts"), {QKeySequence("?"), QKeySequence("F1")}, [this] {
-        auto* sheet = new ShortcutSheet(actions_, this);
-        sheet->setAttribute(Qt::WA_DeleteOnClose);
-        sheet->show();
-    });
-    add(help, tr("&About Shardscope"), {}, [this] {
-        auto* about =
-            new QMessageBox(QMessageBox::NoIcon, tr("About Shardscope"),
-                            tr("Shardscope %1\n\nInspects, validates, converts and reshards distributed "
-                               "checkpoints where they are stored, without loading them and without running "
-                               "anything in them.\n\nApache License 2.0. Uses Qt %2 under the LGPL 3.")
-                                .arg(QApplication::applicationVersion(), QString::fromLatin1(qVersion())),
-                            QMessageBox::Close, this);
-        about->setAttribute(Qt::WA_DeleteOnClose);
-        about->setModal(false);
-        about->show();
-    });
+void MainWindow::showAbout() {
+    auto* about =
+        new QMessageBox(QMessageBox::NoIcon, tr("About Shardscope"),
+                        tr("Shardscope %1\n\nInspects, validates, converts and reshards distributed "
+                           "checkpoints where they are stored, without loading them and without running "
+                           "anything in them.\n\nApache License 2.0. Uses Qt %2 under the LGPL 3.")
+                            .arg(QApplication::applicationVersion(), QString::fromLatin1(qVersion())),
+                        QMessageBox::Close, this);
+    about->setAttribute(Qt::WA_DeleteOnClose);
+    about->setModal(false);
+    about->show();
+}
 
+void MainWindow::makeToolBar(QAction* open, const QList<QAction*>& ofCheckpoint) {
     auto* bar = new QToolBar(tr("Navigation"), this);
     bar->setObjectName(QStringLiteral("navigation"));
     bar->setMovable(false);
@@ -344,24 +391,22 @@ void MainWindow::makeActions() {
          {button(back_, Symbol::back, tr("Back")), button(forward_, Symbol::forward, tr("Forward"))})
         arrow->setToolButtonStyle(Qt::ToolButtonIconOnly);
     button(open, Symbol::open, tr("Open"));
-    QToolButton* levels = button(validateFiles, Symbol::validate, tr("Validate"));
+    QToolButton* levels = button(ofCheckpoint[1], Symbol::validate, tr("Validate"));
     levels->setPopupMode(QToolButton::MenuButtonPopup);
     auto* levelMenu = new QMenu(levels);
-    levelMenu->addActions({validateMetadata, validateFiles, validateValues});
+    levelMenu->addActions(ofCheckpoint.first(3));
     levels->setMenu(levelMenu);
-    button(convertAction, Symbol::convert, tr("Convert"));
+    button(ofCheckpoint[3], Symbol::convert, tr("Convert"));
     bar->addSeparator();
     breadcrumb_ = new Breadcrumb(*session_, bar);
     breadcrumb_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     bar->addWidget(breadcrumb_);
-    auto* locate = new QPushButton(symbolIcon(Symbol::search), tr("Find anything  Ctrl+K"), bar);
-    locate->setAccessibleName(tr("Locate a tensor, rank, file or action"));
+    auto* locate = withName(new QPushButton(symbolIcon(Symbol::search), tr("Find anything  Ctrl+K"), bar),
+                            tr("Locate a tensor, rank, file or action"));
     locate->setFocusPolicy(Qt::TabFocus);
     connect(locate, &QPushButton::clicked, this, [this] { locator_->open(); });
     bar->addWidget(locate);
     addToolBar(bar);
-    connect(recentMenu_, &QMenu::aboutToShow, this, &MainWindow::fillRecentMenu);
-    fillRecentMenu();
 }
 
 void MainWindow::fillRecentMenu() {
@@ -383,8 +428,7 @@ void MainWindow::makeStatusBar() {
     depth_ = new QLabel(this);
     depth_->setContentsMargins(8, 0, 0, 0);
     depth_->setAccessibleName(tr("How deep the checkpoint was checked"));
-    task_ = new QLabel(this);
-    task_->setAccessibleName(tr("Work under way"));
+    task_ = withName(new QLabel(this), tr("Work under way"));
     taskProgress_ = new TaskProgress(tr("Progress"), this);
     taskCancel_ = new QToolButton(this);
     taskCancel_->setText(tr("Cancel"));
@@ -541,25 +585,26 @@ void MainWindow::filesChanged() {
 
 void MainWindow::connectionChanged() {
     const QString key = QStringLiteral("connection"), host = hostOf(session_->path());
-    if (session_->reconnecting()) {
+    HostConnection& connection = session_->connection();
+    if (connection.reconnecting()) {
         banner_->show(BannerKind::info, tr("Connecting to %1…").arg(host),
-                      {{tr("Cancel"), [this] { session_->cancelReconnecting(); }}}, key);
+                      {{tr("Cancel"), [&connection] { connection.cancel(); }}}, key);
         return;
     }
-    if (!session_->connectionLost()) {
+    if (!connection.lost()) {
         banner_->clear(key);
         log(Severity::info, tr("Reconnected to %1.").arg(host));
         return;
     }
     const QString lost = tr("The connection to %1 was lost.").arg(host);
-    const auto& error = session_->connectionError();
+    const auto& error = connection.error();
     const QString text =
         error ? lost + ' ' + errorSentence(*error) + ' ' + errorHint(*error)
               : lost + ' ' +
                     tr("Loaded data stays visible; Shardscope reconnects when you open anything else.");
     log(error ? Severity::error : Severity::warning, text.trimmed());
     banner_->show(error ? BannerKind::error : BannerKind::warning, text.trimmed(),
-                  {{tr("Reconnect"), [this] { session_->reconnect(); }}}, key);
+                  {{tr("Reconnect"), [&connection] { connection.reconnect(); }}}, key);
 }
 
 void MainWindow::validate(ValidateLevel level) {
@@ -592,26 +637,27 @@ void MainWindow::followSelection(const Selected& now) {
 }
 
 void MainWindow::keepVerdict() {
-    const auto verdict = session_->verdict();
+    const auto verdict = session_->validation().verdict();
     // What was read in part says nothing about the rest.
-    if (verdict && (!session_->report()->stopped || *verdict == Verdict::unsafe))
+    if (verdict && (!session_->validation().report()->stopped || *verdict == Verdict::unsafe))
         windows_.recents().validated(session_->path(), toQString(verdictName(*verdict)));
 }
 
 void MainWindow::reportChanged() {
-    if (!session_->validating() && session_->report() && session_->checkpoint()) {
-        const Verdict verdict = *session_->verdict();
+    const Validation& validation = session_->validation();
+    if (!validation.running() && validation.report() && session_->checkpoint()) {
+        const Verdict verdict = *validation.verdict();
         keepVerdict();
         log(verdict == Verdict::safe   ? Severity::info
             : verdict == Verdict::care ? Severity::warning
                                        : Severity::error,
             tr("Validated %1: %2, %3.")
                 .arg(session_->path(), toQString(verdictName(verdict)),
-                     countedText(session_->report()->findings.size(), tr("1 finding"), tr("%1 findings"))));
-    } else if (!session_->validating() && session_->validationError()) {
-        banner_->show(BannerKind::error, errorSentence(*session_->validationError()),
+                     countedText(validation.report()->findings.size(), tr("1 finding"), tr("%1 findings"))));
+    } else if (!validation.running() && validation.error()) {
+        banner_->show(BannerKind::error, errorSentence(*validation.error()),
                       {{tr("Try again"), [this] { findings_->validate(); }}}, QStringLiteral("validation"));
-        log(Severity::error, errorSentence(*session_->validationError()));
+        log(Severity::error, errorSentence(*validation.error()));
     }
     showStatus();
 }
@@ -624,7 +670,7 @@ void MainWindow::showStatus() {
                                           : tr("nothing is open"));
         return;
     }
-    depth_->setText(session_->depth());
+    depth_->setText(session_->validation().depth());
 }
 
 void MainWindow::showTasks() {

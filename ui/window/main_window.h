@@ -73,6 +73,14 @@ class MainWindow : public QMainWindow {
     void makePages();
     void makeDocks();
     void makeActions();
+    QAction* makeFileMenu();
+    void makeEditMenu();
+    void makeViewMenu();
+    void makeGoMenu();
+    QList<QAction*> makeCheckpointMenu();
+    void makeToolBar(QAction* open, const QList<QAction*>& ofCheckpoint);
+    void showShortcuts();
+    void showAbout();
     void makeStatusBar();
     void follow();
     void stateChanged();
@@ -95,8 +103,14 @@ class MainWindow : public QMainWindow {
     void fillRecentMenu();
     void setTheme(ThemeChoice choice);
     void log(Severity severity, const QString& text);
-    QAction* add(QMenu* menu, const QString& text, const QList<QKeySequence>& keys, std::function<void()> run,
-                 bool needsCheckpoint = false);
+    // Of a menu; without a text, a separator.
+    struct Entry {
+        QString text;
+        QList<QKeySequence> keys;
+        enum When : uint8_t { always, open } when = always;  // open: only while a checkpoint is
+        std::function<void()> run;
+    };
+    QList<QAction*> add(QMenu* menu, const QList<Entry>& entries);
     void restoreLayout();
 
     Windows& windows_;

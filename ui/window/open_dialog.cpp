@@ -13,6 +13,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/format_options.h"
 #include "ui/pages/wizard_parts.h"
+#include "ui/widgets/building.h"
 
 namespace shardscope::ui {
 
@@ -44,19 +45,16 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
         grid->add(tr("&Path:"), path_);
         connect(path_, &PathEdit::edited, this, &OpenDialog::check);
     }
-    format_ = new QComboBox(this);
-    format_->setAccessibleName(tr("Format"));
+    format_ = withName(new QComboBox(this), tr("Format"));
     format_->addItem(tr("Found by content"), QString());
     for (const Format* format : builtinFormats()) {
         if (format->info().reads)
             format_->addItem(toQString(format->info().title), toQString(format->info().name));
     }
     format_->setCurrentIndex(std::max(0, format_->findData(options.format)));
-    variant_ = new QLineEdit(options.variant, this);
-    variant_->setAccessibleName(tr("Variant"));
+    variant_ = withName(new QLineEdit(options.variant, this), tr("Variant"));
     variant_->setPlaceholderText(tr("KEY=VALUE, for example id=3"));
-    further_ = new QLineEdit(options.further.join(' '), this);
-    further_->setAccessibleName(tr("Further options"));
+    further_ = withName(new QLineEdit(options.further.join(' '), this), tr("Further options"));
     further_->setPlaceholderText(tr("as on the command line: --name value"));
     grid->add(tr("&Format:"), format_);
     grid->add(tr("&Variant:"), variant_);
@@ -90,18 +88,14 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
 }
 
 void OpenDialog::addHost(FormGrid& grid, const QString& path, const QStringList& hosts) {
-    host_ = new QComboBox(this);
-    host_->setObjectName(QStringLiteral("host"));
-    host_->setAccessibleName(tr("Host"));
+    host_ = withName(new QComboBox(this), tr("Host"), QStringLiteral("host"));
     host_->setEditable(true);
     host_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
     host_->setInsertPolicy(QComboBox::NoInsert);
     host_->addItems(hosts);
     host_->lineEdit()->setPlaceholderText(tr("node7 or me@node7:2222, as ssh knows it"));
     host_->lineEdit()->setAccessibleName(tr("Host"));
-    there_ = new QLineEdit(this);
-    there_->setObjectName(QStringLiteral("pathThere"));
-    there_->setAccessibleName(tr("Path on the host"));
+    there_ = withName(new QLineEdit(this), tr("Path on the host"), QStringLiteral("pathThere"));
     there_->setPlaceholderText(tr("/data/step-1000"));
     grid.add(tr("&Host:"), host_);
     grid.add(tr("&Path there:"), there_);

@@ -6,14 +6,15 @@
 #include <QTreeWidget>
 #include <QVBoxLayout>
 
+#include "ui/widgets/building.h"
+
 namespace shardscope::ui {
 
 ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : QDialog(parent) {
     setWindowTitle(tr("Keyboard shortcuts"));
     resize(560, 620);
     auto* layout = new QVBoxLayout(this);
-    auto* list = new QTreeWidget(this);
-    list->setAccessibleName(tr("Keyboard shortcuts"));
+    auto* list = withName(new QTreeWidget(this), tr("Keyboard shortcuts"));
     list->setHeaderLabels({tr("What"), tr("Keys")});
     list->setRootIsDecorated(false);
     list->setAlternatingRowColors(true);

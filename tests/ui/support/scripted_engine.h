@@ -46,10 +46,10 @@ class ScriptedEngine : public EngineService {
     bool connectionLost(const std::string& path) const override {
         return lost || real_->connectionLost(path);
     }
-    Result<PlaceFacts> lookAt(const HostSpec& place, const CheckpointPtr& checkpoint,
-                              const PlaceQuestion& question, const TaskContext& context) override {
+    Result<HostFacts> lookAt(const HostSpec& where, const CheckpointPtr& checkpoint,
+                             const HostQuestion& question, const TaskContext& context) override {
         SHARDSCOPE_TRY(announce("lookAt", context));
-        return real_->lookAt(place, checkpoint, question, context);
+        return real_->lookAt(where, checkpoint, question, context);
     }
     Result<CheckpointPtr> open(const std::string& path, const CheckpointOptions& options,
                                const TaskContext& context) override;

@@ -61,7 +61,7 @@ void WindowFixture::waitUntilOpen() {
                                  window_->session().state() == Session::State::failed,
                              kPatience);
     // What is checked by itself is checked.
-    QTRY_VERIFY_WITH_TIMEOUT(!window_->session().validating(), kPatience);
+    QTRY_VERIFY_WITH_TIMEOUT(!window_->session().validation().running(), kPatience);
 }
 
 void WindowFixture::showPane(const QString& name) {

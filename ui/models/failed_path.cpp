@@ -1,4 +1,4 @@
-#include "ui/models/failed_place.h"
+#include "ui/models/failed_path.h"
 
 #include <QCoreApplication>
 #include <QDir>
@@ -13,8 +13,8 @@ namespace shardscope::ui {
 
 namespace {
 
-void lookIntoDirectory(FailedPlace& place, const QString& path) {
-    const auto translated = [](const char* text) { return QCoreApplication::translate("FailedPlace", text); };
+void lookIntoDirectory(FailedPath& at, const QString& path) {
+    const auto translated = [](const char* text) { return QCoreApplication::translate("FailedPath", text); };
     std::map<QString, uint64_t> suffixes;
     uint64_t directories = 0;
     const QFileInfoList entries =
@@ -25,7 +25,7 @@ void lookIntoDirectory(FailedPlace& place, const QString& path) {
             continue;
         }
         ++suffixes[entry.suffix().isEmpty() ? QString() : '.' + entry.suffix()];
-        if (isCheckpointSuffix(entry.suffix().toStdString())) place.files += entry.fileName();
+        if (isCheckpointSuffix(entry.suffix().toStdString())) at.files += entry.fileName();
     }
     QStringList found;
     for (const auto& [suffix, count] : suffixes) {
@@ -37,22 +37,22 @@ void lookIntoDirectory(FailedPlace& place, const QString& path) {
     if (directories)
         found += countedText(directories, translated("1 directory"), translated("%1 directories"));
     if (found.isEmpty()) found += translated("nothing");
-    place.found = translated("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
-                      .arg(found.join(", "));
+    at.found = translated("Looked for .metadata, *.index.json, *.safetensors, *.pt; found %1.")
+                   .arg(found.join(", "));
 }
 
 }  // namespace
 
-FailedPlace lookAtFailedPlace(const QString& path, bool choices) {
-    FailedPlace place;
-    if (!hostOf(path).isEmpty()) return place;
+FailedPath lookAtFailedPath(const QString& path, bool choices) {
+    FailedPath at;
+    if (!hostOf(path).isEmpty()) return at;
     const QFileInfo info(path);
-    place.exists = info.exists();
-    place.directory = info.isDir();
-    place.owner = info.owner();
-    if (place.directory) lookIntoDirectory(place, path);
-    if (place.directory && choices) place.choices = severalIn(path.toStdString());
-    return place;
+    at.exists = info.exists();
+    at.directory = info.isDir();
+    at.owner = info.owner();
+    if (at.directory) lookIntoDirectory(at, path);
+    if (at.directory && choices) at.choices = severalIn(path.toStdString());
+    return at;
 }
 
 }  // namespace shardscope::ui

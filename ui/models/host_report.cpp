@@ -1,4 +1,4 @@
-#include "ui/models/place_report.h"
+#include "ui/models/host_report.h"
 
 #include <QCoreApplication>
 #include <QProcess>
@@ -12,17 +12,17 @@ namespace shardscope::ui {
 
 namespace {
 
-using Kind = PlaceLine::Kind;
+using Kind = HostLine::Kind;
 
 constexpr int kAnswerMilliseconds = 20'000;  // of Slurm's controller
 constexpr int kStopLook = 100;
 
 QString said(const char* text) {
-    return QCoreApplication::translate("PlaceReport", text);
+    return QCoreApplication::translate("HostReport", text);
 }
 
 // An error, and below it what helps; in short lines, because a table cuts long ones.
-void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& lines) {
+void sayError(const QString& what, const Error& error, std::vector<HostLine>& lines) {
     QStringList sentences = errorSentence(error).split(QStringLiteral(". "));
     if (!what.isEmpty()) sentences.prepend(what);
     for (qsizetype i = 0; i < sentences.size(); ++i) {
@@ -38,11 +38,11 @@ void sayError(const QString& what, const Error& error, std::vector<PlaceLine>& l
         lines.push_back({Kind::unknown, said("Next step: %1").arg(hint)});
 }
 
-void sayPaths(const PlaceFacts& facts, const PlaceNeeds& needs, std::vector<PlaceLine>& lines) {
+void sayPaths(const HostFacts& facts, const HostNeeds& needs, std::vector<HostLine>& lines) {
     if (!facts.source.ok()) {
         sayError(said("The source '%1' is not seen there").arg(needs.source), facts.source.error(), lines);
     } else {
-        const PlaceFacts::Source& source = *facts.source;
+        const HostFacts::Source& source = *facts.source;
         const auto count = [](size_t files) { return countedText(files, said("1 file"), said("%1 files")); };
         if (source.missing || source.different)
             lines.push_back(
@@ -61,18 +61,18 @@ void sayPaths(const PlaceFacts& facts, const PlaceNeeds& needs, std::vector<Plac
                  facts.destination.error(), lines);
         return;
     }
-    const PlaceFacts::Parent& room = *facts.destination;
+    const HostFacts::Parent& room = *facts.destination;
     lines.push_back(
         room.writable
-            ? PlaceLine{Kind::good, said("The destination's directory '%1' can be written.").arg(parent)}
-            : PlaceLine{Kind::bad, said("The destination's directory '%1' cannot be written. Choose "
-                                        "another one, or ask for the right to write there.")
-                                       .arg(parent)});
+            ? HostLine{Kind::good, said("The destination's directory '%1' can be written.").arg(parent)}
+            : HostLine{Kind::bad, said("The destination's directory '%1' cannot be written. Choose "
+                                       "another one, or ask for the right to write there.")
+                                      .arg(parent)});
     if (room.destinationExists)
         lines.push_back(
             needs.overwrite
-                ? PlaceLine{Kind::good, said("The destination exists and will be replaced.")}
-                : PlaceLine{Kind::bad, said("The destination '%1' exists already.").arg(needs.destination)});
+                ? HostLine{Kind::good, said("The destination exists and will be replaced.")}
+                : HostLine{Kind::bad, said("The destination '%1' exists already.").arg(needs.destination)});
     const QString free = sizeText(room.freeBytes);
     if (!needs.bytes)
         lines.push_back(
@@ -111,16 +111,16 @@ Result<QString> ask(const QString& program, const QStringList& words, const Stop
 
 }  // namespace
 
-PlaceLine::Kind PlaceReport::worst() const {
+HostLine::Kind HostReport::worst() const {
     Kind worst = Kind::good;
-    for (const PlaceLine& line : lines)
+    for (const HostLine& line : lines)
         worst = std::max(worst, line.kind);
     return worst;
 }
 
-QString PlaceReport::summary() const {
+QString HostReport::summary() const {
     const Kind kind = worst();
-    const auto is = [&](const PlaceLine& line) { return line.kind == kind; };
+    const auto is = [&](const HostLine& line) { return line.kind == kind; };
     if (kind == Kind::good) return said("Ready.");
     if (kind == Kind::bad)
         return countedText(static_cast<uint64_t>(std::count_if(lines.begin(), lines.end(), is)),
@@ -128,7 +128,7 @@ QString PlaceReport::summary() const {
     return std::find_if(lines.begin(), lines.end(), is)->text;
 }
 
-QString markOf(PlaceLine::Kind kind) {
+QString markOf(HostLine::Kind kind) {
     switch (kind) {
         case Kind::good:
             return QStringLiteral("✓");
@@ -142,12 +142,12 @@ QString markOf(PlaceLine::Kind kind) {
     return {};
 }
 
-PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, const PlaceNeeds& needs) {
-    PlaceReport report{place, {}};
+HostReport hostReport(const QString& host, const Result<HostFacts>& facts, const HostNeeds& needs) {
+    HostReport report{host, {}};
     if (!facts.ok()) {
-        // The row names the place already.
+        // The row names the host already.
         Error error = facts.error();
-        if (const std::string head = place.toStdString() + ": "; error.message.starts_with(head))
+        if (const std::string head = host.toStdString() + ": "; error.message.starts_with(head))
             error.message.erase(0, head.size());
         sayError({}, error, report.lines);
         return report;
@@ -162,10 +162,10 @@ PlaceReport placeReport(const QString& place, const Result<PlaceFacts>& facts, c
     return report;
 }
 
-PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Result<PlaceFacts>& here,
-                       const PlaceNeeds& needs) {
-    PlaceReport report = placeReport(place, here, needs);
-    std::vector<PlaceLine> lines;
+HostReport rankReport(const QString& host, const RankNeeds& ranks, const Result<HostFacts>& here,
+                      const HostNeeds& needs) {
+    HostReport report = hostReport(host, here, needs);
+    std::vector<HostLine> lines;
     if (ranks.torch && ranks.torch->ok())
         lines.push_back(
             {Kind::good,
@@ -185,9 +185,9 @@ PlaceReport rankReport(const QString& place, const RankNeeds& ranks, const Resul
     return report;
 }
 
-PlaceReport slurmReport(const QString& options, const Result<PlaceFacts>& here, const PlaceNeeds& needs,
-                        const StopToken& stop) {
-    PlaceReport report{QStringLiteral("Slurm"), {}};
+HostReport slurmReport(const QString& options, const Result<HostFacts>& here, const HostNeeds& needs,
+                       const StopToken& stop) {
+    HostReport report{QStringLiteral("Slurm"), {}};
     QStringList words{QStringLiteral("--noheader"), QStringLiteral("--format=%R %a %D %T")};
     QString partition;
     for (const QString& option : options.split(',')) {

@@ -1,4 +1,4 @@
-// What is found at a place where a conversion is to work, before it is started there.
+// What is found on a host where a conversion is to work, before it is started there.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,13 @@ namespace shardscope::ui {
 Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& directory,
                                           const Catalog& catalog, const StopToken& stop);
 
-struct PlaceQuestion {
+struct HostQuestion {
     std::string source;       // as the workers are told it
     std::string destination;  // absolute
 };
 
 // Each answer is an Error where there is none.
-struct PlaceFacts {
+struct HostFacts {
     double seconds = 0;   // until it answered; 0 = this machine
     std::string version;  // of shardscope there
     struct Source {

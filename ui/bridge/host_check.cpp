@@ -1,4 +1,4 @@
-#include "ui/bridge/place_check.h"
+#include "ui/bridge/host_check.h"
 
 #include <map>
 

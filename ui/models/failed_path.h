@@ -9,7 +9,7 @@
 
 namespace shardscope::ui {
 
-struct FailedPlace {
+struct FailedPath {
     bool exists = false, directory = false;
     QString owner;
     // Of a directory, one sentence: "Looked for .metadata, ...; found 12 .pt files." Empty otherwise.
@@ -20,6 +20,6 @@ struct FailedPlace {
 
 // Looks at names, and for `choices` at the first bytes of what is below. It waits for the file system, so it
 // is not for the GUI thread. Of a path on another host nothing is known.
-FailedPlace lookAtFailedPlace(const QString& path, bool choices);
+FailedPath lookAtFailedPath(const QString& path, bool choices);
 
 }  // namespace shardscope::ui
