@@ -164,6 +164,7 @@ Json planJson(const Plan& plan) {
     json["placement"] = entries(plan.placement, "why");
     json["cut_bytes"] = plan.cutBytes;
     json["whole_bytes"] = plan.wholeBytes;
+    json["warning"] = plan.wholeWarning().empty() ? Json() : Json(plan.wholeWarning());
     json["checksums"] = plan.checksums.empty() ? Json() : Json(plan.checksums);
     json["estimate_s"] = plan.estimateSeconds;
     if (!plan.averaged.empty()) {

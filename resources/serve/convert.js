@@ -69,6 +69,7 @@ export function planner(prefix, request, parameters) {
       plan.masters && group("Values from fp32 master weights", plan.masters.used, "from", false),
       plan.masters && plan.masters.unused ? element("p", { class: "quiet" }, counted(plan.masters.unused, "weight is", "weights are") + " converted as stored, not from fp32 masters.") : null,
       plan.checksums ? element("p", { class: "quiet" }, plan.checksums) : null,
+      plan.warning ? element("p", {}, `▲ ${plan.warning}`) : null,
       group("Notes", plan.notes, "why", false), group("Renamed", plan.renamed, "to", false), group("Excluded", plan.excluded, "why", false),
       element("details", {}, element("summary", {}, "Files (" + countText(plan.files.length) + ")"),
         table(["file", { text: "size", number: true }], plan.files.slice(0, 500).map((file) => [element("span", { class: "mono" }, file.path), bytesText(file.size)]))),

@@ -175,6 +175,35 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         QVERIFY(headNotes(*counts, *mesh)[0].startsWith("3 key/value heads"));
     }
 
+    // The rules of the source, over its own mesh, of which the sizes are then changed.
+    void placementOfTheSource() {
+        auto session = openSession(sampleCheckpoint());
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        showReady(wizard, placement);
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Cut as the source is")), Qt::LeftButton);
+        QCOMPARE(wizard.spec().mesh, QStringLiteral("fsdp=2,tp=2"));
+        const QStringList rules = wizard.spec().shard;
+        QVERIFY2(rules.size() > 1 && rules[0].contains("fc1"), qPrintable(rules.join('\n')));
+        auto* legality = named<QLabel>(wizard, "legality");
+        type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("fsdp=2,tp=4"));
+        QCOMPARE(wizard.spec().shard, rules);
+        waitUntilReady(wizard);
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("decides about")), kPatience);
+        QVERIFY2(!legality->text().contains(QStringLiteral("are stored whole, each")),
+                 qPrintable(legality->text()));
+        shoot(wizard, QStringLiteral("wizard-as-source"));
+        // Too few rules are said.
+        type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("dp=8"));
+        auto* table = named<QTableWidget>(wizard, "shardRules");
+        while (table->rowCount() > 0 && !wizard.spec().shard.isEmpty()) {
+            table->setCurrentCell(0, 0);
+            QTest::keyClick(table, Qt::Key_Delete);
+        }
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("are stored whole, each")),
+                                 kPatience);
+    }
+
     void wholeAndLike() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();

@@ -112,11 +112,13 @@ class PlacementStep : public WizardPage {
     void buildMesh(QVBoxLayout* into);
     void choose(Mode mode);
     void preset(const QString& axis, const QString& pattern);
+    void presetOfSource();
     void takeRules();
     void fillRankTable();
     Mode chosen_ = Mode::keep;  // by the user; counts where the spec does not tell
     QButtonGroup* modes_;
     QWidget *presets_, *meshPart_, *likePart_;
+    QPushButton* asSource_;
     QLineEdit* mesh_;
     QLabel* ranks_;
     QComboBox* split_;

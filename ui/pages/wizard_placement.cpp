@@ -12,6 +12,9 @@
 #include <QTreeWidget>
 #include <QVBoxLayout>
 
+#include "engine/engine.h"
+#include "plan/request_text.h"
+#include "plan/source_placement.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
@@ -35,6 +38,12 @@ std::vector<QStringList> splitRules(const QStringList& rules) {
                                   : QStringList{rule.left(colon), rule.mid(colon + 1)});
     }
     return cells;
+}
+
+// A rule of the source's placement may name many tensors.
+QString shortened(const QString& rule) {
+    constexpr qsizetype kMost = 90, kEnd = 20;
+    return rule.size() <= kMost ? rule : rule.left(kMost - kEnd) + QStringLiteral("…") + rule.right(kEnd);
 }
 
 QStringList joinRules(const std::vector<QStringList>& cells) {
@@ -72,13 +81,21 @@ PlacementStep::PlacementStep(WizardState& state)
     presets_ = new QWidget(this);
     auto* presets = layoutOf<QHBoxLayout>(presets_, {0, 0, 0, 0});
     presets->addWidget(new QLabel(tr("Presets:"), presets_));
-    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
+    const auto addPreset = [&](const QString& text, const std::function<void()>& apply) {
         auto* button = new QPushButton(text, presets_);
         button->setAutoDefault(false);
         button->setAccessibleName(tr("Preset: %1").arg(text));
         presets->addWidget(button);
-        connect(button, &QPushButton::clicked, this, [this, axis, pattern] { preset(axis, pattern); });
+        connect(button, &QPushButton::clicked, this, apply);
+        return button;
     };
+    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
+        addPreset(text, [this, axis, pattern] { preset(axis, pattern); });
+    };
+    asSource_ = addPreset(tr("Cut as the source is"), [this] { presetOfSource(); });
+    asSource_->setObjectName(QStringLiteral("asSource"));
+    asSource_->setToolTip(tr(
+        "One rule for each way in which the source cuts its tensors; then choose other sizes of the mesh."));
     presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
     presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
     presets->addStretch();
@@ -241,6 +258,29 @@ void PlacementStep::preset(const QString& axis, const QString& pattern) {
     mesh_->setSelection(static_cast<int>(begin), static_cast<int>((comma < 0 ? text.size() : comma) - begin));
 }
 
+void PlacementStep::presetOfSource() {
+    const Catalog& catalog = state_.session().catalog();
+    const auto from = meshOf(catalog);
+    if (!from) return;
+    chosen_ = Mode::mesh;
+    state_.edit([&](ConversionSpec& spec) {
+        spec.like.clear();
+        auto mesh = parseMesh(spec.mesh.toStdString());
+        if (!mesh.ok() || mesh->ranks() < 2) {
+            mesh = *from;
+            spec.mesh = toQString(formatMesh(*from));
+        }
+        spec.shard.clear();
+        for (const ShardRule& rule : placementOfSource(catalog, *from, *mesh).rules())
+            spec.shard += toQString(formatShardRule(rule));
+    });
+    showSpec();
+    showOutlook();
+    // The sizes are what is left to say.
+    mesh_->setFocus();
+    mesh_->selectAll();
+}
+
 bool PlacementStep::attention() const {
     const auto& outlook = state_.outlook();
     if (!outlook) return false;
@@ -263,6 +303,7 @@ void PlacementStep::showSpec() {
     const Mode now = mode();
     modes_->button(static_cast<int>(now))->setChecked(true);
     presets_->setVisible(shards);
+    asSource_->setEnabled(state_.session().checkpoint() && state_.session().catalog().rankCount() > 1);
     meshPart_->setVisible(now == Mode::mesh);
     likePart_->setVisible(now == Mode::like);
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
@@ -294,14 +335,17 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines += tr("%1 decides about %2.")
-                         .arg(rule.rule, countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
+            lines +=
+                tr("%1 decides about %2.")
+                    .arg(shortened(rule.rule), countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const QString& note : rule.notes)
                 lines += tr("   ▲ %1").arg(note);
         }
     };
     for (const QString& note : outlook->headNotes)
         lines += tr("▲ %1").arg(note);
+    if (const std::string whole = outlook->plan ? outlook->plan->wholeWarning() : ""; !whole.empty())
+        lines += tr("▲ %1.").arg(toQString(whole));
     rules(effect.shards, shard_);
     rules(effect.stages, stage_);
     const Mode now = mode();

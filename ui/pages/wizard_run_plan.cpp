@@ -217,6 +217,7 @@ void PlanStep::showOutlook() {
         lines += tr("Converts %1 as stored, not from their fp32 masters")
                      .arg(countedText(plan.mastersUnused, tr("1 weight"), tr("%1 weights")));
     if (!plan.checksums.empty()) lines += toQString(plan.checksums);
+    if (const std::string whole = plan.wholeWarning(); !whole.empty()) lines += toQString("▲ " + whole);
     summary_->setText(lines.join('\n'));
     for (const auto group :
          {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {
