@@ -133,7 +133,8 @@ struct PreparedConversion {
     FilledElements filled;              // which elements --fill-gaps fills
     Plan plan;
 };
-// As ConversionRequest::like: the placement of the source itself, over another mesh (plan/source_placement.h).
+// As ConversionRequest::like: the placement of the source itself, over another mesh
+// (plan/source_placement.h).
 inline constexpr const char* kLikeSource = "source";
 enum class Accumulate : uint8_t { fp32, fp64 };
 
