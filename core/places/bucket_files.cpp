@@ -211,8 +211,12 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     Result<std::set<std::string>> done() override {
         SHARDSCOPE_ASSIGN(const auto objects, listAll(*place_, staged("part-")));
         std::set<std::string> names;
-        for (const ObjectState& object : objects)
-            names.insert(splitPath(object.key).second);
+        for (const ObjectState& object : objects) {
+            std::string name = object.key.substr(staged("").size());
+            // They become files here; anybody who may write there can have put others beside them.
+            if (name.ends_with(".journal") && name.find('/') == std::string::npos)
+                names.insert(std::move(name));
+        }
         return names;
     }
     Status partDone(const std::string& journal, std::span<const std::byte> content) override {
@@ -259,7 +263,10 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     }
     Status keepHere(const std::string& name, const std::string& content) const {
         SHARDSCOPE_ASSIGN(const auto directory, here_->openDirectory(local(staging_)));
-        if (directory->stat(name).ok()) SHARDSCOPE_TRY(directory->removeFile(name));
+        const auto there = directory->stat(name);
+        // Another process of this host may be reading it.
+        if (there.ok() && there->size == content.size()) return {};
+        if (there.ok()) SHARDSCOPE_TRY(directory->removeFile(name));
         SHARDSCOPE_ASSIGN(const auto file, directory->createFile(name, true));
         return file->writeAt(0, std::as_bytes(std::span(content)));
     }

@@ -297,6 +297,14 @@ class BucketPartsTest : public QObject {
             const std::lock_guard lock(bucket_->mutex);
             bucket_->objects.erase(data + name);
         }
+        // What is no journal of a part is none.
+        const std::string beside = "run/.out.shardscope-partial/part-";
+        for (const std::string name : {"0/sealed", "0/../lock", "7.journal/x", "sealed"})
+            bucket_->put(beside + name, "1234");
+        const Ran last = finish(request);
+        QVERIFY2(last.report.ok(), last.report.ok() ? "" : describe(last.report.error()).c_str());
+        QVERIFY(last.report->verified);
+        QCOMPARE(difference(request, 2), QString());
     }
 };
 
