@@ -514,7 +514,7 @@ class CoordinatorRun {
         return group.ok();
     }
 
-    // `port` is where rank 0 of the group listens; 0 = there is no group.
+    // `port`: on which rank 0 of the group listens. It is 0 where there is no group.
     void setGroup(ProcessGroup* group, std::optional<uint16_t> port) {
         {
             MutexLock lock(mutex_);

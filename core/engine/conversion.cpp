@@ -220,7 +220,8 @@ uint64_t bytesReadFor(const Catalog& source, const TensorSource& from, uint64_t 
 }
 
 // Adds to the plan what of the tensors that the source cuts the target stores whole.
-void countWhole(const PreparedConversion& p, Plan& plan) {
+void countWhole(const PreparedConversion& p, const ConversionRequest& request, Plan& plan) {
+    if (request.mesh.empty() && request.like.empty()) return;  // as the source has them, or all on one rank
     const Catalog& source = p.source.catalog();
     const Catalog& target = p.spec->target;
     if (target.rankCount() < 2) return;
@@ -266,7 +267,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
         for (const LeftOut& changed : p.layout->changed)
             plan.changed.push_back({changed.name, changed.why});
     }
-    countWhole(p, plan);
+    countWhole(p, request, plan);
     plan.leftOut = p.spec->leftOut;
     plan.excluded = p.spec->excluded;
     plan.renamed = p.spec->renamed;

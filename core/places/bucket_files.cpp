@@ -197,13 +197,8 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         if (place_->head(claim).ok()) return anotherJob(*place_, job_.destination, claim);
         const std::string name = staged(kAgreed);
         const auto bytes = std::as_bytes(std::span(text));
-        const ObjectPlace::Put how{true, {}, crc32cOf(bytes)};
-        Status put = place_->put(name, bytes, how);
-        // A store that takes it again cannot tell who was first.
-        const bool first = put.ok();
-        if (first) put = place_->put(name, bytes, how);
-        if (put.ok()) return noConditions(*place_);
-        if (put.error().code != ErrorCode::exists) return put.error();
+        const Status created = createNew(*place_, name, bytes, {true, {}, crc32cOf(bytes)});
+        if (!created.ok() && created.error().code != ErrorCode::exists) return created.error();
         SHARDSCOPE_ASSIGN(std::string agreed, agreedThere());
         upload_->share(idOf(agreed));
         return agreed;

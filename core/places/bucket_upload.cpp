@@ -85,7 +85,13 @@ Error anotherJob(const ObjectPlace& place, const std::string& destination, const
         .withHint(fmt::format("if that job is dead, remove the object {}/{}", place.root(), claim));
 }
 
-Error noConditions(const ObjectPlace& place) {
+Status createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
+                 const ObjectPlace::Put& how) {
+    SHARDSCOPE_TRY(place.put(key, bytes, how));
+    // A store that takes it again knows no conditions, and two jobs would not see each other.
+    const Status again = place.put(key, bytes, how);
+    if (!again.ok()) return again.error().code == ErrorCode::exists ? Status() : again;
+    (void)place.remove(key);
     return makeError(ErrorCode::unsupported,
                      "the store takes a write that is to create an object (If-None-Match) also where there "
                      "is one, so that nothing can be published safely")
@@ -214,19 +220,13 @@ Status BucketUpload::claim() {
                                   place_->root(), staging_));
     const auto bytes = std::as_bytes(std::span(token_));
     const ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
-    Status put = place_->put(claim_, bytes, how);
-    if (!put.ok() && put.error().code != ErrorCode::exists) return put;
+    const Status created = createNew(*place_, claim_, bytes, how);
+    if (!created.ok() && created.error().code != ErrorCode::exists) return created;
     const auto claimed = place_->head(claim_);
     const bool ended = !claimed.ok() && claimed.error().code == ErrorCode::notFound;  // in between
     if (!claimed.ok() && !ended) return claimed.error();
     if (ended || claimed->mark != token_) return anotherJob(*place_, job_.destination, claim_);
-    // A store that takes it again knows no conditions, and two jobs would not see each other.
-    if (put.ok()) put = place_->put(claim_, bytes, how);
-    if (put.ok()) {
-        (void)place_->remove(claim_);
-        return noConditions(*place_);
-    }
-    return put.error().code == ErrorCode::exists ? Status() : put;
+    return {};
 }
 
 // Whether the store refuses bytes that do not have the checksum that comes with them.

@@ -31,9 +31,12 @@ namespace shardscope {
 std::string stagingKey(const ObjectPlace& place, const std::string& key);
 std::string claimOf(const ObjectPlace& place, const std::string& key);
 
-// That the claim of another job is there, and that a store knows no conditional writes.
+// That the claim of another job is there.
 Error anotherJob(const ObjectPlace& place, const std::string& destination, const std::string& claim);
-Error noConditions(const ObjectPlace& place);
+// Creates an object where there is none (`how` says onlyNew). Errors: exists, unsupported (the store knows no
+// conditional writes; nothing is left), those of the place.
+Status createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
+                 const ObjectPlace::Put& how);
 
 // What a small object holds. Errors: those of the place, limit.
 Result<std::string> textOfObject(ObjectPlace& place, const std::string& key);

@@ -39,7 +39,8 @@ Answered faultOf(unsigned drawn, const Asked& asked) {
                     {{"Date", "Fri, 02 Jan 2026 03:04:05 GMT"}},
                     "<Error><Code>RequestTimeTooSkewed</Code></Error>"};
         case 6:
-            // Of an upload that is to be completed; else an answer that is none.
+            // A POST completes an upload: it is answered with an error within a 200, as S3 does. Others get a
+            // 502.
             return asked.method == "POST" ? saying(200, "InternalError") : saying(502, "");
         default:
             return saying(403, "AccessDenied");

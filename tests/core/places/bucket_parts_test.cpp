@@ -269,6 +269,7 @@ class BucketPartsTest : public QObject {
     void storesThatKnowLess() {
         bucket_->knowsConditions = false;
         QCOMPARE(part(large("dcp"), 0, 2).report.error().code, ErrorCode::unsupported);
+        QVERIFY(keys(*bucket_).empty());
     }
 
     void refused() {
