@@ -63,7 +63,7 @@ Status WorkerLink::launch(const SlurmAllocation* allocation, Clock::time_point c
 
 Status WorkerLink::meet(const std::string& token) {
     Json hello;
-    for (const auto until = Clock::now() + kStart; hello.is_null();) {
+    for (const auto until = Clock::now() + kHello; hello.is_null();) {
         if (stopping_()) return {};
         if (Clock::now() >= until) return makeError(ErrorCode::remote, "it did not introduce itself");
         heard_ = Clock::now();

@@ -148,7 +148,7 @@ Status checkHello(const Json& hello, const std::string& version, bool sameVersio
 }
 
 Status meetAgent(Channel& channel, const std::string& version) {
-    SHARDSCOPE_ASSIGN(const auto frame, channel.receive(Channel::Clock::now() + kStart));
+    SHARDSCOPE_ASSIGN(const auto frame, channel.receive(Channel::Clock::now() + kHello));
     if (!frame) return makeError(ErrorCode::remote, "shardscope there says nothing");
     if (frame->text.size() > kMostText) return damaged("not a valid protocol message");
     SHARDSCOPE_ASSIGN(const Json hello, parseMessage(*frame));

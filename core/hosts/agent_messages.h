@@ -32,8 +32,11 @@ class Silence {
     Clock::time_point heard_{}, asked_{};
     Clock::duration counted_{0};
 };
-// How long an agent may take to say hello: enough for a host that starts the program from a slow disk.
+// How long an agent waits for the greeting and for its first message.
 constexpr std::chrono::seconds kStart{60};
+// How long an agent that has greeted may take to say hello: it runs and was greeted, so nothing but the network
+// is in between. One that never understands the greeting is found by this.
+constexpr std::chrono::seconds kHello{15};
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
 constexpr std::chrono::seconds kOrphanTimeout{60};
 constexpr size_t kMostText = size_t{64} << 10;  // of a message's text, where nothing longer is expected
