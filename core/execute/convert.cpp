@@ -15,6 +15,7 @@
 #include "execute/part_shares.h"
 #include "execute/part_worker.h"
 #include "execute/parts.h"
+#include "execute/read_behind.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/verify.h"
@@ -114,7 +115,8 @@ Status runWork(ConvertState& state, SourceContext& context, const std::vector<Te
     run.threads = workerCount(state.resources);
     run.memory = state.resources.memory;
     run.stop = state.resources.stop;
-    run.prepare = [&](size_t i, WorkerMemory& kept) {
+    run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
+        if (state.readBehind) SHARDSCOPE_TRY(state.readBehind->status());
         return DestinationWork::prepare(state, context, tensors[i], kept);
     };
     return runTiles(run);
@@ -291,6 +293,7 @@ Status verify(ConvertState& state, PartsGivenOut* together, ConvertReport& repor
     if (Progress* const progress = state.resources.progress)
         progress->begin(Progress::Phase::verify, bytesOf(state.target(), output->tensors()));
     if (together) SHARDSCOPE_TRY(together->verify(*output));
+    if (state.readBehind) SHARDSCOPE_TRY(state.readBehind->finish());
     if (state.staging->isSealed()) {
         SHARDSCOPE_TRY(takeReadBack(state, *output));
     } else {
@@ -369,8 +372,13 @@ Result<ConvertReport> runStaged(const ConvertJob& job, Resources resources,
         state.reusable[tile.tensor].push_back(std::move(tile));
     const auto shared = sourceContext(job, resources);
     SourceContext& context = *shared;
+    // Of what several processes write, each reads its share once all of it is there.
+    std::unique_ptr<ReadBehind> behind = gathered ? nullptr : ReadBehind::start(state, workOrder(job).size());
+    state.readBehind = behind.get();
     ConvertReport report;
-    if (Status status = runStages(state, context, files, seal, scheduler, report); !status.ok()) {
+    Status status = runStages(state, context, files, seal, scheduler, report);
+    behind.reset();
+    if (!status.ok()) {
         // Nobody writes any more: where parts failed the others have ended.
         Error error = staging.giveUp(std::move(status).error());
         if (scheduler) scheduler->end();

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "execute/average.h"
+#include "execute/read_behind.h"
 #include "execute/view_reader.h"
 
 namespace shardscope {
@@ -400,11 +401,14 @@ Status DestinationWork::chunkDone(Target& target) {
 }
 
 Status DestinationWork::finish() {
-    std::lock_guard lock(mutex_);
-    const Digest128 digest = tensorDigest(dtype_, state_.target().shape(wanted_), cells_);
-    std::lock_guard stateLock(state_.mutex);
-    state_.digests[wanted_] = digest;
-    if (counts_.nan > 0 || counts_.inf > 0) state_.counts[wanted_] = counts_;
+    {
+        std::lock_guard lock(mutex_);
+        const Digest128 digest = tensorDigest(dtype_, state_.target().shape(wanted_), cells_);
+        std::lock_guard stateLock(state_.mutex);
+        state_.digests[wanted_] = digest;
+        if (counts_.nan > 0 || counts_.inf > 0) state_.counts[wanted_] = counts_;
+    }
+    if (state_.readBehind) state_.readBehind->wrote(wanted_);
     return {};
 }
 

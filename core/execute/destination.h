@@ -17,6 +17,7 @@
 namespace shardscope {
 
 struct ConvertState;
+class ReadBehind;
 
 // Where the elements of tiles come from: here, the checkpoint.
 class TileSource {
@@ -80,6 +81,7 @@ struct ConvertState {
     TileCompute* compute = &processorCompute();
     TileSink* sink;
     Staging* staging = nullptr;  // for the bytes that are not tensor data; null = another process writes them
+    ReadBehind* readBehind = nullptr;  // reads back what is written; may be null
     // Tiles that need not be done again, and whether they are counted already.
     std::map<TensorId, std::vector<JournalTile>> reusable{};
     bool reuseCounted = false;

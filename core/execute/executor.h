@@ -168,8 +168,8 @@ struct ConvertReport {
     uint64_t bytesRead = 0;  // from source files, all reads
     uint64_t bytesWritten = 0;
     uint64_t bytesReused = 0;  // found complete in the journal of an interrupted job
-    double seconds = 0;        // reading and writing, without verification
-    double verifySeconds = 0;
+    double seconds = 0;        // reading and writing; what is written is read back meanwhile
+    double verifySeconds = 0;  // of what is verified after that
     bool verified = false;
     std::vector<std::pair<std::string, Digest128>> digests;   // of the destination's tensors
     std::vector<std::pair<std::string, ValueCounts>> counts;  // tensors with NaN or Inf

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -115,10 +116,11 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
 }
 
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
-                                             WorkerMemory& kept, Visit visit) {
+                                             WorkerMemory& kept, Visit visit,
+                                             std::function<Status(TensorId)> finished) {
     SHARDSCOPE_ASSIGN(auto source, TensorReader::prepare(context, tensor, &kept));
     return std::unique_ptr<TensorTask>(std::make_unique<ScanWork>(
-        std::move(source), sizes, context.resources.progress, std::move(visit), nullptr));
+        std::move(source), sizes, context.resources.progress, std::move(visit), std::move(finished)));
 }
 
 size_t cellCount(const Catalog& catalog, TensorId tensor) {
@@ -149,45 +151,50 @@ std::vector<Digest128> cellsFrom(std::string_view bytes) {
     return cells;
 }
 
+void DigestCollector::add(const TileView& tile) {
+    const DType dtype = catalog_.dtype(tile.tensor);
+    ValueCounts counts;
+    const std::vector<Digest128> cells = cellDigests(dtype, tile.bytes, counts_ ? &counts : nullptr);
+    const auto firstCell = static_cast<size_t>(tile.firstElement / digestCellElements(dtype));
+    std::lock_guard lock(mutex_);
+    Open& open = open_[tile.tensor];
+    if (open.cells.empty()) open.cells.resize(cellCount(catalog_, tile.tensor));
+    std::copy(cells.begin(), cells.end(), open.cells.begin() + static_cast<ptrdiff_t>(firstCell));
+    addCounts(open.counts, counts);
+}
+
+TensorDigest DigestCollector::finish(TensorId tensor) {
+    Open open;
+    {
+        std::lock_guard lock(mutex_);
+        std::swap(open, open_[tensor]);
+        open_.erase(tensor);
+    }
+    return {tensor, tensorDigest(catalog_.dtype(tensor), catalog_.shape(tensor), open.cells), open.counts};
+}
+
 Result<std::vector<TensorDigest>> digestSource(SourceContext& context, const std::vector<TensorId>& tensors,
                                                const ScanOptions& options, bool countToo) {
     const Catalog& catalog = context.reader.catalog();
     SHARDSCOPE_TRY(checkIds(catalog, tensors));
-    struct Progressing {
-        std::vector<Digest128> cells;
-        ValueCounts counts;
-    };
-    // Only tensors that are being read have cells; their number is bounded by the workers.
-    std::mutex mutex;
-    std::map<TensorId, Progressing> open;
-    std::map<TensorId, TensorDigest> done;
-
     // Names of one tensor are read once.
     std::vector<TensorId> read;
-    std::map<TensorId, bool> target;
-    for (TensorId t : tensors)
-        target[t] = true;
-    for (const auto& [t, unused] : target) {
+    const std::set<TensorId> wanted(tensors.begin(), tensors.end());
+    for (const TensorId t : wanted) {
         const TensorId first = catalog.aliasOf(t);
-        if (first == kNone || first == t || !target.contains(first)) read.push_back(t);
+        if (first == kNone || first == t || !wanted.contains(first)) read.push_back(t);
     }
+    DigestCollector collector(catalog, countToo);
+    std::mutex mutex;
+    std::map<TensorId, TensorDigest> done;
     const Visit visit = [&](const TileView& tile) -> Status {
-        const DType dtype = catalog.dtype(tile.tensor);
-        ValueCounts counts;
-        const std::vector<Digest128> cells = cellDigests(dtype, tile.bytes, countToo ? &counts : nullptr);
-        const auto firstCell = static_cast<size_t>(tile.firstElement / digestCellElements(dtype));
-        std::lock_guard lock(mutex);
-        Progressing& state = open[tile.tensor];
-        if (state.cells.empty()) state.cells.resize(cellCount(catalog, tile.tensor));
-        std::copy(cells.begin(), cells.end(), state.cells.begin() + static_cast<ptrdiff_t>(firstCell));
-        addCounts(state.counts, counts);
+        collector.add(tile);
         return {};
     };
     const auto finished = [&](TensorId t) -> Status {
+        TensorDigest digest = collector.finish(t);
         std::lock_guard lock(mutex);
-        const Progressing& state = open[t];
-        done[t] = {t, tensorDigest(catalog.dtype(t), catalog.shape(t), state.cells), state.counts};
-        open.erase(t);
+        done[t] = digest;
         return {};
     };
     SHARDSCOPE_TRY(scanSource(context, read, options, visit, finished));

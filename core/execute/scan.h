@@ -1,6 +1,9 @@
 // Scans that belong to a larger job: its counters, its progress phase. Private to this room.
 #pragma once
 
+#include <map>
+#include <mutex>
+
 #include "execute/executor.h"
 #include "execute/tensor_reader.h"
 
@@ -38,10 +41,30 @@ std::vector<Digest128> cellDigests(DType dtype, std::span<const std::byte> bytes
 std::string cellBytes(const std::vector<Digest128>& cells);
 std::vector<Digest128> cellsFrom(std::string_view bytes);
 
-// A task that calls `visit` with each tile of one tensor.
+// Puts the digests of tensors together from their tiles. Thread-safe. It holds cells of those tensors only of
+// which some tiles were added and finish() was not called.
+class DigestCollector {
+  public:
+    // `counts`: counts values too.
+    DigestCollector(const Catalog& catalog, bool counts) : catalog_(catalog), counts_(counts) {}
+    void add(const TileView& tile);
+    TensorDigest finish(TensorId tensor);  // after its last tile
+
+  private:
+    struct Open {
+        std::vector<Digest128> cells;
+        ValueCounts counts;
+    };
+    const Catalog& catalog_;
+    const bool counts_;
+    std::mutex mutex_;
+    std::map<TensorId, Open> open_;
+};
+
+// A task that calls `visit` with each tile of one tensor, then `finished`.
 Result<std::unique_ptr<TensorTask>> scanWork(SourceContext& context, TensorId tensor, const TileSizes& sizes,
-                                             WorkerMemory& kept,
-                                             std::function<Status(const TileView&)> visit);
+                                             WorkerMemory& kept, std::function<Status(const TileView&)> visit,
+                                             std::function<Status(TensorId)> finished = nullptr);
 
 // As scanTensors; `finished(tensor)` follows the last tile of each.
 Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, const ScanOptions& options,

@@ -230,9 +230,7 @@ void Staging::removeLeftOver() {
     const PartJournals parts(*directory, header_, part_);
     // Where nothing is published, only a marker tells such a directory from one that has just been made.
     const bool published = replaces_ && !job_.options.overwrite;
-    const auto isLeft = [&] {
-        return (published || parts.isThere()) && !isThere(system_, path_ + "/" + kDataName);
-    };
+    const auto isLeft = [&] { return (published || parts.isThere()) && !isThere(system_, dataDirectory()); };
     if (!isLeft()) return;
     const auto lock = parts.tryLock();
     if (!lock.ok() || !*lock || !isLeft()) return;
@@ -292,7 +290,7 @@ Status Staging::begin() {
 }
 
 Status Staging::makeData() {
-    const std::string data = path_ + "/" + kDataName;
+    const std::string data = dataDirectory();
     if (!isThere(system_, data)) SHARDSCOPE_TRY(system_.makeDirectory(data));
     SHARDSCOPE_ASSIGN(data_, system_.openDirectory(data));
     return makeFiles();
@@ -477,7 +475,7 @@ bool Staging::isWorthResuming() const {
 }
 
 bool Staging::holdsFiles(Files which) const {
-    const auto data = system_.openDirectory(path_ + "/" + kDataName);
+    const auto data = system_.openDirectory(dataDirectory());
     if (!data.ok() || which == Files::any) return data.ok();
     return std::ranges::all_of(allFiles(), [&](FileId f) {
         const auto entry = (*data)->stat(fileName(f));
@@ -501,7 +499,7 @@ Status Staging::setUpParts() {
     // set up, or of an earlier conversion, whose publication may have put the former destination here.
     SHARDSCOPE_TRY(parts_->removeJournals());
     SHARDSCOPE_TRY(removeSeal());
-    const std::string data = path_ + "/" + kDataName;
+    const std::string data = dataDirectory();
     if (isThere(system_, data)) SHARDSCOPE_TRY(system_.removeTree(data));
     SHARDSCOPE_TRY(makeData());
     // What a journal claims later is about files of these names and sizes.
@@ -511,13 +509,13 @@ Status Staging::setUpParts() {
 }
 
 Status Staging::openPartFiles() {
-    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(path_ + "/" + kDataName));
+    SHARDSCOPE_ASSIGN(data_, system_.openDirectory(dataDirectory()));
     return checkStaged();
 }
 
 // All files of the plan, in their sizes, and nothing else. Errors: changed, exists.
 Status Staging::checkStaged() const {
-    const std::string data = path_ + "/" + kDataName;
+    const std::string data = dataDirectory();
     std::set<std::string> files;
     for (const FileId f : allFiles())
         files.insert(fileName(f));
@@ -703,9 +701,12 @@ Status Staging::removeSeal() {
     return {};
 }
 
+std::string Staging::dataDirectory() const {
+    return path_ + "/" + kDataName;
+}
+
 std::string Staging::dataPath() const {
-    const std::string data = path_ + "/" + kDataName;
-    return job_.singleFile ? data + "/" + name_ : data;
+    return job_.singleFile ? dataDirectory() + "/" + name_ : dataDirectory();
 }
 
 Status Staging::publish() {

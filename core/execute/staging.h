@@ -89,8 +89,10 @@ class Staging {
     Status finished(JournalTile tile, uint64_t bytes);
     // Brings everything to disk, directories included.
     Status syncAll();
-    // Where the staged destination can be opened.
+    // Where the staged destination can be opened, and where its files are.
     std::string dataPath() const;
+    std::string dataDirectory() const;
+    std::string fileName(FileId file) const;  // in that directory
     // Renames the staged files to the destination and removes the rest. After an error the destination is as
     // it was.
     Status publish();
@@ -129,7 +131,6 @@ class Staging {
     Status checkStaged() const;
     Status replace();
     Status startJournal();
-    std::string fileName(FileId file) const;
     Result<std::shared_ptr<WriteFile>> fileOf(FileId file);
     Status flush(std::unique_lock<std::mutex>& lock);
     Status syncFiles(const std::set<FileId>& files);

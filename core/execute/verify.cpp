@@ -1,6 +1,7 @@
 #include "execute/verify.h"
 
 #include <algorithm>
+#include <ranges>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "base/rule.h"
 #include "execute/part_shares.h"
+#include "execute/read_behind.h"
 #include "execute/scan.h"
 #include "execute/span_work.h"
 
@@ -17,18 +19,30 @@ namespace {
 
 using ChunkKey = std::tuple<std::vector<int64_t>, std::vector<int64_t>, int64_t, int64_t>;
 
-std::vector<ChunkKey> chunkKeys(const Catalog& catalog, TensorId t) {
-    std::vector<ChunkKey> keys;
+// The first of the replicas of each.
+std::map<ChunkKey, ChunkId> chunksOf(const Catalog& catalog, TensorId t) {
+    std::map<ChunkKey, ChunkId> chunks;
     for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
         const ChunkInfo chunk = catalog.chunk(t, c);
         if (chunk.elements() == 0) continue;
-        keys.emplace_back(Dims(chunk.offsets.begin(), chunk.offsets.end()),
-                          Dims(chunk.lengths.begin(), chunk.lengths.end()),
-                          chunk.flat ? chunk.flat->start : -1, chunk.flat ? chunk.flat->stop : -1);
+        chunks.emplace(ChunkKey(Dims(chunk.offsets.begin(), chunk.offsets.end()),
+                                Dims(chunk.lengths.begin(), chunk.lengths.end()),
+                                chunk.flat ? chunk.flat->start : -1, chunk.flat ? chunk.flat->stop : -1),
+                       c);
     }
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    return keys;
+    return chunks;
+}
+
+bool sameKeys(const std::map<ChunkKey, ChunkId>& a, const std::map<ChunkKey, ChunkId>& b) {
+    return std::ranges::equal(a | std::views::keys, b | std::views::keys);
+}
+
+// Whether the output's chunk is stored as plain elements at the place of the layout's.
+bool samePlace(const Extent& output, const Extent& layout, DimSpan lengths) {
+    const bool plain = !output.swapBytes && !output.conjugate && !output.negate && !output.storedAs &&
+                       !dynamic_cast<const StoredBytes*>(output.file.get()) &&
+                       (output.strides.empty() || output.strides == rowMajorStrides(lengths));
+    return plain && output.offset == layout.offset && output.file->path() == layout.file->path();
 }
 
 }  // namespace
@@ -38,6 +52,10 @@ Error wrongOutput(std::string message, std::string_view tensor) {
         .ofTensor(tensor)
         .byRule(rule::outputVerification)
         .withHint("the output was not published; check the disk and memory of this machine");
+}
+
+Error readBackDiffers(std::string_view tensor) {
+    return wrongOutput("verification: what was read back differs from what was written", tensor);
 }
 
 Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, const std::string& path) {
@@ -79,7 +97,7 @@ Status StagedOutput::match() {
                                            formatDims(written.shape(found)), formatDims(target.shape(t))),
                                name);
         }
-        if (chunkKeys(written, found) != chunkKeys(target, t)) {
+        if (!sameKeys(chunksOf(written, found), chunksOf(target, t))) {
             return wrongOutput("verification: the output is cut differently than planned", name);
         }
         ids_[t] = found;
@@ -117,8 +135,7 @@ Result<std::unique_ptr<TensorTask>> StagedOutput::tilesOf(TensorId target, uint6
 Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest128>& digests) const {
     for (size_t i = 0; i < tensors_.size(); ++i) {
         if (!(digests[i] == *state.digests[tensors_[i]]))
-            return wrongOutput("verification: what was read back differs from what was written",
-                               job_.spec->target.name(tensors_[i]));
+            return readBackDiffers(job_.spec->target.name(tensors_[i]));
     }
     // Names of one tensor in the output must be names of one tensor that was asked for.
     std::map<TensorId, TensorId> readAs;
@@ -127,22 +144,49 @@ Status StagedOutput::compare(const ConvertState& state, const std::vector<Digest
     for (TensorId t = 0; t < ids_.size(); ++t) {
         if (ids_[t] == kNone || readAs.contains(ids_[t])) continue;
         const TensorId other = readAs.at(reader_->catalog().aliasOf(ids_[t]));
-        if (!(*state.digests[other] == *state.digests[t]))
-            return wrongOutput("verification: what was read back differs from what was written",
-                               job_.spec->target.name(t));
+        if (!(*state.digests[other] == *state.digests[t])) return readBackDiffers(job_.spec->target.name(t));
     }
     return {};
 }
 
+// Of chunks with replicas nobody says which one was read.
+Result<bool> StagedOutput::hasPlacesOf(const Reader& layout, TensorId target) const {
+    const Catalog& wanted = layout.catalog();
+    const Catalog& written = reader_->catalog();
+    const TensorId id = ids_[target];
+    const auto here = chunksOf(written, id), there = chunksOf(wanted, target);
+    if (here.size() != written.endChunk(id) - written.firstChunk(id) ||
+        there.size() != wanted.endChunk(target) - wanted.firstChunk(target))
+        return false;
+    for (const auto& [key, chunk] : here) {
+        SHARDSCOPE_ASSIGN(const Extent output, reader_->locate(chunk));
+        SHARDSCOPE_ASSIGN(const Extent planned, layout.locate(there.at(key)));
+        if (!samePlace(output, planned, std::get<1>(key))) return false;
+    }
+    return true;
+}
+
 Status StagedOutput::verify(const ConvertState& state) const {
     SourceContext context(*reader_, state.resources, FillGaps::refuse, job_.fileSystem);
+    const ReadBehind* const behind = state.readBehind;
+    std::map<TensorId, Digest128> known;  // by id in the output
     std::vector<TensorId> read;
-    for (const TensorId t : tensors_)
-        read.push_back(ids_[t]);
+    for (const TensorId t : tensors_) {
+        bool there = behind && behind->holds(t);
+        if (there) {
+            SHARDSCOPE_ASSIGN(there, hasPlacesOf(behind->layout(), t));
+        }
+        if (there)
+            known.emplace(ids_[t], *state.digests[t]);
+        else
+            read.push_back(ids_[t]);
+    }
     SHARDSCOPE_ASSIGN(const auto found, digestSource(context, read, {}, false));
-    std::vector<Digest128> digests;
     for (const TensorDigest& each : found)
-        digests.push_back(each.digest);
+        known.emplace(each.tensor, each.digest);
+    std::vector<Digest128> digests;
+    for (const TensorId t : tensors_)
+        digests.push_back(known.at(ids_[t]));
     return compare(state, digests);
 }
 

@@ -33,7 +33,8 @@ class StagedOutput {
     Result<std::unique_ptr<TensorTask>> tilesOf(TensorId target, uint64_t tileBytes, SourceContext& context,
                                                 WorkerMemory& kept, const Take& take) const;
 
-    // Reads all of it here. Errors: damaged (with the tensor that differs), those of reading.
+    // Reads here what was not read behind the writers. Errors: damaged (with the tensor that differs), those
+    // of reading.
     Status verify(const ConvertState& state) const;
 
   private:
@@ -41,6 +42,7 @@ class StagedOutput {
     StagedOutput(const ConvertJob& job, std::unique_ptr<Reader> reader)
         : job_(job), reader_(std::move(reader)) {}
     Status match();
+    Result<bool> hasPlacesOf(const Reader& layout, TensorId target) const;
     // Compares the digests of tensors().
     Status compare(const ConvertState& state, const std::vector<Digest128>& digests) const;
 
@@ -72,5 +74,6 @@ class VerifiedTiles {
 };
 
 Error wrongOutput(std::string message, std::string_view tensor);
+Error readBackDiffers(std::string_view tensor);
 
 }  // namespace shardscope

@@ -183,6 +183,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         return here_->freeBytes(local(path));
     }
     bool provesWrites() const override { return upload_ && upload_->begin().ok() && upload_->checks(); }
+    bool showsUnfinished() const override { return false; }  // parts of an upload cannot be read
     std::string shown(const std::string& path) const override { return local(path); }
     Result<std::shared_ptr<WriteFile>> createScratch(const std::string& directory) override {
         return here_->createScratch(schemeOf(directory).empty() ? directory : local(directory));

@@ -142,6 +142,8 @@ class FileSystem {
     // Whether the storage checks checksums and refuses bytes that were changed on the way; known after the
     // first write.
     virtual bool provesWrites() const { return false; }
+    // Whether what was written to a file can be read before the file is whole.
+    virtual bool showsUnfinished() const { return true; }
     // The real location of a path, for messages: a staging directory may be on another storage.
     virtual std::string shown(const std::string& path) const { return path; }
     // An unnamed file for intermediate data, gone when closed. `directory` empty = the system's temporary

@@ -2,10 +2,13 @@
 // into one preallocated file, past the page cache, 4 MiB at a time on several threads, and syncs. Prints a
 // JSON object.
 //   --read-only SOURCE...   only reads (through the page cache when it is there)
+//   --read-back SOURCE... DESTINATION   and reads each block back on two more threads once it is written
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,7 +40,8 @@ void must(const Status& status) {
 
 int main(int argc, char** argv) {
     const bool readOnly = argc > 1 && std::strcmp(argv[1], "--read-only") == 0;
-    const int firstArgument = readOnly ? 2 : 1;
+    const bool readBack = argc > 1 && std::strcmp(argv[1], "--read-back") == 0;
+    const int firstArgument = readOnly || readBack ? 2 : 1;
     const int lastSource = readOnly ? argc : argc - 1;
     constexpr uint64_t kBlock = uint64_t{4} << 20;
     const auto system = systemFileSystem(IoMode::automatic);
@@ -57,14 +61,31 @@ int main(int argc, char** argv) {
         }
     }
     std::shared_ptr<WriteFile> out;
+    std::shared_ptr<const ReadFile> back;
     const auto start = std::chrono::steady_clock::now();
     if (!readOnly) {
         const auto [parent, name] = splitPath(argv[argc - 1]);
         out = must(must(system->openDirectory(parent))->createFile(name));
         must(out->allocate(total));
+        if (readBack) back = must(must(system->openDirectory(parent))->openFile(name));
     }
-    std::atomic<size_t> next{0};
+    std::atomic<size_t> next{0}, nextBack{0};
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<size_t> written;
     std::vector<std::thread> threads;
+    for (int t = 0; back && t < 2; ++t) {
+        threads.emplace_back([&] {
+            AlignedBuffer buffer(kBlock);
+            for (size_t i = nextBack++; i < pieces.size(); i = nextBack++) {
+                std::unique_lock lock(mutex);
+                changed.wait(lock, [&] { return i < written.size(); });
+                const Piece& piece = pieces[written[i]];
+                lock.unlock();
+                must(back->readBulk(piece.to, buffer.span(0, piece.length)));
+            }
+        });
+    }
     for (int t = 0; t < 4; ++t) {
         threads.emplace_back([&] {
             AlignedBuffer buffer(kBlock);
@@ -72,6 +93,9 @@ int main(int argc, char** argv) {
                 const auto span = buffer.span(0, pieces[i].length);
                 must(pieces[i].file->readBulk(pieces[i].from, span));
                 if (out) must(out->writeBulk(pieces[i].to, span));
+                std::lock_guard lock(mutex);
+                written.push_back(i);
+                changed.notify_all();
             }
         });
     }

@@ -56,6 +56,25 @@ bool onlyDestination(const MemoryFileSystem& system) {
     return !system.exists(stagingPath("/out/dst"));
 }
 
+// A reader that finds the first chunk a byte further on.
+class MovedReader final : public Reader {
+  public:
+    explicit MovedReader(std::unique_ptr<Reader> reader) : reader_(std::move(reader)) {}
+    const Catalog& catalog() const override { return reader_->catalog(); }
+    Result<Extent> locate(ChunkId chunk) const override {
+        auto extent = reader_->locate(chunk);
+        if (chunk == 0 && extent.ok()) ++extent.value().offset;
+        return extent;
+    }
+    Result<Value> objectValue(ObjectId object) const override { return reader_->objectValue(object); }
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
+        return reader_->openFile(file);
+    }
+
+  private:
+    const std::unique_ptr<Reader> reader_;
+};
+
 // The value of an element as a double, which holds those of all averaged dtypes.
 double valueAt(const FakeTensor& tensor, size_t i) {
     double value = 0;
@@ -367,24 +386,79 @@ class TestConvert : public QObject {
         QVERIFY(!system->exists("/out/dst"));
     }
 
+    // What is written is read back meanwhile, past what the writer holds.
+    void verificationNoticesDamage_data() {
+        QTest::addColumn<Verify>("verify");
+        QTest::newRow("digest") << Verify::digest;
+        QTest::newRow("full") << Verify::full;
+    }
     void verificationNoticesDamage() {
+        QFETCH(Verify, verify);
+        Random random(9);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 3, 3000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        job.job.options.verify = verify;
+        const std::string data = stagingPath("/out/dst") + "/data";
+        const std::string name = job.layout->files[job.layout->chunkFile[0]].path;
+        const uint64_t at = job.layout->chunkOffset[0];
+        std::atomic<bool> damaged{false};
+        // The first byte of a tensor, as soon as it is there.
+        faulty->after = [&](Op op) {
+            const Bytes bytes = op == Op::write ? system->get(data + "/" + name) : Bytes();
+            if (at >= bytes.size() || bytes[at] == std::byte{0} || damaged.exchange(true)) return;
+            const std::byte wrong = bytes[at] ^ std::byte{1};
+            const auto file = system->openDirectory(data).value()->createFile(name, true).value();
+            QVERIFY(file->writeAt(at, std::span(&wrong, 1)).ok());
+        };
+        Room room;
+        auto report = runConversion(job.job, room.resources());
+        QVERIFY(damaged);
+        QVERIFY(!report.ok());
+        QCOMPARE(report.error().code, ErrorCode::verificationFailed);
+        QVERIFY(onlyDestination(*system));
+        QVERIFY(!system->exists("/out/dst"));
+    }
+
+    // Where the finished output has a tensor at another place than the layout, it is read there.
+    void verificationReadsWhatTheOutputSays() {
         Random random(9);
         auto system = newSystem();
         const FakeSource source = makeSource(random, *system, 3, 3000);
         FakeJob job(random, source, system, source.tensors);
         const auto reopen = job.job.reopen;
-        job.job.reopen = [&](const std::string& path) {
-            Bytes bytes = system->get(path + "/" + job.layout->files[job.layout->chunkFile[0]].path);
-            bytes[job.layout->chunkOffset[0]] ^= std::byte{1};
-            system->put(path + "/" + job.layout->files[job.layout->chunkFile[0]].path, bytes);
-            return reopen(path);
+        job.job.reopen = [&](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+            auto opened = reopen(path);
+            if (opened.ok()) opened.value() = std::make_unique<MovedReader>(std::move(opened).value());
+            return opened;
         };
         Room room;
         auto report = runConversion(job.job, room.resources());
         QVERIFY(!report.ok());
         QCOMPARE(report.error().code, ErrorCode::verificationFailed);
-        QVERIFY(onlyDestination(*system));
         QVERIFY(!system->exists("/out/dst"));
+    }
+
+    // Each byte that is written is read back once.
+    void readsBackOnce() {
+        Random random(10);
+        auto system = newSystem();
+        const FakeSource source = makeSource(random, *system, 4, 3000);
+        auto faulty = std::make_shared<FaultyFileSystem>(system);
+        FakeJob job(random, source, faulty, source.tensors);
+        Room room;
+        system->clearRecords();
+        QVERIFY(runConversion(job.job, room.resources()).ok());
+        uint64_t read = 0, tensors = 0;
+        for (const OpRecord& record : system->records())
+            if (record.op == Op::read && record.path.find("shardscope-partial/data") != record.path.npos)
+                read += record.length;
+        for (ChunkId c = 0; c < job.spec.target.chunkCount(); ++c) {
+            const TensorId t = job.spec.target.tensorOf(c);
+            tensors += job.spec.target.chunk(t, c).elements() * dtypeBytes(job.spec.target.dtype(t));
+        }
+        QCOMPARE(read, tensors);
     }
 
     void sourceThatChanges() {
