@@ -1,7 +1,6 @@
 #include "execute/verify.h"
 
 #include <algorithm>
-#include <ranges>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -34,7 +33,9 @@ std::map<ChunkKey, ChunkId> chunksOf(const Catalog& catalog, TensorId t) {
 }
 
 bool sameKeys(const std::map<ChunkKey, ChunkId>& a, const std::map<ChunkKey, ChunkId>& b) {
-    return std::ranges::equal(a | std::views::keys, b | std::views::keys);
+    return std::ranges::equal(
+        a, b, {}, [](const auto& chunk) { return chunk.first; },
+        [](const auto& chunk) { return chunk.first; });
 }
 
 // Whether the output's chunk is stored as plain elements at the place of the layout's.

@@ -34,8 +34,8 @@ class Silence {
 };
 // How long an agent waits for the greeting and for its first message.
 constexpr std::chrono::seconds kStart{60};
-// How long an agent that has greeted may take to say hello: it runs and was greeted, so nothing but the network
-// is in between. One that never understands the greeting is found by this.
+// How long an agent that has greeted may take to say hello: it runs and was greeted, so nothing but the
+// network is in between. One that never understands the greeting is found by this.
 constexpr std::chrono::seconds kHello{15};
 // A link that is cut says nothing: an agent of another host that hears nothing for so long ends.
 constexpr std::chrono::seconds kOrphanTimeout{60};
