@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -44,6 +45,14 @@ bool isOfFamily(std::string_view modelType, std::string_view family) {
 
 bool isWeight(const Catalog& catalog, TensorId t) {
     return catalog.role(t) == Role::parameter;
+}
+
+std::vector<std::string> weightsOf(const Catalog& catalog) {
+    std::vector<std::string> names;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (isWeight(catalog, t)) names.emplace_back(catalog.name(t));
+    }
+    return names;
 }
 
 std::vector<StepNumber*> numbersOf(RecipeStep& step) {
@@ -91,8 +100,19 @@ bool isShared(const RecipeFit& fit, std::string_view name) {
     return titan && (name == "lm_head.weight" || name.ends_with(".lm_head.weight"));
 }
 
-// What each weight becomes, and by which step; sorted.
-using Made = std::vector<std::string>;
+// What each weight becomes, by its name; the views of it.
+using Made = std::map<std::string, TensorView>;
+
+bool sameView(const TensorView& a, const TensorView& b) {
+    return a.shape() == b.shape() && a.dims() == b.dims() && a.pieces() == b.pieces() &&
+           a.changes() == b.changes();
+}
+
+bool sameMade(const Made& a, const Made& b) {
+    return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+        return x.first == y.first && sameView(x.second, y.second);
+    });
+}
 
 // Completes `fit`; an error where the recipe cannot be applied at all.
 Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
@@ -128,7 +148,9 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     for (const StepTensor& tensor : state.tensors) {
         if (!isWeight(catalog, tensor.origin)) continue;
         fit.results.push_back(tensor.name);
-        made.push_back(fmt::format("{}\n{}\n{}", tensor.name, catalog.name(tensor.origin), tensor.made));
+        made.emplace(tensor.name, tensor.view
+                                      ? *tensor.view
+                                      : TensorView::whole(tensor.origin, catalog.shape(tensor.origin)));
         const auto same = before.find(tensor.name);
         if (same != before.end() && same->second == tensor.made && !isShared(fit, tensor.name))
             left.insert(tensor.origin);
@@ -136,7 +158,6 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     for (const TensorId t : left)
         fit.left.emplace_back(catalog.name(t));
     fit.weights = weights.size() - left.size();
-    std::ranges::sort(made);
     fit.values = std::move(request.values);
     return {};
 }
@@ -218,9 +239,10 @@ Result<std::vector<RecipeFit>> fittingRecipes(const Checkpoint& checkpoint, cons
     std::ranges::stable_sort(all, better, &std::pair<RecipeFit, Made>::first);
     std::vector<RecipeFit> fits;
     for (size_t i = 0; i < all.size(); ++i) {
-        const auto first = std::find_if(
-            all.begin(), all.begin() + static_cast<ptrdiff_t>(i),
-            [&](auto& other) { return other.first.to == all[i].first.to && other.second == all[i].second; });
+        const auto first =
+            std::find_if(all.begin(), all.begin() + static_cast<ptrdiff_t>(i), [&](auto& other) {
+                return other.first.to == all[i].first.to && sameMade(other.second, all[i].second);
+            });
         if (first == all.begin() + static_cast<ptrdiff_t>(i)) {
             fits.push_back(all[i].first);
         } else {
@@ -270,9 +292,7 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
                })) {
         choice.known = true;
         choice.why = fmt::format("the names are those of {} already", titleOfNames(names));
-        for (TensorId t = 0; t < source.tensorCount(); ++t) {
-            if (isWeight(source, t)) results.emplace_back(source.name(t));
-        }
+        results = weightsOf(source);
     } else {
         choice.why = "no recipe that is built in fits the names";
         if (best != fits.end()) choice.why += ": " + leavesText(*best);
@@ -292,7 +312,7 @@ Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& req
         return makeError(ErrorCode::usage, fmt::format("{}: {}", option("map", kAutomaticRecipe), choice.why))
             .withHint(choice.candidates.empty() ? "'shardscope recipes' lists those that are built in"
                                                 : "name the one that you mean");
-    said = choice.recipe.empty() ? choice.why : fmt::format("{}: {}", choice.recipe, choice.why);
+    said = choice.why;
     for (auto rule = choice.rename.rbegin(); rule != choice.rename.rend(); ++rule) {
         SHARDSCOPE_ASSIGN(RenameRule parsed, parseRenameRule(*rule));
         target.rename.insert(target.rename.begin(), std::move(parsed));
@@ -320,15 +340,16 @@ std::vector<std::string> unknownToFamily(const Catalog& target, std::string_view
     const RecipeSource source{std::make_shared<const StatedConfig>(), target, [](ObjectId) -> Result<Value> {
                                   return makeError(ErrorCode::unsupported, "it is not written yet");
                               }};
-    std::optional<RecipeFit> best;
+    std::optional<std::vector<std::string>> best;
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
         RecipeFit fit;
         Made made;
         if (!parseName(recipe.name, fit) || fit.from != "hf" || !isOfFamily(modelType, fit.family)) continue;
-        if (!fitRecipe(source, fit, made).ok()) continue;
-        if (!best || fit.left.size() < best->left.size()) best = std::move(fit);
+        // One that cannot be applied finds nothing that it knows.
+        if (!fitRecipe(source, fit, made).ok()) fit.left = weightsOf(target);
+        if (!best || fit.left.size() < best->size()) best = std::move(fit.left);
     }
-    return best ? std::move(best->left) : std::vector<std::string>();
+    return best.value_or(std::vector<std::string>());
 }
 
 }  // namespace shardscope
