@@ -19,7 +19,7 @@ QPushButton* shownButton(const QWidget& widget, const QString& text);
 QAction* actionOf(const QWidget& window, const QString& text);
 
 // Pages of the wizard.
-inline constexpr int kWizardPageWhere = 4, kWizardPagePlan = 6;
+inline constexpr int kWizardPageWhere = 5, kWizardPagePlan = 7;
 
 class WindowFixture {
   protected:
