@@ -74,10 +74,9 @@ class WizardIntentTest : public QObject, WindowFixture, WizardFixture {
     }
 
     void shootBoth(ConvertWizard& wizard, const QString& name) {
-        shoot(wizard, name);
+        picture(wizard, name);
         applyTheme(ThemeChoice::dark);
-        QCoreApplication::processEvents();
-        shoot(wizard, name + "-dark");
+        picture(wizard, name + "-dark");
         applyTheme(ThemeChoice::light);
     }
 
@@ -88,6 +87,9 @@ class WizardIntentTest : public QObject, WindowFixture, WizardFixture {
     void inferenceTakesThreeClicks() {
         ConvertWizard* wizard = wizardOf(source(torchtitan(), kModel));
         QVERIFY(wizard);
+        auto* card = named<QPushButton>(*wizard, "intentInference");
+        QTRY_VERIFY_WITH_TIMEOUT(
+            card->accessibleDescription().contains("'llama-hf-from-torchtitan' fits the names"), kPatience);
         shootBoth(*wizard, QStringLiteral("intent"));
         clickOn(named<QPushButton>(*wizard, "intentInference"));
         QTRY_COMPARE_WITH_TIMEOUT(wizard->currentPage(), int(plan), kPatience);
@@ -113,6 +115,7 @@ class WizardIntentTest : public QObject, WindowFixture, WizardFixture {
         QVERIFY(wizard);
         auto* mesh = named<QLineEdit>(*wizard, "intentMesh");
         QCOMPARE(mesh->text(), QStringLiteral("fsdp=2,tp=2"));
+        shootBoth(*wizard, QStringLiteral("intent-sharded"));
         type(mesh, QStringLiteral("fsdp=2,tp=4"));
         clickOn(named<QPushButton>(*wizard, "intentRanks"));
         QCOMPARE(wizard->currentPage(), int(plan));
@@ -176,7 +179,7 @@ class WizardIntentTest : public QObject, WindowFixture, WizardFixture {
         clickOn(named<QPushButton>(*wizard, "intentInference"));
         QTRY_COMPARE_WITH_TIMEOUT(wizard->currentPage(), int(plan), kPatience);
         auto* verdict = named<QLabel>(*wizard, "planVerdict");
-        QTRY_VERIFY2_WITH_TIMEOUT(verdict->text().contains("'heads' has no value"),
+        QTRY_VERIFY2_WITH_TIMEOUT(verdict->text().contains("needs a number for heads"),
                                   qPrintable(verdict->text()), kPatience);
         auto* model = named<QLineEdit>(*wizard, "planModel");
         QVERIFY(model->isVisible());

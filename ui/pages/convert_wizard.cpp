@@ -89,7 +89,7 @@ QWidget* ConvertWizard::buildButtons() {
     mend_ = withName(new QPushButton(bar), tr("Show the page where this is mended"), QStringLiteral("mend"));
     mend_->setAutoDefault(false);
     connect(mend_, &QPushButton::clicked, this, [this] { showPage(state_->obstacle().mend); });
-    said->addWidget(mend_, 0, Qt::AlignTop);
+    said->addWidget(mend_, 0, Qt::AlignTop | Qt::AlignRight);
     outer->addLayout(said);
     auto* row = new QHBoxLayout;
     const auto button = [&](const QString& text, const char* name, auto run) {

@@ -70,7 +70,7 @@ void IntentCard::paintEvent(QPaintEvent*) {
     QPainter painter(this);
     painter.setRenderHint(QPainter::Antialiasing);
     const bool marked = hasFocus() || underMouse();
-    painter.setPen(QPen(marked ? accentColor() : gridColor(), hasFocus() ? 2 : 1));
+    painter.setPen(QPen(marked ? accentColor() : faintTextColor(), hasFocus() ? 2 : 1));
     painter.setBrush(isDown() ? palette().color(QPalette::Midlight) : panelColor());
     painter.drawRoundedRect(QRectF(rect()).adjusted(1, 1, -1, -1), 5, 5);
 }

@@ -168,7 +168,6 @@ PlanStep::PlanStep(WizardState& state)
         copyText(line);
         showBanner(window(), BannerKind::info, tr("Copied: %1").arg(toQString(line.toStdString())));
     });
-    layout_->addWidget(parts, 0, Qt::AlignLeft);
     plan_ = new PlanModel(this);
     tree_ = new QTreeView(this);
     tree_->setObjectName(QStringLiteral("planTree"));
@@ -188,6 +187,7 @@ PlanStep::PlanStep(WizardState& state)
         menu->popup(tree_->viewport()->mapToGlobal(at));
     });
     layout_->addWidget(tree_, 1);
+    layout_->addWidget(parts, 0, Qt::AlignLeft);
     follow();
 }
 
@@ -241,6 +241,8 @@ void PlanStep::showOutlook() {
     if (plan.replicas > 0)
         lines += tr("Replicas not compared: %1 (a validation of the values compares them)")
                      .arg(countedText(plan.replicas, tr("1 chunk"), tr("%1 chunks")));
+    if (!state_.spec().map.isEmpty())
+        lines += tr("Names by the recipe %1").arg(toQString(state_.spec().map.toStdString()));
     if (!plan.assets.empty()) {
         QStringList assets;
         for (const std::string& name : plan.assets)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/option_words.h"
+#include "base/text.h"
 #include "engine/recipe.h"
 #include "plan/request_text.h"
 #include "plan/source_placement.h"
@@ -292,6 +293,15 @@ QString WizardState::problem(const QWidget* field) const {
 Obstacle WizardState::obstacleOfError(const Error& error) const {
     const bool damaged = error.hint.find(option("skip-damaged")) != std::string::npos;
     if (damaged) return {errorSentence(error), WizardPlace::plan};  // which says what can be done
+    const RecipeChoice* choice = proposal_ ? &proposal_->huggingFace : nullptr;
+    if (choice && !choice->missing.empty() && spec_.map == toQString(choice->recipe) && spec_.set.isEmpty() &&
+        spec_.assets.isEmpty() && error.code == ErrorCode::usage) {
+        const QString names = toQString(listed(choice->missing, choice->missing.size()));
+        return {tr("The recipe %1 needs a number for %2. The config.json of the model has it: enter its "
+                   "directory on the page Plan, or the number as a parameter of the recipe.")
+                    .arg(spec_.map, names),
+                WizardPlace::names};
+    }
     const QString hint = errorHint(error);
     const QString text =
         errorSentence(error) + (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
