@@ -426,7 +426,9 @@ Result<Json> recipesForJson(const Checkpoint& checkpoint, const std::string& mod
             {"rename", choice.rename},      {"known", choice.known},
             {"missing", choice.missing},    {"why", choice.why}};
     }
-    json["model"] = modelBeside(checkpoint);
+    const std::string beside = modelBeside(checkpoint);
+    json["model"] = beside.empty() ? Json() : Json(beside);
+    json["assets"] = assetsBeside(checkpoint);
     return json;
 }
 

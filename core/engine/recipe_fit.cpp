@@ -336,6 +336,11 @@ std::string modelBeside(const Checkpoint& checkpoint) {
     return {};
 }
 
+std::string assetsBeside(const Checkpoint& checkpoint) {
+    const std::string model = modelBeside(checkpoint), own = directoryOf(checkpoint);
+    return model == own || model == joinPath(own, "huggingface") ? std::string() : model;
+}
+
 std::vector<std::string> unknownToFamily(const Catalog& target, std::string_view modelType) {
     const RecipeSource source{std::make_shared<const StatedConfig>(), target, [](ObjectId) -> Result<Value> {
                                   return makeError(ErrorCode::unsupported, "it is not written yet");

@@ -63,6 +63,8 @@ Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& req
 // The directory with the config.json that belongs to a checkpoint: huggingface/ in it, itself, or, on this
 // machine, the one above it. Empty where there is none.
 std::string modelBeside(const Checkpoint& checkpoint);
+// The same as ConversionRequest::assets has to name it: empty where "auto" finds it.
+std::string assetsBeside(const Checkpoint& checkpoint);
 
 // The names of weights in `target` that no recipe of this model's family knows, where there are some.
 // `modelType` is that of a config.json. Empty, too, where no recipe is of that family.

@@ -84,8 +84,7 @@ void WizardState::propose() {
             SHARDSCOPE_ASSIGN(found->fits, fittingRecipes(*checkpoint, model, context.stop));
             found->huggingFace = chooseRecipe(found->fits, "hf", checkpoint->catalog());
             found->model = toQString(model);
-            const std::string own = directoryOf(*checkpoint);
-            if (model != own && model != joinPath(own, "huggingface")) found->assets = found->model;
+            found->assets = toQString(assetsBeside(*checkpoint));
             return Answer(found);
         },
         [this](Result<Answer> answer) {
