@@ -35,7 +35,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
 
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 int showPlan(const Context& context, const Conversion& conversion);
-void sayLeftOut(const Plan& plan);
+void sayBefore(const Plan& plan);
 // What one part has done, where it has not finished the conversion.
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,

@@ -61,8 +61,11 @@ int showPlan(const Context& context, const Conversion& conversion) {
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);
 }
 
-void sayLeftOut(const Plan& plan) {
+void sayBefore(const Plan& plan) {
     constexpr size_t kMost = 20;
+    if (!plan.recipe.empty()) fmt::print(stderr, "recipe: {}\n", printable(plan.recipe));
+    for (const std::string& why : plan.unloadable)
+        fmt::print(stderr, "warning: transformers will not load the result: {}\n", printable(why));
     for (size_t i = 0; i < std::min(kMost, plan.leftOut.size()); ++i)
         fmt::print(stderr, "left out: {}: {}\n", printable(plan.leftOut[i].name),
                    printable(plan.leftOut[i].why));

@@ -54,7 +54,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     const auto* parts = std::get_if<Parts>(&execution);
     const bool first = !parts || !parts->part || parts->part->index == 0;
     if (conversion->speaks() && first && !context.json && context.progress != ProgressMode::json)
-        sayLeftOut(conversion->prepared().plan);
+        sayBefore(conversion->prepared().plan);
     const auto started = std::chrono::system_clock::now();
     Result<ConvertReport> report = runWatched(context, *conversion);
     if (!report.ok()) return std::move(report).error();

@@ -10,6 +10,7 @@
 
 #include "answers/conversion.h"
 #include "answers/runs.h"
+#include "engine/recipe_fit.h"
 #include "engine/report.h"
 #include "engine/several.h"
 #include "engine/start_check.h"
@@ -178,6 +179,11 @@ class Page::Impl {
         get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
         get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });
         get("/api/recipes", [](const PageRequest&) { return PageAnswer{dump(recipesJson())}; });
+        get("/api/recipes/fitting", of([this](Shown& s, const PageRequest& r) {
+                const std::string named = r.text("model");
+                return recipesForJson(*s.checkpoint(), named.empty() ? modelBeside(*s.checkpoint()) : named,
+                                      access_.stop);
+            }));
         get("/api/jobs", [this](const PageRequest&) {
             return options_.jobs ? PageAnswer{jobs_.text()} : PageAnswer{"null"};
         });

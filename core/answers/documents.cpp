@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "engine/recipe.h"
+#include "engine/recipe_fit.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 
@@ -392,6 +394,41 @@ Json recipesJson() {
                                    {"description", recipeDescription(recipe)},
                                    {"recipe", Json::parse(recipe.text)}});
     }
+    return json;
+}
+
+Result<Json> recipesForJson(const Checkpoint& checkpoint, const std::string& model, const StopToken& stop) {
+    constexpr size_t kMostNames = 20;
+    SHARDSCOPE_ASSIGN(const std::vector<RecipeFit> fits, fittingRecipes(checkpoint, model, stop));
+    Json json{{"schema", "shardscope.recipes/1"}, {"recipes", Json::array()}, {"choices", Json::object()}};
+    std::set<std::string> targets{"hf"};
+    for (const RecipeFit& fit : fits) {
+        Json left(std::vector(fit.left.begin(), fit.left.begin() + static_cast<ptrdiff_t>(std::min(
+                                                                       kMostNames, fit.left.size()))));
+        Json values = Json::object();
+        for (const auto& [name, value] : fit.values)
+            values[name] = value;
+        json["recipes"].push_back({{"name", fit.recipe},
+                                   {"description", fit.description},
+                                   {"fits", fit.fits()},
+                                   {"weights", fit.weights},
+                                   {"left_count", fit.left.size()},
+                                   {"left", std::move(left)},
+                                   {"missing", fit.missing},
+                                   {"values", std::move(values)},
+                                   {"same", fit.same}});
+        targets.insert(fit.to);
+    }
+    for (const std::string& names : targets) {
+        const RecipeChoice choice = chooseRecipe(fits, names, checkpoint.catalog());
+        json["choices"][names] = {
+            {"title", titleOfNames(names)}, {"recipe", choice.recipe.empty() ? Json() : Json(choice.recipe)},
+            {"rename", choice.rename},      {"known", choice.known},
+            {"missing", choice.missing},    {"why", choice.why}};
+    }
+    const std::string beside = modelBeside(checkpoint);
+    json["model"] = beside.empty() ? Json() : Json(beside);
+    json["assets"] = assetsBeside(checkpoint);
     return json;
 }
 

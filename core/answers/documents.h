@@ -66,8 +66,11 @@ Json objectJson(const Checkpoint& checkpoint, ObjectId object);
 // shardscope.slice/1
 Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceValues& values);
 
-Json formatsJson();                                 // shardscope.formats/1
-Json recipesJson();                                 // shardscope.recipes/1
+Json formatsJson();  // shardscope.formats/1
+Json recipesJson();  // shardscope.recipes/1
+// Of those the ones that fit a checkpoint, the best first, and for each kind of names which one to take
+// (engine/recipe_fit.h). `model`: a directory that may have the config.json. Errors: cancelled.
+Result<Json> recipesForJson(const Checkpoint& checkpoint, const std::string& model, const StopToken& stop);
 Json jobDocument(const JobRecord& job);             // shardscope.job/1
 Json jobsJson(const std::vector<JobRecord>& jobs);  // shardscope.jobs/1
 

@@ -165,6 +165,9 @@ Json planJson(const Plan& plan) {
     json["cut_bytes"] = plan.cutBytes;
     json["whole_bytes"] = plan.wholeBytes;
     json["warning"] = plan.wholeWarning().empty() ? Json() : Json(plan.wholeWarning());
+    json["recipe"] = plan.recipe.empty() ? Json() : Json(plan.recipe);
+    json["transformers"] =
+        plan.forTransformers ? Json{{"loads", plan.unloadable.empty()}, {"why", plan.unloadable}} : Json();
     json["checksums"] = plan.checksums.empty() ? Json() : Json(plan.checksums);
     json["estimate_s"] = plan.estimateSeconds;
     if (!plan.averaged.empty()) {

@@ -21,6 +21,8 @@
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
 #include "engine/recipe.h"
+#include "engine/recipe_fit.h"
+#include "engine/transformers.h"
 #include "execute/view_reader.h"
 #include "formats/companions.h"
 #include "formats/roles.h"
@@ -550,8 +552,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
     SHARDSCOPE_ASSIGN(TargetRequest target, targetRequest(request));
-    if (!request.map.empty()) {
-        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, source, target));
+    if (request.map == kAutomaticRecipe) {
+        SHARDSCOPE_TRY(applyFittingRecipe(source, request,
+                                          request.format.empty() ? source.catalog().format() : request.format,
+                                          target, p.plan.recipe, stop));
+    } else if (!request.map.empty()) {
+        SHARDSCOPE_TRY(applyRecipe(request.map, request.set, source, request.assets, target));
     } else if (!request.set.empty()) {
         return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
                                                        option("set"), option("map")));
@@ -601,6 +607,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     }
     SHARDSCOPE_TRY(layOut(p, request));
     p.plan = makePlan(p, request);
+    p.plan.forTransformers = isForTransformers(p);
+    p.plan.unloadable = whyUnloadable(p);
     return p;
 }
 

@@ -12,7 +12,7 @@ namespace shardscope {
 Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping, const StopToken& stop) {
     TargetRequest request;
     if (!mapping.map.empty())
-        SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, request));
+        SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, {}, request));
     else if (!mapping.set.empty())
         return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
                                                        option("set"), option("map")));

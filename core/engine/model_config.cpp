@@ -107,6 +107,27 @@ StatedConfig readConfig(const Directory& directory) {
     return {};
 }
 
+std::string modelTypeOf(const StatedConfig& config) {
+    if (!config.values.is_object()) return {};
+    const auto found = config.values.find("model_type");
+    return found != config.values.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+std::shared_ptr<const StatedConfig> statedConfig(const Checkpoint& checkpoint, const std::string& model) {
+    const auto own = checkpoint.fileSystem ? checkpoint.fileSystem : systemFileSystem();
+    const std::string directory = directoryOf(checkpoint);
+    for (const std::string& place : {directory, joinPath(directory, "huggingface")}) {
+        const auto opened = own->openDirectory(place);
+        if (!opened.ok()) continue;
+        StatedConfig config = readConfig(**opened);
+        if (config.values.is_object()) return std::make_shared<const StatedConfig>(std::move(config));
+    }
+    const bool named = !model.empty() && model != "auto" && model != "none";
+    const auto place = named ? sourceFor(model) : Result<Source>(Source());
+    if (!named || !place.ok() || !place->directory) return std::make_shared<const StatedConfig>();
+    return std::make_shared<const StatedConfig>(readConfig(*place->directory));
+}
+
 // Source: megatron/training/checkpointing.py, generate_state_dict; common_state since core 0.19.
 Json argumentsIn(const Catalog& catalog, const std::function<Result<Value>(ObjectId)>& value) {
     for (ObjectId o = 0; o < catalog.objects().size(); ++o) {

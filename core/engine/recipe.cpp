@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "engine/embedded.h"
 #include "engine/engine.h"
+#include "engine/model_config.h"
 #include "engine/recipe_fields.h"
 #include "engine/recipe_steps.h"
 #include "engine/whole_file.h"
@@ -231,13 +232,14 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
     return {};
 }
 
+RecipeSource recipeSource(const Checkpoint& source, const std::string& model) {
+    return {statedConfig(source, model), source.catalog(),
+            [&source](ObjectId o) { return source.reader->objectValue(o); }};
+}
+
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
-                   TargetRequest& request) {
-    const auto files = source.fileSystem ? source.fileSystem : systemFileSystem();
-    const auto beside = files->openDirectory(directoryOf(source));
-    const RecipeSource from{beside.ok() ? *beside : nullptr, source.catalog(),
-                            [&](ObjectId o) { return source.reader->objectValue(o); }};
-    return applyRecipe(map, set, from, request);
+                   const std::string& model, TargetRequest& request) {
+    return applyRecipe(map, set, recipeSource(source, model), request);
 }
 
 }  // namespace shardscope

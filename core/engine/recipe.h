@@ -27,9 +27,11 @@ std::string recipeDescription(const BuiltinRecipe& recipe);
 // The text of a recipe: a built-in one by its name, else a file. Errors: notFound, permission, io.
 Result<std::string> recipeText(const std::string& map);
 
+struct StatedConfig;
+struct Checkpoint;
 // Where a recipe's numbers may come from.
 struct RecipeSource {
-    std::shared_ptr<Directory> beside;  // may hold a config.json; may be null
+    std::shared_ptr<const StatedConfig> config;  // null = none
     const Catalog& catalog;
     std::function<Result<Value>(ObjectId)> object;
 };
@@ -40,9 +42,10 @@ struct RecipeSource {
 // itself. Errors: usage, with the offending field.
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const RecipeSource& source,
                    TargetRequest& request);
-// The same for a checkpoint that is open.
-struct Checkpoint;
+// The same for a checkpoint that is open. `model`: a directory whose config.json counts where the checkpoint
+// has none; may be empty.
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
-                   TargetRequest& request);
+                   const std::string& model, TargetRequest& request);
+RecipeSource recipeSource(const Checkpoint& source, const std::string& model);
 
 }  // namespace shardscope

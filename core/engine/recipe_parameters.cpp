@@ -108,8 +108,7 @@ Result<RecipeParameters> RecipeParameters::make(const Json& declared, const std:
 
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> RecipeParameters::inConfig(const std::string& key) {
-    if (!config_) config_ = source_->beside ? readConfig(*source_->beside) : StatedConfig();
-    return numberIn(config_->values, key);
+    return source_->config ? numberIn(source_->config->values, key) : std::nullopt;
 }
 
 std::optional<int64_t> RecipeParameters::inArgs(const std::string& key) {
@@ -142,12 +141,12 @@ Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth)
     };
     if (parameter.set) return found(*parameter.set, option("set"));
     for (const std::string& key : parameter.config) {
-        if (const auto value = inConfig(key)) return found(*value, key + " of " + config_->file);
+        if (const auto value = inConfig(key)) return found(*value, key + " of " + source_->config->file);
     }
     for (const std::string& key : parameter.args) {
         if (const auto value = inArgs(key)) return found(*value, key + " of Megatron's args");
         // Megatron-Bridge calls them as Megatron's arguments do.
-        if (const auto value = inConfig(key)) return found(*value, key + " of " + config_->file);
+        if (const auto value = inConfig(key)) return found(*value, key + " of " + source_->config->file);
     }
     SHARDSCOPE_ASSIGN(const std::optional<int64_t> size, sizeOf(parameter));
     if (size) return found(*size, "the shapes of the source");
@@ -160,7 +159,7 @@ Result<StepNumber> RecipeParameters::valueOf(const std::string& name, int depth)
     std::string how = fmt::format("'{}' has no value: give {} {}=N", name, option("set"), name);
     if (!parameter.config.empty())
         how += fmt::format(", or put a config.json with {} beside the source", parameter.config.front());
-    return StepNumber{0, how};
+    return StepNumber{0, how, name};
 }
 
 // Sums of products of numbers, names and parentheses.
@@ -196,6 +195,7 @@ class RecipeParameters::Expression {
         if (!left.missing.empty()) return {};
         if (!right.missing.empty()) {
             left.missing = right.missing;
+            left.lacks = right.lacks;
             return {};
         }
         const int64_t before = left.value;

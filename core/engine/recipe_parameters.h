@@ -47,7 +47,6 @@ class RecipeParameters {
 
     const RecipeSource* source_ = nullptr;
     std::map<std::string, Parameter> parameters_;
-    std::optional<StatedConfig> config_;  // read on first use
     std::optional<nlohmann::json> args_;  // Megatron's arguments, read on first use
     std::map<std::string, std::string> used_;
 };

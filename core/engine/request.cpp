@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
+#include "engine/recipe_fit.h"
 #include "plan/request_text.h"
 
 namespace shardscope {
@@ -81,7 +82,8 @@ constexpr Field kFields[] = {
     {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
      "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
     {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
-     "Recipe for names, shapes and dtypes: a file, or one of 'shardscope recipes'"},
+     "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto: the one "
+     "that fits all names"},
     {"expect", "expect", "Expected model", &Request::expect, kWhat, "DIR",
      "Write nothing unless the result has the tensors of this model: its weights, or the "
      "layers, experts and vocabulary of its config.json"},
@@ -562,7 +564,7 @@ Result<std::string> requestJson(const Request& request) {
 }
 
 Result<std::string> recipeJson(const Request& request) {
-    if (request.map.empty()) return requestJson(request);
+    if (request.map.empty() || request.map == kAutomaticRecipe) return requestJson(request);
     SHARDSCOPE_ASSIGN(const std::string text, recipeText(request.map));
     const Json inner = Json::parse(text, nullptr, false);
     if (auto read = requestOf(inner); !read.ok()) return std::move(read).error().inFile(request.map);

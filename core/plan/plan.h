@@ -192,6 +192,10 @@ struct Plan {
     // Of tensors that the source stores in pieces and the target, on several ranks, as one: too many are a
     // mistake in the rules.
     uint64_t cutBytes = 0, wholeBytes = 0;
+    std::string recipe;  // which of the built-in ones was chosen by the names, a sentence; empty = none was
+    // Whether the target is a directory that transformers is meant to load, and why it will not: sentences.
+    bool forTransformers = false;
+    std::vector<std::string> unloadable;
     std::string checksums;  // whether those that the source stores are checked; empty = it stores none
     double estimateSeconds = 0;
     size_t tensors = 0, chunks = 0, objects = 0;

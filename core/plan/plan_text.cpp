@@ -57,6 +57,9 @@ std::string planText(const Plan& plan) {
     if (plan.mastersUnused > 0)
         out += fmt::format("masters  {} weights are converted as stored, not from their fp32 masters ({})\n",
                            plan.mastersUnused, option("master-weights", "use"));
+    if (!plan.recipe.empty()) out += fmt::format("recipe   {}\n", plan.recipe);
+    for (const std::string& why : plan.unloadable)
+        out += fmt::format("warning  transformers will not load the result: {}\n", why);
     if (!plan.checksums.empty()) out += fmt::format("check    {}\n", plan.checksums);
     if (const std::string warning = plan.wholeWarning(); !warning.empty())
         out += fmt::format("warning  {} ({}, or {})\n", warning, option("shard"), option("like", "source"));

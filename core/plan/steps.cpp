@@ -150,6 +150,7 @@ class StepRun {
                                     fmt::join(step_.from, "', '")));
         return touched_ ? checkNames() : Status();
     }
+    bool touched() const { return touched_; }
 
   private:
     Error fail(const std::string& message) const {
@@ -600,9 +601,17 @@ std::string stepTitle(const RecipeStep& step) {
                        stepName(step.kind));
 }
 
+Status applyStep(const Catalog& source, const RecipeStep& step, StepState& state, bool& matched) {
+    StepRun run(source, step, state);
+    SHARDSCOPE_TRY(run.run());
+    matched = run.touched();
+    return {};
+}
+
 Status applySteps(const Catalog& source, const std::vector<RecipeStep>& steps, StepState& state) {
+    bool matched = false;
     for (const RecipeStep& step : steps)
-        SHARDSCOPE_TRY(StepRun(source, step, state).run());
+        SHARDSCOPE_TRY(applyStep(source, step, state, matched));
     return {};
 }
 

@@ -20,6 +20,7 @@ namespace shardscope {
 struct StepNumber {
     int64_t value = 0;
     std::string missing;  // a sentence; empty = `value` is known
+    std::string lacks{};  // the parameter that has no value, where that is why
 };
 
 struct RecipeStep {
@@ -105,5 +106,7 @@ struct StepState {
 
 // Errors: usage, with the step, the tensor and its shape.
 Status applySteps(const Catalog& source, const std::vector<RecipeStep>& steps, StepState& state);
+// The same of one step; `matched` says whether anything fits it.
+Status applyStep(const Catalog& source, const RecipeStep& step, StepState& state, bool& matched);
 
 }  // namespace shardscope

@@ -7,6 +7,7 @@
 
 #include "cli/browser.h"
 #include "cli/served.h"
+#include "cli/state_file.h"
 #include "support/recorded_job.h"
 
 using namespace shardscope;
@@ -229,6 +230,66 @@ class PageCliTest : public QObject {
                                  60'000);
         QCOMPARE(browser.evaluate("[...new Set(heads)].join()"), QString("Do not resume"));
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // The goals fill the form and plan, as those of the window do.
+    void goals() {
+        QTemporaryDir state;
+        const std::string run = state.filePath("run").toStdString();
+        State weights;
+        for (const char* matrix : {"attention.wq", "attention.wk", "attention.wv", "attention.wo",
+                                   "feed_forward.w1", "feed_forward.w2", "feed_forward.w3"})
+            weights["model.layers.0." + std::string(matrix) + ".weight"] = numbers({8, 8}, 0);
+        for (const char* norm : {"layers.0.attention_norm", "layers.0.ffn_norm", "norm"})
+            weights["model." + std::string(norm) + ".weight"] = numbers({8}, 0);
+        for (const char* ends : {"tok_embeddings", "output"})
+            weights["model." + std::string(ends) + ".weight"] = numbers({12, 8}, 0);
+        writeState(run + "/step-1/model.safetensors", weights);
+        writeFile(run + "/config.json",
+                  R"({"model_type": "llama", "num_attention_heads": 2, "num_hidden_layers": 1})");
+        Served server({QString::fromStdString(run) + "/step-1", "--allow-jobs"}, environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto click = [&](const char* id) {
+            browser.evaluate("document.getElementById('" + std::string(id) + "').click()");
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Validate"), 60'000);
+        click("tab-convert");
+        QTRY_VERIFY_WITH_TIMEOUT(
+            browser.text("intent-inference").contains("'llama-hf-from-torchtitan' fits the names"), 30'000);
+        browser.shoot("serve-goals");
+        click("intent-inference");
+        QTRY_VERIFY2_WITH_TIMEOUT(browser.text("convert-plan").contains("This can run"),
+                                  qPrintable(browser.text("convert")), 30'000);
+        QVERIFY(!browser.text("convert-plan").contains("transformers will not"));
+        QCOMPARE(browser.text("convert-map", "value"), QString("llama-hf-from-torchtitan"));
+        QCOMPARE(browser.text("convert-rename", "value"), QString("^model[.]="));
+        QCOMPARE(browser.text("convert-assets", "value"), QString::fromStdString(run));
+        browser.shoot("serve-goals-plan");
+        click("convert-start");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("jobs").contains("done"), 60'000);
+        QVERIFY(readState(run + "/step-1-safetensors").contains("model.layers.0.self_attn.q_proj.weight"));
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
+    // A source that is damaged, on other ranks: what is left of it.
+    void goalsOfDamaged() {
+        QTemporaryDir state;
+        Served server({genuine("t2.15.0-damaged-missing-file"), "--allow-jobs"}, environmentIn(state.path()));
+        Browser browser(true);
+        QVERIFY(browser.open(server.url));
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("verdict").contains("Do not resume"), 60'000);
+        browser.evaluate("document.getElementById('tab-convert').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("intent-inference").contains("No recipe that is built in"),
+                                 30'000);
+        browser.evaluate("document.getElementById('intent-inference').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("convert-failed").contains("There is no plan"), 30'000);
+        browser.shoot("serve-goals-damaged");
+        browser.evaluate("document.querySelector('#convert-failed button').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("convert-failed").contains("no tensor would be converted"),
+                                 30'000);
+        QCOMPARE(browser.evaluate("String(document.getElementById('convert-skip_damaged').checked)"),
+                 QString("true"));
     }
 
     // A verdict of a server that is gone is not shown as if it still held.

@@ -1,6 +1,9 @@
 // Recipes as a user runs them. What the steps make is compared with the same done element by element, by the
 // definition of each layout.
 #include <QFile>
+#include <QJsonArray>
+#include <QJsonDocument>
+#include <QJsonObject>
 #include <QTemporaryDir>
 #include <QtTest>
 #include <cmath>
@@ -72,6 +75,18 @@ State hfLlama() {
 
 constexpr const char* kConfig =
     R"({"num_attention_heads": 8, "num_key_value_heads": 2, "torch_dtype": "float32"})";
+
+// The same with what makes it a model of transformers.
+constexpr const char* kModel =
+    R"({"model_type": "llama", "num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2,
+        "vocab_size": 12})";
+
+State prefixed(const State& state, const std::string& prefix) {
+    State out;
+    for (const auto& [name, values] : state)
+        out[prefix + name] = values;
+    return out;
+}
 
 }  // namespace
 
@@ -670,6 +685,101 @@ class RecipeCliTest : public QObject {
                               "--set", "heads=8", "--set", "kv_heads=2", "--verify", "full"});
         QVERIFY2(done.exitCode == 0, done.err.c_str());
         QVERIFY(readState(out.toStdString()) == hf);
+    }
+
+    // Names say which recipe it takes to come back, whatever framework they are of.
+    void automaticRecipe_data() {
+        QTest::addColumn<QString>("there");
+        for (const char* framework : {"megatron", "torchtitan", "meta", "maxtext", "paddle"})
+            QTest::newRow(framework) << QStringLiteral("llama-%1-from-hf").arg(framework);
+    }
+    void automaticRecipe() {
+        QFETCH(QString, there);
+        const State hf = hfLlama();
+        const State other = mapped(hf, there, {}, kConfig);
+        QVERIFY(!other.empty());
+        QVERIFY(mapped(other, "auto", {}, kModel) == hf);
+        QVERIFY(mapped(prefixed(other, "model."), "auto", {}, kModel) == hf);
+    }
+
+    void automaticRecipeOfHuggingFace() {
+        const State hf = hfLlama();
+        QVERIFY(mapped(hf, "auto", {}, kModel) == hf);
+        QVERIFY(mapped(prefixed(hf, "app.model."), "auto") == hf);
+    }
+
+    void automaticRecipeRefuses() {
+        const std::string none = refused(State{{"a.weight", numbers({2, 2}, 0)}}, "auto");
+        QVERIFY2(none.find("no recipe that is built in fits") != std::string::npos, none.c_str());
+        // Without a configuration Llama's names in MaxText may be Qwen's, which order rows in another way.
+        const std::string several = refused(mapped(hfLlama(), "llama-maxtext-from-hf", {}, kConfig), "auto");
+        QVERIFY2(several.find("several recipes fit") != std::string::npos &&
+                     several.find("llama-hf-from-maxtext") != std::string::npos &&
+                     several.find("qwen3-hf-from-maxtext") != std::string::npos,
+                 several.c_str());
+        State more = mapped(hfLlama(), "llama-torchtitan-from-hf", {}, kConfig);
+        more["vision.patch.weight"] = numbers({2, 2}, 0);
+        const std::string left = refused(more, "auto");
+        QVERIFY2(left.find("leaves 1 of 22 weights as they are, such as 'vision.patch.weight'") !=
+                     std::string::npos,
+                 left.c_str());
+    }
+
+    void recipesThatFit() {
+        const QString from = fresh(), model = fresh();
+        writeState(from.toStdString() + "/model.safetensors",
+                   mapped(hfLlama(), "llama-torchtitan-from-hf", {}, kConfig));
+        const auto fits = [&](const QStringList& more) {
+            const Outcome done = runShardscope(QStringList{"recipes", "--for", from, "--json"} + more);
+            return done.exitCode == 0 ? QJsonDocument::fromJson(QByteArray::fromStdString(done.out)).object()
+                                      : QJsonObject();
+        };
+        const QJsonObject alone = fits({});
+        const QJsonObject first = alone["recipes"].toArray()[0].toObject();
+        QCOMPARE(first["name"].toString(), QString("llama-hf-from-torchtitan"));
+        QVERIFY(first["fits"].toBool());
+        QCOMPARE(first["missing"].toArray(), QJsonArray{"heads"});
+        const QJsonObject choice = alone["choices"].toObject()["hf"].toObject();
+        QCOMPARE(choice["recipe"].toString(), QString("llama-hf-from-torchtitan"));
+        // A step that some names escape is no fit.
+        for (const QJsonValue other : alone["recipes"].toArray()) {
+            if (other["name"].toString() == "llama-hf-from-meta") QVERIFY(!other["fits"].toBool());
+        }
+        writeFile(model.toStdString() + "/config.json", kModel);
+        const QJsonObject known = fits({"--assets", model})["recipes"].toArray()[0].toObject();
+        QVERIFY(known["missing"].toArray().isEmpty());
+        QVERIFY(known["values"].toObject()["heads"].toString().startsWith("8, from num_attention_heads"));
+    }
+
+    // What transformers will not load is said before anything is written.
+    void unloadable() {
+        const QString from = fresh(), model = fresh();
+        State state = mapped(hfLlama(), "llama-torchtitan-from-hf", {}, kConfig);
+        writeState(from.toStdString() + "/model.safetensors", state);
+        writeFile(model.toStdString() + "/config.json", kModel);
+        const auto why = [&](const QStringList& more) {
+            const Outcome done =
+                runShardscope(QStringList{"plan", from, fresh(), "--to", "safetensors", "--json"} + more);
+            const QJsonObject said = QJsonDocument::fromJson(QByteArray::fromStdString(done.out))
+                                         .object()["transformers"]
+                                         .toObject();
+            QString all;
+            for (const QJsonValue reason : said["why"].toArray())
+                all += reason.toString() + '\n';
+            if (said["loads"].toBool() != all.isEmpty()) return QStringLiteral("loads is wrong");
+            return all;
+        };
+        QCOMPARE(why({"--map", "auto", "--assets", model}), QString());
+        QVERIFY2(why({}).contains("no config.json"), qPrintable(why({})));
+        const QString named = why({"--assets", model});
+        QVERIFY2(named.contains("of its names are not those of 'llama'"), qPrintable(named));
+        const QString part = why({"--map", "auto", "--assets", model, "--exclude", "layers.1.*"});
+        QVERIFY2(part.contains("layer"), qPrintable(part));
+        state["optimizer.state.norm.weight.exp_avg"] = numbers({kHidden}, 0);
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const QString carried = why({"--map", "auto", "--assets", model});
+        QVERIFY2(carried.contains("1 of its 22 tensors are optimizer state"), qPrintable(carried));
+        QCOMPARE(why({"--map", "auto", "--assets", model, "--weights-only"}), QString());
     }
 
     void builtinRecipesList() {

@@ -152,7 +152,7 @@ try:
 
     # Only the last page, the plan, has Start; there, Next has no effect.
     def started():
-        for _ in range(6):
+        for _ in range(7):
             keys("alt+n")
         keys("alt+s")
         time.sleep(0.4)

@@ -92,7 +92,7 @@ class WalkthroughTest : public QObject, WindowFixture {
         spec.destination = destination;  // the proposal is beside the source
         wizard->setSpec(spec);
         auto* steps = wizard->findChild<QListWidget*>();
-        clickItem(*steps, steps->model()->index(2, 0));
+        clickItem(*steps, steps->model()->index(kWizardPagePlacement, 0));
         clickOn(shownButton(*wizard, QStringLiteral("TP on weights' dim 0")));
         // The size is selected and has the keyboard.
         QTest::keyClicks(

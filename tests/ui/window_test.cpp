@@ -285,7 +285,8 @@ class WindowTest : public QObject, protected WindowFixture {
             QTRY_COMPARE(wizard->currentPage(), page + 1);  // a mnemonic clicks after a moment
         };
         const QString destination = out.path() + "/model";
-        next();
+        press(Qt::Key_F, Qt::AltModifier);  // "For another framework"
+        QTRY_COMPARE(wizard->currentPage(), kWizardPageTarget);
         QVERIFY(tabTo("format"));
         QTest::keyClicks(QApplication::focusWidget(), "safe");
         QVERIFY(tabTo("destination"));
@@ -297,7 +298,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QCOMPARE(wizard->spec().format, QStringLiteral("safetensors"));
         QCOMPARE(wizard->spec().destination, destination);
         QTRY_VERIFY(wizard->spec().weightsOnly);
-        while (wizard->currentPage() < 6)
+        while (wizard->currentPage() < kWizardPagePlan)
             next();
         QTRY_VERIFY_WITH_TIMEOUT(wizard->findChild<QPushButton*>("start")->isEnabled(), 120'000);
         QSignalSpy started(wizard, &ConvertWizard::started);

@@ -86,7 +86,7 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         shoot(wizard, QStringLiteral("wizard-impossible"));
         // Filling the gaps makes it possible.
         wizard.showPage(source);
-        auto* fill = named<QComboBox>(wizard, "fillGaps");
+        auto* fill = named<QComboBox>(wizard, "sourceFillGaps");
         QVERIFY(fill->isVisible());
         fill->setFocus();
         QTest::keyClick(fill, Qt::Key_Down);
@@ -293,7 +293,7 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         state.setSpec(spec);
         QTRY_COMPARE_WITH_TIMEOUT(waiting.load(), 1, kPatience);
         QVERIFY(state.working());
-        QVERIFY(!state.obstacle().isEmpty());
+        QVERIFY(state.obstacle().any());
         state.edit([](ConversionSpec& s) { s.exclude.clear(); });
         QTRY_VERIFY_WITH_TIMEOUT(!state.working() && state.outlook(), kPatience);
         const auto shown = state.outlook();

@@ -31,7 +31,10 @@ bool onlyStep(const Run& run) {
 }  // namespace
 
 QString errorHint(const Error& error) {
-    QString text = QString::fromStdString(error.hint);
+    // What a verb of the command line would show, the window shows by itself.
+    QStringList parts = QString::fromStdString(error.hint).split(QStringLiteral("; "), Qt::SkipEmptyParts);
+    parts.removeIf([](const QString& part) { return part.contains(QStringLiteral("'shardscope ")); });
+    QString text = parts.join(QStringLiteral("; "));
     if (text.isEmpty()) return text;
     text[0] = text[0].toUpper();
     if (!text.endsWith('.')) text += '.';

@@ -44,7 +44,7 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
     buildSteps();
     layout->addWidget(buildButtons());
 
-    connect(steps_, &QListWidget::currentRowChanged, this, &ConvertWizard::showPage);
+    connect(steps_, &QListWidget::currentRowChanged, this, qOverload<int>(&ConvertWizard::showPage));
     connect(state_, &WizardState::outlookChanged, this, &ConvertWizard::sync);
     connect(state_, &WizardState::specChanged, this, &ConvertWizard::sync);
     connect(state_, &WizardState::specReplaced, this, &ConvertWizard::sync);
@@ -58,8 +58,18 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
 ConvertWizard::~ConvertWizard() = default;
 
 void ConvertWizard::buildSteps() {
-    pages_ = {new SourceStep(*state_), new TargetStep(*state_), new PlacementStep(*state_),
-              new NamesStep(*state_),  new WhereStep(*state_),  new RunStep(*state_),
+    auto* intent = new IntentStep(*state_);
+    connect(intent, &IntentStep::chosen, this, [this](const ConversionSpec& spec, WizardPlace page) {
+        setSpec(spec);
+        showPage(page);
+    });
+    pages_ = {intent,
+              new SourceStep(*state_),
+              new TargetStep(*state_),
+              new PlacementStep(*state_),
+              new NamesStep(*state_),
+              new WhereStep(*state_),
+              new RunStep(*state_),
               new PlanStep(*state_)};
     for (WizardPage* page : pages_) {
         stack_->addWidget(page);
@@ -74,7 +84,13 @@ QWidget* ConvertWizard::buildButtons() {
     status_ = wizardText({}, bar);
     status_->setObjectName(QStringLiteral("wizardStatus"));
     status_->setAccessibleName(tr("Whether the conversion can be started"));
-    outer->addWidget(status_);
+    auto* said = new QHBoxLayout;
+    said->addWidget(status_, 1);
+    mend_ = withName(new QPushButton(bar), tr("Show the page where this is mended"), QStringLiteral("mend"));
+    mend_->setAutoDefault(false);
+    connect(mend_, &QPushButton::clicked, this, [this] { showPage(state_->obstacle().mend); });
+    said->addWidget(mend_, 0, Qt::AlignTop | Qt::AlignRight);
+    outer->addLayout(said);
     auto* row = new QHBoxLayout;
     const auto button = [&](const QString& text, const char* name, auto run) {
         auto* b = withName(new QPushButton(text, bar), QString(text).remove('&'), QString::fromLatin1(name));
@@ -126,7 +142,7 @@ void ConvertWizard::showPage(int page) {
 void ConvertWizard::sync() {
     const int page = currentPage();
     const int last = static_cast<int>(pages_.size()) - 1;
-    const QString obstacle = state_->obstacle();
+    const Obstacle obstacle = state_->obstacle();
     for (int i = 0; i <= last; ++i) {
         WizardPage* p = pages_[static_cast<size_t>(i)];
         const bool attention = p->attention();
@@ -139,23 +155,28 @@ void ConvertWizard::sync() {
     // Only what is in view is started: the plan.
     next_->setVisible(page < last);
     start_->setVisible(page == last);
-    start_->setEnabled(obstacle.isEmpty() && starting_.isEmpty());
-    start_->setToolTip(obstacle.toHtmlEscaped());
+    start_->setEnabled(!obstacle.any() && starting_.isEmpty());
+    start_->setToolTip(obstacle.text.toHtmlEscaped());
+    const int mend = static_cast<int>(obstacle.mend);
+    mend_->setVisible(mend >= 0 && mend != page);
+    if (mend >= 0) mend_->setText(tr("&Go to “%1”").arg(pages_[static_cast<size_t>(mend)]->title()));
+    status_->setVisible(page < last || !obstacle.any());  // the plan says it itself
     // Enter does what comes next.
     (page < last ? next_ : start_)->setDefault(true);
-    if (!obstacle.isEmpty()) {
-        status_->setText(state_->working() ? tr("… %1").arg(obstacle) : tr("✕ %1").arg(obstacle));
+    if (obstacle.any()) {
+        status_->setText(state_->working() ? tr("… %1").arg(obstacle.text) : tr("✕ %1").arg(obstacle.text));
     } else {
         const Plan& plan = *state_->outlook()->plan;
         status_->setText(tr("✓ Ready: %1, %2 in %3.")
                              .arg(countedText(plan.tensors, tr("1 tensor"), tr("%1 tensors")),
                                   sizeText(plan.bytesWritten),
-                                  countedText(plan.files.size(), tr("1 file"), tr("%1 files"))));
+                                  countedText(plan.files.size(), tr("1 file"), tr("%1 files"))) +
+                         (plan.unloadable.empty() ? QString() : tr("  ▲ transformers will not load it.")));
     }
 }
 
 void ConvertWizard::start() {
-    if (!state_->obstacle().isEmpty() || !starting_.isEmpty()) return;
+    if (state_->obstacle().any() || !starting_.isEmpty()) return;
     const ConversionSpec& spec = state_->spec();
     // Several jobs of one source differ in where they go.
     const QString title =

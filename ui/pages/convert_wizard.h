@@ -17,6 +17,7 @@ namespace shardscope::ui {
 
 class WizardPage;
 class WizardState;
+enum class WizardPlace : int;
 
 class ConvertWizard : public QDialog {
     Q_OBJECT
@@ -30,6 +31,7 @@ class ConvertWizard : public QDialog {
     ConversionSpec spec() const;
 
     void showPage(int page);
+    void showPage(WizardPlace page) { showPage(static_cast<int>(page)); }
     int currentPage() const;
 
   signals:
@@ -50,7 +52,7 @@ class ConvertWizard : public QDialog {
     QListWidget* steps_;
     QStackedWidget* stack_;
     QLabel* status_;
-    QPushButton *back_, *next_, *start_;
+    QPushButton *mend_, *back_, *next_, *start_;
     QString starting_;  // job that is being launched
 };
 

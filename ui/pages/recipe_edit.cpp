@@ -4,6 +4,7 @@
 #include <QLineEdit>
 #include <QMenu>
 #include <QPushButton>
+#include <algorithm>
 
 #include "engine/recipe.h"
 #include "ui/models/texts.h"
@@ -17,17 +18,10 @@ RecipeEdit::RecipeEdit(QWidget* parent) : QWidget(parent) {
     map_->edit()->setPlaceholderText(tr("Name of a built-in recipe, or a file"));
     auto* builtIn = withName(new QPushButton(tr("Built in"), this), tr("Choose a built-in recipe"));
     builtIn->setAutoDefault(false);
-    auto* menu = new QMenu(builtIn);
-    menu->setToolTipsVisible(true);
-    for (const BuiltinRecipe& recipe : builtinRecipes()) {
-        const QString name = toQString(recipe.name);
-        QAction* action = menu->addAction(name, this, [this, name] {
-            map_->setPath(name);
-            emit edited();
-        });
-        action->setToolTip(toQString(recipeDescription(recipe)).toHtmlEscaped());
-    }
-    builtIn->setMenu(menu);
+    menu_ = new QMenu(builtIn);
+    menu_->setToolTipsVisible(true);
+    offerFirst({});
+    builtIn->setMenu(menu_);
     set_ = new QLineEdit(this);
     set_->setClearButtonEnabled(true);
     set_->setAccessibleName(tr("Parameters of the recipe"));
@@ -43,6 +37,31 @@ RecipeEdit::RecipeEdit(QWidget* parent) : QWidget(parent) {
     connect(set_, &QLineEdit::textEdited, this, &RecipeEdit::edited);
     connect(this, &RecipeEdit::edited, this, [this] { set_->setEnabled(!map().isEmpty()); });
     set_->setEnabled(false);
+}
+
+void RecipeEdit::addToMenu(const BuiltinRecipe& recipe) {
+    const QString name = toQString(recipe.name);
+    QAction* action = menu_->addAction(name, this, [this, name] {
+        map_->setPath(name);
+        emit edited();
+    });
+    action->setToolTip(toQString(recipeDescription(recipe)).toHtmlEscaped());
+}
+
+void RecipeEdit::offerFirst(const QStringList& fitting) {
+    menu_->clear();
+    const auto& recipes = builtinRecipes();
+    for (const QString& name : fitting) {
+        const auto recipe = std::ranges::find(recipes, name.toStdString(), &BuiltinRecipe::name);
+        if (recipe != recipes.end()) addToMenu(*recipe);
+    }
+    if (!menu_->isEmpty()) {
+        menu_->insertSection(menu_->actions().front(), tr("These fit the names"));
+        menu_->addSection(tr("Others"));
+    }
+    for (const BuiltinRecipe& recipe : recipes) {
+        if (!fitting.contains(toQString(recipe.name))) addToMenu(recipe);
+    }
 }
 
 QString RecipeEdit::map() const {

@@ -5,6 +5,11 @@
 #include <QWidget>
 
 class QLineEdit;
+class QMenu;
+
+namespace shardscope {
+struct BuiltinRecipe;
+}
 
 namespace shardscope::ui {
 
@@ -18,13 +23,17 @@ class RecipeEdit : public QWidget {
     QString map() const;      // a name or a path; empty = no recipe
     QStringList set() const;  // "NAME=VALUE"
     void setRecipe(const QString& map, const QStringList& set);
+    // These come first among the built-in ones.
+    void offerFirst(const QStringList& fitting);
 
   signals:
     void edited();
 
   private:
+    void addToMenu(const BuiltinRecipe& recipe);
     PathEdit* map_;
     QLineEdit* set_;
+    QMenu* menu_;
 };
 
 }  // namespace shardscope::ui

@@ -139,6 +139,11 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
                    wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
                                  "weights, or the layers, experts and vocabulary of its config.json."),
                               page));
+    fitting_ = wizardHint({}, page);
+    fitting_->setObjectName(QStringLiteral("fittingRecipes"));
+    layout->addRow(QString(), fitting_);
+    connect(&state_, &WizardState::proposalChanged, this, &NamesStep::showFitting);
+    showFitting();
     connect(recipe_, &RecipeEdit::edited, this, [this] {
         state_.edit([this](ConversionSpec& spec) {
             spec.map = recipe_->map();
@@ -148,6 +153,20 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
     connect(expect_, &PathEdit::edited, this,
             [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
     return page;
+}
+
+void NamesStep::showFitting() {
+    QStringList fitting;
+    if (state_.proposal()) {
+        for (const RecipeFit& fit : state_.proposal()->fits) {
+            if (fit.fits()) fitting += toQString(fit.recipe);
+        }
+    }
+    recipe_->offerFirst(fitting);
+    fitting_->setText(!state_.proposal() ? tr("Matching the names with recipes…")
+                      : fitting.isEmpty()
+                          ? tr("None of those that are built in fits the names.")
+                          : tr("These fit the names: %1.").arg(fitting.join(QStringLiteral(", "))));
 }
 
 // What the rules come to.

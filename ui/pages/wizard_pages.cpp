@@ -34,14 +34,6 @@ QString holdsText(const FormatInfo& info) {
     return text;
 }
 
-bool hasGaps(const Session& session) {
-    if (!session.hasFacts()) return false;
-    for (const Health health : session.facts()->tensorHealth) {
-        if (health == Health::gap) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 WizardPage::WizardPage(WizardState& state, const QString& title, const QString& purpose)
@@ -168,27 +160,8 @@ SourceStep::SourceStep(WizardState& state)
     formatOptions_->setOptions(state_.session().options());
     readAgain_->setEnabled(false);
 
-    gaps_ = new QWidget(this);
-    auto* form = new QFormLayout(gaps_);
-    form->setContentsMargins(0, 8, 0, 0);
-    fill_ = withName(new QComboBox(gaps_), tr("Elements that no chunk holds"), QStringLiteral("fillGaps"));
-    fill_->addItem(tr("Refuse: a tensor with gaps makes the conversion impossible"),
-                   static_cast<int>(FillGaps::refuse));
-    fill_->addItem(tr("Fill with NaN, so that they can be found later"), static_cast<int>(FillGaps::nan));
-    fill_->addItem(tr("Fill with zero"), static_cast<int>(FillGaps::zero));
-    form->addRow(tr("Elements that no chunk holds:"), fill_);
-    layout_->addWidget(gaps_);
-    skip_ = new QCheckBox(this);
-    skip_->setObjectName(QStringLiteral("skipAtSource"));
-    layout_->addWidget(skip_);
+    layout_->addWidget(new DamageChoice(state_, QStringLiteral("source"), this));
     layout_->addStretch();
-    connect(skip_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
-    connect(fill_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.fillGaps = static_cast<FillGaps>(fill_->currentData().toInt());
-        });
-    });
     connect(&state_.session(), &Session::factsChanged, this, &SourceStep::showSpec);
     connect(&state_.session(), &Session::reportChanged, this, &SourceStep::showSpec);
     connect(&state_.session(), &Session::verdictChanged, this, &SourceStep::showSpec);
@@ -263,20 +236,12 @@ bool SourceStep::attention() const {
 void SourceStep::showSpec() {
     const Session& session = state_.session();
     const bool open = session.checkpoint() != nullptr;
-    fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));
     if (open) formatOptions_->offer(session.checkpoint()->format->options());
     reading_->setVisible(open && !session.checkpoint()->format->options().empty());
     health_->setText(open ? healthText(session) : QString());
     validation_->setText(open ? validationText(session) : QString());
     validate_->setEnabled(open && !session.validation().running() && session.beingWritten().isEmpty());
     facts_->setText(open ? factsText(session) : tr("No checkpoint is open."));
-    if (!open) return;
-    const size_t damaged = session.hasFacts() ? session.facts()->damagedTensors : 0;
-    skip_->setVisible(damaged > 0 || state_.spec().skipDamaged);
-    skip_->setText(tr("S&kip what is damaged: leave out %1, and list them")
-                       .arg(countedText(damaged, tr("1 tensor"), tr("%1 tensors"))));
-    skip_->setChecked(state_.spec().skipDamaged);
-    gaps_->setVisible(hasGaps(session) || state_.spec().fillGaps != FillGaps::refuse);
 }
 
 // ------------------------------------------------------------------ target

@@ -1,6 +1,8 @@
 // The pages of the conversion wizard. Each shows a part of the spec, edits it, and says what that comes to.
 #pragma once
 
+#include <QPushButton>
+
 #include "ui/models/host_report.h"
 #include "ui/pages/recipe_edit.h"
 #include "ui/pages/wizard_parts.h"
@@ -48,6 +50,67 @@ class WizardPage : public QWidget {
     QString title_;
 };
 
+// A button as large as what it says: a title with its mnemonic, and sentences under it.
+class IntentCard : public QPushButton {
+    Q_OBJECT
+  public:
+    IntentCard(const QString& title, QWidget* parent);
+    void setDescription(const QString& text);
+    QSize sizeHint() const override;
+    QSize minimumSizeHint() const override { return sizeHint(); }
+    bool hasHeightForWidth() const override { return true; }
+    int heightForWidth(int width) const override;
+
+  protected:
+    void paintEvent(QPaintEvent* event) override;
+
+  private:
+    QLabel* description_;
+};
+
+// What the user wants, in the words of the job: each choice fills the pages.
+class IntentStep : public WizardPage {
+    Q_OBJECT
+  public:
+    explicit IntentStep(WizardState& state);
+
+  signals:
+    void chosen(const ConversionSpec& spec, WizardPlace page);
+
+  protected:
+    void showSpec() override;
+    void showEvent(QShowEvent* event) override;
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+  private:
+    IntentCard* addCard(const QString& title, const QString& object);
+    void showInference();
+    void showRanks();
+    void chooseInference();
+    void chooseRanks();
+    IntentCard *inference_, *ranks_, *framework_, *some_;
+    QWidget* meshRow_;
+    QLineEdit* mesh_;
+    QLabel *rankCount_, *damage_;
+    bool meshTyped_ = false;
+    bool waits_ = false;  // for the names to be matched
+};
+
+// What to do with a damaged source, where there is a choice. Hidden where there is none.
+class DamageChoice : public QWidget {
+    Q_OBJECT
+  public:
+    // `prefix` tells the ones of several pages apart, for tests.
+    DamageChoice(WizardState& state, const QString& prefix, QWidget* parent);
+
+  private:
+    void show();
+    WizardState& state_;
+    QCheckBox* skip_;
+    QLabel *skipNote_, *gapNote_, *gapLabel_;
+    QComboBox* fill_;
+};
+
 class SourceStep : public WizardPage {
     Q_OBJECT
   public:
@@ -69,9 +132,6 @@ class SourceStep : public WizardPage {
     FormatOptions* formatOptions_;
     QPushButton* readAgain_;
     QLabel* readingProblem_;
-    QWidget* gaps_;
-    QComboBox* fill_;
-    QCheckBox* skip_;
 };
 
 class TargetStep : public WizardPage {
@@ -144,7 +204,9 @@ class NamesStep : public WizardPage {
     QWidget* makeRecipe(QWidget* parent);
     QWidget* makeAverage(QWidget* parent);
     QWidget* makeChanges(QWidget* parent);
+    void showFitting();
     PathEdit* expect_;
+    QLabel* fitting_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
     QCheckBox *weightsOnly_, *skipDamaged_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
@@ -224,11 +286,14 @@ class PlanStep : public WizardPage {
     bool attention() const override;
 
   protected:
-    void showSpec() override {}
+    void showSpec() override;
     void showOutlook() override;
 
   private:
+    void showVerdict();
     QLabel *summary_, *verdict_;
+    QWidget* modelRow_;
+    PathEdit* model_;
     QTreeView* tree_;
     PlanModel* plan_;
 };

@@ -14,7 +14,6 @@
 
 #include "engine/engine.h"
 #include "plan/request_text.h"
-#include "plan/source_placement.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
@@ -259,8 +258,7 @@ void PlacementStep::preset(const QString& axis, const QString& pattern) {
 }
 
 void PlacementStep::presetOfSource() {
-    const Catalog& catalog = state_.session().catalog();
-    const auto from = meshOf(catalog);
+    const auto from = meshOf(state_.session().catalog());
     if (!from) return;
     chosen_ = Mode::mesh;
     state_.edit([&](ConversionSpec& spec) {
@@ -270,9 +268,7 @@ void PlacementStep::presetOfSource() {
             mesh = *from;
             spec.mesh = toQString(formatMesh(*from));
         }
-        spec.shard.clear();
-        for (const ShardRule& rule : placementOfSource(catalog, *from, *mesh).rules())
-            spec.shard += toQString(formatShardRule(rule));
+        spec.shard = state_.rulesOfSource(*from, *mesh);
     });
     showSpec();
     showOutlook();

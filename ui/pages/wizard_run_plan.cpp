@@ -139,6 +139,21 @@ PlanStep::PlanStep(WizardState& state)
     bold.setBold(true);
     verdict_->setFont(bold);
     layout_->addWidget(verdict_);
+    layout_->addWidget(new DamageChoice(state_, QStringLiteral("plan"), this));
+    modelRow_ = new QWidget(this);
+    auto* row = layoutOf<QHBoxLayout>(modelRow_, {0, 0, 0, 0});
+    auto* label = new QLabel(tr("&Model's config.json and tokenizer:"), modelRow_);
+    model_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Directory of the model's config.json"), {},
+                          modelRow_);
+    model_->edit()->setObjectName(QStringLiteral("planModel"));
+    model_->edit()->setPlaceholderText(tr("a directory, such as that of the model that was trained on"));
+    label->setBuddy(model_->edit());
+    row->addWidget(label);
+    row->addWidget(model_, 1);
+    layout_->addWidget(modelRow_);
+    connect(model_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.assets = path; }); });
+    connect(&state_, &WizardState::proposalChanged, this, &PlanStep::showSpec);
     summary_ = wizardText({}, this);
     summary_->setObjectName(QStringLiteral("planSummary"));
     layout_->addWidget(summary_);
@@ -153,7 +168,6 @@ PlanStep::PlanStep(WizardState& state)
         copyText(line);
         showBanner(window(), BannerKind::info, tr("Copied: %1").arg(toQString(line.toStdString())));
     });
-    layout_->addWidget(parts, 0, Qt::AlignLeft);
     plan_ = new PlanModel(this);
     tree_ = new QTreeView(this);
     tree_->setObjectName(QStringLiteral("planTree"));
@@ -173,20 +187,40 @@ PlanStep::PlanStep(WizardState& state)
         menu->popup(tree_->viewport()->mapToGlobal(at));
     });
     layout_->addWidget(tree_, 1);
+    layout_->addWidget(parts, 0, Qt::AlignLeft);
     follow();
 }
 
 bool PlanStep::attention() const {
     const auto& outlook = state_.outlook();
-    return outlook && (outlook->error || !outlook->plan->runnable() || !outlook->plan->leftOut.empty());
+    return outlook && (outlook->error || !outlook->plan->runnable() || !outlook->plan->leftOut.empty() ||
+                       !outlook->plan->unloadable.empty());
+}
+
+// A model of Hugging Face needs a configuration, which the source may not have.
+void PlanStep::showSpec() {
+    const Format* target = state_.target();
+    const bool model = target && target->info().assets == ".";
+    const bool found = state_.proposal() && !state_.proposal()->model.isEmpty();
+    modelRow_->setVisible(model && (!found || !state_.spec().assets.isEmpty()));
+    model_->setPath(state_.spec().assets);
+}
+
+void PlanStep::showVerdict() {
+    if (const Obstacle obstacle = state_.obstacle(); obstacle.any())
+        return verdict_->setText(tr("✕ This cannot be started: %1").arg(obstacle.text));
+    QStringList lines{state_.outlook()->plan->unloadable.empty()
+                          ? tr("✓ This can run.")
+                          : tr("▲ This can run, but transformers will not load the result:")};
+    for (const std::string& why : state_.outlook()->plan->unloadable)
+        lines += tr("• %1").arg(toQString(why));
+    verdict_->setText(lines.join('\n'));
 }
 
 void PlanStep::showOutlook() {
     const auto& outlook = state_.outlook();
-    const QString obstacle = state_.obstacle();
     if (state_.working() || !outlook) return verdict_->setText(tr("Computing the plan…"));
-    verdict_->setText(obstacle.isEmpty() ? tr("✓ This can run.")
-                                         : tr("✕ This cannot be started: %1").arg(obstacle));
+    showVerdict();
     plan_->setPlan(outlook->plan, outlook->reads);
     if (!outlook->plan) {
         summary_->clear();
@@ -207,6 +241,8 @@ void PlanStep::showOutlook() {
     if (plan.replicas > 0)
         lines += tr("Replicas not compared: %1 (a validation of the values compares them)")
                      .arg(countedText(plan.replicas, tr("1 chunk"), tr("%1 chunks")));
+    if (!state_.spec().map.isEmpty())
+        lines += tr("Names by the recipe %1").arg(toQString(state_.spec().map.toStdString()));
     if (!plan.assets.empty()) {
         QStringList assets;
         for (const std::string& name : plan.assets)

@@ -5,7 +5,10 @@
 #include <algorithm>
 
 #include "base/option_words.h"
+#include "base/text.h"
 #include "engine/recipe.h"
+#include "plan/request_text.h"
+#include "plan/source_placement.h"
 #include "plan/steps.h"
 #include "storage/file_system.h"
 #include "ui/bridge/hosts.h"
@@ -37,9 +40,10 @@ bool isHere(const Checkpoint& checkpoint, const StopToken& stop) {
 QString fileOfThisMachine(const ConversionSpec& spec) {
     if (!spec.like.isEmpty()) return spec.like;
     const auto& recipes = builtinRecipes();
-    const bool builtin = std::any_of(recipes.begin(), recipes.end(), [&](const BuiltinRecipe& recipe) {
-        return recipe.name == spec.map.toStdString();
-    });
+    const bool builtin = spec.map == kAutomaticRecipe ||
+                         std::any_of(recipes.begin(), recipes.end(), [&](const BuiltinRecipe& recipe) {
+                             return recipe.name == spec.map.toStdString();
+                         });
     return builtin ? QString() : spec.map;
 }
 
@@ -54,12 +58,94 @@ WizardState::WizardState(Session& session, QObject* parent) : QObject(parent), s
     connect(&session_, &Session::stateChanged, this, [this] {
         takeSource();
         schedule();
+        propose();
     });
     schedule();
+    propose();
 }
 
 WizardState::~WizardState() {
     ticket_.drop();
+    proposing_.drop();
+}
+
+void WizardState::propose() {
+    const CheckpointPtr checkpoint = session_.checkpoint();
+    if (!checkpoint || checkpoint == proposedFor_) return;
+    proposedFor_ = checkpoint;
+    proposal_.reset();
+    emit proposalChanged();
+    using Answer = std::shared_ptr<const Proposal>;
+    proposing_ = session_.tasks().run<Answer>(
+        Work::metadata, tr("Matching names with recipes"),
+        [checkpoint](const TaskContext& context) -> Result<Answer> {
+            auto found = std::make_shared<Proposal>();
+            const std::string model = modelBeside(*checkpoint);
+            SHARDSCOPE_ASSIGN(found->fits, fittingRecipes(*checkpoint, model, context.stop));
+            found->huggingFace = chooseRecipe(found->fits, "hf", checkpoint->catalog());
+            found->model = toQString(model);
+            found->assets = toQString(assetsBeside(*checkpoint));
+            return Answer(found);
+        },
+        [this](Result<Answer> answer) {
+            proposing_ = {};
+            proposal_ = answer.ok() ? std::move(answer).value() : std::make_shared<const Proposal>();
+            emit proposalChanged();
+        });
+}
+
+std::optional<Mesh> WizardState::meshOfSource() const {
+    if (!session_.hasFacts() || !session_.facts()->mesh || session_.facts()->mesh->ranks() < 2)
+        return std::nullopt;
+    return session_.facts()->mesh;
+}
+
+// One that was proposed follows the format.
+void WizardState::forgetProposedDestination(ConversionSpec& spec) const {
+    if (spec.destination == proposedDestination()) spec.destination.clear();
+}
+
+ConversionSpec WizardState::forInference() const {
+    ConversionSpec spec = spec_;
+    forgetProposedDestination(spec);
+    spec.format = QStringLiteral("safetensors");
+    spec.weightsOnly = true;
+    for (QString* none : {&spec.variant, &spec.mesh, &spec.like, &spec.map})
+        none->clear();
+    for (QStringList* none : {&spec.shard, &spec.stage, &spec.set, &spec.rename})
+        none->clear();
+    if (!proposal_) return spec;
+    spec.map = toQString(proposal_->huggingFace.recipe);
+    for (const std::string& rule : proposal_->huggingFace.rename)
+        spec.rename += toQString(rule);
+    if (spec.assets.isEmpty()) spec.assets = proposal_->assets;
+    return spec;
+}
+
+ConversionSpec WizardState::overMesh(const Mesh& mesh) const {
+    ConversionSpec spec = spec_;
+    forgetProposedDestination(spec);
+    const Format* own = session_.checkpoint() ? session_.checkpoint()->format : nullptr;
+    const bool keeps = own && own->info().writes && own->info().shards;
+    spec.format = keeps ? QString() : QStringLiteral("dcp");
+    for (QString* none : {&spec.variant, &spec.like, &spec.map})
+        none->clear();
+    for (QStringList* none : {&spec.shard, &spec.stage, &spec.set, &spec.rename})
+        none->clear();
+    spec.weightsOnly = false;
+    spec.mesh = toQString(formatMesh(mesh));
+    const auto from = meshOfSource();
+    // Where the framework's ranks say it, that is where the chunks go.
+    const bool says = keeps && (own->placing || own->info().replicas);
+    if (from && !says) spec.shard = rulesOfSource(*from, mesh);
+    return spec;
+}
+
+QStringList WizardState::rulesOfSource(const Mesh& from, const Mesh& to) const {
+    QStringList rules;
+    for (const ShardRule& rule : placementOfSource(session_.catalog(), from, to).rules())
+        rules += toQString(formatShardRule(rule));
+    return rules;
 }
 
 void WizardState::setSpec(ConversionSpec spec) {
@@ -203,39 +289,63 @@ QString WizardState::problem(const QWidget* field) const {
     return found == problems_.end() ? QString() : found->second;
 }
 
-QString WizardState::obstacle() const {
-    if (!session_.checkpoint()) return tr("No checkpoint is open.");
-    if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
-        return tr("The data is not here: this is %1. Copy the command and run it where the checkpoint is "
-                  "stored.")
-            .arg(elsewhere);
-    const QString host = hostOf(session_.path());
-    if (spec_.destination.isEmpty()) return tr("Enter the destination on the page Target.");
-    if (!problems_.empty()) return problems_.front().second;
-    if (working() || !outlook_) return tr("The plan is not ready yet.");
-    if (outlook_->error) {
-        const bool skippable = outlook_->error->hint.find(option("skip-damaged")) != std::string::npos;
-        const QString hint = skippable ? tr("“Skip what is damaged” on the page Source leaves it out.")
-                                       : errorHint(*outlook_->error);
-        return errorSentence(*outlook_->error) +
-               (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
+Obstacle WizardState::obstacleOfError(const Error& error) const {
+    const bool damaged = error.hint.find(option("skip-damaged")) != std::string::npos;
+    if (damaged) return {errorSentence(error), WizardPlace::plan};  // which says what can be done
+    const RecipeChoice* choice = proposal_ ? &proposal_->huggingFace : nullptr;
+    if (choice && !choice->missing.empty() && spec_.map == toQString(choice->recipe) && spec_.set.isEmpty() &&
+        spec_.assets.isEmpty() && error.code == ErrorCode::usage) {
+        const QString names = toQString(listed(choice->missing, choice->missing.size()));
+        return {tr("The recipe %1 needs a number for %2. The config.json of the model has it: enter its "
+                   "directory on the page Plan, or the number as a parameter of the recipe.")
+                    .arg(spec_.map, names),
+                WizardPlace::names};
     }
+    const QString hint = errorHint(error);
+    const QString text =
+        errorSentence(error) + (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
+    const bool rules = !spec_.mesh.isEmpty() || !spec_.shard.isEmpty() || !spec_.stage.isEmpty();
+    if (error.code != ErrorCode::usage) return {text};
+    return {text, !spec_.map.isEmpty() ? WizardPlace::names
+                  : rules              ? WizardPlace::placement
+                                       : WizardPlace::none};
+}
+
+// Of where the result goes and where the work is done.
+Obstacle WizardState::obstacleOfPlace() const {
+    const QString host = hostOf(session_.path());
     if (!spec_.host.isEmpty()) {
         if (const QString file = fileOfThisMachine(spec_); !file.isEmpty())
-            return tr("The conversion runs on %1, which does not have '%2' of this machine. Choose on the "
-                      "page "
-                      "Where to run that this machine does it, or leave that out.")
-                .arg(spec_.host, toQString(file.toStdString()));
+            return {
+                tr("The conversion runs on %1, which does not have '%2' of this machine. Let this machine "
+                   "do it, or leave that out.")
+                    .arg(spec_.host, toQString(file.toStdString())),
+                WizardPlace::where};
         for (const QString& path : {spec_.destination, spec_.objectsFile}) {
             if (!path.isEmpty() && !path.startsWith('/'))
-                return tr("The conversion runs on %1: write '%2' as an absolute path there.")
-                    .arg(spec_.host, toQString(path.toStdString()));
+                return {tr("The conversion runs on %1: write '%2' as an absolute path there.")
+                            .arg(spec_.host, toQString(path.toStdString())),
+                        path == spec_.destination ? WizardPlace::target : WizardPlace::run};
         }
     }
     if (!host.isEmpty() && spec_.host.isEmpty() && !outlook_->sourceHere)
-        return tr("This machine does not see what %1 has as '%2'. Choose on the page Where to run that it is "
-                  "started on %1.")
-            .arg(host, toQString(spec_.source.toStdString()));
+        return {tr("This machine does not see what %1 has as '%2'. Let %1 do it.")
+                    .arg(host, toQString(spec_.source.toStdString())),
+                WizardPlace::where};
+    return {};
+}
+
+Obstacle WizardState::obstacle() const {
+    if (!session_.checkpoint()) return {tr("No checkpoint is open.")};
+    if (const QString elsewhere = session_.dataElsewhere(); !elsewhere.isEmpty())
+        return {tr("The data is not here: this is %1. Copy the command and run it where the checkpoint is "
+                   "stored.")
+                    .arg(elsewhere)};
+    if (spec_.destination.isEmpty()) return {tr("Enter the destination."), WizardPlace::target};
+    if (!problems_.empty()) return {problems_.front().second};
+    if (working() || !outlook_) return {tr("The plan is not ready yet.")};
+    if (outlook_->error) return obstacleOfError(*outlook_->error);
+    if (const Obstacle place = obstacleOfPlace(); place.any()) return place;
     const Plan& plan = *outlook_->plan;
     if (!plan.runnable()) {
         const PlanLeftOut& first = plan.impossible.front();
@@ -244,19 +354,19 @@ QString WizardState::obstacle() const {
         if (plan.impossible.size() > 1)
             text += countedText(plan.impossible.size() - 1, tr(" And 1 more; the page Plan lists it."),
                                 tr(" And %1 more; the page Plan lists them."));
-        return text;
+        return {text, WizardPlace::plan};
     }
     if (outlook_->place.unfinished && !spec_.resume)
-        return tr(
-            "An interrupted job left its work beside the destination. Choose Resume on the page Run options "
-            "to continue it.");
+        return {tr("An interrupted job left its work beside the destination. Choose Resume to continue it."),
+                WizardPlace::run};
     if (outlook_->place.exists && !spec_.overwrite)
-        return tr("The destination exists. Choose another one, or Overwrite on the page Target.");
-    if (outlook_->place.parentMissing) return tr("The parent directory of the destination does not exist.");
-    if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes) {
-        return tr("The result needs %1, but only %2 are free there.")
-            .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes));
-    }
+        return {tr("The destination exists. Choose another one, or Overwrite."), WizardPlace::target};
+    if (outlook_->place.parentMissing)
+        return {tr("The parent directory of the destination does not exist."), WizardPlace::target};
+    if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes)
+        return {tr("The result needs %1, but only %2 are free there.")
+                    .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes)),
+                WizardPlace::target};
     return {};
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/recipe_fit.h"
 #include "engine/start_check.h"
 #include "ui/models/conversion_spec.h"
 #include "ui/models/name_change_model.h"
@@ -32,6 +33,24 @@ struct Outlook {
     bool sourceHere = true;  // this machine sees the same files under the source's path
 };
 
+// What the names of the source say of recipes, and what is beside it.
+struct Proposal {
+    std::vector<RecipeFit> fits;
+    RecipeChoice huggingFace;
+    QString model;   // the directory of its config.json; empty = none was found
+    QString assets;  // the same, as the conversion has to be told; empty = it finds it
+};
+
+// The pages of the wizard, in their order.
+enum class WizardPlace : int { none = -1, intent, source, target, placement, names, where, run, plan };
+
+// Why a conversion cannot be started, as a sentence, and the page where that is mended. Empty when it can.
+struct Obstacle {
+    QString text;
+    WizardPlace mend = WizardPlace::none;
+    bool any() const { return !text.isEmpty(); }
+};
+
 class WizardState : public QObject {
     Q_OBJECT
   public:
@@ -48,8 +67,17 @@ class WizardState : public QObject {
     // Of the present conversion; null while it is being worked out for the first time.
     const std::shared_ptr<const Outlook>& outlook() const { return outlook_; }
     bool working() const { return timer_.isActive() || ticket_.running(); }
-    // Why the conversion cannot be started, as a sentence; empty when it can.
-    QString obstacle() const;
+    Obstacle obstacle() const;
+    // Of the source; null while names are being matched.
+    const std::shared_ptr<const Proposal>& proposal() const { return proposal_; }
+
+    // The present conversion, filled for what a person wants of it; the destination follows the format.
+    ConversionSpec forInference() const;
+    // Cut as the source is cut, over this mesh.
+    ConversionSpec overMesh(const Mesh& mesh) const;
+    std::optional<Mesh> meshOfSource() const;  // of more than one rank
+    // How the source is cut, as rules for another mesh.
+    QStringList rulesOfSource(const Mesh& from, const Mesh& to) const;
     // What is wrong with what a field of a page holds, as a sentence; empty = nothing. While something is,
     // the conversion cannot be started.
     void setProblem(const QWidget* field, const QString& problem);
@@ -66,18 +94,25 @@ class WizardState : public QObject {
     void specReplaced();
     void specChanged();     // by edit()
     void outlookChanged();  // also when working() changed
+    void proposalChanged();
 
   private:
     void takeSource();
     void schedule();
     void look();
+    void propose();
+    Obstacle obstacleOfError(const Error& error) const;
+    Obstacle obstacleOfPlace() const;
+    void forgetProposedDestination(ConversionSpec& spec) const;
 
     Session& session_;
     ConversionSpec spec_;
     std::shared_ptr<const Outlook> outlook_;
     std::vector<std::pair<const QWidget*, QString>> problems_;  // the oldest first
+    std::shared_ptr<const Proposal> proposal_;
+    CheckpointPtr proposedFor_;
     QTimer timer_;
-    Ticket ticket_;
+    Ticket ticket_, proposing_;
 };
 
 }  // namespace shardscope::ui

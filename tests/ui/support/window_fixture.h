@@ -19,7 +19,8 @@ QPushButton* shownButton(const QWidget& widget, const QString& text);
 QAction* actionOf(const QWidget& window, const QString& text);
 
 // Pages of the wizard.
-inline constexpr int kWizardPageWhere = 4, kWizardPagePlan = 6;
+inline constexpr int kWizardPageTarget = 2, kWizardPagePlacement = 3, kWizardPageWhere = 5,
+                     kWizardPagePlan = 7;
 
 class WindowFixture {
   protected:

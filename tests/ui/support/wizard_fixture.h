@@ -15,7 +15,7 @@
 namespace shardscope::ui {
 
 inline constexpr int kPatience = 30'000;  // milliseconds
-enum Pages { source, target, placement, names, workers, run, plan };
+enum Pages { intent, source, target, placement, names, workers, run, plan };
 
 template <class T>
 T* named(QWidget& widget, const char* name) {
