@@ -273,6 +273,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
     plan.notes = p.spec->notes;
+    plan.unknown = p.spec->unknown;
     plan.fromMasters = p.spec->fromMasters;
     plan.mastersUnused = p.spec->mastersUnused;
     if (p.source.reader->dataElsewhere().empty() && storesChecksums(*p.source.reader, *p.spec))
@@ -598,6 +599,12 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         if (!request.strict || kept.contains(entry.name)) continue;
         impossible.push_back(
             {entry.name, entry.why + fmt::format(" ({} leaves nothing out)", option("strict"))});
+    }
+    for (const PlanLeftOut& entry : p.spec->unknown) {
+        if (!request.strict) break;
+        impossible.push_back({entry.name, fmt::format("the recipe does not know it ({} leaves no name of the "
+                                                      "source among others)",
+                                                      option("strict"))});
     }
     SHARDSCOPE_TRY(layOut(p, request));
     p.plan = makePlan(p, request);

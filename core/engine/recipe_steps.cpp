@@ -23,6 +23,7 @@ class StepParser {
         : step_(step.step), parameters_(parameters) {
         out_.number = step.number;
         out_.recipe = step.recipe;
+        out_.arranges = step.arranges;
     }
 
     // Nothing when the step's `when` is 0.
@@ -49,6 +50,7 @@ class StepParser {
             SHARDSCOPE_ASSIGN(const std::string unused, text("description"));
         }
         SHARDSCOPE_TRY(flag("optional", out_.optional));
+        SHARDSCOPE_TRY(flag("arranges", out_.arranges));
         if (out_.kind != Kind::rename) SHARDSCOPE_TRY(flag("with_state", out_.withState));
         SHARDSCOPE_TRY(fields());
         for (const auto& [key, value] : step_.items()) {

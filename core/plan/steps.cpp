@@ -166,16 +166,20 @@ class StepRun {
         return tensor.view ? *tensor.view : TensorView::whole(tensor.origin, source_.shape(tensor.origin));
     }
 
+    void know(StepTensor& tensor) const { tensor.known = tensor.known || !step_.arranges; }
+
     void renameAll() {
         // Most names do not match; asking first costs no memory.
         const auto apply = [&](std::string& name) {
-            if (!patterns_[0].matchesPart(name)) return;
+            if (!patterns_[0].matchesPart(name)) return false;
             std::string out = patterns_[0].replaceAll(name, step_.to[0]);
             touched_ = touched_ || out != name;
             name = std::move(out);
+            return true;
         };
-        for (StepTensor& tensor : state_.tensors)
-            apply(tensor.name);
+        for (StepTensor& tensor : state_.tensors) {
+            if (apply(tensor.name)) know(tensor);
+        }
         for (StepObject& object : state_.objects)
             apply(object.name);
     }
@@ -202,6 +206,7 @@ class StepRun {
                                                  match->groups.begin() + static_cast<ptrdiff_t>(groups));
             if (!present.contains({match->prefix, match->suffix, first})) continue;
             tensor.name = match->expand(step_.to[0]);
+            know(tensor);
             touched_ = true;
         }
         return {};
@@ -421,6 +426,7 @@ class StepRun {
             for (const size_t member : found.members)
                 used[member] = true;
             StepTensor base = state_.tensors[first];
+            know(base);
             std::vector<StepTensor>& out = results[first];
             // A single number beside a parameter is not cut or turned.
             if (isStateNumber(found)) {

@@ -672,6 +672,64 @@ class RecipeCliTest : public QObject {
         QVERIFY(readState(out.toStdString()) == hf);
     }
 
+    // What a recipe of a family does not know is listed, not renamed in part, and --strict stops.
+    void unknownToTheRecipe() {
+        State state = mapped(hfLlama(), "llama-megatron-from-hf", {}, kConfig);
+        const std::vector<std::string> unknown{
+            "decoder.layers.0.mlp.linear_fc2.input_quantizer._amax",
+            "decoder.layers.0.self_attention.linear_proj.weight_quantizer._amax",
+            "decoder.layers.1.input_layernorm._amax", "mtp.layers.0.enorm.weight", "vision.weight"};
+        for (const std::string& name : unknown)
+            state[name] = numbers({2}, 0);
+        state["decoder.layers.0.mlp._extra_state"] = numbers({2}, 0);
+        const QString from = fresh(), to = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const QStringList words{"--to",  "safetensors", "--map", "llama-hf-from-megatron",
+                                "--set", "heads=8",     "--set", "kv_heads=2"};
+        const auto plan = runShardscope(QStringList{"plan", from, to, "--json"} + words).json();
+        QCOMPARE(plan["unknown"].size(), unknown.size());
+        for (size_t i = 0; i < unknown.size(); ++i)
+            COMPARE_JSON(plan["unknown"][i],
+                         nlohmann::json({{"name", unknown[i]}, {"why", "it keeps its name"}}));
+        const Outcome strict = runShardscope(QStringList{"convert", from, to, "--strict"} + words);
+        QVERIFY(strict.exitCode != 0);
+        QVERIFY2(strict.err.find("the recipe does not know it") != std::string::npos, strict.err.c_str());
+        const Outcome done = runShardscope(QStringList{"convert", from, to} + words);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(done.out.find("5 tensors are unknown to the recipe") != std::string::npos);
+        QVERIFY(done.err.find("unknown to the recipe: vision.weight: it keeps its name") !=
+                std::string::npos);
+        const State out = readState(to.toStdString());
+        for (const std::string& name : unknown)
+            QVERIFY2(out.contains(name), name.c_str());
+        // A name that the command line changes is not left by mistake.
+        const auto renamed =
+            runShardscope(
+                QStringList{"plan", from, fresh(), "--json", "--rename", "^vision[.]=model.vision."} + words)
+                .json();
+        QCOMPARE(renamed["unknown"].size(), unknown.size() - 1);
+    }
+
+    // Only recipes that say what they leave are taken at their word; one that is part of a tensor says what
+    // it is called.
+    void recipesThatLeaveNames() {
+        const State state{{"a", numbers({2, 2}, 0)}, {"b", numbers({2}, 10)}, {"c", numbers({2}, 20)}};
+        const QString from = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const auto unknown = [&](const std::string& more) {
+            const QString map =
+                recipe(R"json({"step": "unstack", "arranges": true, "from": "a", "to": "a.{i}"})json", more);
+            return runShardscope({"plan", from, fresh(), "--to", "safetensors", "--json", "--map", map})
+                .json()["unknown"];
+        };
+        QVERIFY(unknown("").empty());
+        COMPARE_JSON(unknown(R"(, "leaves": ["b"])"),
+                     nlohmann::json({{{"name", "a"}, {"why", "it is called 'a.0'"}},
+                                     {{"name", "c"}, {"why", "it keeps its name"}}}));
+        const QString wrong = recipe("", R"(, "leaves": "b")");
+        QVERIFY(refused(state, wrong).find("'leaves' is not a list of patterns") != std::string::npos);
+    }
+
     void builtinRecipesList() {
         const auto json = runShardscope({"recipes", "--json"}).json();
         QCOMPARE(json["recipes"].size(), builtinRecipes().size());
@@ -679,6 +737,9 @@ class RecipeCliTest : public QObject {
         for (const auto& entry : json["recipes"]) {
             QVERIFY(!entry["description"].get<std::string>().empty());
             QVERIFY(entry["recipe"]["sources"].size() > 0);
+            const auto name = entry["name"].get<std::string>();
+            if (name.find("-from-") != std::string::npos)
+                QVERIFY2(entry["recipe"].contains("leaves"), name.c_str());
         }
         const Outcome text = runShardscope({"recipes", "fused-qkv"});
         COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));
