@@ -138,6 +138,8 @@ class StepRun {
         }
         if (step_.kind == RecipeStep::Kind::rename && !step_.beside.empty()) {
             SHARDSCOPE_TRY(renameBeside());
+        } else if (step_.kind == RecipeStep::Kind::copy) {
+            SHARDSCOPE_TRY(copyBeside());
         } else if (step_.kind == RecipeStep::Kind::rename) {
             renameAll();
         } else {
@@ -207,6 +209,32 @@ class StepRun {
             if (!present.contains({match->prefix, match->suffix, first})) continue;
             tensor.name = match->expand(step_.to[0]);
             know(tensor);
+            touched_ = true;
+        }
+        return {};
+    }
+
+    // Of weights alone: what is trained is trained once, and has its state there.
+    Status copyBeside() {
+        SHARDSCOPE_ASSIGN(const RegularExpression beside, RegularExpression::parse(step_.beside));
+        std::map<std::vector<std::string>, size_t> originals;
+        size_t groups = 0;
+        for (size_t i = 0; i < state_.tensors.size(); ++i) {
+            const auto match = matchName(patterns_[0], state_.tensors[i].name, false, 0);
+            if (!match) continue;
+            groups = match->groups.size();
+            originals.emplace(match->groups, i);
+        }
+        for (size_t i = 0, count = state_.tensors.size(); i < count; ++i) {
+            const auto match = matchName(beside, state_.tensors[i].name, false, 0);
+            if (!match || match->groups.size() < groups) continue;
+            const auto found = originals.find(
+                {match->groups.begin(), match->groups.begin() + static_cast<ptrdiff_t>(groups)});
+            if (found == originals.end()) continue;
+            StepTensor copy = state_.tensors[found->second];
+            copy.name = match->expand(step_.to[0]);
+            copy.copy = true;
+            state_.tensors.push_back(std::move(copy));
             touched_ = true;
         }
         return {};
@@ -573,6 +601,8 @@ std::string_view stepName(RecipeStep::Kind kind) {
     switch (kind) {
         case RecipeStep::Kind::rename:
             return "rename";
+        case RecipeStep::Kind::copy:
+            return "copy";
         case RecipeStep::Kind::transpose:
             return "transpose";
         case RecipeStep::Kind::reshape:

@@ -25,6 +25,7 @@ struct StepNumber {
 struct RecipeStep {
     enum class Kind : uint8_t {
         rename,
+        copy,
         transpose,
         reshape,
         split,
@@ -54,6 +55,7 @@ struct RecipeStep {
         to;  // names with $1, $2, ...; empty = the name stays. {i} is the index of unstack
     // Of rename; may be empty. Renames only where this matches the whole of another name, with groups equal
     // to the first groups of `from`; `from` then matches whole names, too.
+    // Of copy: each name that it matches gets a copy of the tensor whose groups are the first of its own.
     std::string beside;
     // Optimizer state "<name>.<state>" or "state.<state>.<name>" of a tensor goes through the same step;
     // single numbers (steps, powers) are kept as they are.

@@ -333,6 +333,56 @@ class RecipeCliTest : public QObject {
                                    R"json(, "parameters": {"two": 2})json")) == state);
     }
 
+    // A weight once more beside each that asks for it; state and what has other groups stays alone.
+    void copies() {
+        const State state{{"e", numbers({2}, 0)},
+                          {"x.e", numbers({2}, 5)},
+                          {"l.3.p", numbers({2}, 10)},
+                          {"l.4.p", numbers({2}, 20)},
+                          {"optim.state.l.5.p.exp_avg", numbers({2}, 30)}};
+        State wanted = state;
+        wanted["l.3.e"] = wanted["l.4.e"] = state.at("e");
+        QVERIFY(
+            mapped(state,
+                   recipe(R"json({"step": "copy", "from": "(|.*[.])e", "beside": "(|.*[.])l[.]([0-9]+)[.]p",
+            "to": "$1l.$2.e"})json")) == wanted);
+        QVERIFY(refused(state, recipe(R"({"step": "copy", "from": "e", "to": "f"})"))
+                    .find("'beside' is missing") != std::string::npos);
+    }
+
+    // A layer that predicts further tokens, under the names of Megatron's checkpoints and of its modules.
+    void predictionLayers() {
+        State hf = hfLlama();
+        for (const auto& [name, array] : hfLlama()) {
+            const std::string behind = "model.layers.1.";
+            if (name.starts_with(behind)) hf["model.mtp_layers.0." + name.substr(behind.size())] = array;
+        }
+        for (const char* name : {"token_layernorm", "hidden_layernorm", "final_layernorm"})
+            hf[std::string("model.mtp_layers.0.") + name + ".weight"] =
+                numbers({kHidden}, static_cast<float>(name[0]));
+        hf["model.mtp_layers.0.input_proj.weight"] = numbers({kHidden, 2 * kHidden}, 70'000);
+        const QStringList heads{"--set", "heads=8", "--set", "kv_heads=2"};
+        for (const std::string layer : {"transformer_layer", "mtp_model_layer"}) {
+            const State megatron = mapped(
+                hf, "mimo-megatron-from-hf",
+                {"--set", layer == "mtp_model_layer" ? "mtp_model_layer=1" : "mtp_model_layer=0"}, kConfig);
+            const std::string p = "mtp.layers.0." + layer + ".";
+            QCOMPARE(megatron.size(), size_t{2 * 6 + 3 + 6 + 4});
+            QVERIFY(megatron.at(p + "mlp.linear_fc1.layer_norm_weight") ==
+                    hf.at("model.mtp_layers.0.post_attention_layernorm.weight"));
+            QVERIFY(megatron.at(p + "self_attention.linear_qkv.weight") ==
+                    megatron.at("decoder.layers.1.self_attention.linear_qkv.weight"));
+            // Megatron has the token first, MiMo the hidden state.
+            const auto swapped = [](const Array& in) {
+                return transposed(rows(transposed(in), 2 * kHidden,
+                                       [](int64_t r) { return (r + kHidden) % (2 * kHidden); }));
+            };
+            QVERIFY(megatron.at("mtp.layers.0.eh_proj.weight") ==
+                    swapped(hf.at("model.mtp_layers.0.input_proj.weight")));
+            QVERIFY(mapped(megatron, "mimo-hf-from-megatron", heads) == hf);
+        }
+    }
+
     // In float32, rounded after each step, also where the tensor is cut, turned and joined afterwards.
     void computes() {
         const State state{{"a", numbers({3, 2}, 1)}, {"b", numbers({2, 3}, 7)}, {"c", numbers({2}, 1)}};

@@ -4,6 +4,7 @@ saves with dist_checkpointing (layers and experts in one tensor, a padded vocabu
 for bit. Recipes for torchtitan are only taken there and back."""
 import argparse
 import contextlib
+import copy
 import hashlib
 import logging
 import multiprocessing
@@ -13,7 +14,7 @@ import tempfile
 import time
 import traceback
 
-from peercommon import shardscope
+from peercommon import mapped
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -23,10 +24,10 @@ from ranklib import cuda_stubs  # noqa: E402
 
 cuda_stubs()
 logging.disable(logging.WARNING)
-from safetensors.torch import load_file  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec, get_gpt_mtp_block_spec  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.tensor_parallel import get_cuda_rng_tracker  # noqa: E402
 from megatron.core.tensor_parallel.layers import RowParallelLinear  # noqa: E402
@@ -42,6 +43,10 @@ COMMON = dict(num_hidden_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=
               vocab_size=VOCAB, max_position_embeddings=64, rms_norm_eps=1e-6, tie_word_embeddings=False, pad_token_id=None, bos_token_id=1,
               eos_token_id=2, attn_implementation="eager")
 TITAN = {"llama": "llama", "qwen3": "qwen3", "qwen3-moe": "qwen3", "deepseek-v3": "deepseek-v3", "gpt-oss": "gpt-oss"}
+# What a layer that predicts further tokens has beyond a layer, and where its names stand. Embedding and head are those of the model.
+DEEPSEEK = dict(layer="model.layers.%d." % LAYERS, norms=("enorm", "hnorm", "shared_head.norm"), projection="eh_proj",
+                copies={"embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head"})
+MIMO = dict(layer="model.mtp_layers.0.", norms=("token_layernorm", "hidden_layernorm", "final_layernorm"), projection="input_proj", copies={})
 SILU = torch.nn.functional.silu
 
 
@@ -120,6 +125,7 @@ def families():
     experts = dict(num_experts=EXPERTS, num_experts_per_tok=2, moe_intermediate_size=FFN, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
     yield "llama", t.LlamaForCausalLM, t.LlamaConfig(**COMMON, rope_theta=500000.0), {}, {}
     yield "qwen2", t.Qwen2ForCausalLM, t.Qwen2Config(**dict(COMMON, tie_word_embeddings=True)), dict(add_qkv_bias=True), {}
+    yield "mimo", t.Qwen2ForCausalLM, t.Qwen2Config(**COMMON), dict(add_qkv_bias=True, mtp_num_layers=1), dict(mtp=MIMO)
     yield "qwen3", t.Qwen3ForCausalLM, t.Qwen3Config(**COMMON, head_dim=16), dict(kv_channels=16, qk_layernorm=True), {}
     yield "mixtral", t.MixtralForCausalLM, t.MixtralConfig(**COMMON, num_local_experts=EXPERTS, num_experts_per_tok=2), moe(), {}
     yield "qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig(**COMMON, **experts, head_dim=HEAD_DIM), moe(qk_layernorm=True), {}
@@ -132,8 +138,14 @@ def families():
                               n_group=2, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True),
            moe(multi_latent_attention=True, q_lora_rank=12, kv_lora_rank=10, qk_pos_emb_head_dim=8, qk_head_dim=8, v_head_dim=8, qk_layernorm=True, num_query_groups=HEADS,
                rope_type="rope", rotary_scaling_factor=1.0, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
-               moe_router_enable_expert_bias=True, moe_router_num_groups=2, moe_router_group_topk=1, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32"),
-           dict(stacked=False, spec=latent, scale=16 ** -0.5, attention_softcap=0.0))
+               moe_router_enable_expert_bias=True, moe_router_num_groups=2, moe_router_group_topk=1, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32", mtp_num_layers=1),
+           dict(stacked=False, spec=latent, scale=16 ** -0.5, attention_softcap=0.0, mtp=DEEPSEEK))
+    yield ("glm4.5", t.Glm4MoeForCausalLM,
+           t.Glm4MoeConfig(**COMMON, head_dim=HEAD_DIM, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, n_routed_experts=EXPERTS, num_experts_per_tok=2,
+                           moe_intermediate_size=FFN, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True),
+           moe(add_qkv_bias=True, qk_layernorm=True, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
+               moe_router_enable_expert_bias=True, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32", mtp_num_layers=1),
+           dict(stacked=False, rotary_percent=0.5, mtp=DEEPSEEK))
     yield ("gemma3", t.Gemma3ForCausalLM,
            t.Gemma3TextConfig(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
                               layer_types=["full_attention"] * LAYERS),
@@ -154,6 +166,23 @@ def make_hf(kind, config):
     return model
 
 
+def add_prediction(path, kind, config, mtp):
+    """A layer that predicts further tokens, which transformers neither builds nor saves: as a layer of its own checkpoints."""
+    deeper = copy.deepcopy(config)
+    deeper.num_hidden_layers = LAYERS + 1
+    if getattr(deeper, "layer_types", None):
+        deeper.layer_types = deeper.layer_types + deeper.layer_types[-1:]
+    make_hf(kind, deeper).save_pretrained(path + "-deeper")
+    file = os.path.join(path, "model.safetensors")
+    state = load_file(file)
+    behind = "model.layers.%d." % LAYERS
+    layer = {k[len(behind):]: v for k, v in load_file(os.path.join(path + "-deeper", "model.safetensors")).items() if k.startswith(behind)}
+    layer.update({norm + ".weight": torch.randn(HIDDEN) for norm in mtp["norms"]})
+    layer[mtp["projection"] + ".weight"] = torch.randn(HIDDEN, 2 * HIDDEN)
+    layer.update({k + ".weight": state[v + ".weight"].clone() for k, v in mtp["copies"].items()})
+    save_file(dict(state, **{mtp["layer"] + k: v for k, v in layer.items()}), file, {"format": "pt"})
+
+
 def make_megatron(config, changes, more):
     kw = dict(num_layers=LAYERS, hidden_size=HIDDEN, num_attention_heads=HEADS, num_query_groups=GROUPS, kv_channels=HEAD_DIM, ffn_hidden_size=FFN,
               normalization="RMSNorm", layernorm_epsilon=1e-6, gated_linear_unit=True, activation_func=SILU, add_bias_linear=False,
@@ -171,7 +200,9 @@ def make_megatron(config, changes, more):
         more["spec"](spec)
     rope = getattr(config, "rope_parameters", None) or {}
     theta = rope.get("full_attention", rope).get("rope_theta") or 10000.0
-    model = GPTModel(config=made, transformer_layer_spec=spec, vocab_size=PADDED, max_sequence_length=64, position_embedding_type="rope",
+    mtp = get_gpt_mtp_block_spec(made, spec, use_transformer_engine=False) if made.mtp_num_layers else None
+    model = GPTModel(config=made, transformer_layer_spec=spec, mtp_block_spec=mtp, vocab_size=PADDED, max_sequence_length=64, position_embedding_type="rope",
+                     rotary_percent=more.get("rotary_percent", 1.0),
                      rotary_base=theta, share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
     if "softcap" in more:
         as_gemma(model, more["softcap"])
@@ -197,14 +228,19 @@ def prove(name, kind, config, changes, more, place):
     hf_dir, mg_file = os.path.join(place, "hf"), os.path.join(place, "mg.pt")
     model = make_hf(kind, config)
     model.save_pretrained(hf_dir)
+    if "mtp" in more:
+        add_prediction(hf_dir, kind, config, more["mtp"])
     truth = hashes(hf_dir)
     ours = "--set fused_norms=0 --set sequential_experts=1 --set padded_vocab_size=%d" % PADDED
-    shardscope("convert", hf_dir, mg_file, "--to", "torch", "--map", name + "-megatron-from-hf", *ours.split())
+    mapped(hf_dir, mg_file, "--to", "torch", "--map", name + "-megatron-from-hf", *ours.split())
     state = torch.load(mg_file)
     megatron = make_megatron(config, changes, more)
     wanted = {k for k, v in megatron.state_dict().items() if "_extra_state" not in k}
     same(dict.fromkeys(wanted), dict.fromkeys(state), "names of Megatron's modules")
     megatron.load_state_dict(state, strict=False)
+    # Further tokens are only predicted where there are labels.
+    prediction = megatron.mtp_process, megatron.config.mtp_num_layers
+    megatron.mtp_process, megatron.config.mtp_num_layers = False, None
     tokens = torch.randint(0, VOCAB, (2, LENGTH), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         want = model(tokens).logits
@@ -213,32 +249,37 @@ def prove(name, kind, config, changes, more, place):
     apart = (want - got).abs().max().item()
     assert want.abs().max() > 0.01 and apart < 1e-5, "%s: logits are %g apart" % (name, apart)
 
+    megatron.mtp_process, megatron.config.mtp_num_layers = prediction
+
     # What Megatron saves, by args alone.
     saved = os.path.join(place, "dist")
     os.makedirs(saved)
-    args = argparse.Namespace(num_attention_heads=HEADS, vocab_size=VOCAB, padded_vocab_size=PADDED, num_experts=EXPERTS)
+    args = argparse.Namespace(num_attention_heads=HEADS, vocab_size=VOCAB, padded_vocab_size=PADDED, num_experts=EXPERTS, num_layers=LAYERS)
     dist_checkpointing.save(dict(megatron.sharded_state_dict(), args=args, iteration=1), saved)
     back = os.path.join(place, "back")
-    shardscope("convert", saved, back, "--to", "safetensors", "--map", name + "-hf-from-megatron")
+    mapped(saved, back, "--to", "safetensors", "--map", name + "-hf-from-megatron")
     same(truth, hashes(back), name + " from torch_dist")
 
     # The layouts in which Megatron's checkpoints come, there and back. No args say how many heads.
     heads = ["--set", "vocab_size=%d" % VOCAB] + (["--set", "heads=%d" % HEADS] if "q_lora_rank" not in changes else [])
+    if more.get("mtp") is DEEPSEEK:
+        heads += ["--set", "layers=%d" % LAYERS]
     layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]]
     for i, layout in enumerate(layouts):
         if "stacked=1" in layout and not more.get("stacked", True):
             continue
         there, again = os.path.join(place, "there%d" % i), os.path.join(place, "again%d" % i)
-        shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", name + "-megatron-from-hf", *(w for l in layout for w in ("--set", l)))
-        shardscope("convert", there, again, "--to", "safetensors", "--map", name + "-hf-from-megatron", *heads)
+        mapped(hf_dir, there, "--to", "safetensors", "--map", name + "-megatron-from-hf", *(w for l in layout for w in ("--set", l)))
+        mapped(there, again, "--to", "safetensors", "--map", name + "-hf-from-megatron", *heads)
         same(truth, hashes(again), "%s with %s" % (name, layout))
     if name in TITAN:
         there, again = os.path.join(place, "titan"), os.path.join(place, "from_titan")
-        shardscope("convert", hf_dir, there, "--to", "safetensors", "--map", TITAN[name] + "-torchtitan-from-hf")
+        ahead = more["mtp"]["layer"] if "mtp" in more else "none"  # torchtitan has no such layers
+        mapped(hf_dir, there, "--to", "safetensors", "--map", TITAN[name] + "-torchtitan-from-hf", "--exclude", ahead + "*")
         kept = [k for k in hashes(there) if k.startswith("model.")]
         assert not kept, "torchtitan has other names than %s" % kept[:5]
-        shardscope("convert", there, again, "--to", "safetensors", "--map", TITAN[name] + "-hf-from-torchtitan")
-        same(truth, hashes(again), name + " by way of torchtitan")
+        mapped(there, again, "--to", "safetensors", "--map", TITAN[name] + "-hf-from-torchtitan")
+        same({k: v for k, v in truth.items() if not k.startswith(ahead)}, hashes(again), name + " by way of torchtitan")
     return apart
 
 
