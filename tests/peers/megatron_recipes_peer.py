@@ -30,12 +30,15 @@ from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec, get_gpt_mtp_block_spec  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 from megatron.core.tensor_parallel import get_cuda_rng_tracker  # noqa: E402
-from megatron.core.tensor_parallel.layers import RowParallelLinear  # noqa: E402
+from megatron.core.ssm import gated_delta_net  # noqa: E402
+from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear  # noqa: E402
 from megatron.core.transformer import TransformerConfig  # noqa: E402
 from megatron.core.fusions.fused_bias_geglu import quick_gelu  # noqa: E402
 from megatron.core.transformer import multi_latent_attention  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
+from megatron.core.transformer.spec_utils import ModuleSpec  # noqa: E402
 from megatron.core.transformer.torch_norm import WrappedTorchNorm  # noqa: E402
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
 from megatron.core.transformer.transformer_config import MLATransformerConfig  # noqa: E402
 
 LAYERS, HIDDEN, HEADS, GROUPS, HEAD_DIM, FFN, VOCAB, PADDED, LENGTH, EXPERTS = 3, 32, 4, 2, 8, 40, 61, 64, 9, 4
@@ -46,6 +49,7 @@ TITAN = {"llama": "llama", "qwen3": "qwen3", "qwen3-moe": "qwen3", "deepseek-v3"
 # What a layer that predicts further tokens has beyond a layer, and where its names stand. Embedding and head are those of the model.
 DEEPSEEK = dict(layer="model.layers.%d." % LAYERS, norms=("enorm", "hnorm", "shared_head.norm"), projection="eh_proj",
                 copies={"embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head"})
+QWEN = dict(layer="mtp.layers.0.", beside="mtp.", norms=("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"), projection="fc", copies={})
 MIMO = dict(layer="model.mtp_layers.0.", norms=("token_layernorm", "hidden_layernorm", "final_layernorm"), projection="input_proj", copies={})
 SILU = torch.nn.functional.silu
 
@@ -105,6 +109,23 @@ def latent(spec):
         layer.submodules.self_attention.submodules.core_attention = Attention
 
 
+def with_delta_net(config):
+    """A layer of linear attention before each of gated attention; without the kernels that it is made for."""
+    gated_delta_net.HAVE_FLA, gated_delta_net.chunk_gated_delta_rule = True, gated_delta_net.torch_chunk_gated_delta_rule
+    gated_delta_net.l2norm = lambda x: x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)
+    spec = get_gpt_layer_local_spec(num_experts=EXPERTS, moe_grouped_gemm=False, qk_layernorm=True, normalization="RMSNorm")
+    linear = copy.deepcopy(spec)
+    parts = gated_delta_net.GatedDeltaNetSubmodules(in_proj=ColumnParallelLinear, out_norm=WrappedTorchNorm, out_proj=RowParallelLinear)
+    linear.submodules.self_attention = ModuleSpec(module=gated_delta_net.GatedDeltaNet, submodules=parts)
+    return TransformerBlockSubmodules(layer_specs=[linear, linear, spec], layer_norm=WrappedTorchNorm)
+
+
+def zero_centered(model):
+    for name, module in model.named_modules():
+        if name.endswith(("norm", "norm.weight")) and hasattr(module, "weight"):
+            one_more(module)
+
+
 def as_gemma(model, softcap):
     for name, module in model.named_modules():
         if name.endswith("layernorm") and "post_layernorm" not in name and hasattr(module, "weight"):
@@ -146,6 +167,14 @@ def families():
            moe(add_qkv_bias=True, qk_layernorm=True, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
                moe_router_enable_expert_bias=True, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32", mtp_num_layers=1),
            dict(stacked=False, rotary_percent=0.5, mtp=DEEPSEEK))
+    linear = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=10, linear_conv_kernel_dim=3)
+    yield ("qwen3-next", t.Qwen3NextForCausalLM,
+           t.Qwen3NextConfig(**COMMON, **experts, **linear, head_dim=16, partial_rotary_factor=0.5, shared_expert_intermediate_size=FFN,
+                             layer_types=["linear_attention", "linear_attention", "full_attention"]),
+           moe(kv_channels=16, qk_layernorm=True, attention_output_gate=True, moe_shared_expert_intermediate_size=FFN, moe_shared_expert_gate=True,
+               experimental_attention_variant="gated_delta_net", linear_attention_freq=3, mtp_num_layers=1, **linear),
+           dict(stacked=False, rotary_percent=0.5, block=with_delta_net, finish=zero_centered, mtp=QWEN, args=dict(linear_num_key_heads=2),
+                sets=["key_heads=2"], layouts=[["apart_projections=1"]]))
     yield ("gemma3", t.Gemma3ForCausalLM,
            t.Gemma3TextConfig(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
                               layer_types=["full_attention"] * LAYERS),
@@ -177,8 +206,9 @@ def add_prediction(path, kind, config, mtp):
     state = load_file(file)
     behind = "model.layers.%d." % LAYERS
     layer = {k[len(behind):]: v for k, v in load_file(os.path.join(path + "-deeper", "model.safetensors")).items() if k.startswith(behind)}
-    layer.update({norm + ".weight": torch.randn(HIDDEN) for norm in mtp["norms"]})
-    layer[mtp["projection"] + ".weight"] = torch.randn(HIDDEN, 2 * HIDDEN)
+    beside = {norm: torch.randn(HIDDEN) for norm in mtp["norms"]}
+    beside[mtp["projection"]] = torch.randn(HIDDEN, 2 * HIDDEN)
+    state.update({mtp.get("beside", mtp["layer"]) + k + ".weight": v for k, v in beside.items()})
     layer.update({k + ".weight": state[v + ".weight"].clone() for k, v in mtp["copies"].items()})
     save_file(dict(state, **{mtp["layer"] + k: v for k, v in layer.items()}), file, {"format": "pt"})
 
@@ -190,7 +220,9 @@ def make_megatron(config, changes, more):
               masked_softmax_fusion=False, attention_softmax_in_fp32=True)
     kw.update(changes)
     made = (MLATransformerConfig if "q_lora_rank" in kw else TransformerConfig)(**kw)
-    if "moe_layer_freq" in kw:
+    if "block" in more:
+        spec = more["block"](made)
+    elif "moe_layer_freq" in kw:
         spec = get_gpt_decoder_block_spec(made, use_transformer_engine=False, normalization="RMSNorm")
     else:
         spec = get_gpt_layer_local_spec(num_experts=kw.get("num_moe_experts"), moe_grouped_gemm=False, qk_layernorm=kw.get("qk_layernorm", False),
@@ -206,6 +238,8 @@ def make_megatron(config, changes, more):
                      rotary_base=theta, share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
     if "softcap" in more:
         as_gemma(model, more["softcap"])
+    if "finish" in more:
+        more["finish"](model)
     return model
 
 
@@ -247,14 +281,15 @@ def prove(name, kind, config, changes, more, place):
         mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)[None, None]
         got = megatron(tokens, torch.arange(LENGTH).expand(2, -1), mask)[..., :VOCAB]
     apart = (want - got).abs().max().item()
-    assert want.abs().max() > 0.01 and apart < 1e-5, "%s: logits are %g apart" % (name, apart)
+    assert want.abs().max() > 0.01 and apart < 1e-5 * max(1.0, want.abs().max()), "%s: logits up to %g are %g apart" % (name, want.abs().max(), apart)
 
     megatron.mtp_process, megatron.config.mtp_num_layers = prediction
 
     # What Megatron saves, by args alone.
     saved = os.path.join(place, "dist")
     os.makedirs(saved)
-    args = argparse.Namespace(num_attention_heads=HEADS, vocab_size=VOCAB, padded_vocab_size=PADDED, num_experts=EXPERTS, num_layers=LAYERS)
+    args = argparse.Namespace(num_attention_heads=HEADS, vocab_size=VOCAB, padded_vocab_size=PADDED, num_experts=EXPERTS, num_layers=LAYERS,
+                              **more.get("args", {}))
     dist_checkpointing.save(dict(megatron.sharded_state_dict(), args=args, iteration=1), saved)
     back = os.path.join(place, "back")
     mapped(saved, back, "--to", "safetensors", "--map", name + "-hf-from-megatron")
@@ -264,7 +299,8 @@ def prove(name, kind, config, changes, more, place):
     heads = ["--set", "vocab_size=%d" % VOCAB] + (["--set", "heads=%d" % HEADS] if "q_lora_rank" not in changes else [])
     if more.get("mtp") is DEEPSEEK:
         heads += ["--set", "layers=%d" % LAYERS]
-    layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]]
+    heads += [w for s in more.get("sets", []) for w in ("--set", s)]
+    layouts = [[], ["stacked=1"], ["sequential_experts=1"], ["grouped_experts=1", "stacked=1"], ["fused_norms=0", "padded_vocab_size=%d" % PADDED]] + more.get("layouts", [])
     for i, layout in enumerate(layouts):
         if "stacked=1" in layout and not more.get("stacked", True):
             continue
