@@ -13,6 +13,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "engine/adapter.h"
 #include "engine/average.h"
 #include "engine/damage.h"
 #include "engine/engine.h"
@@ -478,7 +479,7 @@ Result<std::set<std::string, std::less<>>> keepObjects(PreparedConversion& p, co
 }
 
 // Where each byte goes, with the files that are added. Errors: usage, and those of the format.
-Status layOut(PreparedConversion& p, const ConversionRequest& request) {
+Status layOut(PreparedConversion& p, const ConversionRequest& request, const TargetRequest& target) {
     const FormatInfo& info = p.format->info();
     const bool takesAssets = !info.assets.empty() && !p.singleFile;
     if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" && !takesAssets)
@@ -495,7 +496,9 @@ Status layOut(PreparedConversion& p, const ConversionRequest& request) {
     SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(p.source));
     p.filled = filledBy(p.source.catalog(), *p.spec, request.fillGaps, before);
     std::vector<AddedFile> added;
-    if (takesAssets) {
+    if (takesAssets && target.adapter) {
+        SHARDSCOPE_ASSIGN(added, adapterFiles(p.spec->target, *target.adapter, **layout));
+    } else if (takesAssets) {
         SHARDSCOPE_ASSIGN(added, findAssets(p.source, request.assets, p.plan.assetsFrom));
         for (AddedFile& asset : added) {
             if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
@@ -606,7 +609,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
                                                       "source among others)",
                                                       option("strict"))});
     }
-    SHARDSCOPE_TRY(layOut(p, request));
+    SHARDSCOPE_TRY(layOut(p, request, target));
     p.plan = makePlan(p, request);
     return p;
 }

@@ -119,6 +119,9 @@ Result<ConversionRequest> recipeRules(const Json& recipe) {
             SHARDSCOPE_ASSIGN((key == "select" ? rules.select : rules.exclude), patternsIn(key, value));
         } else if (key == "rename" || key == "cast") {
             SHARDSCOPE_ASSIGN((key == "rename" ? rules.rename : rules.cast), rulesIn(key, value));
+        } else if (key == "adapter") {
+            if (!value.is_object() || value.size() != 1 || !value.contains("alpha"))
+                return wrongRecipe("'adapter' is not {\"alpha\": number}");
         } else if (key == "leaves") {
             SHARDSCOPE_ASSIGN(const std::vector<std::string> unused, patternsIn(key, value));
         } else if (key == "arranges" ? !value.is_boolean()
@@ -220,6 +223,11 @@ Result<TargetRequest> recipeSteps(const Json& recipe, const std::vector<std::str
     steps.steps = std::move(parsed).value();
     steps.exclude.insert(steps.exclude.end(), whole.drop.begin(), whole.drop.end());
     steps.leaves = std::move(whole.leaves);
+    if (recipe.contains("adapter")) {
+        auto alpha = parameters->number(recipe["adapter"]["alpha"]);
+        if (!alpha.ok()) return wrongRecipe(alpha.error().message);
+        steps.adapter = {alpha->value, alpha->missing};
+    }
     steps.values.assign(parameters->used().begin(), parameters->used().end());
     return steps;
 }
@@ -237,6 +245,7 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
         list.insert(list.begin(), more.begin(), more.end());
     };
     if (steps.leaves) request.leaves = steps.leaves;
+    if (steps.adapter) request.adapter = steps.adapter;
     prepend(request.select, steps.select);
     prepend(request.exclude, steps.exclude);
     prepend(request.steps, steps.steps);

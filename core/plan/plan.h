@@ -75,6 +75,12 @@ struct TargetRequest : TargetChoice {
     // Names that the recipe leaves as they are, GLOB or re:REGEX. With a value, what no step matches and what
     // is not one of these is unknown to the recipe.
     std::optional<std::vector<std::string>> leaves;
+    // The tensors are an adapter for PEFT, whose configuration says `alpha`.
+    struct Adapter {
+        int64_t alpha = 0;
+        std::string missing;  // a sentence; empty = it is known
+    };
+    std::optional<Adapter> adapter;
     // For the plan: parameters of the recipe that steps use, and where their values are from.
     std::vector<std::pair<std::string, std::string>> values;
     std::vector<RenameRule> rename;

@@ -234,6 +234,7 @@ class StepRun {
             StepTensor copy = state_.tensors[found->second];
             copy.name = match->expand(step_.to[0]);
             copy.copy = true;
+            know(copy);
             state_.tensors.push_back(std::move(copy));
             touched_ = true;
         }

@@ -46,6 +46,11 @@ Array stacked(const std::vector<Array>& parts) {
     return out;
 }
 
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+    if (const size_t at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
+    return text;
+}
+
 // 8 query heads, 2 key-value heads of 4 rows.
 constexpr int64_t kHeads = 8, kKvHeads = 2, kHeadDim = 4, kHidden = 6, kFfn = 10;
 
@@ -381,6 +386,73 @@ class RecipeCliTest : public QObject {
                     swapped(hf.at("model.mtp_layers.0.input_proj.weight")));
             QVERIFY(mapped(megatron, "mimo-hf-from-megatron", heads) == hf);
         }
+    }
+
+    // Adapters of Megatron-Bridge, NeMo 1 and ms-swift become one of PEFT, and come back.
+    void adapters() {
+        State peft, bridge;
+        for (int layer = 0; layer < 2; ++layer) {
+            const std::string p = "base_model.model.model.layers." + std::to_string(layer) + ".";
+            const float base = static_cast<float>(layer) * 10'000;
+            const auto put = [&](const std::string& module, int64_t in, int64_t out, float a, float b) {
+                peft[p + module + ".lora_A.weight"] = numbers({3, in}, base + a);
+                peft[p + module + ".lora_B.weight"] = numbers({out, 3}, base + b);
+            };
+            put("self_attn.q_proj", kHidden, kHeads * kHeadDim, 0, 100);
+            put("self_attn.k_proj", kHidden, kKvHeads * kHeadDim, 0, 300);
+            put("self_attn.v_proj", kHidden, kKvHeads * kHeadDim, 0, 500);
+            put("self_attn.o_proj", kHeads * kHeadDim, kHidden, 700, 900);
+            put("mlp.gate_proj", kHidden, kFfn, 1000, 1100);
+            put("mlp.up_proj", kHidden, kFfn, 1000, 1300);
+            put("mlp.down_proj", kFfn, kHidden, 1500, 1700);
+        }
+        const QStringList heads{"--set", "heads=8", "--set", "kv_heads=2"};
+        // By themselves, where the parts of a layer need not agree.
+        const State canonical = mapped(peft, "llama-megatron-from-peft");
+        QCOMPARE(canonical.size(), peft.size());
+        QVERIFY(
+            canonical.at("decoder.layers.1.self_attention.linear_qkv.adapter.adapter_k.linear_out.weight") ==
+            peft.at("base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight"));
+        QVERIFY(mapped(canonical, "llama-peft-from-megatron", {"--set", "alpha=6"}) == peft);
+        const State fused = mapped(peft, "llama-megatron-from-peft", QStringList{"--set", "fused=1"} + heads);
+        QCOMPARE(fused.size(), size_t{2 * 4 * 2});
+        QVERIFY(fused.at("decoder.layers.0.mlp.linear_fc1.adapter.linear_out.weight") ==
+                stacked({peft.at("base_model.model.model.layers.0.mlp.gate_proj.lora_B.weight"),
+                         peft.at("base_model.model.model.layers.0.mlp.up_proj.lora_B.weight")}));
+        QVERIFY(fused.at("decoder.layers.0.self_attention.linear_qkv.adapter.linear_in.weight") ==
+                peft.at("base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
+        const State swift = mapped(peft, "llama-megatron-from-peft", QStringList{"--set", "swift=1"} + heads);
+        State nemo;
+        for (const auto& [name, array] : fused) {
+            QVERIFY(swift.at(replaced(replaced(name, "adapter.linear_in", "lora_A.default"),
+                                      "adapter.linear_out", "lora_B.default")) == array);
+            nemo["model." + replaced(replaced(name, "linear_qkv.adapter", "adapter_layer.lora_kqv_adapter"),
+                                     "linear_proj.adapter", "adapter_layer.lora_dense_attention_adapter")] =
+                array;
+        }
+        for (const State& megatron : {fused, swift, nemo})
+            QVERIFY(mapped(megatron, "llama-peft-from-megatron", {"--set", "alpha=6", "--set", "heads=8"}) ==
+                    peft);
+
+        // What PEFT needs beside the weights; numbers of the run, and none that nobody states.
+        const QString from = fresh(), to = fresh();
+        writeState(from.toStdString() + "/model.safetensors", fused);
+        const QStringList words{
+            "convert", from, to, "--to", "safetensors", "--map", "llama-peft-from-megatron"};
+        const Outcome open = runShardscope(words + heads);
+        QVERIFY2(open.err.find("'alpha' has no value: give --set alpha=N") != std::string::npos,
+                 open.err.c_str());
+        writeFile(from.toStdString() + "/run_config.yaml",
+                  "model:\n  num_attention_heads: 8\npeft:\n  dim: 3\n  alpha: 6\ntrain:\n  alpha: 7\n");
+        const Outcome done = runShardscope(words);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState((to + "/adapter_model.safetensors").toStdString()) == peft);
+        std::ifstream in((to + "/adapter_config.json").toStdString());
+        const auto config = nlohmann::json::parse(in);
+        COMPARE_JSON(config["peft_type"], nlohmann::json("LORA"));
+        COMPARE_JSON(config["r"], nlohmann::json(3));
+        COMPARE_JSON(config["lora_alpha"], nlohmann::json(6));
+        QCOMPARE(config["target_modules"].size(), size_t{7});
     }
 
     // In float32, rounded after each step, also where the tensor is cut, turned and joined afterwards.
