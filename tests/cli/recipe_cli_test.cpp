@@ -388,6 +388,68 @@ class RecipeCliTest : public QObject {
         }
     }
 
+    // Layers of Mamba, attention and experts; what torch_dist keeps in parts.
+    void nemotronH() {
+        State hf{{"backbone.embeddings.weight", numbers({12, kHidden}, 0)},
+                 {"backbone.norm_f.weight", numbers({kHidden}, 100)},
+                 {"lm_head.weight", numbers({12, kHidden}, 200)}};
+        for (int layer = 0; layer < 4; ++layer)
+            hf["backbone.layers." + std::to_string(layer) + ".norm.weight"] =
+                numbers({kHidden}, static_cast<float>(300 + layer * 10));
+        // 2 heads of 4 rows, 2 groups of a state of 3.
+        const std::string mamba = "backbone.layers.0.mixer.";
+        hf[mamba + "in_proj.weight"] = numbers({8 + 8 + 6 + 6 + 2, kHidden}, 1000);
+        hf[mamba + "conv1d.weight"] = numbers({8 + 6 + 6, 1, 4}, 2000);
+        hf[mamba + "conv1d.bias"] = numbers({8 + 6 + 6}, 3000);
+        for (const char* name : {"A_log", "D", "dt_bias"})
+            hf[mamba + name] = numbers({2}, static_cast<float>(name[0]));
+        hf[mamba + "norm.weight"] = numbers({8}, 3100);
+        hf[mamba + "out_proj.weight"] = numbers({kHidden, 8}, 3200);
+        hf["backbone.layers.1.mixer.up_proj.weight"] = numbers({kFfn, kHidden}, 4000);
+        hf["backbone.layers.1.mixer.down_proj.weight"] = numbers({kHidden, kFfn}, 4100);
+        const State llama = hfLlama();
+        for (const std::string name : {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"})
+            hf["backbone.layers.2.mixer." + name] = llama.at("model.layers.0.self_attn." + name);
+        const std::string experts = "backbone.layers.3.mixer.";
+        for (const std::string module : {"experts.0.", "experts.1.", "shared_experts."}) {
+            hf[experts + module + "up_proj.weight"] =
+                numbers({kFfn, kHidden}, static_cast<float>(module[8] * 100));
+            hf[experts + module + "down_proj.weight"] =
+                numbers({kHidden, kFfn}, static_cast<float>(module[8] * 300));
+        }
+        hf[experts + "gate.weight"] = numbers({2, kHidden}, 9000);
+        hf[experts + "gate.e_score_correction_bias"] = numbers({2}, 9100);
+
+        const State megatron =
+            mapped(hf, "nemotron-h-megatron-from-hf", {"--set", "apart_projections=1"}, kConfig);
+        const auto part = [&](const char* name, int64_t from, int64_t count) {
+            return rows(hf.at(mamba + name), count, [&](int64_t r) { return from + r; });
+        };
+        const std::string to = "decoder.layers.0.mixer.";
+        QVERIFY(megatron.at(to + "in_proj.weight.z") == part("in_proj.weight", 0, 8));
+        QVERIFY(megatron.at(to + "in_proj.weight.C") == part("in_proj.weight", 22, 6));
+        QVERIFY(megatron.at(to + "in_proj.weight.dt") == part("in_proj.weight", 28, 2));
+        QVERIFY(megatron.at(to + "conv1d.weight.B") == part("conv1d.weight", 8, 6));
+        QVERIFY(megatron.at(to + "conv1d.bias.x") == part("conv1d.bias", 0, 8));
+        const std::pair<const char*, int> norms[] = {{"0.mixer.in_proj.layer_norm_weight", 0},
+                                                     {"1.mlp.linear_fc1.layer_norm_weight", 1},
+                                                     {"2.self_attention.linear_qkv.layer_norm_weight", 2},
+                                                     {"3.pre_mlp_layernorm.weight", 3}};
+        for (const auto& [name, layer] : norms)
+            QVERIFY2(megatron.at(std::string("decoder.layers.") + name) ==
+                         hf.at("backbone.layers." + std::to_string(layer) + ".norm.weight"),
+                     name);
+        QVERIFY((megatron.at("decoder.layers.3.mlp.experts.experts.linear_fc1.weight").shape ==
+                 std::vector<int64_t>{2, kFfn, kHidden}));
+        QVERIFY(megatron.contains("decoder.layers.3.mlp.router.expert_bias") &&
+                megatron.contains("decoder.layers.3.mlp.shared_experts.linear_fc2.weight") &&
+                megatron.contains("decoder.final_norm.weight"));
+        for (const char* apart : {"apart_projections=1", "apart_projections=0", "fused_norms=0"}) {
+            const State there = mapped(hf, "nemotron-h-megatron-from-hf", {"--set", apart}, kConfig);
+            QVERIFY2(mapped(there, "nemotron-h-hf-from-megatron", {"--set", "heads=8"}) == hf, apart);
+        }
+    }
+
     // Adapters of Megatron-Bridge, NeMo 1 and ms-swift become one of PEFT, and come back.
     void adapters() {
         State peft, bridge;
