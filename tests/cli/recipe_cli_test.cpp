@@ -388,6 +388,74 @@ class RecipeCliTest : public QObject {
         }
     }
 
+    // Linear attention by key head at Hugging Face, all heads of each kind in turn in Megatron; queries with
+    // their gates; a norm that is kept less one.
+    void qwen3Next() {
+        State hf = [] {
+            State llama = hfLlama(), state;
+            for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"})
+                state[name] = llama.at(name);
+            for (const char* name : {"self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                     "input_layernorm", "post_attention_layernorm"})
+                state[std::string("model.layers.1.") + name + ".weight"] =
+                    llama.at(std::string("model.layers.1.") + name + ".weight");
+            return state;
+        }();
+        hf["model.layers.1.self_attn.q_proj.weight"] = numbers({2 * kHeads * kHeadDim, kHidden}, 0);
+        // 2 key heads of 3 rows, 4 value heads of 5.
+        const std::string linear = "model.layers.0.linear_attn.";
+        hf[linear + "in_proj_qkvz.weight"] = numbers({2 * (3 + 3 + 10 + 10), kHidden}, 1000);
+        hf[linear + "in_proj_ba.weight"] = numbers({2 * (2 + 2), kHidden}, 2000);
+        hf[linear + "conv1d.weight"] = numbers({6 + 6 + 20, 1, 4}, 3000);
+        hf[linear + "A_log"] = numbers({4}, 1);
+        hf[linear + "dt_bias"] = numbers({4}, 5);
+        hf[linear + "norm.weight"] = numbers({5}, 1);
+        hf[linear + "out_proj.weight"] = numbers({kHidden, 20}, 4000);
+        hf["model.layers.0.input_layernorm.weight"] = numbers({kHidden}, 5000);
+        hf["model.layers.0.post_attention_layernorm.weight"] = numbers({kHidden}, 6000);
+        for (const std::string p : {"model.layers.0.mlp.", "model.layers.1.mlp."}) {
+            for (const std::string module : {"experts.0.", "experts.1.", "shared_expert."}) {
+                const auto base = static_cast<float>(100 * (module[8] + p[13]));
+                hf[p + module + "gate_proj.weight"] = numbers({kFfn, kHidden}, base);
+                hf[p + module + "up_proj.weight"] = numbers({kFfn, kHidden}, base + 60);
+                hf[p + module + "down_proj.weight"] = numbers({kHidden, kFfn}, base + 120);
+            }
+            hf[p + "gate.weight"] = numbers({2, kHidden}, 7000);
+            hf[p + "shared_expert_gate.weight"] = numbers({1, kHidden}, 8000);
+        }
+        const QStringList keys{"--set", "key_heads=2"};
+        const State megatron = mapped(hf, "qwen3-next-megatron-from-hf", keys, kConfig);
+        const Array& qkvz = hf.at(linear + "in_proj_qkvz.weight");
+        const auto byHead = [&](const Array& in, int64_t before, int64_t each, int64_t head) {
+            return rows(in, 2 * each, [&](int64_t r) { return r / each * head + before + r % each; });
+        };
+        const Array& ba = hf.at(linear + "in_proj_ba.weight");
+        QVERIFY(megatron.at("decoder.layers.0.self_attention.in_proj.weight") ==
+                stacked({byHead(qkvz, 0, 3, 26), byHead(qkvz, 3, 3, 26), byHead(qkvz, 6, 10, 26),
+                         byHead(qkvz, 16, 10, 26), byHead(ba, 0, 2, 4), byHead(ba, 2, 2, 4)}));
+        QVERIFY(megatron.at("decoder.layers.0.self_attention.out_norm.weight") == numbers({5}, 0));
+        QVERIFY(megatron.contains("decoder.layers.0.self_attention.in_proj.layer_norm_weight"));
+        // For each of 2 groups: 4 heads of queries, their gates, a key, a value.
+        const int64_t group = (4 + 4 + 1 + 1) * kHeadDim;
+        const Array& fused = megatron.at("decoder.layers.1.self_attention.linear_qkv.weight");
+        QVERIFY(rows(hf.at("model.layers.1.self_attn.q_proj.weight"), 2 * kHeads * kHeadDim,
+                     [&](int64_t r) { return r; }) == rows(fused, 2 * kHeads * kHeadDim, [&](int64_t r) {
+                    const int64_t head = r / (2 * kHeadDim), gate = r / kHeadDim % 2;
+                    return head / 4 * group + (gate * 4 + head % 4) * kHeadDim + r % kHeadDim;
+                }));
+        const State apart = mapped(hf, "qwen3-next-megatron-from-hf",
+                                   QStringList{"--set", "apart_projections=1"} + keys, kConfig);
+        QVERIFY(apart.at("decoder.layers.0.self_attention.in_proj.weight.z") == byHead(qkvz, 16, 10, 26));
+        QVERIFY((apart.at("decoder.layers.0.self_attention.conv1d.weight.value").shape ==
+                 std::vector<int64_t>{20, 1, 4}));
+        for (const State& state : {megatron, apart})
+            QVERIFY(mapped(state, "qwen3-next-hf-from-megatron", QStringList{"--set", "heads=8"} + keys) ==
+                    hf);
+        // How many key heads there are is not guessed.
+        QVERIFY(refused(megatron, "qwen3-next-hf-from-megatron", {"--set", "heads=8"})
+                    .find("give --set key_heads=N") != std::string::npos);
+    }
+
     // Layers of Mamba, attention and experts; what torch_dist keeps in parts.
     void nemotronH() {
         State hf{{"backbone.embeddings.weight", numbers({12, kHidden}, 0)},
