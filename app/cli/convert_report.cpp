@@ -12,6 +12,15 @@ std::string groupText(const GroupReport& group) {
                        group.compute == "cpu" ? "" : ", casts by GPUs");
 }
 
+void sayEntries(std::string_view title, const std::vector<PlanLeftOut>& entries) {
+    constexpr size_t kMost = 20;
+    for (size_t i = 0; i < std::min(kMost, entries.size()); ++i)
+        fmt::print(stderr, "{}: {}: {}\n", title, printable(entries[i].name), printable(entries[i].why));
+    if (entries.size() > kMost)
+        fmt::print(stderr, "{}: ... and {} more (all of them with 'shardscope plan --json')\n", title,
+                   entries.size() - kMost);
+}
+
 uint64_t rateOf(const ConvertReport& report) {
     return report.seconds > 0
                ? static_cast<uint64_t>(static_cast<double>(report.bytesWritten) / report.seconds)
@@ -62,16 +71,11 @@ int showPlan(const Context& context, const Conversion& conversion) {
 }
 
 void sayBefore(const Plan& plan) {
-    constexpr size_t kMost = 20;
     if (!plan.recipe.empty()) fmt::print(stderr, "recipe: {}\n", printable(plan.recipe));
     for (const std::string& why : plan.unloadable)
         fmt::print(stderr, "warning: transformers will not load the result: {}\n", printable(why));
-    for (size_t i = 0; i < std::min(kMost, plan.leftOut.size()); ++i)
-        fmt::print(stderr, "left out: {}: {}\n", printable(plan.leftOut[i].name),
-                   printable(plan.leftOut[i].why));
-    if (plan.leftOut.size() > kMost)
-        fmt::print(stderr, "left out: ... and {} more (all of them with 'shardscope plan --json')\n",
-                   plan.leftOut.size() - kMost);
+    sayEntries("left out", plan.leftOut);
+    sayEntries("unknown to the recipe", plan.unknown);
 }
 
 void showReport(const Context& context, const Conversion& conversion, const ConvertReport& report,
@@ -114,6 +118,9 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
                    countText(prepared.plan.fromMasters.size()));
     if (!prepared.plan.leftOut.empty())
         fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
+    if (!prepared.plan.unknown.empty())
+        fmt::print("  {} {} tensors are unknown to the recipe and keep names of the source\n",
+                   style.yellow("warning:"), countText(prepared.plan.unknown.size()));
 }
 
 }  // namespace shardscope::cli

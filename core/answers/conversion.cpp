@@ -67,6 +67,7 @@ Json reportJson(const Access& access, const Conversion& conversion, const Conver
     json["verified"] = report.verified;
     json["verify"] = choiceName(verify);
     json["left_out"] = json["plan"]["left_out"];
+    json["unknown"] = json["plan"]["unknown"];
     json["replicas_not_compared"] = json["plan"]["replicas_not_compared"];
     json["findings"] = Json::array();
     for (const auto& [name, counts] : report.counts) {

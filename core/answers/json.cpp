@@ -159,6 +159,7 @@ Json planJson(const Plan& plan) {
     json["changed"] = entries(plan.changed, "why");
     json["made"] = entries(plan.made, "from");
     json["notes"] = entries(plan.notes, "why");
+    json["unknown"] = entries(plan.unknown, "why");
     json["renamed"] = entries(plan.renamed, "to");
     json["masters"] = {{"used", entries(plan.fromMasters, "from")}, {"unused", plan.mastersUnused}};
     json["placement"] = entries(plan.placement, "why");

@@ -13,6 +13,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "engine/adapter.h"
 #include "engine/average.h"
 #include "engine/damage.h"
 #include "engine/engine.h"
@@ -275,6 +276,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
     plan.notes = p.spec->notes;
+    plan.unknown = p.spec->unknown;
     plan.fromMasters = p.spec->fromMasters;
     plan.mastersUnused = p.spec->mastersUnused;
     if (p.source.reader->dataElsewhere().empty() && storesChecksums(*p.source.reader, *p.spec))
@@ -479,7 +481,7 @@ Result<std::set<std::string, std::less<>>> keepObjects(PreparedConversion& p, co
 }
 
 // Where each byte goes, with the files that are added. Errors: usage, and those of the format.
-Status layOut(PreparedConversion& p, const ConversionRequest& request) {
+Status layOut(PreparedConversion& p, const ConversionRequest& request, const TargetRequest& target) {
     const FormatInfo& info = p.format->info();
     const bool takesAssets = !info.assets.empty() && !p.singleFile;
     if (!request.assets.empty() && request.assets != "auto" && request.assets != "none" && !takesAssets)
@@ -496,7 +498,9 @@ Status layOut(PreparedConversion& p, const ConversionRequest& request) {
     SHARDSCOPE_ASSIGN(const FilledElements before, readFilled(p.source));
     p.filled = filledBy(p.source.catalog(), *p.spec, request.fillGaps, before);
     std::vector<AddedFile> added;
-    if (takesAssets) {
+    if (takesAssets && target.adapter) {
+        SHARDSCOPE_ASSIGN(added, adapterFiles(p.spec->target, *target.adapter, **layout));
+    } else if (takesAssets) {
         SHARDSCOPE_ASSIGN(added, findAssets(p.source, request.assets, p.plan.assetsFrom));
         for (AddedFile& asset : added) {
             if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
@@ -605,7 +609,13 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
         impossible.push_back(
             {entry.name, entry.why + fmt::format(" ({} leaves nothing out)", option("strict"))});
     }
-    SHARDSCOPE_TRY(layOut(p, request));
+    for (const PlanLeftOut& entry : p.spec->unknown) {
+        if (!request.strict) break;
+        impossible.push_back({entry.name, fmt::format("the recipe does not know it ({} leaves no name of the "
+                                                      "source among others)",
+                                                      option("strict"))});
+    }
+    SHARDSCOPE_TRY(layOut(p, request, target));
     p.plan = makePlan(p, request);
     p.plan.forTransformers = isForTransformers(p);
     p.plan.unloadable = whyUnloadable(p);

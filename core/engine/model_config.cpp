@@ -65,29 +65,30 @@ std::string_view takeLine(std::string_view& text) {
     return line;
 }
 
-// "  num_layers: 4" of a block that is indented once.
+// "  num_layers: 4" of a block that is indented once; those of `peft` are inside of that name.
 Json parseRunConfig(std::string_view text) {
     Json model;
-    bool inside = false;
+    std::string section;
     size_t indent = 0;  // of the section's own entries
     while (!text.empty()) {
         const std::string_view line = takeLine(text);
         const size_t at = line.find_first_not_of(' ');
         if (at == line.npos || line[at] == '#') continue;
         if (at == 0) {
-            inside = line == "model:";
+            section = line;
             indent = 0;
         }
-        if (!inside || at == 0) continue;
+        if ((section != "model:" && section != "peft:") || at == 0) continue;
         if (indent == 0) indent = at;
         const size_t colon = line.find(": ", at);
         if (at != indent || colon == line.npos) continue;
         const std::string key(line.substr(at, colon - at));
         const std::string_view value = line.substr(line.find_first_not_of(' ', colon + 1));
+        Json& entry = section == "model:" ? model[key] : model["peft"][key];
         if (const auto number = parseNumber<int64_t>(value))
-            model[key] = *number;
+            entry = *number;
         else if (value == "true" || value == "false")
-            model[key] = value == "true";
+            entry = value == "true";
     }
     return model;
 }
@@ -100,7 +101,7 @@ Json parseConfig(std::string_view file, const std::string& text) {
 }
 
 StatedConfig readConfig(const Directory& directory) {
-    for (const char* name : {"config.json", "params.json", kRunConfig}) {
+    for (const char* name : {"config.json", "params.json", kRunConfig, "args.json"}) {
         const std::string text = smallFile(directory, name, kMostConfig);
         if (!text.empty()) return {parseConfig(name, text), name};
     }

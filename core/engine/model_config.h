@@ -1,5 +1,5 @@
 // What is stated about a model's sizes beside its weights: a Hugging Face config.json, Meta's params.json,
-// Megatron-Bridge's run_config.yaml, Megatron's arguments. Private to this room.
+// Megatron-Bridge's run_config.yaml, ms-swift's args.json, Megatron's arguments. Private to this room.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace shardscope {
 constexpr uint64_t kMostConfig = uint64_t{16} << 20;  // bytes
 constexpr const char* kRunConfig = "run_config.yaml";
 // The text of such a file, as an object; null where it is none, or nested beyond all reason. Of a
-// run_config.yaml the integers and booleans of its section `model`.
+// run_config.yaml the integers and booleans of its section `model`, and those of `peft` under that name.
 nlohmann::json parseConfig(std::string_view file, const std::string& text);
 
 struct StatedConfig {

@@ -120,11 +120,20 @@ Result<ConversionRequest> recipeRules(const Json& recipe) {
             SHARDSCOPE_ASSIGN((key == "select" ? rules.select : rules.exclude), patternsIn(key, value));
         } else if (key == "rename" || key == "cast") {
             SHARDSCOPE_ASSIGN((key == "rename" ? rules.rename : rules.cast), rulesIn(key, value));
-        } else if (key == "steps" ? !value.is_array()
-                                  : (key == "parameters" || key == "job") && !value.is_object()) {
-            return wrongRecipe(fmt::format("'{}' is not {}", key, key == "steps" ? "a list" : "an object"));
-        } else if (!std::ranges::count(std::array{"description", "sources", "steps", "parameters", "job"},
-                                       key)) {
+        } else if (key == "adapter") {
+            if (!value.is_object() || value.size() != 1 || !value.contains("alpha"))
+                return wrongRecipe("'adapter' is not {\"alpha\": number}");
+        } else if (key == "leaves") {
+            SHARDSCOPE_ASSIGN(const std::vector<std::string> unused, patternsIn(key, value));
+        } else if (key == "arranges" ? !value.is_boolean()
+                   : key == "steps"  ? !value.is_array()
+                                     : (key == "parameters" || key == "job") && !value.is_object()) {
+            return wrongRecipe(fmt::format("'{}' is not {}", key,
+                                           key == "arranges" ? "true or false"
+                                           : key == "steps"  ? "a list"
+                                                             : "an object"));
+        } else if (!std::ranges::count(
+                       std::array{"description", "sources", "steps", "parameters", "arranges", "job"}, key)) {
             return wrongRecipe(fmt::format("'{}' is not a step of a recipe", key));
         }
     }
@@ -153,6 +162,7 @@ struct WholeRecipe {
     std::vector<PlacedStep> steps;
     Json parameters = Json::object();
     std::vector<std::string> drop;  // of those that are included
+    std::optional<std::vector<std::string>> leaves;
 };
 
 // Puts a recipe's steps behind those that are there, an included recipe's in the place of the step that
@@ -165,12 +175,18 @@ Status addSteps(const Json& recipe, const std::string& name, const Json& when, i
     for (const auto& [key, value] : parameters.items()) {
         if (!whole.parameters.contains(key)) whole.parameters[key] = value;
     }
+    if (recipe.contains("leaves")) {
+        SHARDSCOPE_ASSIGN(const std::vector<std::string> leaves, patternsIn("leaves", recipe["leaves"]));
+        if (!whole.leaves) whole.leaves.emplace();
+        whole.leaves->insert(whole.leaves->end(), leaves.begin(), leaves.end());
+    }
+    const bool arranges = recipe.value("arranges", false);
     size_t number = 0;
     for (Json step : recipe.value("steps", Json::array())) {
         ++number;
         if (step.is_object() && !when.is_null() && !step.contains("when")) step["when"] = when;
         if (!step.is_object() || step.value("step", Json()) != "include") {
-            whole.steps.push_back({std::move(step), number, name});
+            whole.steps.push_back({std::move(step), number, name, arranges});
             continue;
         }
         const auto wrong = [&](const std::string& message) {
@@ -207,6 +223,12 @@ Result<TargetRequest> recipeSteps(const Json& recipe, const std::vector<std::str
     if (!parsed.ok()) return wrongRecipe(parsed.error().message);
     steps.steps = std::move(parsed).value();
     steps.exclude.insert(steps.exclude.end(), whole.drop.begin(), whole.drop.end());
+    steps.leaves = std::move(whole.leaves);
+    if (recipe.contains("adapter")) {
+        auto alpha = parameters->number(recipe["adapter"]["alpha"]);
+        if (!alpha.ok()) return wrongRecipe(alpha.error().message);
+        steps.adapter = {alpha->value, alpha->missing};
+    }
     steps.values.assign(parameters->used().begin(), parameters->used().end());
     return steps;
 }
@@ -223,6 +245,8 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
     const auto prepend = [](auto& list, const auto& more) {
         list.insert(list.begin(), more.begin(), more.end());
     };
+    if (steps.leaves) request.leaves = steps.leaves;
+    if (steps.adapter) request.adapter = steps.adapter;
     prepend(request.select, steps.select);
     prepend(request.exclude, steps.exclude);
     prepend(request.steps, steps.steps);

@@ -11,9 +11,9 @@ namespace {
 using Json = nlohmann::json;
 using Kind = RecipeStep::Kind;
 
-constexpr Kind kKinds[] = {Kind::rename,  Kind::transpose, Kind::reshape, Kind::split, Kind::concatenate,
-                           Kind::unstack, Kind::stack,     Kind::select,  Kind::slice, Kind::pad,
-                           Kind::rope,    Kind::fusedQkv,  Kind::compute};
+constexpr Kind kKinds[] = {Kind::rename,      Kind::copy,    Kind::transpose, Kind::reshape, Kind::split,
+                           Kind::concatenate, Kind::unstack, Kind::stack,     Kind::select,  Kind::slice,
+                           Kind::pad,         Kind::rope,    Kind::fusedQkv,  Kind::compute};
 constexpr size_t kMostNames = 1024;
 
 // One step: fields are taken out of it, and what is left over is an error.
@@ -23,6 +23,7 @@ class StepParser {
         : step_(step.step), parameters_(parameters) {
         out_.number = step.number;
         out_.recipe = step.recipe;
+        out_.arranges = step.arranges;
     }
 
     // Nothing when the step's `when` is 0.
@@ -36,10 +37,10 @@ class StepParser {
             known = true;
         }
         if (!known) {
-            return wrong(
-                fmt::format("'{}' is not a kind of step (rename, transpose, reshape, split, concatenate, "
-                            "unstack, stack, select, slice, pad, rope, fused-qkv, compute, include)",
-                            kind));
+            return wrong(fmt::format(
+                "'{}' is not a kind of step (rename, copy, transpose, reshape, split, concatenate, "
+                "unstack, stack, select, slice, pad, rope, fused-qkv, compute, include)",
+                kind));
         }
         kind_ = kind;
         std::optional<StepNumber> when;
@@ -49,6 +50,7 @@ class StepParser {
             SHARDSCOPE_ASSIGN(const std::string unused, text("description"));
         }
         SHARDSCOPE_TRY(flag("optional", out_.optional));
+        SHARDSCOPE_TRY(flag("arranges", out_.arranges));
         if (out_.kind != Kind::rename) SHARDSCOPE_TRY(flag("with_state", out_.withState));
         SHARDSCOPE_TRY(fields());
         for (const auto& [key, value] : step_.items()) {
@@ -144,6 +146,19 @@ class StepParser {
         return {};
     }
 
+    Status renamed() {
+        SHARDSCOPE_ASSIGN(std::string from, text("from"));
+        SHARDSCOPE_ASSIGN(std::string to, text("to"));
+        out_.from = {std::move(from)};
+        out_.to = {std::move(to)};
+        return {};
+    }
+
+    Status beside() {
+        SHARDSCOPE_ASSIGN(out_.beside, text("beside"));
+        return {};
+    }
+
     Status apart() {
         SHARDSCOPE_ASSIGN(std::string pattern, text("from"));
         out_.from = {std::move(pattern)};
@@ -159,16 +174,12 @@ class StepParser {
 
     Status fields() {
         switch (out_.kind) {
-            case Kind::rename: {
-                SHARDSCOPE_ASSIGN(std::string from, text("from"));
-                SHARDSCOPE_ASSIGN(std::string to, text("to"));
-                out_.from = {std::move(from)};
-                out_.to = {std::move(to)};
-                if (has("beside")) {
-                    SHARDSCOPE_ASSIGN(out_.beside, text("beside"));
-                }
-                return {};
-            }
+            case Kind::rename:
+                SHARDSCOPE_TRY(renamed());
+                return has("beside") ? beside() : Status();
+            case Kind::copy:
+                SHARDSCOPE_TRY(renamed());
+                return beside();
             case Kind::transpose:
                 SHARDSCOPE_TRY(inPlace());
                 return order();

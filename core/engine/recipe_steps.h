@@ -9,7 +9,8 @@ namespace shardscope {
 struct PlacedStep {
     nlohmann::json step;
     size_t number = 0;
-    std::string recipe;  // empty = the recipe that was given
+    std::string recipe;     // empty = the recipe that was given
+    bool arranges = false;  // as RecipeStep
 };
 
 // Steps whose `when` is 0 are left out. Errors: usage, with step and field.

@@ -72,6 +72,15 @@ struct TargetChoice {
 struct TargetRequest : TargetChoice {
     bool leavesOptimizer = false;   // as an average does; objects stay
     std::vector<RecipeStep> steps;  // on what is selected, before `rename` and `cast`
+    // Names that the recipe leaves as they are, GLOB or re:REGEX. With a value, what no step matches and what
+    // is not one of these is unknown to the recipe.
+    std::optional<std::vector<std::string>> leaves;
+    // The tensors are an adapter for PEFT, whose configuration says `alpha`.
+    struct Adapter {
+        int64_t alpha = 0;
+        std::string missing;  // a sentence; empty = it is known
+    };
+    std::optional<Adapter> adapter;
     // For the plan: parameters of the recipe that steps use, and where their values are from.
     std::vector<std::pair<std::string, std::string>> values;
     std::vector<RenameRule> rename;
@@ -117,6 +126,7 @@ struct TargetSpec {
     std::vector<PlanLeftOut> renamed;      // old name, new name
     std::vector<PlanLeftOut> made;         // name, and which steps made it of which source tensors
     std::vector<PlanLeftOut> notes;        // name, and what a step left as it is and why
+    std::vector<PlanLeftOut> unknown;      // weights that the recipe does not know, and what they are called
     std::set<TensorId> reordered;          // source tensors of a known wrong order that a step puts right
     std::vector<PlanLeftOut> fromMasters;  // name, and the source tensors that give its values in its place
     size_t mastersUnused = 0;              // weights that have a master and are converted as stored
@@ -184,6 +194,7 @@ struct Plan {
     std::string accumulate;                // what they are summed up in: "fp32", "fp64"
     std::vector<PlanLeftOut> notAveraged;  // tensors that are taken from one of them
     std::vector<PlanLeftOut> notes;        // what the steps of a recipe left as it is
+    std::vector<PlanLeftOut> unknown;      // as TargetSpec
     std::vector<PlanLeftOut> fromMasters;  // as TargetSpec
     size_t mastersUnused = 0;
     // Of a target that is cut as the source is (source_placement.h): axes and dimensions, and which tensors

@@ -405,6 +405,7 @@ Result<std::vector<TensorView>> stepViews(const RecipeStep& step, std::span<cons
         case Kind::compute:
             return one(computed(step, parts[0]));
         case Kind::rename:
+        case Kind::copy:
             break;
     }
     return makeError(ErrorCode::internal, "a step that makes nothing");

@@ -138,6 +138,8 @@ class StepRun {
         }
         if (step_.kind == RecipeStep::Kind::rename && !step_.beside.empty()) {
             SHARDSCOPE_TRY(renameBeside());
+        } else if (step_.kind == RecipeStep::Kind::copy) {
+            SHARDSCOPE_TRY(copyBeside());
         } else if (step_.kind == RecipeStep::Kind::rename) {
             renameAll();
         } else {
@@ -167,16 +169,20 @@ class StepRun {
         return tensor.view ? *tensor.view : TensorView::whole(tensor.origin, source_.shape(tensor.origin));
     }
 
+    void know(StepTensor& tensor) const { tensor.known = tensor.known || !step_.arranges; }
+
     void renameAll() {
         // Most names do not match; asking first costs no memory.
         const auto apply = [&](std::string& name) {
-            if (!patterns_[0].matchesPart(name)) return;
+            if (!patterns_[0].matchesPart(name)) return false;
             std::string out = patterns_[0].replaceAll(name, step_.to[0]);
             touched_ = touched_ || out != name;
             name = std::move(out);
+            return true;
         };
-        for (StepTensor& tensor : state_.tensors)
-            apply(tensor.name);
+        for (StepTensor& tensor : state_.tensors) {
+            if (apply(tensor.name)) know(tensor);
+        }
         for (StepObject& object : state_.objects)
             apply(object.name);
     }
@@ -203,6 +209,34 @@ class StepRun {
                                                  match->groups.begin() + static_cast<ptrdiff_t>(groups));
             if (!present.contains({match->prefix, match->suffix, first})) continue;
             tensor.name = match->expand(step_.to[0]);
+            know(tensor);
+            touched_ = true;
+        }
+        return {};
+    }
+
+    // Of weights alone: what is trained is trained once, and has its state there.
+    Status copyBeside() {
+        SHARDSCOPE_ASSIGN(const RegularExpression beside, RegularExpression::parse(step_.beside));
+        std::map<std::vector<std::string>, size_t> originals;
+        size_t groups = 0;
+        for (size_t i = 0; i < state_.tensors.size(); ++i) {
+            const auto match = matchName(patterns_[0], state_.tensors[i].name, false, 0);
+            if (!match) continue;
+            groups = match->groups.size();
+            originals.emplace(match->groups, i);
+        }
+        for (size_t i = 0, count = state_.tensors.size(); i < count; ++i) {
+            const auto match = matchName(beside, state_.tensors[i].name, false, 0);
+            if (!match || match->groups.size() < groups) continue;
+            const auto found = originals.find(
+                {match->groups.begin(), match->groups.begin() + static_cast<ptrdiff_t>(groups)});
+            if (found == originals.end()) continue;
+            StepTensor copy = state_.tensors[found->second];
+            copy.name = match->expand(step_.to[0]);
+            copy.copy = true;
+            know(copy);
+            state_.tensors.push_back(std::move(copy));
             touched_ = true;
         }
         return {};
@@ -422,6 +456,7 @@ class StepRun {
             for (const size_t member : found.members)
                 used[member] = true;
             StepTensor base = state_.tensors[first];
+            know(base);
             std::vector<StepTensor>& out = results[first];
             // A single number beside a parameter is not cut or turned.
             if (isStateNumber(found)) {
@@ -568,6 +603,8 @@ std::string_view stepName(RecipeStep::Kind kind) {
     switch (kind) {
         case RecipeStep::Kind::rename:
             return "rename";
+        case RecipeStep::Kind::copy:
+            return "copy";
         case RecipeStep::Kind::transpose:
             return "transpose";
         case RecipeStep::Kind::reshape:

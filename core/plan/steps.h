@@ -26,6 +26,7 @@ struct StepNumber {
 struct RecipeStep {
     enum class Kind : uint8_t {
         rename,
+        copy,
         transpose,
         reshape,
         split,
@@ -55,11 +56,15 @@ struct RecipeStep {
         to;  // names with $1, $2, ...; empty = the name stays. {i} is the index of unstack
     // Of rename; may be empty. Renames only where this matches the whole of another name, with groups equal
     // to the first groups of `from`; `from` then matches whole names, too.
+    // Of copy: each name that it matches gets a copy of the tensor whose groups are the first of its own.
     std::string beside;
     // Optimizer state "<name>.<state>" or "state.<state>.<name>" of a tensor goes through the same step;
     // single numbers (steps, powers) are kept as they are.
     bool withState = true;
-    bool optional = false;          // fine when nothing matches
+    bool optional = false;  // fine when nothing matches
+    // It changes how names and tensors are arranged, whatever model they are of: what it matches is not
+    // known by that.
+    bool arranges = false;
     int dim = 0;                    // negative = counted from the end
     std::vector<int> order;         // of transpose; empty = all dimensions reversed
     std::vector<StepNumber> sizes;  // of reshape (the shape; -1 = what is left), split and layout `ranks`
@@ -90,7 +95,8 @@ struct StepTensor {
     TensorId origin = kNone;                 // the (first) source tensor that it is made of
     std::shared_ptr<const TensorView> view;  // null: `origin` as it is
     std::string made;                        // what was done, e.g. "rope (step 2)"; empty = nothing
-    bool copy = false;  // `origin` goes to another name too, and this is not an alias of that
+    bool copy = false;   // `origin` goes to another name too, and this is not an alias of that
+    bool known = false;  // a step that does not only arrange has matched it
 };
 struct StepObject {
     std::string name;

@@ -123,6 +123,7 @@ class TargetResolver {
         }
         checkSelect();
         SHARDSCOPE_TRY(applySteps(source_, request_.steps, state));
+        if (request_.leaves) SHARDSCOPE_TRY(findUnknown(state));
         for (StepTensor& tensor : state.tensors)
             SHARDSCOPE_TRY(addTensor(std::move(tensor)));
         for (auto& [name, why] : state.dropped)
@@ -160,6 +161,25 @@ class TargetResolver {
         }
         spec_.impossible.push_back({fmt::format("{}", fmt::join(request_.select, " ")),
                                     "no tensor and no object matches " + option("select")});
+    }
+
+    // Weights that no step of the recipe has matched: they would stand under the source's names among those
+    // of another family.
+    Status findUnknown(const StepState& state) {
+        SHARDSCOPE_ASSIGN(const std::vector<NamePattern> leaves, compile(*request_.leaves));
+        std::set<TensorId> seen;
+        for (const StepTensor& tensor : state.tensors) {
+            const Role role = source_.role(tensor.origin);
+            const std::string name(source_.name(tensor.origin));
+            if (tensor.known || (role != Role::parameter && role != Role::buffer) ||
+                rename_(tensor.name) != tensor.name || anyMatches(leaves, name) ||
+                !seen.insert(tensor.origin).second)
+                continue;
+            spec_.unknown.push_back({name, tensor.name == name
+                                               ? std::string("it keeps its name")
+                                               : fmt::format("it is called '{}'", tensor.name)});
+        }
+        return {};
     }
 
     Status preparePlacement() {

@@ -49,6 +49,11 @@ Array stacked(const std::vector<Array>& parts) {
     return out;
 }
 
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+    if (const size_t at = text.find(what); at != std::string::npos) text.replace(at, what.size(), with);
+    return text;
+}
+
 // 8 query heads, 2 key-value heads of 4 rows.
 constexpr int64_t kHeads = 8, kKvHeads = 2, kHeadDim = 4, kHidden = 6, kFfn = 10;
 
@@ -346,6 +351,253 @@ class RecipeCliTest : public QObject {
         QVERIFY(mapped(out, recipe(R"json({"step": "unstack", "from": "even", "to": "l.{i}", "stride": 2},
             {"step": "unstack", "from": "odd", "to": "l.{i}", "start": 1, "stride": "two"})json",
                                    R"json(, "parameters": {"two": 2})json")) == state);
+    }
+
+    // A weight once more beside each that asks for it; state and what has other groups stays alone.
+    void copies() {
+        const State state{{"e", numbers({2}, 0)},
+                          {"x.e", numbers({2}, 5)},
+                          {"l.3.p", numbers({2}, 10)},
+                          {"l.4.p", numbers({2}, 20)},
+                          {"optim.state.l.5.p.exp_avg", numbers({2}, 30)}};
+        State wanted = state;
+        wanted["l.3.e"] = wanted["l.4.e"] = state.at("e");
+        QVERIFY(
+            mapped(state,
+                   recipe(R"json({"step": "copy", "from": "(|.*[.])e", "beside": "(|.*[.])l[.]([0-9]+)[.]p",
+            "to": "$1l.$2.e"})json")) == wanted);
+        QVERIFY(refused(state, recipe(R"({"step": "copy", "from": "e", "to": "f"})"))
+                    .find("'beside' is missing") != std::string::npos);
+    }
+
+    // A layer that predicts further tokens, under the names of Megatron's checkpoints and of its modules.
+    void predictionLayers() {
+        State hf = hfLlama();
+        for (const auto& [name, array] : hfLlama()) {
+            const std::string behind = "model.layers.1.";
+            if (name.starts_with(behind)) hf["model.mtp_layers.0." + name.substr(behind.size())] = array;
+        }
+        for (const char* name : {"token_layernorm", "hidden_layernorm", "final_layernorm"})
+            hf[std::string("model.mtp_layers.0.") + name + ".weight"] =
+                numbers({kHidden}, static_cast<float>(name[0]));
+        hf["model.mtp_layers.0.input_proj.weight"] = numbers({kHidden, 2 * kHidden}, 70'000);
+        const QStringList heads{"--set", "heads=8", "--set", "kv_heads=2"};
+        for (const std::string layer : {"transformer_layer", "mtp_model_layer"}) {
+            const State megatron = mapped(
+                hf, "mimo-megatron-from-hf",
+                {"--set", layer == "mtp_model_layer" ? "mtp_model_layer=1" : "mtp_model_layer=0"}, kConfig);
+            const std::string p = "mtp.layers.0." + layer + ".";
+            QCOMPARE(megatron.size(), size_t{2 * 6 + 3 + 6 + 4});
+            QVERIFY(megatron.at(p + "mlp.linear_fc1.layer_norm_weight") ==
+                    hf.at("model.mtp_layers.0.post_attention_layernorm.weight"));
+            QVERIFY(megatron.at(p + "self_attention.linear_qkv.weight") ==
+                    megatron.at("decoder.layers.1.self_attention.linear_qkv.weight"));
+            // Megatron has the token first, MiMo the hidden state.
+            const auto swapped = [](const Array& in) {
+                return transposed(rows(transposed(in), 2 * kHidden,
+                                       [](int64_t r) { return (r + kHidden) % (2 * kHidden); }));
+            };
+            QVERIFY(megatron.at("mtp.layers.0.eh_proj.weight") ==
+                    swapped(hf.at("model.mtp_layers.0.input_proj.weight")));
+            QVERIFY(mapped(megatron, "mimo-hf-from-megatron", heads) == hf);
+        }
+    }
+
+    // Linear attention by key head at Hugging Face, all heads of each kind in turn in Megatron; queries with
+    // their gates; a norm that is kept less one.
+    void qwen3Next() {
+        State hf = [] {
+            State llama = hfLlama(), state;
+            for (const char* name : {"model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"})
+                state[name] = llama.at(name);
+            for (const char* name : {"self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+                                     "input_layernorm", "post_attention_layernorm"})
+                state[std::string("model.layers.1.") + name + ".weight"] =
+                    llama.at(std::string("model.layers.1.") + name + ".weight");
+            return state;
+        }();
+        hf["model.layers.1.self_attn.q_proj.weight"] = numbers({2 * kHeads * kHeadDim, kHidden}, 0);
+        // 2 key heads of 3 rows, 4 value heads of 5.
+        const std::string linear = "model.layers.0.linear_attn.";
+        hf[linear + "in_proj_qkvz.weight"] = numbers({2 * (3 + 3 + 10 + 10), kHidden}, 1000);
+        hf[linear + "in_proj_ba.weight"] = numbers({2 * (2 + 2), kHidden}, 2000);
+        hf[linear + "conv1d.weight"] = numbers({6 + 6 + 20, 1, 4}, 3000);
+        hf[linear + "A_log"] = numbers({4}, 1);
+        hf[linear + "dt_bias"] = numbers({4}, 5);
+        hf[linear + "norm.weight"] = numbers({5}, 1);
+        hf[linear + "out_proj.weight"] = numbers({kHidden, 20}, 4000);
+        hf["model.layers.0.input_layernorm.weight"] = numbers({kHidden}, 5000);
+        hf["model.layers.0.post_attention_layernorm.weight"] = numbers({kHidden}, 6000);
+        for (const std::string p : {"model.layers.0.mlp.", "model.layers.1.mlp."}) {
+            for (const std::string module : {"experts.0.", "experts.1.", "shared_expert."}) {
+                const auto base = static_cast<float>(100 * (module[8] + p[13]));
+                hf[p + module + "gate_proj.weight"] = numbers({kFfn, kHidden}, base);
+                hf[p + module + "up_proj.weight"] = numbers({kFfn, kHidden}, base + 60);
+                hf[p + module + "down_proj.weight"] = numbers({kHidden, kFfn}, base + 120);
+            }
+            hf[p + "gate.weight"] = numbers({2, kHidden}, 7000);
+            hf[p + "shared_expert_gate.weight"] = numbers({1, kHidden}, 8000);
+        }
+        const QStringList keys{"--set", "key_heads=2"};
+        const State megatron = mapped(hf, "qwen3-next-megatron-from-hf", keys, kConfig);
+        const Array& qkvz = hf.at(linear + "in_proj_qkvz.weight");
+        const auto byHead = [&](const Array& in, int64_t before, int64_t each, int64_t head) {
+            return rows(in, 2 * each, [&](int64_t r) { return r / each * head + before + r % each; });
+        };
+        const Array& ba = hf.at(linear + "in_proj_ba.weight");
+        QVERIFY(megatron.at("decoder.layers.0.self_attention.in_proj.weight") ==
+                stacked({byHead(qkvz, 0, 3, 26), byHead(qkvz, 3, 3, 26), byHead(qkvz, 6, 10, 26),
+                         byHead(qkvz, 16, 10, 26), byHead(ba, 0, 2, 4), byHead(ba, 2, 2, 4)}));
+        QVERIFY(megatron.at("decoder.layers.0.self_attention.out_norm.weight") == numbers({5}, 0));
+        QVERIFY(megatron.contains("decoder.layers.0.self_attention.in_proj.layer_norm_weight"));
+        // For each of 2 groups: 4 heads of queries, their gates, a key, a value.
+        const int64_t group = (4 + 4 + 1 + 1) * kHeadDim;
+        const Array& fused = megatron.at("decoder.layers.1.self_attention.linear_qkv.weight");
+        QVERIFY(rows(hf.at("model.layers.1.self_attn.q_proj.weight"), 2 * kHeads * kHeadDim,
+                     [&](int64_t r) { return r; }) == rows(fused, 2 * kHeads * kHeadDim, [&](int64_t r) {
+                    const int64_t head = r / (2 * kHeadDim), gate = r / kHeadDim % 2;
+                    return head / 4 * group + (gate * 4 + head % 4) * kHeadDim + r % kHeadDim;
+                }));
+        const State apart = mapped(hf, "qwen3-next-megatron-from-hf",
+                                   QStringList{"--set", "apart_projections=1"} + keys, kConfig);
+        QVERIFY(apart.at("decoder.layers.0.self_attention.in_proj.weight.z") == byHead(qkvz, 16, 10, 26));
+        QVERIFY((apart.at("decoder.layers.0.self_attention.conv1d.weight.value").shape ==
+                 std::vector<int64_t>{20, 1, 4}));
+        for (const State& state : {megatron, apart})
+            QVERIFY(mapped(state, "qwen3-next-hf-from-megatron", QStringList{"--set", "heads=8"} + keys) ==
+                    hf);
+        // How many key heads there are is not guessed.
+        QVERIFY(refused(megatron, "qwen3-next-hf-from-megatron", {"--set", "heads=8"})
+                    .find("give --set key_heads=N") != std::string::npos);
+    }
+
+    // Layers of Mamba, attention and experts; what torch_dist keeps in parts.
+    void nemotronH() {
+        State hf{{"backbone.embeddings.weight", numbers({12, kHidden}, 0)},
+                 {"backbone.norm_f.weight", numbers({kHidden}, 100)},
+                 {"lm_head.weight", numbers({12, kHidden}, 200)}};
+        for (int layer = 0; layer < 4; ++layer)
+            hf["backbone.layers." + std::to_string(layer) + ".norm.weight"] =
+                numbers({kHidden}, static_cast<float>(300 + layer * 10));
+        // 2 heads of 4 rows, 2 groups of a state of 3.
+        const std::string mamba = "backbone.layers.0.mixer.";
+        hf[mamba + "in_proj.weight"] = numbers({8 + 8 + 6 + 6 + 2, kHidden}, 1000);
+        hf[mamba + "conv1d.weight"] = numbers({8 + 6 + 6, 1, 4}, 2000);
+        hf[mamba + "conv1d.bias"] = numbers({8 + 6 + 6}, 3000);
+        for (const char* name : {"A_log", "D", "dt_bias"})
+            hf[mamba + name] = numbers({2}, static_cast<float>(name[0]));
+        hf[mamba + "norm.weight"] = numbers({8}, 3100);
+        hf[mamba + "out_proj.weight"] = numbers({kHidden, 8}, 3200);
+        hf["backbone.layers.1.mixer.up_proj.weight"] = numbers({kFfn, kHidden}, 4000);
+        hf["backbone.layers.1.mixer.down_proj.weight"] = numbers({kHidden, kFfn}, 4100);
+        const State llama = hfLlama();
+        for (const std::string name : {"q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight"})
+            hf["backbone.layers.2.mixer." + name] = llama.at("model.layers.0.self_attn." + name);
+        const std::string experts = "backbone.layers.3.mixer.";
+        for (const std::string module : {"experts.0.", "experts.1.", "shared_experts."}) {
+            hf[experts + module + "up_proj.weight"] =
+                numbers({kFfn, kHidden}, static_cast<float>(module[8] * 100));
+            hf[experts + module + "down_proj.weight"] =
+                numbers({kHidden, kFfn}, static_cast<float>(module[8] * 300));
+        }
+        hf[experts + "gate.weight"] = numbers({2, kHidden}, 9000);
+        hf[experts + "gate.e_score_correction_bias"] = numbers({2}, 9100);
+
+        const State megatron =
+            mapped(hf, "nemotron-h-megatron-from-hf", {"--set", "apart_projections=1"}, kConfig);
+        const auto part = [&](const char* name, int64_t from, int64_t count) {
+            return rows(hf.at(mamba + name), count, [&](int64_t r) { return from + r; });
+        };
+        const std::string to = "decoder.layers.0.mixer.";
+        QVERIFY(megatron.at(to + "in_proj.weight.z") == part("in_proj.weight", 0, 8));
+        QVERIFY(megatron.at(to + "in_proj.weight.C") == part("in_proj.weight", 22, 6));
+        QVERIFY(megatron.at(to + "in_proj.weight.dt") == part("in_proj.weight", 28, 2));
+        QVERIFY(megatron.at(to + "conv1d.weight.B") == part("conv1d.weight", 8, 6));
+        QVERIFY(megatron.at(to + "conv1d.bias.x") == part("conv1d.bias", 0, 8));
+        const std::pair<const char*, int> norms[] = {{"0.mixer.in_proj.layer_norm_weight", 0},
+                                                     {"1.mlp.linear_fc1.layer_norm_weight", 1},
+                                                     {"2.self_attention.linear_qkv.layer_norm_weight", 2},
+                                                     {"3.pre_mlp_layernorm.weight", 3}};
+        for (const auto& [name, layer] : norms)
+            QVERIFY2(megatron.at(std::string("decoder.layers.") + name) ==
+                         hf.at("backbone.layers." + std::to_string(layer) + ".norm.weight"),
+                     name);
+        QVERIFY((megatron.at("decoder.layers.3.mlp.experts.experts.linear_fc1.weight").shape ==
+                 std::vector<int64_t>{2, kFfn, kHidden}));
+        QVERIFY(megatron.contains("decoder.layers.3.mlp.router.expert_bias") &&
+                megatron.contains("decoder.layers.3.mlp.shared_experts.linear_fc2.weight") &&
+                megatron.contains("decoder.final_norm.weight"));
+        for (const char* apart : {"apart_projections=1", "apart_projections=0", "fused_norms=0"}) {
+            const State there = mapped(hf, "nemotron-h-megatron-from-hf", {"--set", apart}, kConfig);
+            QVERIFY2(mapped(there, "nemotron-h-hf-from-megatron", {"--set", "heads=8"}) == hf, apart);
+        }
+    }
+
+    // Adapters of Megatron-Bridge, NeMo 1 and ms-swift become one of PEFT, and come back.
+    void adapters() {
+        State peft, bridge;
+        for (int layer = 0; layer < 2; ++layer) {
+            const std::string p = "base_model.model.model.layers." + std::to_string(layer) + ".";
+            const float base = static_cast<float>(layer) * 10'000;
+            const auto put = [&](const std::string& module, int64_t in, int64_t out, float a, float b) {
+                peft[p + module + ".lora_A.weight"] = numbers({3, in}, base + a);
+                peft[p + module + ".lora_B.weight"] = numbers({out, 3}, base + b);
+            };
+            put("self_attn.q_proj", kHidden, kHeads * kHeadDim, 0, 100);
+            put("self_attn.k_proj", kHidden, kKvHeads * kHeadDim, 0, 300);
+            put("self_attn.v_proj", kHidden, kKvHeads * kHeadDim, 0, 500);
+            put("self_attn.o_proj", kHeads * kHeadDim, kHidden, 700, 900);
+            put("mlp.gate_proj", kHidden, kFfn, 1000, 1100);
+            put("mlp.up_proj", kHidden, kFfn, 1000, 1300);
+            put("mlp.down_proj", kFfn, kHidden, 1500, 1700);
+        }
+        const QStringList heads{"--set", "heads=8", "--set", "kv_heads=2"};
+        // By themselves, where the parts of a layer need not agree.
+        const State canonical = mapped(peft, "llama-megatron-from-peft");
+        QCOMPARE(canonical.size(), peft.size());
+        QVERIFY(
+            canonical.at("decoder.layers.1.self_attention.linear_qkv.adapter.adapter_k.linear_out.weight") ==
+            peft.at("base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight"));
+        QVERIFY(mapped(canonical, "llama-peft-from-megatron", {"--set", "alpha=6"}) == peft);
+        const State fused = mapped(peft, "llama-megatron-from-peft", QStringList{"--set", "fused=1"} + heads);
+        QCOMPARE(fused.size(), size_t{2 * 4 * 2});
+        QVERIFY(fused.at("decoder.layers.0.mlp.linear_fc1.adapter.linear_out.weight") ==
+                stacked({peft.at("base_model.model.model.layers.0.mlp.gate_proj.lora_B.weight"),
+                         peft.at("base_model.model.model.layers.0.mlp.up_proj.lora_B.weight")}));
+        QVERIFY(fused.at("decoder.layers.0.self_attention.linear_qkv.adapter.linear_in.weight") ==
+                peft.at("base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
+        const State swift = mapped(peft, "llama-megatron-from-peft", QStringList{"--set", "swift=1"} + heads);
+        State nemo;
+        for (const auto& [name, array] : fused) {
+            QVERIFY(swift.at(replaced(replaced(name, "adapter.linear_in", "lora_A.default"),
+                                      "adapter.linear_out", "lora_B.default")) == array);
+            nemo["model." + replaced(replaced(name, "linear_qkv.adapter", "adapter_layer.lora_kqv_adapter"),
+                                     "linear_proj.adapter", "adapter_layer.lora_dense_attention_adapter")] =
+                array;
+        }
+        for (const State& megatron : {fused, swift, nemo})
+            QVERIFY(mapped(megatron, "llama-peft-from-megatron", {"--set", "alpha=6", "--set", "heads=8"}) ==
+                    peft);
+
+        // What PEFT needs beside the weights; numbers of the run, and none that nobody states.
+        const QString from = fresh(), to = fresh();
+        writeState(from.toStdString() + "/model.safetensors", fused);
+        const QStringList words{
+            "convert", from, to, "--to", "safetensors", "--map", "llama-peft-from-megatron"};
+        const Outcome open = runShardscope(words + heads);
+        QVERIFY2(open.err.find("'alpha' has no value: give --set alpha=N") != std::string::npos,
+                 open.err.c_str());
+        writeFile(from.toStdString() + "/run_config.yaml",
+                  "model:\n  num_attention_heads: 8\npeft:\n  dim: 3\n  alpha: 6\ntrain:\n  alpha: 7\n");
+        const Outcome done = runShardscope(words);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(readState((to + "/adapter_model.safetensors").toStdString()) == peft);
+        std::ifstream in((to + "/adapter_config.json").toStdString());
+        const auto config = nlohmann::json::parse(in);
+        COMPARE_JSON(config["peft_type"], nlohmann::json("LORA"));
+        COMPARE_JSON(config["r"], nlohmann::json(3));
+        COMPARE_JSON(config["lora_alpha"], nlohmann::json(6));
+        QCOMPARE(config["target_modules"].size(), size_t{7});
     }
 
     // In float32, rounded after each step, also where the tensor is cut, turned and joined afterwards.
@@ -782,6 +1034,64 @@ class RecipeCliTest : public QObject {
         QCOMPARE(why({"--map", "auto", "--assets", model, "--weights-only"}), QString());
     }
 
+    // What a recipe of a family does not know is listed, not renamed in part, and --strict stops.
+    void unknownToTheRecipe() {
+        State state = mapped(hfLlama(), "llama-megatron-from-hf", {}, kConfig);
+        const std::vector<std::string> unknown{
+            "decoder.layers.0.mlp.linear_fc2.input_quantizer._amax",
+            "decoder.layers.0.self_attention.linear_proj.weight_quantizer._amax",
+            "decoder.layers.1.input_layernorm._amax", "mtp.layers.0.enorm.weight", "vision.weight"};
+        for (const std::string& name : unknown)
+            state[name] = numbers({2}, 0);
+        state["decoder.layers.0.mlp._extra_state"] = numbers({2}, 0);
+        const QString from = fresh(), to = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const QStringList words{"--to",  "safetensors", "--map", "llama-hf-from-megatron",
+                                "--set", "heads=8",     "--set", "kv_heads=2"};
+        const auto plan = runShardscope(QStringList{"plan", from, to, "--json"} + words).json();
+        QCOMPARE(plan["unknown"].size(), unknown.size());
+        for (size_t i = 0; i < unknown.size(); ++i)
+            COMPARE_JSON(plan["unknown"][i],
+                         nlohmann::json({{"name", unknown[i]}, {"why", "it keeps its name"}}));
+        const Outcome strict = runShardscope(QStringList{"convert", from, to, "--strict"} + words);
+        QVERIFY(strict.exitCode != 0);
+        QVERIFY2(strict.err.find("the recipe does not know it") != std::string::npos, strict.err.c_str());
+        const Outcome done = runShardscope(QStringList{"convert", from, to} + words);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY(done.out.find("5 tensors are unknown to the recipe") != std::string::npos);
+        QVERIFY(done.err.find("unknown to the recipe: vision.weight: it keeps its name") !=
+                std::string::npos);
+        const State out = readState(to.toStdString());
+        for (const std::string& name : unknown)
+            QVERIFY2(out.contains(name), name.c_str());
+        // A name that the command line changes is not left by mistake.
+        const auto renamed =
+            runShardscope(
+                QStringList{"plan", from, fresh(), "--json", "--rename", "^vision[.]=model.vision."} + words)
+                .json();
+        QCOMPARE(renamed["unknown"].size(), unknown.size() - 1);
+    }
+
+    // Only recipes that say what they leave are taken at their word; one that is part of a tensor says what
+    // it is called.
+    void recipesThatLeaveNames() {
+        const State state{{"a", numbers({2, 2}, 0)}, {"b", numbers({2}, 10)}, {"c", numbers({2}, 20)}};
+        const QString from = fresh();
+        writeState(from.toStdString() + "/model.safetensors", state);
+        const auto unknown = [&](const std::string& more) {
+            const QString map =
+                recipe(R"json({"step": "unstack", "arranges": true, "from": "a", "to": "a.{i}"})json", more);
+            return runShardscope({"plan", from, fresh(), "--to", "safetensors", "--json", "--map", map})
+                .json()["unknown"];
+        };
+        QVERIFY(unknown("").empty());
+        COMPARE_JSON(unknown(R"(, "leaves": ["b"])"),
+                     nlohmann::json({{{"name", "a"}, {"why", "it is called 'a.0'"}},
+                                     {{"name", "c"}, {"why", "it keeps its name"}}}));
+        const QString wrong = recipe("", R"(, "leaves": "b")");
+        QVERIFY(refused(state, wrong).find("'leaves' is not a list of patterns") != std::string::npos);
+    }
+
     void builtinRecipesList() {
         const auto json = runShardscope({"recipes", "--json"}).json();
         QCOMPARE(json["recipes"].size(), builtinRecipes().size());
@@ -789,6 +1099,9 @@ class RecipeCliTest : public QObject {
         for (const auto& entry : json["recipes"]) {
             QVERIFY(!entry["description"].get<std::string>().empty());
             QVERIFY(entry["recipe"]["sources"].size() > 0);
+            const auto name = entry["name"].get<std::string>();
+            if (name.find("-from-") != std::string::npos)
+                QVERIFY2(entry["recipe"].contains("leaves"), name.c_str());
         }
         const Outcome text = runShardscope({"recipes", "fused-qkv"});
         COMPARE_JSON(text.json()["schema"], nlohmann::json("shardscope.recipe/1"));

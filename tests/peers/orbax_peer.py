@@ -18,7 +18,7 @@ import warnings
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-from peercommon import shardscope
+from peercommon import mapped, shardscope
 
 import jax
 import ml_dtypes
@@ -296,7 +296,7 @@ class Family:
             source = store(os.path.join(work, "maxtext"), {**state, "opt_state": {"mu": state, "count": np.int32(4)}, "step": np.int32(4)}, ocdbt=True, zarr3=scanned)
             with open(os.path.join(source, "config.json"), "w", encoding="utf-8") as file:
                 json.dump(self.config, file)
-            shardscope("convert", source, there, "--to", "safetensors", "--map", self.name + "-hf-from-maxtext", *sets)
+            mapped(source, there, "--to", "safetensors", "--map", self.name + "-hf-from-maxtext", *sets)
             tensors = read(there)
             shutil.rmtree(source)
             return tensors
@@ -328,7 +328,7 @@ class Family:
             sets += ["--set", f"blocks={self.config['num_hidden_layers'] // 6 if scanned else 0}"]
         else:
             sets += ["--set", f"scanned={int(scanned)}"]
-        shardscope("convert", original, back, "--to", "safetensors", "--map", self.name + "-maxtext-from-hf", *sets)
+        mapped(original, back, "--to", "safetensors", "--map", self.name + "-maxtext-from-hf", *sets)
         compare("to MaxText", read(back), {"params." + key.replace("-", "."): value for key, value in tree.items()})
         return len(tree), len(wanted), same
 

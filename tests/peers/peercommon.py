@@ -20,6 +20,12 @@ def shardscope(*words, expect=0):
     return json.loads(run.stdout)
 
 
+def mapped(source, path, *words):
+    """Converts through a recipe, which must know every weight."""
+    unknown = shardscope("convert", source, path, *words)["unknown"]
+    assert not unknown, "unknown to the recipe: %s" % unknown[:5]
+
+
 def converted(path, out, expected, *words):
     """The report of a conversion of a case; None where nothing of it can be converted, which is refused.
 

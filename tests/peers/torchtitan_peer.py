@@ -11,7 +11,7 @@ import tempfile
 import traceback
 import warnings
 
-from peercommon import shardscope
+from peercommon import mapped
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -66,7 +66,7 @@ def compare(what, got, wanted):
 
 
 def hugging_face(path, numbers, source, recipe):
-    shardscope("convert", source, path, "--to", "safetensors", "--map", f"{recipe}-hf-from-torchtitan", *numbers)
+    mapped(source, path, "--to", "safetensors", "--map", f"{recipe}-hf-from-torchtitan", *numbers)
     tensors = {}
     for name in os.listdir(path):
         if name.endswith(".safetensors"):
@@ -101,7 +101,7 @@ def check(family, work):
     compare("to Hugging Face", hf, wanted)
 
     back = os.path.join(work, "back")
-    shardscope("convert", os.path.join(work, "hf"), back, "--to", "dcp", "--map", f"{recipe}-torchtitan-from-hf", *sets)
+    mapped(os.path.join(work, "hf"), back, "--to", "dcp", "--map", f"{recipe}-torchtitan-from-hf", *sets)
     # What balances the router is not in a Hugging Face model without such a bias.
     extra = {name for name in state if name.endswith("expert_bias_E") and recipe != "deepseek-v3"}
     loaded = {name: torch.zeros_like(value) for name, value in state.items() if name not in extra}
@@ -113,7 +113,7 @@ def check(family, work):
 
     old = saved({older(name): value for name, value in state.items()}, os.path.join(work, "titan-0.2"))
     compare("names of 0.2", hugging_face(os.path.join(work, "hf-0.2"), sets, old, recipe), wanted)
-    shardscope("convert", os.path.join(work, "hf"), os.path.join(work, "back-0.2"), "--to", "dcp", "--map", f"{recipe}-torchtitan-from-hf", "--set",
+    mapped(os.path.join(work, "hf"), os.path.join(work, "back-0.2"), "--to", "dcp", "--map", f"{recipe}-torchtitan-from-hf", "--set",
                "names_of_0_2=1", *sets)
     loaded = {older(name): torch.zeros_like(value) for name, value in loaded.items()}
     dcp.load(loaded, checkpoint_id=os.path.join(work, "back-0.2"), no_dist=True)
