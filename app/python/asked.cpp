@@ -20,6 +20,10 @@ bool isOpening(std::string_view name, const std::string& value, bool converts) {
            !(converts && std::ranges::count(convertFields(), name.substr(2), &ConvertField::option));
 }
 
+bool isSharedReading(std::string_view verb) {
+    return verb == "validate" || verb == "digest";
+}
+
 // Whether `diff` has the option.
 Result<bool> takeDifference(DiffOptions& options, std::string_view name, const std::string& value) {
     if (name == "--values") return options.values = true;
@@ -46,6 +50,13 @@ Result<bool> takeConversion(Asked& asked, ConvertVerbs verb, std::string_view na
 }
 
 }  // namespace
+
+std::vector<std::string> openingOptions() {
+    std::vector<std::string> names{"format", "variant"};
+    for (const FormatOption& option : formatOptions())
+        names.push_back(keywordOption(std::string_view(option.name).substr(2), {}));
+    return names;
+}
 
 std::string keywordOption(std::string_view name, std::string_view value) {
     std::string text(name);
@@ -75,9 +86,9 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
             asked->program.remoteProgram = value;
         } else if (std::ranges::count(kLimits, name.substr(2))) {
             SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name.substr(2), value));
-        } else if (verb == "validate" && name == "--on") {
+        } else if (isSharedReading(verb) && name == "--on") {
             asked->parts.on = value;
-        } else if (verb == "validate" && name == "--records") {
+        } else if (isSharedReading(verb) && name == "--records") {
             asked->parts.records = recordsPath(value);
         } else if (verb == "diff") {
             SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));

@@ -15,7 +15,7 @@ struct Asked {
     Access access;
     AgentProgram program;
     ConversionRequest request;  // of a conversion
-    PartRequest parts;          // of a conversion; of a validation who reads
+    PartRequest parts;          // of a conversion; of a validation and of digests who reads
     bool dryRun = false;        // of a conversion only its plan
     DiffOptions difference;     // of `diff`
 };
@@ -23,7 +23,10 @@ struct Asked {
 // Words options in messages as keyword arguments (base/option_words.h).
 std::string keywordOption(std::string_view name, std::string_view value);
 
-// Of "info", "validate", "ready", "diff", or a verb that converts, with the options after it. Errors: usage.
+// The options that say how a checkpoint is opened, as keywords.
+std::vector<std::string> openingOptions();
+
+// Of a verb with the options after it. Errors: usage.
 Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<std::string>& options,
                                        const std::string& program);
 

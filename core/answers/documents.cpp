@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -360,6 +361,21 @@ Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceV
     for (const double value : values.values)
         json["values"].push_back(numberJson(value));
     return json;
+}
+
+Json indexJson(const std::string& path, const std::string& file, uint64_t bytes, const Catalog& catalog) {
+    return {{"schema", "shardscope.index/1"},
+            {"path", path},
+            {"file", file},
+            {"bytes", bytes},
+            {"tensors", catalog.tensorCount()},
+            {"chunks", catalog.chunkCount()},
+            {"objects", catalog.objects().size()}};
+}
+
+std::string indexName(const std::string& path) {
+    const std::string name = std::filesystem::path(canonicalPath(path)).filename().string();
+    return (name.empty() ? "checkpoint" : name) + ".ssidx";
 }
 
 Json formatsJson() {

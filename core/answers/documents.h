@@ -66,6 +66,10 @@ Json objectJson(const Checkpoint& checkpoint, ObjectId object);
 // shardscope.slice/1
 Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceValues& values);
 
+// An index of a checkpoint that was written into a file of so many bytes: shardscope.index/1.
+Json indexJson(const std::string& path, const std::string& file, uint64_t bytes, const Catalog& catalog);
+std::string indexName(const std::string& path);  // in the current directory: "step-1000.ssidx"
+
 Json formatsJson();                                 // shardscope.formats/1
 Json recipesJson();                                 // shardscope.recipes/1
 Json jobDocument(const JobRecord& job);             // shardscope.job/1

@@ -11,9 +11,12 @@ from __future__ import annotations
 import os
 
 from . import _shardscope
-from ._checkpoint import Checkpoint, Finding, Objects, Opaque, Tensor, Validation, _parsed, open, words_of
+from ._checkpoint import Checkpoint, Objects, Opaque, Tensor, open, open_any, opening, words_of
+from ._documents import parsed
 from ._errors import Error
 from ._program import program
+from ._runs import Run, RunValidation, Step, latest, run
+from ._validation import Finding, Validation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,22 +29,54 @@ if TYPE_CHECKING:
     _Place = Union[str, os.PathLike]
 
 __version__: str = _shardscope.__version__
-__all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Tensor", "Validation", "average", "convert", "diff",
-           "open", "plan", "ready", "reshard", "safetensors_open", "torch", "validate"]
+__all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
+           "average", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
+           "reshard", "run", "safetensors_open", "torch", "validate"]
 
 
-def _opened(place: Union[_Place, Checkpoint]) -> Checkpoint:
-    return place if isinstance(place, Checkpoint) else open(place)
+def _opened(place: Union[_Place, Checkpoint], options: Optional[dict[str, Any]] = None) -> Checkpoint:
+    return place if isinstance(place, Checkpoint) else open(place, **opening(options or {}))
 
 
-def validate(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> Validation:
-    """Opens and validates; see Checkpoint.validate."""
-    return _opened(path).validate(level=level, **options)
+def validate(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> Union[Validation, RunValidation]:
+    """Opens and validates; see Checkpoint.validate. Of the directory of a run all steps; see Run.validate."""
+    checkpoint = path if isinstance(path, Checkpoint) else open_any(path, opening(options))
+    if checkpoint is None:
+        return run(path).validate(level, **options)
+    return checkpoint.validate(level, **options)
 
 
 def ready(path: Union[_Place, Checkpoint], level: str = "files", **options: Any) -> dict:
-    """May a run resume from this? See Checkpoint.ready."""
-    return _opened(path).ready(level=level, **options)
+    """May a run resume from this? See Checkpoint.ready; of the directory of a run see Run.ready."""
+    checkpoint = path if isinstance(path, Checkpoint) else open_any(path, opening(options))
+    if checkpoint is None:
+        return run(path).ready(level, **options)
+    return checkpoint.ready(level, **options)
+
+
+def digest(path: Union[_Place, Checkpoint], pattern: str = "*", algorithm: str = "tile", **options: Any) -> dict:
+    """Opens, and a digest of each tensor; see Checkpoint.digest."""
+    return _opened(path, options).digest(pattern, algorithm, **options)
+
+
+def index(path: Union[_Place, Checkpoint], file: Optional[_Place] = None, overwrite: bool = False, **options: Any) -> dict:
+    """Opens, and writes what the metadata says into one small file; see Checkpoint.index."""
+    return _opened(path, options).index(file, overwrite)
+
+
+def extract(path: Union[_Place, Checkpoint], tensor: str, file: _Place, overwrite: bool = False, **options: Any) -> dict:
+    """Opens, and writes one tensor into a file; see Checkpoint.extract."""
+    return _opened(path, options).extract(tensor, file, overwrite, **options)
+
+
+def formats() -> dict:
+    """Every format: what it reads, writes and can hold (shardscope.formats/1)."""
+    return parsed(_shardscope.formats())
+
+
+def recipes() -> dict:
+    """The recipes that are built in, for ``map=`` (shardscope.recipes/1)."""
+    return parsed(_shardscope.recipes())
 
 
 def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: bool = False,
@@ -50,13 +85,13 @@ def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: boo
 
     values: compare every element. options: as of ``shardscope diff``: ``rename=["FROM=TO"]``, ``map=``, ``set=``.
     """
-    first, second = _opened(a), _opened(b)
-    return _parsed(_shardscope.diff(first._open, second._open, words_of({"values": values, **options}), progress))
+    first, second = _opened(a, options), _opened(b, options)
+    return parsed(_shardscope.diff(first._open, second._open, words_of({"values": values, **options}), progress))
 
 
 def _convert(verb: str, places: list[_Place], options: dict, progress: Optional[Progress]) -> dict:
     ends = [os.fspath(place) for place in places]
-    return _parsed(_shardscope.convert(verb, ends, words_of(options), program(), progress))
+    return parsed(_shardscope.convert(verb, ends, words_of(options), program(), progress))
 
 
 def plan(source: _Place, destination: _Place, **options: Any) -> dict:

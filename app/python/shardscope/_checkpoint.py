@@ -6,8 +6,10 @@ import sys
 from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
+from ._documents import parsed
 from ._errors import Error
 from ._program import program
+from ._validation import Validation
 
 # Importing is quick: what few calls need is imported by them.
 TYPE_CHECKING = False
@@ -19,12 +21,6 @@ if TYPE_CHECKING:
 
 
 _LARGE = 4 << 20  # bytes from which on memory in large pages is worth asking for
-
-
-def _parsed(text: str) -> Any:
-    import json
-
-    return json.loads(text)
 
 
 class Opaque:
@@ -114,7 +110,7 @@ class Tensor:
     def chunks(self) -> list[dict]:
         """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
         and ``length`` (bytes of the stored entry)."""
-        return _parsed(self._checkpoint._open.document(self._id))["chunks"]
+        return parsed(self._checkpoint._open.document(self._id))["chunks"]
 
     @property
     def ranks(self) -> list[int]:
@@ -279,48 +275,6 @@ class Objects(Mapping):
         return len(self._ids)
 
 
-class Finding:
-    """What a rule of validation found: ``rule``, ``severity`` (info, warning, error), ``message``, ``cause``,
-    ``count`` and ``examples`` (dicts)."""
-
-    def __init__(self, fields: dict) -> None:
-        self.__dict__.update(fields)
-
-    def __repr__(self) -> str:
-        return f"<{self.severity} {self.rule}: {self.message}>"
-
-
-class Validation:
-    """The outcome of ``validate``: ``verdict`` (``safe``, ``care`` or ``unsafe``), ``findings``, ``checked``,
-    ``not_checked``; ``document`` is all of it as shardscope.validate/1. True where the verdict is not unsafe."""
-
-    def __init__(self, checkpoint: "Checkpoint", text: str) -> None:
-        self._checkpoint, self._text = checkpoint, text
-        self.document = _parsed(text)
-        self.verdict: str = self.document["verdict"]
-        self.findings = [Finding(fields) for fields in self.document["findings"]]
-        self.checked = self.document.get("checked", [])
-        self.not_checked = self.document.get("not_checked", [])
-
-    def __bool__(self) -> bool:
-        return self.verdict != "unsafe"
-
-    def to_html(self) -> str:
-        """One page that needs nothing else; every text of the checkpoint is escaped."""
-        return self._checkpoint._open.html(self._text)
-
-    def _repr_html_(self) -> str:
-        import html
-
-        rows = "".join(
-            f"<tr><td>{html.escape(f.severity)}</td><td>{html.escape(f.rule)}</td><td>{html.escape(f.message)}</td></tr>"
-            for f in self.findings)
-        return f"<b>{html.escape(self.verdict)}</b><table>{rows}</table>"
-
-    def __repr__(self) -> str:
-        return f"<shardscope.Validation {self.verdict}, {len(self.findings)} findings>"
-
-
 class Checkpoint(Mapping):
     """An open checkpoint: a mapping from names to ``Tensor``; made by ``shardscope.open``.
 
@@ -348,7 +302,7 @@ class Checkpoint(Mapping):
 
     def info(self) -> dict:
         """What ``shardscope info --json`` says (shardscope.info/1)."""
-        return _parsed(self._open.info())
+        return parsed(self._open.info())
 
     @property
     def objects(self) -> Objects:
@@ -472,7 +426,26 @@ class Checkpoint(Mapping):
 
         level and options: as of ``validate``.
         """
-        return _parsed(self._open.ready(words_of(options), level, progress))
+        return parsed(self._open.ready(words_of(options), level, progress))
+
+    def digest(self, pattern: str = "*", algorithm: str = "tile", progress: Optional[Progress] = None,
+               **options: Any) -> dict:
+        """A digest of each tensor whose name matches, which depends on neither format nor sharding (shardscope.digest/1).
+
+        algorithm: ``tile``, the fastest, or ``sha256`` or ``crc32`` of the row-major little-endian bytes. options: as of
+        ``validate``, ``on=`` and ``records=`` among them.
+        """
+        return parsed(self._open.digest(words_of(options), pattern, algorithm, program(), progress))
+
+    def index(self, file: Union[str, os.PathLike, None] = None, overwrite: bool = False) -> dict:
+        """Writes what the metadata says into one small file that opens like the checkpoint, anywhere
+        (shardscope.index/1). file: None is the checkpoint's name with ``.ssidx``, in the current directory."""
+        return parsed(self._open.index("" if file is None else os.fspath(file), overwrite))
+
+    def extract(self, tensor: str, file: Union[str, os.PathLike], overwrite: bool = False,
+                progress: Optional[Progress] = None, **options: Any) -> dict:
+        """Writes one tensor into a .npy, .safetensors or raw file, by the file's ending (shardscope.extract/1)."""
+        return parsed(self._open.extract(words_of(options), self[tensor].name, os.fspath(file), overwrite, progress))
 
     def __repr__(self) -> str:
         return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
@@ -481,6 +454,24 @@ class Checkpoint(Mapping):
         from ._notebook import checkpoint_html
 
         return checkpoint_html(self)
+
+
+def open_any(path: Union[str, os.PathLike], options: dict[str, Any]) -> Optional[Checkpoint]:
+    """As ``open``; None where it is the directory of a run, for functions that judge its steps."""
+    found = _shardscope.open_any(words_of(options), os.fspath(path), program())
+    return None if found is None else _told(found, words_of(options))
+
+
+def opening(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that say how a checkpoint is opened."""
+    names = {"threads", "memory", "io", "remote_program", *_shardscope.opening_options()}
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _told(found: Any, words: list[str]) -> Checkpoint:
+    if found.chosen:
+        print(f"shardscope: opens {found.path}: {found.chosen}", file=sys.stderr)
+    return Checkpoint(found, words)
 
 
 def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Optional[str] = None,
@@ -497,8 +488,5 @@ def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Op
 
     place = os.fspath(path)
     words = words_of({"format": format, **options})
-    opened = _shardscope.open(words, place, program(), "" if map is None else os.fspath(map), listed(set),
-                              listed(rename))
-    if opened.chosen:
-        print(f"shardscope: opens {opened.path}: {opened.chosen}", file=sys.stderr)
-    return Checkpoint(opened, words)
+    return _told(_shardscope.open(words, place, program(), "" if map is None else os.fspath(map), listed(set),
+                                  listed(rename)), words)
