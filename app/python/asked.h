@@ -22,9 +22,17 @@ struct Asked {
 
 // Words options in messages as keyword arguments (base/option_words.h).
 std::string keywordOption(std::string_view name, std::string_view value);
+// A message that begins with an option as command lines have it, with the keyword argument instead.
+std::string inKeywords(std::string message);
 
-// The options that say how a checkpoint is opened, as keywords.
-std::vector<std::string> openingOptions();
+// An option as Python has it.
+struct KnownOption {
+    std::string name;  // "weights_only"
+    enum class Takes : uint8_t { text, texts, yes, number, size, name } takes = Takes::text;
+    std::vector<std::string> names;  // of `name`: all that there are
+};
+// All of a verb. Of "open" those of opening.
+std::vector<KnownOption> optionsOf(std::string_view verb);
 
 // Of a verb with the options after it. Errors: usage.
 Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<std::string>& options,

@@ -45,13 +45,15 @@ inline std::string fromText(nb::handle text) {
     const auto textOr = [](const std::string& text) -> nb::object {
         return text.empty() ? nb::object(nb::none()) : toText(text);
     };
-    const nb::object type = nb::module_::import_("shardscope._errors").attr("Error");
+    const nb::object make = nb::module_::import_("shardscope._errors").attr("made");
     const nb::object offset =
         error.location.offset ? nb::object(nb::int_(*error.location.offset)) : nb::object(nb::none());
-    const nb::object value = type(toText(errorCodeName(error.code)), toText(error.message),
+    Error worded = error;
+    worded.message = inKeywords(worded.message);
+    const nb::object value = make(toText(errorCodeName(error.code)), toText(worded.message),
                                   textOr(error.location.file), offset, textOr(error.location.tensor),
-                                  textOr(error.location.rule), textOr(error.hint), toText(describe(error)));
-    PyErr_SetObject(type.ptr(), value.ptr());
+                                  textOr(error.location.rule), textOr(error.hint), toText(describe(worded)));
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())), value.ptr());
     throw nb::python_error();
 }
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -34,6 +35,7 @@
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/report.h"
+#include "engine/statistics.h"
 #include "execute/region_reading.h"
 #include "hosts/remote_file_system.h"
 #include "plan/request_text.h"
@@ -334,6 +336,49 @@ int64_t find(const OpenCheckpoint& open, nb::str name) {
     return t == kNone ? -1 : int64_t{t};
 }
 
+// Numbers of the tensors whose names match, in the checkpoint's order.
+nb::list matching(const OpenCheckpoint& open, nb::str pattern) {
+    const Catalog& catalog = open.catalog();
+    const NamePattern names = valueOf(NamePattern::parse(fromText(pattern)));
+    nb::list found;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        if (names.matches(catalog.name(t))) found.append(t);
+    return found;
+}
+
+// By the first stored byte of each. What a recipe makes stays in the checkpoint's order.
+nb::list inFileOrder(const OpenCheckpoint& open) {
+    const Catalog& catalog = open.catalog();
+    const auto place = [&](TensorId t) {
+        std::pair<FileId, uint64_t> first{kNone, 0};
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            first = std::min(first, {chunk.file, chunk.offset});
+        }
+        return first;
+    };
+    std::vector<std::pair<std::pair<FileId, uint64_t>, TensorId>> order;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        order.emplace_back(place(t), t);
+    std::ranges::sort(order);
+    nb::list ids;
+    for (const auto& [at, t] : order)
+        ids.append(t);
+    return ids;
+}
+
+// That hold some of it, in order.
+nb::list ranksOf(const OpenCheckpoint& open, uint32_t number) {
+    const auto [catalog, t] = open.place(number);
+    std::set<uint32_t> ranks;
+    for (ChunkId c = catalog->firstChunk(t); c < catalog->endChunk(t); ++c)
+        if (const uint32_t rank = catalog->chunk(t, c).rank; rank != kNone) ranks.insert(rank);
+    nb::list list;
+    for (const uint32_t rank : ranks)
+        list.append(rank);
+    return list;
+}
+
 nb::tuple factsOf(const OpenCheckpoint& open, uint32_t number) {
     const auto [found, t] = open.place(number);
     const Catalog& catalog = *found;
@@ -566,6 +611,36 @@ nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tenso
     });
 }
 
+// One tensor with its values: shardscope.show/1.
+nb::object showOf(const OpenCheckpoint& open, nb::list options, uint32_t tensor, nb::object progress) {
+    const auto [catalog, t] = open.place(tensor);
+    const Checkpoint& checkpoint = open.get();
+    if (catalog != &checkpoint.catalog())
+        raise(makeError(ErrorCode::unsupported,
+                        "statistics are of tensors as they are stored, not of what a recipe makes"));
+    return documentOf(open, asked("show", options), progress,
+                      [&, t = t](const Access& access) -> Result<Json> {
+                          Work work(access, checkpoint.catalog().memoryBytes());
+                          SHARDSCOPE_TRY(work.start());
+                          SHARDSCOPE_ASSIGN(const TensorStatistics values,
+                                            tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
+                          return showJson(checkpoint.catalog(), t, {}, &values);
+                      });
+}
+
+// (name, what it takes, names) of each option of a verb.
+nb::list optionTable(nb::str verb) {
+    constexpr const char* kTakes[] = {"text", "texts", "yes", "number", "size", "name"};
+    nb::list table;
+    for (const KnownOption& option : optionsOf(fromText(verb))) {
+        nb::list names;
+        for (const std::string& name : option.names)
+            names.append(toText(name));
+        table.append(nb::make_tuple(toText(option.name), kTakes[static_cast<size_t>(option.takes)], names));
+    }
+    return table;
+}
+
 nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {
     return toText(validationHtml(open.get(), valueOf(validationFromJson(fromText(report)))));
 }
@@ -625,6 +700,16 @@ NB_MODULE(_shardscope, m) {
         .def("check", [](const OpenCheckpoint& open) { open.get(); })
         .def("names", &namesOf)
         .def("find", &find, nb::arg("name"))
+        .def(
+            "similar",
+            [](const OpenCheckpoint& open, nb::str name) {
+                return toText(shardscope::similarTensor(open.catalog(), fromText(name)));
+            },
+            nb::arg("name"))
+        .def("ranks", &ranksOf, nb::arg("tensor"))
+        .def("matching", &matching, nb::arg("pattern"))
+        .def("in_file_order", &inFileOrder)
+        .def("show", &showOf, nb::arg("options"), nb::arg("tensor"), nb::arg("progress").none())
         .def("count", [](const OpenCheckpoint& open) { return open.catalog().tensorCount(); })
         .def("facts", &factsOf, nb::arg("tensor"))
         .def(
@@ -661,7 +746,7 @@ NB_MODULE(_shardscope, m) {
     m.def("open", &openPath, nb::arg("options"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
           nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
     m.def("open_any", &openAny, nb::arg("options"), nb::arg("path"), nb::arg("program"));
-    m.def("opening_options", &shardscope::python::openingOptions);
+    m.def("options", &optionTable, nb::arg("verb"));
     m.def("formats", [] { return toText(shardscope::dump(shardscope::formatsJson())); });
     m.def("recipes", [] { return toText(shardscope::dump(shardscope::recipesJson())); });
     addRuns(m);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/similar.h"
 #include "engine/recipe.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -173,16 +174,21 @@ Json jobDocument(const JobRecord& job) {
     return json;
 }
 
+std::string similarTensor(const Catalog& catalog, std::string_view name) {
+    Similar similar(name);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (catalog.name(t).ends_with(name)) return std::string(catalog.name(t));
+        similar.see(catalog.name(t));
+    }
+    return similar.best();
+}
+
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path) {
     const TensorId t = catalog.find(name);
     if (t != kNone) return t;
-    std::string hint = "'shardscope ls' lists the names";
-    for (TensorId other = 0; other < catalog.tensorCount(); ++other) {
-        if (catalog.name(other).ends_with(name)) {
-            hint = fmt::format("did you mean '{}'?", catalog.name(other));
-            break;
-        }
-    }
+    const std::string meant = similarTensor(catalog, name);
+    const std::string hint =
+        meant.empty() ? "'shardscope ls' lists the names" : fmt::format("did you mean '{}'?", meant);
     return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name))
         .inFile(path)
         .withHint(hint);

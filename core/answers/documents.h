@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "answers/json.h"
@@ -55,6 +56,9 @@ struct ChunkRange {
 };
 Json showJson(const Catalog& catalog, TensorId tensor, const ChunkRange& chunks,
               const TensorStatistics* values);
+// The name that may be meant by one that is not there: one that ends with it, or that differs in few letters.
+// Empty = none.
+std::string similarTensor(const Catalog& catalog, std::string_view name);
 // Errors: notFound, with the name that may be meant.
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path);
 

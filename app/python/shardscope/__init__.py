@@ -11,20 +11,22 @@ from __future__ import annotations
 import os
 
 from . import _shardscope
-from ._checkpoint import Checkpoint, Objects, Opaque, Tensor, open, open_any, opening, words_of
+from ._checkpoint import Checkpoint, Objects, Opaque, open, open_any, opening
 from ._documents import parsed
 from ._errors import Error
 from ._program import program
 from ._runs import Run, RunValidation, Step, latest, run
+from ._tensor import Tensor
 from ._validation import Finding, Validation
+from ._words import words_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional, Union
 
     from . import torch
-    from ._checkpoint import Progress
     from ._safetensors import safetensors_open
+    from ._words import Progress
 
     _Place = Union[str, os.PathLike]
 

@@ -7,20 +7,21 @@ from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
 from ._documents import parsed
-from ._errors import Error
+from ._errors import Error, NoTensor, SystemFailed, WrongType, WrongValue
 from ._program import program
+from ._tensor import Tensor, torch_empty
 from ._validation import Validation
+from ._words import words_of
 
 # Importing is quick: what few calls need is imported by them.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
     from typing import Any, Optional, Union
 
-    Progress = Callable[[str, int, int, str], None]
+    from ._words import Progress
 
-
-_LARGE = 4 << 20  # bytes from which on memory in large pages is worth asking for
+    Patterns = Union[str, Iterable[str], None]
 
 
 class Opaque:
@@ -53,220 +54,18 @@ def words_of(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False, device: Any = None) -> Any:
-    import torch
-
-    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory, device="cpu" if device is None else device)
-    size = made.numel() * made.element_size()
-    if size >= _LARGE and not pin_memory and made.device.type == "cpu":
-        _shardscope.use_large_pages(made.data_ptr(), size)
-    return made
-
-
-class Tensor:
-    """A tensor of a checkpoint, of which nothing has been read yet.
-
-    ``name``, ``shape`` (a tuple of ints), ``dtype`` (torch's name for it, such as ``"bfloat16"``), ``role``
-    (``parameter``, ``buffer``, ``optimizer`` or ``other``), ``nbytes``, ``alias_of`` (the name of the same stored
-    tensor, or None). It stays usable for as long as you keep it; the checkpoint's files must not change meanwhile.
-    """
-
-    __slots__ = ("_checkpoint", "_id", "name", "dtype", "shape", "role", "nbytes", "alias_of")
-
-    def __init__(self, checkpoint: "Checkpoint", id: int) -> None:
-        self._checkpoint, self._id = checkpoint, id
-        self.name, self.dtype, self.shape, self.role, self.nbytes, self.alias_of = checkpoint._open.facts(id)
-
-    def __repr__(self) -> str:
-        return f"<shardscope.Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a tensor without dimensions")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        for i in range(len(self)):
-            yield self[i]
-
-    @property
-    def path(self) -> tuple:
-        """The keys and indices that lead to it in the nested state dict."""
-        return self._checkpoint._open.path_of(self._id)
-
-    @property
-    def chunks(self) -> list[dict]:
-        """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
-        and ``length`` (bytes of the stored entry)."""
-        return parsed(self._checkpoint._open.document(self._id))["chunks"]
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks that hold some of it, in order."""
-        return sorted({chunk["rank"] for chunk in self.chunks if chunk["rank"] is not None})
-
-    @property
-    def master(self) -> "Optional[Tensor]":
-        """The fp32 original of a weight of fewer bits, where the optimizer's state holds one; else None."""
-        id = self._checkpoint._open.master(self._id)
-        return None if id < 0 else Tensor(self._checkpoint, id)
-
-    # ---------------------------------------------------------------- reading
-
-    def _region(self, key: Any) -> tuple[list[int], list[int], list[int], list[bool], list[int]]:
-        """starts, counts and steps of what is read; which dimensions the result keeps (an int removes one); those of
-        the result that are reversed afterwards."""
-        if not isinstance(key, tuple):
-            key = (key,)
-        if sum(k is Ellipsis for k in key) > 1:
-            raise IndexError("an index has at most one ellipsis")
-        if any(k is None for k in key):
-            raise IndexError("a tensor of a checkpoint takes ints, slices and an ellipsis; add dimensions to the result")
-        missing = self.ndim - sum(k is not Ellipsis for k in key)
-        if missing < 0:
-            raise IndexError(f"too many indices: {self.name} has {self.ndim} dimensions")
-        if Ellipsis in key:
-            at = key.index(Ellipsis)
-            key = key[:at] + (slice(None),) * missing + key[at + 1:]
-        else:
-            key += (slice(None),) * missing
-        starts, counts, steps, kept, flipped = [], [], [], [], []
-        for d, (index, length) in enumerate(zip(key, self.shape)):
-            if isinstance(index, slice):
-                start, stop, step = index.indices(length)
-                count = len(range(start, stop, step))
-                if step < 0:
-                    start, step = start + (count - 1) * step, -step
-                    flipped.append(sum(kept))
-                if count == 0:
-                    start, step = 0, 1
-                elif count == 1:
-                    step = 1
-                kept.append(True)
-            elif type(index).__name__ in ("bool", "bool_"):  # NumPy takes one as a mask
-                raise TypeError("a tensor of a checkpoint takes ints, slices and an ellipsis, not "
-                                + type(index).__name__)
-            else:
-                try:
-                    start = index.__index__()
-                except AttributeError:
-                    raise TypeError(
-                        "a tensor of a checkpoint takes ints, slices and an ellipsis, not "
-                        + type(index).__name__) from None
-                if not -length <= start < length:
-                    raise IndexError(f"index {start} is outside of dimension {d}, which has {length}")
-                start, count, step = start % length, 1, 1
-                kept.append(False)
-            starts.append(start)
-            counts.append(count)
-            steps.append(step)
-        return starts, counts, steps, kept, flipped
-
-    def _read_bytes(self, starts: list[int], counts: list[int], steps: list[int], address: int,
-                    strides: Optional[list[int]] = None, threads: int = 0) -> int:
-        if strides is None:
-            strides, stride = [], 1
-            for count in reversed(counts):
-                strides.insert(0, stride)
-                stride *= count
-        read = (self._id, starts, counts, steps, address, strides)
-        return self._checkpoint._open.read([read], threads, None)
-
-    def numpy(self, key: Any = Ellipsis, threads: int = 0) -> Any:
-        """The tensor, or the slice ``key`` of it, as a new array; only its bytes are read.
-
-        bfloat16 and float8 need the package ml_dtypes. Raises Error; IndexError for indices outside of the shape.
-        """
-        import numpy
-
-        starts, counts, steps, kept, flipped = self._region(key)
-        array = numpy.empty(tuple(counts), _dtypes.numpy_dtype(self.dtype))
-        self._read_bytes(starts, counts, steps, array.ctypes.data, threads=threads)
-        array = array.reshape([count for count, keep in zip(counts, kept) if keep])
-        for axis in flipped:
-            array = numpy.flip(array, axis)
-        return array
-
-    def __getitem__(self, key: Any) -> Any:
-        """``t[128:256, ::2]``: the slice as an array of NumPy; only its bytes are read."""
-        array = self.numpy(key)
-        return array[()] if array.ndim == 0 else array
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def raw(self) -> bytearray:
-        """All elements as bytes, row-major and little-endian, whatever the dtype."""
-        import ctypes
-
-        data = bytearray(self.nbytes)
-        if data:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(data))
-            self._read_bytes([0] * self.ndim, list(self.shape), [1] * self.ndim, address)
-        return data
-
-    def torch(self, key: Any = Ellipsis, out: Any = None, pin_memory: bool = False, threads: int = 0,
-              device: Any = None) -> Any:
-        """The tensor, or the slice ``key`` of it, as a tensor of torch on ``device`` (None: the processor), in pinned
-        memory of the processor if asked for.
-
-        out: is filled and returned: of the same shape and dtype, any strides, on any device, pinned or not. The bytes
-        go straight into its memory; to another device through at most 64 MiB.
-        """
-        import torch
-
-        from ._reads import Reads, as_whole, copy
-
-        starts, counts, steps, kept, flipped = self._region(key)
-        result = [count for count, keep in zip(counts, kept) if keep]
-        dtype = _dtypes.torch_dtype(self.dtype)
-        if out is None:
-            made = _torch_empty(counts, dtype, pin_memory, device)
-            reads = Reads(self._checkpoint)
-            reads.add(self, starts, counts, steps, made)
-            reads.run(threads)
-            made = made.reshape(result)
-            return torch.flip(as_whole(made), flipped).view(dtype) if flipped else made
-        if list(out.shape) != result or out.dtype != dtype:
-            raise Error("usage", f"out has {out.dtype} {list(out.shape)}, the tensor {dtype} {result}",
-                        tensor=self.name)
-        into = out.detach()
-        if flipped:
-            copy(into, self.torch(key, threads=threads, device=into.device))
-            return out
-        if not all(kept):
-            into = into[tuple(slice(None) if keep else None for keep in kept)]
-        reads = Reads(self._checkpoint)
-        reads.add(self, starts, counts, steps, into)
-        reads.run(threads)
-        return out
-
-
 class Objects(Mapping):
     """The values of a checkpoint that are no tensors, by name: plain data as Python's own, all else as Opaque."""
 
     def __init__(self, checkpoint: "Checkpoint") -> None:
-        self._open = checkpoint._open
-        self._ids = {name: id for id, name in enumerate(self._open.object_names())}
+        self._checkpoint = checkpoint
+        self._ids = {name: id for id, name in enumerate(checkpoint._open.object_names())}
 
     def __getitem__(self, name: str) -> Any:
-        return self._open.object_value(self._ids[name], Opaque)
+        return self._checkpoint._open.object_value(self._ids[name], Opaque)
 
     def path_of(self, name: str) -> tuple:
-        return self._open.object_path(self._ids[name])
+        return self._checkpoint._open.object_path(self._ids[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
@@ -274,21 +73,59 @@ class Objects(Mapping):
     def __len__(self) -> int:
         return len(self._ids)
 
+    def __repr__(self) -> str:
+        return f"<shardscope.Objects of {self._checkpoint.path!r}: {', '.join(self._ids)}>"
+
+
+# Open checkpoints of a process that this one was forked from. Their threads are gone, so they are never ended.
+_of_parent: list[Any] = []
+
+
+def _of_pickle(words: tuple) -> "Checkpoint":
+    return Checkpoint(_shardscope.open(*words), words)
+
 
 class Checkpoint(Mapping):
     """An open checkpoint: a mapping from names to ``Tensor``; made by ``shardscope.open``.
 
-    Opening has read its metadata only. It may be used by several threads. In a process that was forked from the one
-    that opened it, every use raises Error.
+    Opening has read its metadata only. It may be used by several threads, and in a ``with`` statement, which closes it. It can
+    be pickled: where it arrives, and in a process that is forked, it is opened again, by its path and options.
     """
 
-    def __init__(self, opened: Any, words: list[str]) -> None:
-        self._open, self._words = opened, words
+    def __init__(self, opened: Any, words: tuple) -> None:
+        self._opened: Any = opened
+        self._path: str = opened.path
+        self._words = (words[0], _everywhere(opened.path), *words[2:])  # of _shardscope.open
+        self._process = os.getpid()
         self._names: Optional[list[str]] = None
 
     @property
+    def _open(self) -> Any:
+        if self._opened is None:
+            raise WrongValue("usage", "the checkpoint is closed", file=self.path)
+        if self._process != os.getpid():
+            _of_parent.append(self._opened)
+            self._opened, self._process, self._names = _shardscope.open(*self._words), os.getpid(), None
+        return self._opened
+
+    def close(self) -> None:
+        """Closes its files. Tensors of it cannot be read any more; what was read from it stays."""
+        if self._opened is not None and self._process != os.getpid():
+            _of_parent.append(self._opened)
+        self._opened = None
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple:
+        return _of_pickle, (self._words,)
+
+    @property
     def path(self) -> str:
-        return self._open.path
+        return self._path
 
     @property
     def format(self) -> str:
@@ -309,49 +146,76 @@ class Checkpoint(Mapping):
         """The values that are no tensors."""
         return Objects(self)
 
+    @property
+    def tensors(self) -> list[dict[str, Any]]:
+        """One row for each tensor, for ``pandas.DataFrame`` or ``polars.DataFrame``: ``name``, ``dtype``, ``shape``, ``bytes``,
+        ``role``, ``alias_of`` and ``ranks``."""
+        rows = []
+        for id in range(len(self)):
+            name, dtype, shape, role, nbytes, alias_of = self._open.facts(id)
+            rows.append({"name": name, "dtype": dtype, "shape": list(shape), "bytes": nbytes, "role": role, "alias_of": alias_of,
+                         "ranks": self._open.ranks(id)})
+        return rows
+
     def __len__(self) -> int:
-        self._open.check()
         return self._open.count()
 
     def __iter__(self) -> Iterator[str]:
-        self._open.check()
+        opened = self._open
         if self._names is None:
-            self._names = self._open.names()
+            self._names = opened.names()
         return iter(self._names)
 
     def __contains__(self, name: object) -> bool:
-        self._open.check()
         return isinstance(name, str) and self._open.find(name) >= 0
 
     def __getitem__(self, name: str) -> Tensor:
+        if not isinstance(name, str):
+            raise WrongType("usage", f"a checkpoint is asked for names of tensors, not for {type(name).__name__}", file=self.path)
         id = self._open.find(name)
-        if id < 0:
-            raise KeyError(name)
-        return Tensor(self, id)
+        if id >= 0:
+            return Tensor(self, id)
+        meant = self._open.similar(name)
+        raise NoTensor("not-found", f"has no tensor '{name}'", file=self.path,
+                       hint=f"did you mean '{meant}'?" if meant else "list(checkpoint) has the names")
 
-    def select(self, patterns: Union[str, Iterable[str], None] = None) -> list[str]:
-        """Names that match any of the patterns (``*`` and ``?``), in the checkpoint's order; None: all.
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
-        A pattern without a match is an Error."""
+    def _chosen(self, patterns: Patterns, weights_only: bool = False) -> list[Tensor]:
         if patterns is None:
-            return list(self)
-        import fnmatch
+            ids: Iterable[int] = range(len(self))
+        else:
+            chosen: set[int] = set()
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                found = [self._open.find(pattern)] if pattern in self else self._open.matching(pattern)
+                if not found:
+                    meant = self._open.similar(pattern)
+                    raise NoTensor("not-found", f"no tensor matches '{pattern}'", file=self.path,
+                                   hint=f"did you mean '{meant}'?" if meant else "list(checkpoint) has the names")
+                chosen.update(found)
+            ids = sorted(chosen)
+        tensors = [Tensor(self, id) for id in ids]
+        return [t for t in tensors if t.role in ("parameter", "buffer")] if weights_only else tensors
 
-        patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-        chosen = set()
-        for pattern in patterns:
-            found = [pattern] if pattern in self else fnmatch.filter(self, pattern)
-            if not found:
-                raise Error("not-found", f"no tensor matches '{pattern}'", file=self.path)
-            chosen.update(found)
-        return [name for name in self if name in chosen]
+    def select(self, patterns: Patterns = None, weights_only: bool = False) -> list[str]:
+        """Names that match any of the patterns (``*``, ``?``, or ``re:`` and a regular expression for the whole name), in the
+        checkpoint's order; None: all. weights_only: of parameters and buffers alone.
 
-    def torch(self, patterns: Union[str, Iterable[str], None] = None, out: Optional[Mapping[str, Any]] = None,
+        A pattern without a match is an Error, which is a KeyError."""
+        return [tensor.name for tensor in self._chosen(patterns, weights_only)]
+
+    def in_file_order(self, patterns: Patterns = None, weights_only: bool = False) -> list[Tensor]:
+        """The tensors in the order in which they are stored, in which reading them one by one is fastest."""
+        chosen = {tensor._id: tensor for tensor in self._chosen(patterns, weights_only)}
+        return [chosen[id] for id in self._open.in_file_order() if id in chosen]
+
+    def torch(self, patterns: Patterns = None, out: Optional[Mapping[str, Any]] = None,
               pin_memory: bool = False, mmap: bool = False, threads: int = 0,
-              progress: Optional[Progress] = None, device: Any = None) -> dict[str, Any]:
+              progress: Optional[Progress] = None, device: Any = None, weights_only: bool = False) -> dict[str, Any]:
         """Tensors of torch by name, read at the same time.
 
-        patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name, on any device;
+        patterns and weights_only: as of ``select``. out: tensors to fill, by name, on any device;
         the others are made on ``device`` (None: the processor). Names of one stored tensor share their memory, as they
         did when they were saved.
         progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
@@ -364,8 +228,8 @@ class Checkpoint(Mapping):
         result: dict[str, Any] = {}
         maps: dict[str, Any] = {}
         reads = Reads(self)
-        for name in self.select(patterns):
-            tensor = self[name]
+        for tensor in self._chosen(patterns, weights_only):
+            name = tensor.name
             given = None if out is None else out.get(name)
             if given is None and tensor.alias_of in result and tensor.alias_of != name:
                 result[name] = result[tensor.alias_of]
@@ -377,10 +241,10 @@ class Checkpoint(Mapping):
                     result[name] = mapped
                     continue
             if given is None:
-                given = _torch_empty(tensor.shape, dtype, pin_memory, device)
+                given = torch_empty(tensor.shape, dtype, pin_memory, device)
             elif tuple(given.shape) != tensor.shape or given.dtype != dtype:
-                raise Error("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
-                                     f"{list(tensor.shape)}", tensor=name)
+                raise WrongValue("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
+                                          f"{list(tensor.shape)}", tensor=name)
             result[name] = given
             reads.add(tensor, [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim, given.detach())
         reads.run(threads, progress)
@@ -400,7 +264,8 @@ class Checkpoint(Mapping):
             if path not in maps:
                 maps[path] = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
-            raise Error("changed" if isinstance(error, ValueError) else "io", f"cannot be mapped: {error}", file=path) from None
+            type, code = (Error, "changed") if isinstance(error, ValueError) else (SystemFailed, "io")
+            raise type(code, f"cannot be mapped: {error}", file=path) from None
         finally:
             os.close(file)
         begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
@@ -448,6 +313,8 @@ class Checkpoint(Mapping):
         return parsed(self._open.extract(words_of(options), self[tensor].name, os.fspath(file), overwrite, progress))
 
     def __repr__(self) -> str:
+        if self._opened is None:
+            return f"<shardscope.Checkpoint {self.path!r}, closed>"
         return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
 
     def _repr_html_(self) -> str:
@@ -456,25 +323,32 @@ class Checkpoint(Mapping):
         return checkpoint_html(self)
 
 
+def _everywhere(path: Union[str, os.PathLike]) -> str:
+    """A path that names the same in other directories; those of places with a scheme do."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(text)
+
+
 def open_any(path: Union[str, os.PathLike], options: dict[str, Any]) -> Optional[Checkpoint]:
     """As ``open``; None where it is the directory of a run, for functions that judge its steps."""
-    found = _shardscope.open_any(words_of(options), os.fspath(path), program())
-    return None if found is None else _told(found, words_of(options))
+    words = words_of(options)
+    found = _shardscope.open_any(words, os.fspath(path), program())
+    return None if found is None else _told(found, (words, "", program(), "", [], []))
 
 
 def opening(options: dict[str, Any]) -> dict[str, Any]:
     """Those of the options that say how a checkpoint is opened."""
-    names = {"threads", "memory", "io", "remote_program", *_shardscope.opening_options()}
+    names = {name for name, _, _ in _shardscope.options("open")}
     return {name: value for name, value in options.items() if name in names}
 
 
-def _told(found: Any, words: list[str]) -> Checkpoint:
+def _told(found: Any, words: tuple) -> Checkpoint:
     if found.chosen:
         print(f"shardscope: opens {found.path}: {found.chosen}", file=sys.stderr)
     return Checkpoint(found, words)
 
 
-def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Optional[str] = None,
+def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Union[str, os.PathLike, None] = None,
          set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (), **options: Any) -> Checkpoint:
     """Opens a checkpoint of any format: a directory, a file, or ``ssh://host/path``. Reads its metadata only.
 
@@ -486,7 +360,8 @@ def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Op
     def listed(value: Union[str, Iterable[str]]) -> list[str]:
         return [value] if isinstance(value, str) else list(value)
 
-    place = os.fspath(path)
-    words = words_of({"format": format, **options})
-    return _told(_shardscope.open(words, place, program(), "" if map is None else os.fspath(map), listed(set),
-                                  listed(rename)), words)
+    recipe = "" if map is None else os.fspath(map)
+    if os.path.exists(recipe):
+        recipe = os.path.abspath(recipe)
+    words = (words_of({"format": format, **options}), os.fspath(path), program(), recipe, listed(set), listed(rename))
+    return _told(_shardscope.open(*words), words)

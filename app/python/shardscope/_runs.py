@@ -4,17 +4,18 @@ from __future__ import annotations
 import os
 
 from . import _shardscope
-from ._checkpoint import Checkpoint, words_of
+from ._checkpoint import Checkpoint
 from ._checkpoint import open as _open
 from ._documents import parsed
 from ._validation import Judged
+from ._words import words_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Optional, Union
 
-    from ._checkpoint import Progress
+    from ._words import Progress
 
 
 class Step:

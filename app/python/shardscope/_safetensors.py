@@ -4,9 +4,9 @@ from __future__ import annotations
 import os
 from typing import Any, Union
 
-from ._checkpoint import Tensor
 from ._checkpoint import open as _open
 from ._errors import Error
+from ._tensor import Tensor
 
 # safetensors 0.8, src/tensor.rs: enum Dtype.
 _NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -87,10 +87,7 @@ class SafeOpen:
         return SafeSlice(self, self._tensor(name))
 
     def _tensor(self, name: str) -> Tensor:
-        try:
-            return self._checkpoint[name]
-        except KeyError:
-            raise Error("not-found", f"has no tensor '{name}'", file=self._checkpoint.path) from None
+        return self._checkpoint[name]
 
     def _read(self, tensor: Tensor, key: Any) -> Any:
         if not self._torch:

@@ -32,7 +32,7 @@ from ._errors import Error
 from ._reads import Reads
 
 if TYPE_CHECKING:
-    from ._checkpoint import Progress
+    from ._words import Progress
 
 __all__ = ["StorageReader"]
 
