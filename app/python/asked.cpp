@@ -65,8 +65,12 @@ KnownOption choice(std::string_view name, std::vector<std::string> names) {
 
 std::vector<std::string> formatNames(bool FormatInfo::*able) {
     std::vector<std::string> names;
-    for (const Format* format : builtinFormats())
-        if (format->info().*able) names.push_back(format->info().name);
+    for (const Format* format : builtinFormats()) {
+        const FormatInfo& info = format->info();
+        if (!(info.*able)) continue;
+        names.push_back(info.name);
+        names.insert(names.end(), info.synonyms.begin(), info.synonyms.end());
+    }
     std::ranges::sort(names);
     return names;
 }

@@ -223,3 +223,50 @@ def test_patterns_are_those_of_the_command_line():
     assert checkpoint.select("model.?mbed.weight") == [NAME]
     with pytest.raises(KeyError):
         checkpoint.select("model.[e]mbed.weight")  # no class of characters
+
+
+def test_statistics_and_rows(program):
+    checkpoint = shardscope.open(STANDARD)
+    for name in (NAME, "model.dt.int64"):
+        shown = json.loads(subprocess.run([program, "show", STANDARD, name, "--values", "--json"], capture_output=True).stdout)
+        assert checkpoint[name].stats() == shown["values"]
+    with pytest.raises(shardscope.Error) as raised:
+        next(iter(shardscope.open(STANDARD, rename="^=x.").values())).stats()
+    assert raised.value.code == "unsupported"
+    rows = checkpoint.tensors
+    assert [row["name"] for row in rows] == list(checkpoint)
+    row = next(row for row in rows if row["name"] == NAME)
+    assert row == {"name": NAME, "dtype": "float32", "shape": [7, 6], "bytes": 168, "role": "parameter", "alias_of": None,
+                   "ranks": [0, 1, 2, 3]}
+
+
+def test_file_order():
+    checkpoint = shardscope.open(STANDARD)
+    tensors = checkpoint.in_file_order()
+    assert sorted(tensor.name for tensor in tensors) == sorted(checkpoint)
+    places = [min((chunk["file"], chunk["offset"]) for chunk in tensor.chunks) for tensor in tensors if tensor.chunks]
+    assert places == sorted(places)
+    assert {tensor.name for tensor in checkpoint.in_file_order("model.*", weights_only=True)} == set(
+        checkpoint.select("model.*", weights_only=True))
+
+
+def test_python_m_is_the_command_line(program):
+    run = subprocess.run([sys.executable, "-m", "shardscope", "formats", "--json"], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and json.loads(run.stdout) == shardscope.formats()
+
+
+def test_what_is_said_is_logged(tmp_path, caplog):
+    for step in (1, 2):
+        os.symlink(STANDARD, tmp_path / f"step-{step}")
+    (tmp_path / "latest").write_text("step-1")
+    shardscope.open(tmp_path)
+    os.symlink(genuine("dcp/t2.15.0-damaged-gap"), tmp_path / "step-3")
+    shardscope.latest(tmp_path)
+    assert {record.name for record in caplog.records} == {"shardscope"}
+    assert ["step-1: named by latest" in caplog.text, "step-3 is not whole: coverage.gap" in caplog.text] == [True, True]
+
+
+def test_dir_names_what_there_is():
+    names = dir(shardscope)
+    assert {"torch", "safetensors_open", "types", "latest", "open"} <= set(names) and "os" not in names
+    assert all(getattr(shardscope, name, None) is not None for name in names if name != "torch")

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
@@ -17,11 +16,18 @@ from ._words import words_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Any, Optional, Union
+    from typing import Any, Literal, Optional, Union
 
+    from typing_extensions import Unpack
+
+    from . import _options, types
     from ._words import Progress
 
     Patterns = Union[str, Iterable[str], None]
+    _Objects = Mapping[str, Any]
+    _Tensors = Mapping[str, Tensor]
+else:
+    _Objects = _Tensors = Mapping
 
 
 class Opaque:
@@ -39,22 +45,7 @@ class Opaque:
         return f"<opaque {self.kind}: {self.repr}>"
 
 
-def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line: ``weights_only=True`` is ``--weights-only``, a list repeats its option."""
-    words = []
-    for key, value in options.items():
-        option = "--" + key.rstrip("_").replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            words.append(option)
-            continue
-        for item in [value] if isinstance(value, (str, int, float, os.PathLike)) else value:
-            words.append(f"{option}={os.fspath(item) if isinstance(item, os.PathLike) else item}")
-    return words
-
-
-class Objects(Mapping):
+class Objects(_Objects):
     """The values of a checkpoint that are no tensors, by name: plain data as Python's own, all else as Opaque."""
 
     def __init__(self, checkpoint: "Checkpoint") -> None:
@@ -64,7 +55,7 @@ class Objects(Mapping):
     def __getitem__(self, name: str) -> Any:
         return self._checkpoint._open.object_value(self._ids[name], Opaque)
 
-    def path_of(self, name: str) -> tuple:
+    def path_of(self, name: str) -> tuple[Any, ...]:
         return self._checkpoint._open.object_path(self._ids[name])
 
     def __iter__(self) -> Iterator[str]:
@@ -81,26 +72,26 @@ class Objects(Mapping):
 _of_parent: list[Any] = []
 
 
-def _of_pickle(words: tuple) -> "Checkpoint":
+def _of_pickle(words: tuple[Any, ...]) -> "Checkpoint":
     return Checkpoint(_shardscope.open(*words), words)
 
 
-class Checkpoint(Mapping):
+class Checkpoint(_Tensors):
     """An open checkpoint: a mapping from names to ``Tensor``; made by ``shardscope.open``.
 
     Opening has read its metadata only. It may be used by several threads, and in a ``with`` statement, which closes it. It can
     be pickled: where it arrives, and in a process that is forked, it is opened again, by its path and options.
     """
 
-    def __init__(self, opened: Any, words: tuple) -> None:
-        self._opened: Any = opened
+    def __init__(self, opened: _shardscope.OpenCheckpoint, words: tuple[Any, ...]) -> None:
+        self._opened: Optional[_shardscope.OpenCheckpoint] = opened
         self._path: str = opened.path
         self._words = (words[0], _everywhere(opened.path), *words[2:])  # of _shardscope.open
         self._process = os.getpid()
         self._names: Optional[list[str]] = None
 
     @property
-    def _open(self) -> Any:
+    def _open(self) -> _shardscope.OpenCheckpoint:
         if self._opened is None:
             raise WrongValue("usage", "the checkpoint is closed", file=self.path)
         if self._process != os.getpid():
@@ -120,7 +111,7 @@ class Checkpoint(Mapping):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return _of_pickle, (self._words,)
 
     @property
@@ -133,11 +124,11 @@ class Checkpoint(Mapping):
         return self._open.format
 
     @property
-    def mesh(self) -> Optional[dict]:
+    def mesh(self) -> Optional[types.Mesh]:
         """The ranks as a grid: ``{"axes": [{"name", "size"}], "source", "evidence"}``, or None."""
         return self.info()["mesh"]
 
-    def info(self) -> dict:
+    def info(self) -> types.Info:
         """What ``shardscope info --json`` says (shardscope.info/1)."""
         return parsed(self._open.info())
 
@@ -147,10 +138,10 @@ class Checkpoint(Mapping):
         return Objects(self)
 
     @property
-    def tensors(self) -> list[dict[str, Any]]:
+    def tensors(self) -> list[types.Row]:
         """One row for each tensor, for ``pandas.DataFrame`` or ``polars.DataFrame``: ``name``, ``dtype``, ``shape``, ``bytes``,
         ``role``, ``alias_of`` and ``ranks``."""
-        rows = []
+        rows: list[types.Row] = []
         for id in range(len(self)):
             name, dtype, shape, role, nbytes, alias_of = self._open.facts(id)
             rows.append({"name": name, "dtype": dtype, "shape": list(shape), "bytes": nbytes, "role": role, "alias_of": alias_of,
@@ -162,9 +153,8 @@ class Checkpoint(Mapping):
 
     def __iter__(self) -> Iterator[str]:
         opened = self._open
-        if self._names is None:
-            self._names = opened.names()
-        return iter(self._names)
+        names = self._names = opened.names() if self._names is None else self._names
+        return iter(names)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._open.find(name) >= 0
@@ -274,8 +264,8 @@ class Checkpoint(Mapping):
             return None
         return torch.frombuffer(maps[path], dtype=dtype, count=tensor.size, offset=offset).view(tensor.shape)
 
-    def validate(self, level: str = "files", expect: Union[str, os.PathLike, None] = None, examples: int = 100,
-                 progress: Optional[Progress] = None, **options: Any) -> Validation:
+    def validate(self, level: types.Level = "files", expect: Union[str, os.PathLike[str], None] = None, examples: int = 100,
+                 progress: Optional[Progress] = None, **options: Unpack[_options.ReadingOptions]) -> Validation:
         """Is it whole and sane? level: ``metadata``, ``files`` or ``values`` (reads every byte).
 
         expect: another checkpoint whose names, shapes and dtypes this one must have. options: as of
@@ -285,7 +275,8 @@ class Checkpoint(Mapping):
         return Validation(self, self._open.validate(words_of(options), level, "" if expect is None else os.fspath(expect),
                                                     examples, program(), progress))
 
-    def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict:
+    def ready(self, level: types.Level = "files", progress: Optional[Progress] = None,
+              **options: Unpack[_options.WorkOptions]) -> types.Ready:
         """May a run resume from it? The ten lines of ``shardscope ready`` (shardscope.ready/1): ``resumes``, ``words``,
         ``lines`` with ``id``, ``mark`` (``yes``, ``no``, ``none``), ``text`` and ``evidence``.
 
@@ -293,8 +284,8 @@ class Checkpoint(Mapping):
         """
         return parsed(self._open.ready(words_of(options), level, progress))
 
-    def digest(self, pattern: str = "*", algorithm: str = "tile", progress: Optional[Progress] = None,
-               **options: Any) -> dict:
+    def digest(self, pattern: str = "*", algorithm: Literal["tile", "sha256", "crc32"] = "tile",
+               progress: Optional[Progress] = None, **options: Unpack[_options.ReadingOptions]) -> types.Digest:
         """A digest of each tensor whose name matches, which depends on neither format nor sharding (shardscope.digest/1).
 
         algorithm: ``tile``, the fastest, or ``sha256`` or ``crc32`` of the row-major little-endian bytes. options: as of
@@ -302,13 +293,13 @@ class Checkpoint(Mapping):
         """
         return parsed(self._open.digest(words_of(options), pattern, algorithm, program(), progress))
 
-    def index(self, file: Union[str, os.PathLike, None] = None, overwrite: bool = False) -> dict:
+    def index(self, file: Union[str, os.PathLike[str], None] = None, overwrite: bool = False) -> types.Index:
         """Writes what the metadata says into one small file that opens like the checkpoint, anywhere
         (shardscope.index/1). file: None is the checkpoint's name with ``.ssidx``, in the current directory."""
         return parsed(self._open.index("" if file is None else os.fspath(file), overwrite))
 
-    def extract(self, tensor: str, file: Union[str, os.PathLike], overwrite: bool = False,
-                progress: Optional[Progress] = None, **options: Any) -> dict:
+    def extract(self, tensor: str, file: Union[str, os.PathLike[str]], overwrite: bool = False,
+                progress: Optional[Progress] = None, **options: Unpack[_options.WorkOptions]) -> types.Extract:
         """Writes one tensor into a .npy, .safetensors or raw file, by the file's ending (shardscope.extract/1)."""
         return parsed(self._open.extract(words_of(options), self[tensor].name, os.fspath(file), overwrite, progress))
 
@@ -323,33 +314,37 @@ class Checkpoint(Mapping):
         return checkpoint_html(self)
 
 
-def _everywhere(path: Union[str, os.PathLike]) -> str:
+def _everywhere(path: Union[str, os.PathLike[str]]) -> str:
     """A path that names the same in other directories; those of places with a scheme do."""
     text = os.fspath(path)
     return text if "://" in text else os.path.abspath(text)
 
 
-def open_any(path: Union[str, os.PathLike], options: dict[str, Any]) -> Optional[Checkpoint]:
+def open_any(path: Union[str, os.PathLike[str]], options: dict[str, Any]) -> Optional[Checkpoint]:
     """As ``open``; None where it is the directory of a run, for functions that judge its steps."""
     words = words_of(options)
     found = _shardscope.open_any(words, os.fspath(path), program())
     return None if found is None else _told(found, (words, "", program(), "", [], []))
 
 
-def opening(options: dict[str, Any]) -> dict[str, Any]:
+def opening(options: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that say how a checkpoint is opened."""
     names = {name for name, _, _ in _shardscope.options("open")}
     return {name: value for name, value in options.items() if name in names}
 
 
-def _told(found: Any, words: tuple) -> Checkpoint:
+def _told(found: _shardscope.OpenCheckpoint, words: tuple[Any, ...]) -> Checkpoint:
     if found.chosen:
-        print(f"shardscope: opens {found.path}: {found.chosen}", file=sys.stderr)
+        import logging
+
+        # Which step of a run is opened is said where nobody listens, too: on stderr.
+        logging.getLogger("shardscope").warning("shardscope: opens %s: %s", found.path, found.chosen)
     return Checkpoint(found, words)
 
 
-def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Union[str, os.PathLike, None] = None,
-         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (), **options: Any) -> Checkpoint:
+def open(path: Union[str, os.PathLike[str]], format: Optional[_options.ReadFormat] = None, *, map: Union[str, os.PathLike[str], None] = None,
+         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (),
+         **options: Unpack[_options.OpenOptions]) -> Checkpoint:
     """Opens a checkpoint of any format: a directory, a file, or ``ssh://host/path``. Reads its metadata only.
 
     format: take it as this format instead of detecting it. map: a recipe, a file or one of ``shardscope recipes``, whose

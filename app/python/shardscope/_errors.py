@@ -30,7 +30,8 @@ class Error(Exception):
         self.tensor, self.rule, self.hint = tensor, rule, hint
         self._text = text or (f"{message} ({hint})" if hint else message)
         if isinstance(self, OSError):
-            self.errno, self.filename = _NUMBERS.get(code, errno.EIO), file
+            OSError.__setattr__(self, "errno", _NUMBERS.get(code, errno.EIO))
+            OSError.__setattr__(self, "filename", file)
 
     def __str__(self) -> str:
         return self._text

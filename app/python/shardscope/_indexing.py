@@ -16,7 +16,7 @@ _MOST_REGIONS = 1 << 20  # more are read with what is between them
 class Selection:
     """``regions`` are read into an array of ``shape``, of which ``index`` takes the result; ``plain`` where it takes views."""
 
-    def __init__(self, shape: list[int], regions: list[Region], index: tuple, plain: bool) -> None:
+    def __init__(self, shape: list[int], regions: list[Region], index: tuple[Any, ...], plain: bool) -> None:
         self.shape, self.regions, self.index, self.plain = shape, regions, index, plain
 
     @property
@@ -48,7 +48,7 @@ def _wrong(part: Any) -> WrongType:
                      + type(part).__name__)
 
 
-def _lists(key: tuple) -> tuple:
+def _lists(key: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same with every list as an array of integers; a mask is one for each of its dimensions."""
     parts: list[Any] = []
     for part in key:
@@ -73,7 +73,7 @@ class _Mask:
         self.indices = mask.nonzero()[dimension]
 
 
-def _expanded(key: Any, ndim: int, name: str) -> tuple:
+def _expanded(key: Any, ndim: int, name: str) -> tuple[Any, ...]:
     """One part for each dimension."""
     key = key if isinstance(key, tuple) else (key,)
     key = _lists(key)

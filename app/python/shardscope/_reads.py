@@ -82,7 +82,7 @@ class Reads:
 
     def __init__(self, checkpoint: Any) -> None:
         self._open = checkpoint._open
-        self._direct: list[tuple] = []
+        self._direct: list[tuple[Any, ...]] = []
         self._direct_bytes = 0
         self._staged: list[_Part] = []
         self._after: list[Callable[[], None]] = []
@@ -114,7 +114,7 @@ class Reads:
         total = self._direct_bytes + sum(part.nbytes for part in self._staged)
         before = 0
 
-        def read(reads: list[tuple], nbytes: int) -> None:
+        def read(reads: list[tuple[Any, ...]], nbytes: int) -> None:
             nonlocal before
 
             def report(phase: str, done: int, _: int, name: str) -> None:

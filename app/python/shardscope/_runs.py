@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, Optional, Union
 
+    from typing_extensions import Unpack
+
+    from . import _options, types
     from ._words import Progress
 
 
@@ -22,14 +25,14 @@ class Step:
     """A step of a run: ``name``, ``step`` (its number, or None), ``path``, ``verdict`` (None where it was not judged),
     ``level`` and ``reason`` of the verdict, ``format``; ``document`` is all of it, an entry of ``steps`` in shardscope.run/1."""
 
-    def __init__(self, run: "Run", document: dict[str, Any]) -> None:
+    def __init__(self, run: "Run", document: types.StepDocument) -> None:
         self._run, self.document = run, document
         self.name: str = document["name"]
         self.step: Optional[int] = document["step"]
         self.path: str = document["path"]
         self.format: Optional[str] = document["format"]
-        self.verdict: Optional[str] = document["verdict"]
-        self.level: Optional[str] = document["level"]
+        self.verdict: Optional[types.Verdict] = document["verdict"]
+        self.level: Optional[types.Level] = document["level"]
         self.reason: Optional[str] = document["reason"]
 
     def open(self) -> Checkpoint:
@@ -48,6 +51,8 @@ class RunValidation(Judged):
     verdict each, newest first, and ``newest_whole``, the step to resume from (None: none). ``document`` is all of it as
     shardscope.run/1. True where no step is unsafe."""
 
+    document: types.JudgedRun
+
     def __init__(self, run: "Run", text: str) -> None:
         super().__init__(text)
         self.steps = [Step(run, step) for step in self.document["steps"]]
@@ -62,9 +67,9 @@ class Run:
     """The steps of a run, newest first; made by ``shardscope.run``. ``document`` is shardscope.run/1 as ``shardscope info``
     says it: with the verdicts that are known from earlier validations."""
 
-    def __init__(self, path: Union[str, os.PathLike], options: dict[str, Any]) -> None:
+    def __init__(self, path: Union[str, os.PathLike[str]], options: dict[str, Any]) -> None:
         self.path, self.options = os.fspath(path), options
-        self.document = parsed(_shardscope.run_info(words_of(options), self.path))
+        self.document: types.RunDocument = parsed(_shardscope.run_info(words_of(options), self.path))
         self.steps = [Step(self, step) for step in self.document["steps"]]
 
     @property
@@ -82,20 +87,22 @@ class Run:
     def __getitem__(self, at: int) -> Step:
         return self.steps[at]
 
-    def validate(self, level: str = "files", expect: Union[str, os.PathLike, None] = None, examples: int = 100,
-                 progress: Optional[Progress] = None, **options: Any) -> RunValidation:
+    def validate(self, level: types.Level = "files", expect: Union[str, os.PathLike[str], None] = None, examples: int = 100,
+                 progress: Optional[Progress] = None, **options: Unpack[_options.OpenedOptions]) -> RunValidation:
         """Judges all steps, newest first; what did not change since it was judged is not read again. Arguments: as of
         ``Checkpoint.validate``, for one process."""
         words = words_of({**self.options, **options})
         return RunValidation(self, _shardscope.validate_run(words, self.path, level, "" if expect is None else os.fspath(expect),
                                                             examples, progress))
 
-    def latest(self, good: bool = True, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict[str, Any]:
+    def latest(self, good: bool = True, level: types.Level = "files", progress: Optional[Progress] = None,
+               **options: Unpack[_options.OpenedOptions]) -> types.Latest:
         """The newest step, and why newer ones were passed over (shardscope.latest/1); see ``shardscope.latest``."""
         words = words_of({**self.options, **options})
         return parsed(_shardscope.latest(words, self.path, level, good, progress))
 
-    def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict[str, Any]:
+    def ready(self, level: types.Level = "files", progress: Optional[Progress] = None,
+              **options: Unpack[_options.OpenedOptions]) -> types.Ready:
         """The resume card of the newest step that can be resumed from (shardscope.ready/1), with newer ones in ``passed``."""
         return parsed(_shardscope.ready_run(words_of({**self.options, **options}), self.path, level, progress))
 
@@ -103,17 +110,22 @@ class Run:
         return f"<shardscope.Run {self.path!r}, {len(self)} steps>"
 
 
-def run(path: Union[str, os.PathLike], **options: Any) -> Run:
+def run(path: Union[str, os.PathLike[str]], **options: Unpack[_options.OpenedOptions]) -> Run:
     """The run in this directory, whose steps are not read yet. options: as of ``shardscope.open``, for its steps. Raises
     Error."""
-    return Run(path, options)
+    return Run(path, dict(options))
 
 
-def latest(path: Union[str, os.PathLike], good: bool = True, level: str = "files", progress: Optional[Progress] = None,
-           **options: Any) -> Optional[str]:
+def latest(path: Union[str, os.PathLike[str]], good: bool = True, level: types.Level = "files", progress: Optional[Progress] = None,
+           **options: Unpack[_options.OpenedOptions]) -> Optional[str]:
     """Path of the step of a run to resume from: of the newest that is whole as far as ``level`` looks; with ``good=False`` of
     the one that the run's tracker names, else of the newest. None where the directory holds none.
 
     A training script resumes from it: ``trainer.train(resume_from_checkpoint=shardscope.latest("/runs/7"))``.
     """
-    return parsed(_shardscope.latest(words_of(options), os.fspath(path), level, good, progress))["path"]
+    found: types.Latest = parsed(_shardscope.latest(words_of(options), os.fspath(path), level, good, progress))
+    for step in found["skipped"]:
+        import logging
+
+        logging.getLogger("shardscope").warning("shardscope: %s is not whole: %s", step["name"], step["why"])
+    return found["path"]

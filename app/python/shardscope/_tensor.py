@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any, Optional, Union
 
+    from typing_extensions import Unpack
+
+    from . import _options, types
     from ._checkpoint import Checkpoint
     from ._words import Progress
 
@@ -62,7 +65,7 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
-    role: str
+    role: types.Role
     nbytes: int
     alias_of: Optional[str]
 
@@ -72,7 +75,7 @@ class Tensor:
         self._process = checkpoint._process
         self.name, self.dtype, self.shape, self.role, self.nbytes, self.alias_of = opened.facts(id)
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Masters of what a recipe makes have the names of their weights.
         return _of_pickle, (self._checkpoint, self.name, self._id >= len(self._checkpoint))
 
@@ -80,7 +83,7 @@ class Tensor:
         return f"<shardscope.Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
 
     @property
-    def _open(self) -> Any:
+    def _open(self) -> _shardscope.OpenCheckpoint:
         """The open checkpoint, in which this is the tensor that it was."""
         opened = self._checkpoint._open
         if self._process != self._checkpoint._process:  # it was opened again, after a fork
@@ -117,12 +120,12 @@ class Tensor:
             yield from self.numpy(slice(begin, begin + rows))
 
     @property
-    def path(self) -> tuple:
+    def path(self) -> tuple[Any, ...]:
         """The keys and indices that lead to it in the nested state dict."""
         return self._open.path_of(self._id)
 
     @property
-    def chunks(self) -> list[dict]:
+    def chunks(self) -> list[types.Chunk]:
         """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
         and ``length`` (bytes of the stored entry)."""
         return parsed(self._open.document(self._id))["chunks"]
@@ -138,13 +141,13 @@ class Tensor:
         id = self._open.master(self._id)
         return None if id < 0 else Tensor(self._checkpoint, id)
 
-    def stats(self, progress: Optional[Progress] = None, **options: Any) -> dict[str, Any]:
+    def stats(self, progress: Optional[Progress] = None, **options: Unpack[_options.WorkOptions]) -> types.Statistics:
         """Reads it: ``min``, ``max``, ``mean``, ``std``, ``nan``, ``inf``, ``zero``, ``elements`` and a ``histogram``, as
         ``shardscope show --values`` says them, in bounded memory. options: ``threads=``, ``memory=``, ``io=``."""
         return parsed(self._open.show(words_of(options), self._id, progress))["values"]
 
-    def extract(self, file: Union[str, os.PathLike], overwrite: bool = False, progress: Optional[Progress] = None,
-                **options: Any) -> dict[str, Any]:
+    def extract(self, file: Union[str, os.PathLike[str]], overwrite: bool = False, progress: Optional[Progress] = None,
+                **options: Unpack[_options.WorkOptions]) -> types.Extract:
         """Writes it into a file; see Checkpoint.extract."""
         return self._checkpoint.extract(self.name, file, overwrite, progress, **options)
 

@@ -7,6 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+    from . import types
     from ._checkpoint import Checkpoint
 
 
@@ -16,13 +17,13 @@ class Finding:
 
     __slots__ = ("rule", "severity", "message", "cause", "count", "examples", "step")
 
-    def __init__(self, fields: dict[str, Any]) -> None:
+    def __init__(self, fields: types.FindingDocument) -> None:
         self.rule: str = fields["rule"]
-        self.severity: str = fields["severity"]
+        self.severity: types.Severity = fields["severity"]
         self.message: str = fields["message"]
         self.cause: str = fields["cause"]
         self.count: int = fields["count"]
-        self.examples: list[dict[str, Any]] = fields["examples"]
+        self.examples: list[types.Example] = fields["examples"]
         self.step: Optional[str] = fields.get("step")
 
     def __repr__(self) -> str:
@@ -34,10 +35,11 @@ class Judged:
     verdict is not unsafe."""
 
     def __init__(self, text: str) -> None:
-        self.document = parsed(text)
-        self.verdict: str = self.document["verdict"]
-        self.level: str = self.document["level"]
-        self.findings = [Finding(fields) for fields in self.document["findings"]]
+        document = parsed(text)
+        self.document: Any = document
+        self.verdict: types.Verdict = document["verdict"]
+        self.level: types.Level = document["level"]
+        self.findings = [Finding(fields) for fields in document["findings"]]
 
     def __bool__(self) -> bool:
         return self.verdict != "unsafe"
@@ -57,6 +59,8 @@ class Judged:
 class Validation(Judged):
     """The outcome of ``validate``: ``verdict``, ``level``, ``findings``, ``checked``, ``not_checked``; ``document`` is all of
     it as shardscope.validate/1. True where the verdict is not unsafe."""
+
+    document: types.Validate
 
     def __init__(self, checkpoint: "Checkpoint", text: str) -> None:
         super().__init__(text)
