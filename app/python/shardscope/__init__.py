@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from . import _options, torch, types
+    from . import _options, callbacks, torch, types
     from ._safetensors import safetensors_open
     from ._words import Progress
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
-           "average", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
+           "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
            "reshard", "run", "safetensors_open", "torch", "types", "validate"]
 
 
@@ -141,7 +141,7 @@ def average(sources: list[_Place], destination: _Place, progress: Optional[Progr
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name in ("torch", "types"):
+    if name in ("callbacks", "torch", "types"):
         return importlib.import_module(f".{name}", __name__)
     if name == "safetensors_open":
         return importlib.import_module("._safetensors", __name__).safetensors_open
