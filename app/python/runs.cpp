@@ -1,6 +1,7 @@
 // Runs: the steps of one, judged, and the one to resume from.
 #include "answers/runs.h"
 
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,8 +32,8 @@ nb::object documentOf(std::string_view verb, nb::handle options, const std::stri
                   .inFile(path)
                   .withHint("open a step of it, or judge them there: ssh HOST shardscope latest RUN"));
     Call call(*how);
-    return toText(dump(valueOf(call.run(
-        [&](Call&) -> Result<Json> { return work(const_cast<const Access&>(how->access)); }, progress))));
+    return toText(dump(valueOf(
+        call.run([&](Call&) -> Result<Json> { return work(std::as_const(how->access)); }, progress))));
 }
 
 Result<Run> runAt(const Access& access, const std::string& path) {
