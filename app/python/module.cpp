@@ -574,10 +574,19 @@ nb::object documentOf(const OpenCheckpoint& open, const std::shared_ptr<Asked>& 
         call.run([&](Call&) -> Result<Json> { return work(std::as_const(how->access)); }, progress))));
 }
 
+// For what is done with tensors as they are stored. Raises where a recipe makes others of them.
+const Checkpoint& asStored(const OpenCheckpoint& open, std::string_view what) {
+    const Checkpoint& checkpoint = open.get();
+    if (&open.catalog() == &checkpoint.catalog()) return checkpoint;
+    raise(makeError(ErrorCode::unsupported,
+                    fmt::format("{} of tensors as they are stored, not of what a recipe makes", what))
+              .withHint("convert it, or open it without a recipe"));
+}
+
 nb::object digestOf(const OpenCheckpoint& open, nb::list options, nb::str pattern, nb::str algorithm,
                     nb::str program, nb::object progress) {
     const auto how = asked("digest", options, fromText(program));
-    const Checkpoint& checkpoint = open.get();
+    const Checkpoint& checkpoint = asStored(open, "digests are");
     const DigestRequest what{checkpoint.path, fromText(pattern), fromText(algorithm)};
     if (!std::ranges::count(kDigestAlgorithms, what.algorithm))
         raise(makeError(ErrorCode::usage, fmt::format("there is no algorithm '{}'", what.algorithm))
@@ -603,7 +612,7 @@ nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
 
 nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tensor, nb::str file,
                      bool overwrite, nb::object progress) {
-    const Checkpoint& checkpoint = open.get();
+    const Checkpoint& checkpoint = asStored(open, "files are");
     const ExtractRequest what{fromText(tensor), fromText(file), overwrite};
     return documentOf(open, asked("extract", options), progress, [&](const Access& access) -> Result<Json> {
         SHARDSCOPE_ASSIGN(const Extracted done, extractTensor(access, checkpoint, what));
@@ -613,19 +622,15 @@ nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tenso
 
 // One tensor with its values: shardscope.show/1.
 nb::object showOf(const OpenCheckpoint& open, nb::list options, uint32_t tensor, nb::object progress) {
-    const auto [catalog, t] = open.place(tensor);
-    const Checkpoint& checkpoint = open.get();
-    if (catalog != &checkpoint.catalog())
-        raise(makeError(ErrorCode::unsupported,
-                        "statistics are of tensors as they are stored, not of what a recipe makes"));
-    return documentOf(open, asked("show", options), progress,
-                      [&, t = t](const Access& access) -> Result<Json> {
-                          Work work(access, checkpoint.catalog().memoryBytes());
-                          SHARDSCOPE_TRY(work.start());
-                          SHARDSCOPE_ASSIGN(const TensorStatistics values,
-                                            tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
-                          return showJson(checkpoint.catalog(), t, {}, &values);
-                      });
+    const Checkpoint& checkpoint = asStored(open, "statistics are");
+    const TensorId t = open.tensor(tensor);
+    return documentOf(open, asked("show", options), progress, [&](const Access& access) -> Result<Json> {
+        Work work(access, checkpoint.catalog().memoryBytes());
+        SHARDSCOPE_TRY(work.start());
+        SHARDSCOPE_ASSIGN(const TensorStatistics values,
+                          tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
+        return showJson(checkpoint.catalog(), t, {}, &values);
+    });
 }
 
 // (name, what it takes, names) of each option of a verb.

@@ -230,9 +230,11 @@ def test_statistics_and_rows(program):
     for name in (NAME, "model.dt.int64"):
         shown = json.loads(subprocess.run([program, "show", STANDARD, name, "--values", "--json"], capture_output=True).stdout)
         assert checkpoint[name].stats() == shown["values"]
-    with pytest.raises(shardscope.Error) as raised:
-        next(iter(shardscope.open(STANDARD, rename="^=x.").values())).stats()
-    assert raised.value.code == "unsupported"
+    mapped = shardscope.open(STANDARD, rename="^=x.")
+    for use in (mapped["x." + NAME].stats, mapped.digest, lambda: mapped["x." + NAME].extract("x.npy")):
+        with pytest.raises(shardscope.Error) as raised:
+            use()
+        assert raised.value.code == "unsupported" and "recipe" in raised.value.message
     rows = checkpoint.tensors
     assert [row["name"] for row in rows] == list(checkpoint)
     row = next(row for row in rows if row["name"] == NAME)
