@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "answers/documents.h"
 #include "base/own_program.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"

@@ -42,7 +42,6 @@ class TerminalText {
 };
 
 // Of the verbs that write a file here.
-std::string indexName(const std::string& path);  // in the current directory: "step-1000.ssidx"
 int printIndexed(const Context& context, const std::string& path, const std::string& file, uint64_t bytes,
                  const Catalog& catalog);
 

@@ -34,14 +34,6 @@ void printChanges(const Run& run, const RunFacts& facts, const Style& style) {
     table.print(stdout, style);
 }
 
-Json findingsJson(const ValidationReport& report, const std::vector<Suppression>& accepted,
-                  const Json& step) {
-    Json findings = Json::parse(validationJson(report, accepted))["findings"];
-    for (Json& finding : findings)
-        finding["step"] = step;
-    return findings;
-}
-
 }  // namespace
 
 Result<int> showRun(const Context& context, const Run& run, const ValidateRequest& words, bool judge) {
@@ -101,63 +93,29 @@ Result<int> showRun(const Context& context, const Run& run, const ValidateReques
 
 Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words,
                         Severity failOn) {
-    RunJudge judge(context, run, words);
     const Style style{context.colored()};
     bool fails = false;
-    Verdict worst = Verdict::safe;
     size_t good = 0;
-    Json findings = Json::array();
-    const auto seen = [&](const StepVerdict& verdict) {
-        fails = fails || anyAsSevere(verdict.report, verdict.accepted, failOn);
-        worst = std::max(worst, verdict.verdict());
-    };
-    if (auto missing = missingStep(run)) {
-        StepVerdict step;
-        step.report.verdict = Verdict::unsafe;
-        step.report.findings.push_back(*std::move(missing));
-        seen(step);
-        findings = findingsJson(step.report, {}, Json());
-        if (!context.json) printFinding(step.report.findings[0], style);
-    }
-    std::vector<StepLine> lines;
-    for (const RunStep& step : run.directory.steps) {
-        SHARDSCOPE_TRY(StopToken(context.stop).poll());
-        StepLine& line = lines.emplace_back();
-        SHARDSCOPE_ASSIGN(line.files, listStep(run, step));
-        SHARDSCOPE_ASSIGN(line.verdict, judge.judge(step, line.files));
-        StepVerdict& verdict = *line.verdict;
-        line.format = verdict.format;
-        if (verdict.error) {
-            // A run of one step stands for it.
-            if (run.directory.steps.size() == 1 && findings.empty()) return *std::move(verdict.error);
-            fails = true;
-            worst = Verdict::unsafe;
-        } else {
-            seen(verdict);
-        }
-        good += verdict.verdict() == Verdict::safe;
-        if (context.json) {
-            for (Json& finding : findingsJson(verdict.report, verdict.accepted, step.name))
-                findings.push_back(std::move(finding));
-            continue;
-        }
-        fmt::print("{}: {}{}\n", style.bold(printable(step.name)), coloredVerdict(verdict.verdict(), style),
+    const auto seen = [&](const RunStep* step, const StepVerdict& verdict) {
+        fails = fails || verdict.error || anyAsSevere(verdict.report, verdict.accepted, failOn);
+        good += step && verdict.verdict() == Verdict::safe;
+        if (context.json) return;
+        if (!step) return printFinding(verdict.report.findings[0], style);
+        fmt::print("{}: {}{}\n", style.bold(printable(step->name)), coloredVerdict(verdict.verdict(), style),
                    verdict.remembered ? style.dim(" (unchanged since it was checked)") : "");
         if (verdict.error) fmt::print("    {}\n", printable(describe(*verdict.error)));
         printFindings(verdict.report, verdict.accepted, style, 4, Severity::warning);
         std::fflush(stdout);
-    }
+    };
+    SHARDSCOPE_ASSIGN(const JudgedRun judged, judgeRun(context, run, words, seen));
     if (context.json) {
-        Json json = runJson(context, run, lines);
-        json["verdict"] = verdictName(worst);
-        json["level"] = levelName(words.level);
-        json["findings"] = std::move(findings);
-        printJson(json);
+        printJson(judgedJson(context, run, judged, words.level));
     } else {
-        const RunFacts facts = factsOf(lines);
+        const RunFacts facts = factsOf(judged.lines);
         printChanges(run, facts, style);
         fmt::print("\n{}: {} ({} of {} steps are safe; level {})\n", style.bold("verdict"),
-                   coloredVerdict(worst, style), good, run.directory.steps.size(), levelName(words.level));
+                   coloredVerdict(judged.verdict, style), good, run.directory.steps.size(),
+                   levelName(words.level));
         if (facts.newestWhole != kNoStep)
             printNewestWhole(
                 context, run, facts,

@@ -16,14 +16,8 @@ struct DigestOptions {
 
 void printDigests(const Context& context, const Catalog& catalog, const std::string& algorithm,
                   DigestTexts& digests) {
-    std::sort(digests.begin(), digests.end());
-    if (context.json) {
-        Json json{{"schema", "shardscope.digest/1"}, {"algorithm", algorithm}, {"tensors", Json::object()}};
-        for (const auto& [t, hex] : digests)
-            json["tensors"][std::string(catalog.name(t))] = hex;
-        printJson(json);
-        return;
-    }
+    if (context.json) return printJson(digestJson(catalog, algorithm, digests));
+    std::ranges::sort(digests);
     for (const auto& [t, hex] : digests)
         fmt::print("{}  {}\n", hex, printable(catalog.name(t)));
 }

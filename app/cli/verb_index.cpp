@@ -1,7 +1,6 @@
-#include <filesystem>
-
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cli/text.h"
@@ -29,21 +28,10 @@ Result<int> index(const Context& context, const IndexOptions& options) {
 
 }  // namespace
 
-std::string indexName(const std::string& path) {
-    const std::string name = std::filesystem::path(canonicalPath(path)).filename().string();
-    return (name.empty() ? "checkpoint" : name) + ".ssidx";
-}
-
 int printIndexed(const Context& context, const std::string& path, const std::string& file, uint64_t bytes,
                  const Catalog& catalog) {
     if (context.json) {
-        printJson(Json{{"schema", "shardscope.index/1"},
-                       {"path", path},
-                       {"file", file},
-                       {"bytes", bytes},
-                       {"tensors", catalog.tensorCount()},
-                       {"chunks", catalog.chunkCount()},
-                       {"objects", catalog.objects().size()}});
+        printJson(indexJson(path, file, bytes, catalog));
         return 0;
     }
     fmt::print("{}: {}, {} tensors in {} chunks, {} objects\n", printable(file), bytesText(bytes),

@@ -8,49 +8,17 @@ namespace shardscope::cli {
 namespace {
 
 struct LatestOptions {
-    std::string path;
     bool good = false;
     ValidateRequest how;
 };
 
 Result<int> latest(const Context& context, const LatestOptions& options) {
-    SHARDSCOPE_ASSIGN(const auto run, openRun(options.path, context.openOptions()));
-    Json json;
-    json["schema"] = "shardscope.latest/1";
-    json["name"] = json["path"] = json["step"] = Json();
-    Json skipped = Json::array();
-    bool found = false;
-    if (run) {
-        RunJudge judge(context, *run, options.how);
-        for (const RunStep& step : run->directory.steps) {
-            SHARDSCOPE_TRY(StopToken(context.stop).poll());
-            // What the run's own tracker names is its newest finished step.
-            if (!options.good && run->directory.trackedExists && !run->directory.tracks(step)) continue;
-            std::optional<StepVerdict> verdict;
-            if (options.good) {
-                SHARDSCOPE_ASSIGN(const StepFiles files, listStep(*run, step));
-                SHARDSCOPE_ASSIGN(verdict, judge.judge(step, files));
-                json["level"] = levelName(verdict->report.level);
-            }
-            if (verdict && !verdict->whole()) {
-                std::string why = verdict->error ? describe(*verdict->error) : std::string();
-                if (const Finding* reason = why.empty() ? verdict->reason() : nullptr)
-                    why = fmt::format("{}: {}", reason->rule, reason->message);
-                if (!context.json)
-                    fmt::print(stderr, "shardscope: {} is not whole: {}\n", printable(step.name),
-                               printable(why));
-                skipped.push_back({{"name", step.name}, {"why", why}});
-                continue;
-            }
-            json["name"] = step.name;
-            json["path"] = context.shown(run->pathOf(step));
-            if (step.step >= 0) json["step"] = step.step;
-            if (verdict) json["verdict"] = verdictName(verdict->verdict());
-            found = true;
-            break;
-        }
-    }
-    json["skipped"] = std::move(skipped);
+    const auto skipped = [&](const std::string& name, const std::string& why) {
+        if (!context.json)
+            fmt::print(stderr, "shardscope: {} is not whole: {}\n", printable(name), printable(why));
+    };
+    SHARDSCOPE_ASSIGN(const Json json, latestStep(context, options.how, options.good, skipped));
+    const bool found = !json["name"].is_null();
     if (context.json) {
         printJson(json);
     } else if (found) {
@@ -59,7 +27,7 @@ Result<int> latest(const Context& context, const LatestOptions& options) {
         fmt::print("{}\n", isatty(STDOUT_FILENO) ? printable(path) : path);
     } else {
         fmt::print(stderr, "shardscope: {} holds no {}step of a run\n",
-                   printable(context.shown(options.path)), options.good ? "whole " : "");
+                   printable(context.shown(options.how.path)), options.good ? "whole " : "");
     }
     return found ? 0 : 1;
 }
@@ -73,7 +41,7 @@ void addLatest(CLI::App& app, Context& context) {
         "Example:\n  RESUME=$(shardscope latest /runs/7 --good)\n\n"
         "Exit code 1 when there is no such step.");
     auto options = std::make_shared<LatestOptions>();
-    verb->add_option("path", options->path, "Directory of a run, or ssh://host/path")
+    verb->add_option("path", options->how.path, "Directory of a run, or ssh://host/path")
         ->required()
         ->type_name("RUN");
     verb->add_flag("--good", options->good, "Only a step without errors at --level");

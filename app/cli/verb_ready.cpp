@@ -12,12 +12,8 @@ struct ReadyOptions {
     ValidateRequest how;
 };
 
-// A newer step that a run cannot resume from, and why.
-struct Passed {
-    std::string name, why;
-};
-
-void printCard(const Context& context, const ReadyCard& card, const std::vector<Passed>& passed) {
+void printCard(const Context& context, const Readiness& readiness) {
+    const ReadyCard& card = readiness.card;
     const Style style{context.colored()};
     fmt::print("{}: {}\n\n", style.bold(printable(context.shown(card.path))),
                card.resumes ? style.green(printable(card.words)) : style.red(printable(card.words)));
@@ -29,59 +25,18 @@ void printCard(const Context& context, const ReadyCard& card, const std::vector<
         if (line.mark == ReadyMark::no && !line.evidence.empty())
             fmt::print("  {:<28} {}\n", "", printable(line.evidence));
     }
-    for (const Passed& one : passed)
-        fmt::print("\npassed over: {}: {}\n", printable(one.name), printable(one.why));
-}
-
-int answer(const Context& context, const ReadyCard& card, const std::vector<Passed>& passed) {
-    if (!context.json) {
-        printCard(context, card, passed);
-    } else {
-        Json json = Json::parse(readyJson(card));
-        json["path"] = context.shown(card.path);
-        json["passed"] = Json::array();
-        for (const Passed& one : passed)
-            json["passed"].push_back({{"name", one.name}, {"why", one.why}});
-        printJson(json);
-    }
-    return card.resumes ? 0 : 1;
-}
-
-Result<ReadyCard> cardOf(const Context& context, const ReadyOptions& options, const Checkpoint& checkpoint) {
-    ValidateRequest how = options.how;
-    how.examples = kReadyExamples;
-    SHARDSCOPE_ASSIGN(const ValidationReport report, validateOpen(context, checkpoint, how));
-    return readyCard(checkpoint, report, acceptedBy(options.how, acceptedName(checkpoint.path)));
-}
-
-// Of a run: the newest step that can be resumed from; where none can, the newest that opens.
-Result<int> readyRun(const Context& context, const Run& run, const ReadyOptions& options) {
-    std::vector<Passed> passed;
-    std::optional<ReadyCard> newest;
-    for (const RunStep& step : run.directory.steps) {
-        SHARDSCOPE_TRY(StopToken(context.stop).poll());
-        const auto checkpoint = openCheckpoint(run.pathOf(step), context.openOptions());
-        if (!checkpoint.ok()) {
-            if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();
-            passed.push_back({step.name, describe(checkpoint.error())});
-            continue;
-        }
-        SHARDSCOPE_ASSIGN(ReadyCard card, cardOf(context, options, *checkpoint));
-        if (card.resumes) return answer(context, card, passed);
-        passed.push_back({step.name, card.words});
-        if (!newest) newest = std::move(card);
-    }
-    if (newest) return answer(context, *newest, passed);
-    return makeError(ErrorCode::notFound, "no step of this run opens")
-        .inFile(run.source.display)
-        .withHint(passed.empty() ? std::string() : passed[0].name + ": " + passed[0].why);
+    for (const auto& [name, why] : readiness.passed)
+        fmt::print("\npassed over: {}: {}\n", printable(name), printable(why));
 }
 
 Result<int> ready(const Context& context, const ReadyOptions& options) {
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(options.how.path));
-    if (const Run* run = std::get_if<Run>(&opened)) return readyRun(context, *run, options);
-    SHARDSCOPE_ASSIGN(const ReadyCard card, cardOf(context, options, std::get<Checkpoint>(opened)));
-    return answer(context, card, {});
+    SHARDSCOPE_ASSIGN(const Readiness readiness, readinessOf(context, opened, options.how));
+    if (context.json)
+        printJson(readinessJson(context, readiness));
+    else
+        printCard(context, readiness);
+    return readiness.card.resumes ? 0 : 1;
 }
 
 }  // namespace

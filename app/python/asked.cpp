@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/similar.h"
 #include "engine/request.h"
 #include "plan/request_text.h"
 
@@ -18,6 +19,10 @@ bool isOpening(std::string_view name, const std::string& value, bool converts) {
     if (name == "--variant") return !converts || value.find('=') != std::string::npos;
     return (name == "--format" || std::ranges::count(formatOptions(), name, &FormatOption::name) > 0) &&
            !(converts && std::ranges::count(convertFields(), name.substr(2), &ConvertField::option));
+}
+
+bool isSharedReading(std::string_view verb) {
+    return verb == "validate" || verb == "digest";
 }
 
 // Whether `diff` has the option.
@@ -45,11 +50,114 @@ Result<bool> takeConversion(Asked& asked, ConvertVerbs verb, std::string_view na
     return takeConvertOption(asked.request, verb, name.substr(2), value);
 }
 
+std::string keyword(std::string_view option) {
+    std::string text(option);
+    std::ranges::replace(text, '-', '_');
+    return text;
+}
+
+using Takes = KnownOption::Takes;
+
+// One that takes one of these names.
+KnownOption choice(std::string_view name, std::vector<std::string> names) {
+    return {keyword(name), Takes::name, std::move(names)};
+}
+
+std::vector<std::string> formatNames(bool FormatInfo::*able) {
+    std::vector<std::string> names;
+    for (const Format* format : builtinFormats()) {
+        const FormatInfo& info = format->info();
+        if (!(info.*able)) continue;
+        names.push_back(info.name);
+        names.insert(names.end(), info.synonyms.begin(), info.synonyms.end());
+    }
+    std::ranges::sort(names);
+    return names;
+}
+
+template <class T>
+KnownOption optionOf(const ConvertField& field, ConvertField::Of<T>) {
+    if (field.option == "to") return choice(field.option, formatNames(&FormatInfo::writes));
+    if (!field.choices.empty()) return choice(field.option, {field.choices.begin(), field.choices.end()});
+    if constexpr (std::is_enum_v<T>) {
+        std::vector<std::string> names;
+        for (const auto& [name, value] : choicesOf(T()))
+            if (!name.empty()) names.emplace_back(name);
+        return choice(field.option, std::move(names));
+    }
+    return {keyword(field.option), std::is_same_v<T, bool>                       ? Takes::yes
+                                   : std::is_same_v<T, unsigned>                 ? Takes::number
+                                   : std::is_same_v<T, uint64_t>                 ? Takes::size
+                                   : std::is_same_v<T, std::vector<std::string>> ? Takes::texts
+                                                                                 : Takes::text};
+}
+
+KnownOption optionOf(const ConvertField& field) {
+    return std::visit([&](auto member) { return optionOf(field, member); }, field.member);
+}
+
+std::vector<KnownOption> openingOptions() {
+    std::vector<KnownOption> all{choice("format", formatNames(&FormatInfo::reads)), {"variant"}};
+    for (const FormatOption& option : formatOptions()) {
+        const std::string name = keyword(std::string_view(option.name).substr(2));
+        if (const auto values = option.values(); !values.empty())
+            all.push_back(choice(name, values));
+        else
+            all.push_back({name, option.repeats ? Takes::texts : Takes::text});
+    }
+    return all;
+}
+
+// What of a verb is in no table.
+std::vector<KnownOption> ownOptions(std::string_view verb) {
+    if (verb == "diff")
+        return {{"values", Takes::yes}, {"rename", Takes::texts}, {"map"}, {"set", Takes::texts}};
+    std::vector<KnownOption> own;
+    if (isSharedReading(verb)) own = {{"on"}, {"records"}};
+    if (convertVerb(verb))
+        own = {{"dry_run", Takes::yes}, {"part"}, choice("finish", {"yes", "auto", "seal"})};
+    if (convertVerb(verb) && verb != "reshard") own.push_back({"keys"});
+    return own;
+}
+
+// With the option that was meant, where one is like it.
+Error unknownOption(std::string_view verb, std::string_view name) {
+    Similar similar(name);
+    for (const KnownOption& known : optionsOf(verb))
+        similar.see(known.name);
+    const std::string meant = similar.best().empty() ? "" : fmt::format("did you mean {}=? ", similar.best());
+    return makeError(ErrorCode::usage, fmt::format("{} has no option {}", verb, name))
+        .withHint(
+            fmt::format("{}the options are those of 'shardscope {} --help', with _ for -", meant, verb));
+}
+
 }  // namespace
 
+std::vector<KnownOption> optionsOf(std::string_view verb) {
+    std::vector<KnownOption> all = ownOptions(verb);
+    const auto add = [&](KnownOption option) {
+        if (!std::ranges::count(all, option.name, &KnownOption::name)) all.push_back(std::move(option));
+    };
+    const ConvertVerbs converts = convertVerb(verb);
+    for (const ConvertField& field : convertFields()) {
+        const bool limit = std::ranges::count(kLimits, field.option) > 0;
+        if (!field.option.empty() && (limit || (converts & field.verbs))) add(optionOf(field));
+    }
+    for (KnownOption& option : openingOptions())
+        add(std::move(option));
+    add({"remote_program"});
+    std::ranges::sort(all, {}, &KnownOption::name);
+    return all;
+}
+
+std::string inKeywords(std::string message) {
+    if (!message.starts_with("--")) return message;
+    const size_t end = std::min(message.find_first_not_of("abcdefghijklmnopqrstuvwxyz-", 2), message.size());
+    return keyword(message.substr(2, end - 2)) + message.substr(end);
+}
+
 std::string keywordOption(std::string_view name, std::string_view value) {
-    std::string text(name);
-    std::ranges::replace(text, '-', '_');
+    const std::string text = keyword(name);
     const auto field = std::ranges::find(convertFields(), name, &ConvertField::option);
     const bool flag = field != convertFields().end() && std::get_if<ConvertField::Of<bool>>(&field->member);
     if (flag) return text + "=True";
@@ -75,9 +183,9 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
             asked->program.remoteProgram = value;
         } else if (std::ranges::count(kLimits, name.substr(2))) {
             SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kAllVerbs, name.substr(2), value));
-        } else if (verb == "validate" && name == "--on") {
+        } else if (isSharedReading(verb) && name == "--on") {
             asked->parts.on = value;
-        } else if (verb == "validate" && name == "--records") {
+        } else if (isSharedReading(verb) && name == "--records") {
             asked->parts.records = recordsPath(value);
         } else if (verb == "diff") {
             SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));
@@ -87,9 +195,7 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
                 SHARDSCOPE_ASSIGN(known, takeConversion(*asked, converts, name, value));
             }
         }
-        if (!known)
-            return makeError(ErrorCode::usage, "The following argument was not expected: " + word)
-                .withHint(fmt::format("see 'shardscope {} --help'", verb));
+        if (!known) return unknownOption(verb, keyword(name.substr(2)));
     }
     SHARDSCOPE_ASSIGN(asked->request.opening, openingOf(opening));
     static_cast<Opening&>(asked->access) = asked->request.opening;

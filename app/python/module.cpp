@@ -5,18 +5,18 @@
 // the same time; a Checkpoint may be used by all of them. Ctrl-C in Python's main thread stops the call.
 // Errors: each Error becomes a shardscope.Error with its fields.
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
-#include <thread>
 #include <variant>
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -26,191 +26,22 @@
 
 #include "answers/conversion.h"
 #include "answers/documents.h"
+#include "answers/extraction.h"
 #include "answers/reading.h"
-#include "asked.h"
+#include "answers/runs.h"
 #include "base/checked.h"
 #include "base/option_words.h"
+#include "call.h"
 #include "engine/mapped.h"
 #include "engine/masters.h"
-#include "engine/ready.h"
 #include "engine/report.h"
+#include "engine/statistics.h"
 #include "execute/region_reading.h"
 #include "hosts/remote_file_system.h"
 #include "plan/request_text.h"
 
-namespace nb = nanobind;
-
 namespace shardscope::python {
 namespace {
-
-// ------------------------------------------------------------------ text and errors
-
-// Names and paths may hold bytes that are no UTF-8; as Python does with file names, each such byte is a lone
-// surrogate there.
-nb::object toText(std::string_view text) {
-    PyObject* object =
-        PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape");
-    if (!object) throw nb::python_error();
-    return nb::steal(object);
-}
-
-std::string fromText(nb::handle text) {
-    PyObject* bytes = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape");
-    if (!bytes) throw nb::python_error();
-    const nb::object keep = nb::steal(bytes);
-    char* data = nullptr;
-    Py_ssize_t size = 0;
-    if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) throw nb::python_error();
-    return {data, static_cast<size_t>(size)};
-}
-
-[[noreturn]] void raise(const Error& error) {
-    const auto textOr = [](const std::string& text) -> nb::object {
-        return text.empty() ? nb::object(nb::none()) : toText(text);
-    };
-    const nb::object type = nb::module_::import_("shardscope._errors").attr("Error");
-    const nb::object offset =
-        error.location.offset ? nb::object(nb::int_(*error.location.offset)) : nb::object(nb::none());
-    const nb::object value = type(toText(errorCodeName(error.code)), toText(error.message),
-                                  textOr(error.location.file), offset, textOr(error.location.tensor),
-                                  textOr(error.location.rule), textOr(error.hint), toText(describe(error)));
-    PyErr_SetObject(type.ptr(), value.ptr());
-    throw nb::python_error();
-}
-
-template <class T>
-T valueOf(Result<T>&& result) {
-    if (!result.ok()) raise(result.error());
-    return std::move(result).value();
-}
-
-// ------------------------------------------------------------------ work without the interpreter's lock
-
-struct Sample {
-    std::string phase;
-    uint64_t done = 0, total = 0;
-    std::string tensor;
-};
-
-// What a call that works is told and tells.
-class Call {
-  public:
-    Call() : stop_(own_) {}
-    // `asked` is stopped with it, and tells it of the work.
-    explicit Call(Asked& asked) : stop_(asked.access.stop) {
-        asked.access.watch = [this](const Progress& progress, const auto&) { return watch(progress); };
-    }
-    const StopSource& stop() const { return stop_; }
-    // Tells of this work for as long as what it returns lives.
-    std::shared_ptr<void> watch(const Progress& progress) {
-        follow(&progress);
-        return {this, [](Call* call) { call->follow(nullptr); }};
-    }
-
-    // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others
-    // run, looks for signals, and calls `progress` (None, or called with phase, done, total and tensor). What
-    // either raises stops the work and is raised here.
-    template <class Work>
-    auto run(Work&& work, nb::handle progress = nb::none()) -> decltype(work(*this)) {
-        using Answer = decltype(work(*this));
-        std::optional<Answer> answer;
-        bool raised = false;
-        {
-            nb::gil_scoped_release released;
-            std::thread thread([&] {
-                std::optional<Answer> mine;
-                try {
-                    mine.emplace(work(*this));
-                } catch (const std::bad_alloc&) {
-                    mine.emplace(makeError(ErrorCode::limit, "out of memory"));
-                } catch (const std::exception& e) {
-                    mine.emplace(
-                        makeError(ErrorCode::internal, std::string("unexpected failure: ") + e.what()));
-                }
-                const std::lock_guard lock(mutex_);
-                answer = std::move(mine);
-                done_.notify_all();
-            });
-            std::unique_lock lock(mutex_);
-            while (!answer) {
-                done_.wait_for(lock, std::chrono::milliseconds(100));
-                if (raised) continue;
-                if (progress_) sample_ = sampleOf(*progress_);
-                const std::optional<Sample> sample = std::exchange(sample_, std::nullopt);
-                lock.unlock();
-                {
-                    nb::gil_scoped_acquire acquired;
-                    raised = PyErr_CheckSignals() != 0 || (sample && !show(progress, *sample));
-                    // The error stays with this thread while it waits for the work to end.
-                    if (raised) {
-                        error_ = nb::steal(PyErr_GetRaisedExceptionHere());
-                        stop_.requestStop();
-                    }
-                }
-                lock.lock();
-            }
-            lock.unlock();
-            thread.join();
-        }
-        if (!raised && sample_ && !show(progress, *sample_)) {
-            raised = true;
-            error_ = nb::steal(PyErr_GetRaisedExceptionHere());
-        }
-        if (raised) {
-            PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error_.ptr())), error_.ptr());
-            throw nb::python_error();
-        }
-        return std::move(*answer);
-    }
-
-  private:
-    // The exception that is set, which is not set any more; for Python 3.11, which has no
-    // PyErr_GetRaisedException.
-    static PyObject* PyErr_GetRaisedExceptionHere() {
-        PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
-        PyErr_Fetch(&type, &value, &trace);
-        PyErr_NormalizeException(&type, &value, &trace);
-        Py_XDECREF(type);
-        Py_XDECREF(trace);
-        return value;
-    }
-
-    static bool show(nb::handle progress, const Sample& sample) {
-        if (progress.is_none()) return true;
-        try {
-            progress(sample.phase, sample.done, sample.total, toText(sample.tensor));
-            return true;
-        } catch (nb::python_error& error) {
-            error.restore();
-            return false;
-        }
-    }
-
-    static Sample sampleOf(const Progress& progress) {
-        return {std::string(Progress::phaseName(progress.phase())), progress.bytesDone(),
-                progress.bytesTotal(), progress.tensor()};
-    }
-    void follow(const Progress* progress) {
-        const std::lock_guard lock(mutex_);
-        if (progress_) sample_ = sampleOf(*progress_);
-        progress_ = progress;
-    }
-
-    StopSource own_;
-    StopSource& stop_;
-    std::mutex mutex_;
-    std::condition_variable done_;
-    const Progress* progress_ = nullptr;  // of work that goes on
-    std::optional<Sample> sample_;        // at its end
-    nb::object error_;
-};
-
-std::vector<std::string> wordsOf(nb::handle list) {
-    std::vector<std::string> words;
-    for (nb::handle word : list)
-        words.push_back(fromText(word));
-    return words;
-}
 
 // ------------------------------------------------------------------ values of objects
 
@@ -447,8 +278,19 @@ Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Asked> asked, c
     return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(asked));
 }
 
-std::shared_ptr<Asked> asked(std::string_view verb, nb::handle options, const std::string& program = {}) {
-    return valueOf(askedBy(verb, wordsOf(options), program));
+// None where the path is the directory of a run.
+nb::object openAny(nb::list options, nb::str path, nb::str program) {
+    const std::string where = fromText(path);
+    const auto how = asked("info", options, fromText(program));
+    Call call(*how);
+    auto opened = valueOf(call.run([&](Call&) -> Result<std::unique_ptr<OpenCheckpoint>> {
+        if (isSshPath(where)) return openWith(how, where);
+        SHARDSCOPE_ASSIGN(auto found, how->access.openAny(where));
+        auto* const checkpoint = std::get_if<Checkpoint>(&found);
+        if (!checkpoint) return std::unique_ptr<OpenCheckpoint>();
+        return std::make_unique<OpenCheckpoint>(std::move(*checkpoint), nullptr, how);
+    }));
+    return opened ? nb::cast(opened.release(), nb::rv_policy::take_ownership) : nb::none();
 }
 
 OpenCheckpoint* openPath(nb::list options, nb::str path, nb::str program, nb::str map, nb::list set,
@@ -492,6 +334,49 @@ nb::list namesOf(const OpenCheckpoint& open) {
 int64_t find(const OpenCheckpoint& open, nb::str name) {
     const TensorId t = open.catalog().find(fromText(name));
     return t == kNone ? -1 : int64_t{t};
+}
+
+// Numbers of the tensors whose names match, in the checkpoint's order.
+nb::list matching(const OpenCheckpoint& open, nb::str pattern) {
+    const Catalog& catalog = open.catalog();
+    const NamePattern names = valueOf(NamePattern::parse(fromText(pattern)));
+    nb::list found;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        if (names.matches(catalog.name(t))) found.append(t);
+    return found;
+}
+
+// By the first stored byte of each. What a recipe makes stays in the checkpoint's order.
+nb::list inFileOrder(const OpenCheckpoint& open) {
+    const Catalog& catalog = open.catalog();
+    const auto place = [&](TensorId t) {
+        std::pair<FileId, uint64_t> first{kNone, 0};
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const ChunkInfo chunk = catalog.chunk(t, c);
+            first = std::min(first, {chunk.file, chunk.offset});
+        }
+        return first;
+    };
+    std::vector<std::pair<std::pair<FileId, uint64_t>, TensorId>> order;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        order.emplace_back(place(t), t);
+    std::ranges::sort(order);
+    nb::list ids;
+    for (const auto& [at, t] : order)
+        ids.append(t);
+    return ids;
+}
+
+// That hold some of it, in order.
+nb::list ranksOf(const OpenCheckpoint& open, uint32_t number) {
+    const auto [catalog, t] = open.place(number);
+    std::set<uint32_t> ranks;
+    for (ChunkId c = catalog->firstChunk(t); c < catalog->endChunk(t); ++c)
+        if (const uint32_t rank = catalog->chunk(t, c).rank; rank != kNone) ranks.insert(rank);
+    nb::list list;
+    for (const uint32_t rank : ranks)
+        list.append(rank);
+    return list;
 }
 
 nb::tuple factsOf(const OpenCheckpoint& open, uint32_t number) {
@@ -674,8 +559,91 @@ nb::object ready(const OpenCheckpoint& open, nb::list options, nb::str level, nb
     what.examples = kReadyExamples;
     return judged(open, *asked("ready", options), std::move(what), progress,
                   [](const Checkpoint& checkpoint, const ValidationReport& report) {
-                      return readyJson(readyCard(checkpoint, report, {}));
+                      return dump(readinessJson({}, {readyCard(checkpoint, report, {}), {}}));
                   });
+}
+
+// Runs work(access) as the options of the verb say, with what the checkpoint was opened with.
+template <class Work>
+nb::object documentOf(const OpenCheckpoint& open, const std::shared_ptr<Asked>& how,
+                      const nb::object& progress, Work&& work) {
+    open.get();
+    static_cast<Opening&>(how->access) = open.opening();
+    Call call(*how);
+    return toText(dump(valueOf(
+        call.run([&](Call&) -> Result<Json> { return work(std::as_const(how->access)); }, progress))));
+}
+
+// For what is done with tensors as they are stored. Raises where a recipe makes others of them.
+const Checkpoint& asStored(const OpenCheckpoint& open, std::string_view what) {
+    const Checkpoint& checkpoint = open.get();
+    if (&open.catalog() == &checkpoint.catalog()) return checkpoint;
+    raise(makeError(ErrorCode::unsupported,
+                    fmt::format("{} of tensors as they are stored, not of what a recipe makes", what))
+              .withHint("convert it, or open it without a recipe"));
+}
+
+nb::object digestOf(const OpenCheckpoint& open, nb::list options, nb::str pattern, nb::str algorithm,
+                    nb::str program, nb::object progress) {
+    const auto how = asked("digest", options, fromText(program));
+    const Checkpoint& checkpoint = asStored(open, "digests are");
+    const DigestRequest what{checkpoint.path, fromText(pattern), fromText(algorithm)};
+    if (!std::ranges::count(kDigestAlgorithms, what.algorithm))
+        raise(makeError(ErrorCode::usage, fmt::format("there is no algorithm '{}'", what.algorithm))
+                  .withHint(fmt::format("{}", fmt::join(kDigestAlgorithms, ", "))));
+    return documentOf(open, how, progress, [&](const Access& access) -> Result<Json> {
+        SHARDSCOPE_ASSIGN(const Execution by, readersOf(access, how->parts, how->program));
+        SHARDSCOPE_ASSIGN(const Digested done, digestOpen(access, checkpoint, what, by, how->parts.records));
+        if (done.read.found) SHARDSCOPE_TRY(done.read.found->remove());
+        return digestJson(checkpoint.catalog(), what.algorithm, done.digests);
+    });
+}
+
+nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
+    const Checkpoint& checkpoint = open.get();
+    const std::string given = fromText(file);
+    const std::string into = given.empty() ? indexName(checkpoint.path) : given;
+    return documentOf(
+        open, asked("index", nb::list()), nb::none(), [&](const Access& access) -> Result<Json> {
+            SHARDSCOPE_ASSIGN(const uint64_t bytes, writeIndex(checkpoint, into, overwrite, access.stop));
+            return indexJson(checkpoint.path, into, bytes, checkpoint.catalog());
+        });
+}
+
+nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tensor, nb::str file,
+                     bool overwrite, nb::object progress) {
+    const Checkpoint& checkpoint = asStored(open, "files are");
+    const ExtractRequest what{fromText(tensor), fromText(file), overwrite};
+    return documentOf(open, asked("extract", options), progress, [&](const Access& access) -> Result<Json> {
+        SHARDSCOPE_ASSIGN(const Extracted done, extractTensor(access, checkpoint, what));
+        return extractJson(checkpoint.catalog(), what, done);
+    });
+}
+
+// One tensor with its values: shardscope.show/1.
+nb::object showOf(const OpenCheckpoint& open, nb::list options, uint32_t tensor, nb::object progress) {
+    const Checkpoint& checkpoint = asStored(open, "statistics are");
+    const TensorId t = open.tensor(tensor);
+    return documentOf(open, asked("show", options), progress, [&](const Access& access) -> Result<Json> {
+        Work work(access, checkpoint.catalog().memoryBytes());
+        SHARDSCOPE_TRY(work.start());
+        SHARDSCOPE_ASSIGN(const TensorStatistics values,
+                          tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
+        return showJson(checkpoint.catalog(), t, {}, &values);
+    });
+}
+
+// (name, what it takes, names) of each option of a verb.
+nb::list optionTable(nb::str verb) {
+    constexpr const char* kTakes[] = {"text", "texts", "yes", "number", "size", "name"};
+    nb::list table;
+    for (const KnownOption& option : optionsOf(fromText(verb))) {
+        nb::list names;
+        for (const std::string& name : option.names)
+            names.append(toText(name));
+        table.append(nb::make_tuple(toText(option.name), kTakes[static_cast<size_t>(option.takes)], names));
+    }
+    return table;
 }
 
 nb::object reportHtml(const OpenCheckpoint& open, nb::str report) {
@@ -737,6 +705,16 @@ NB_MODULE(_shardscope, m) {
         .def("check", [](const OpenCheckpoint& open) { open.get(); })
         .def("names", &namesOf)
         .def("find", &find, nb::arg("name"))
+        .def(
+            "similar",
+            [](const OpenCheckpoint& open, nb::str name) {
+                return toText(shardscope::similarTensor(open.catalog(), fromText(name)));
+            },
+            nb::arg("name"))
+        .def("ranks", &ranksOf, nb::arg("tensor"))
+        .def("matching", &matching, nb::arg("pattern"))
+        .def("in_file_order", &inFileOrder)
+        .def("show", &showOf, nb::arg("options"), nb::arg("tensor"), nb::arg("progress").none())
         .def("count", [](const OpenCheckpoint& open) { return open.catalog().tensorCount(); })
         .def("facts", &factsOf, nb::arg("tensor"))
         .def(
@@ -761,12 +739,22 @@ NB_MODULE(_shardscope, m) {
         .def("object_value", &objectValue, nb::arg("object"), nb::arg("opaque"))
         .def("stored_whole", &storedWhole, nb::arg("tensor"))
         .def("read", &readInto, nb::arg("reads"), nb::arg("threads"), nb::arg("progress").none())
+        .def("digest", &digestOf, nb::arg("options"), nb::arg("pattern"), nb::arg("algorithm"),
+             nb::arg("program"), nb::arg("progress").none())
+        .def("index", &indexOf, nb::arg("file"), nb::arg("overwrite"))
+        .def("extract", &extractOf, nb::arg("options"), nb::arg("tensor"), nb::arg("file"),
+             nb::arg("overwrite"), nb::arg("progress").none())
         .def("ready", &ready, nb::arg("options"), nb::arg("level"), nb::arg("progress") = nb::none())
         .def("validate", &validate, nb::arg("options"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("program"), nb::arg("progress").none())
         .def("html", &reportHtml, nb::arg("report"));
     m.def("open", &openPath, nb::arg("options"), nb::arg("path"), nb::arg("program"), nb::arg("map"),
           nb::arg("set"), nb::arg("rename"), nb::rv_policy::take_ownership);
+    m.def("open_any", &openAny, nb::arg("options"), nb::arg("path"), nb::arg("program"));
+    m.def("options", &optionTable, nb::arg("verb"));
+    m.def("formats", [] { return toText(shardscope::dump(shardscope::formatsJson())); });
+    m.def("recipes", [] { return toText(shardscope::dump(shardscope::recipesJson())); });
+    addRuns(m);
     m.def("use_large_pages", &useLargePages, nb::arg("address"), nb::arg("bytes"));
     m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("options"), nb::arg("progress").none());
     m.def("convert", &convert, nb::arg("verb"), nb::arg("places"), nb::arg("options"), nb::arg("program"),

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include <fmt/format.h>
 
+#include "base/similar.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fit.h"
 #include "model/coverage.h"
@@ -174,16 +176,21 @@ Json jobDocument(const JobRecord& job) {
     return json;
 }
 
+std::string similarTensor(const Catalog& catalog, std::string_view name) {
+    Similar similar(name);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (catalog.name(t).ends_with(name)) return std::string(catalog.name(t));
+        similar.see(catalog.name(t));
+    }
+    return similar.best();
+}
+
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path) {
     const TensorId t = catalog.find(name);
     if (t != kNone) return t;
-    std::string hint = "'shardscope ls' lists the names";
-    for (TensorId other = 0; other < catalog.tensorCount(); ++other) {
-        if (catalog.name(other).ends_with(name)) {
-            hint = fmt::format("did you mean '{}'?", catalog.name(other));
-            break;
-        }
-    }
+    const std::string meant = similarTensor(catalog, name);
+    const std::string hint =
+        meant.empty() ? "'shardscope ls' lists the names" : fmt::format("did you mean '{}'?", meant);
     return makeError(ErrorCode::notFound, fmt::format("has no tensor '{}'", name))
         .inFile(path)
         .withHint(hint);
@@ -362,6 +369,21 @@ Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceV
     for (const double value : values.values)
         json["values"].push_back(numberJson(value));
     return json;
+}
+
+Json indexJson(const std::string& path, const std::string& file, uint64_t bytes, const Catalog& catalog) {
+    return {{"schema", "shardscope.index/1"},
+            {"path", path},
+            {"file", file},
+            {"bytes", bytes},
+            {"tensors", catalog.tensorCount()},
+            {"chunks", catalog.chunkCount()},
+            {"objects", catalog.objects().size()}};
+}
+
+std::string indexName(const std::string& path) {
+    const std::string name = std::filesystem::path(canonicalPath(path)).filename().string();
+    return (name.empty() ? "checkpoint" : name) + ".ssidx";
 }
 
 Json formatsJson() {

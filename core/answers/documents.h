@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "answers/json.h"
@@ -55,6 +56,9 @@ struct ChunkRange {
 };
 Json showJson(const Catalog& catalog, TensorId tensor, const ChunkRange& chunks,
               const TensorStatistics* values);
+// The name that may be meant by one that is not there: one that ends with it, or that differs in few letters.
+// Empty = none.
+std::string similarTensor(const Catalog& catalog, std::string_view name);
 // Errors: notFound, with the name that may be meant.
 Result<TensorId> findTensor(const Catalog& catalog, const std::string& name, const std::string& path);
 
@@ -65,6 +69,10 @@ Json objectJson(const Checkpoint& checkpoint, ObjectId object);
 
 // shardscope.slice/1
 Json sliceJson(const Catalog& catalog, const SliceRequest& request, const SliceValues& values);
+
+// An index of a checkpoint that was written into a file of so many bytes: shardscope.index/1.
+Json indexJson(const std::string& path, const std::string& file, uint64_t bytes, const Catalog& catalog);
+std::string indexName(const std::string& path);  // in the current directory: "step-1000.ssidx"
 
 Json formatsJson();  // shardscope.formats/1
 Json recipesJson();  // shardscope.recipes/1

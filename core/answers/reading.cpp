@@ -194,6 +194,15 @@ Result<Digested> digestOpen(const Access& access, const Checkpoint& checkpoint, 
     return done;
 }
 
+Json digestJson(const Catalog& catalog, const std::string& algorithm, const DigestTexts& digests) {
+    DigestTexts inOrder = digests;
+    std::ranges::sort(inOrder);
+    Json json{{"schema", "shardscope.digest/1"}, {"algorithm", algorithm}, {"tensors", Json::object()}};
+    for (const auto& [t, hex] : inOrder)
+        json["tensors"][std::string(catalog.name(t))] = hex;
+    return json;
+}
+
 bool isReading(std::string_view job) {
     return !parseReading(job).is_null();
 }

@@ -2,6 +2,7 @@
 // scheduler runs (execute/parts.h), or workers to which this process gives them out.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,10 +16,12 @@
 
 namespace shardscope {
 
+constexpr std::array<std::string_view, 3> kDigestAlgorithms{"tile", "sha256", "crc32"};
+
 struct DigestRequest {
     std::string path;
     std::string pattern = "*";
-    std::string algorithm = "tile";  // or "sha256", "crc32"
+    std::string algorithm = "tile";  // of kDigestAlgorithms
 };
 
 struct ReadingRequest {
@@ -64,6 +67,7 @@ struct Digested {
     ReadInParts read;
     DigestTexts digests;
 };
+Json digestJson(const Catalog& catalog, const std::string& algorithm, const DigestTexts& digests);
 Result<Digested> digestOpen(const Access& access, const Checkpoint& checkpoint, const DigestRequest& request,
                             const Execution& by, const std::string& records);
 

@@ -1,10 +1,15 @@
 // The steps of a run, as `info`, `validate`, `latest`, `watch` and the page judge them.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "answers/json.h"
 #include "answers/validation.h"
+#include "engine/ready.h"
 #include "engine/run_facts.h"
 
 namespace shardscope {
@@ -43,5 +48,35 @@ std::time_t savedAt(const StepFiles& files);
 std::optional<Finding> missingStep(const Run& run);
 RunFacts factsOf(const std::vector<StepLine>& lines);
 Json runJson(const Access& access, const Run& run, const std::vector<StepLine>& lines);  // shardscope.run/1
+
+// All steps of a run, judged. Errors: of a run of one step that does not open what opening it says.
+struct JudgedRun {
+    std::vector<StepLine> lines;
+    Verdict verdict = Verdict::safe;  // the worst
+    Json findings = Json::array();    // as in shardscope.validate/1, each with its "step"
+};
+// `judged` hears of each step once it is judged, and before them of one that the tracker names and that is
+// not there (null). May be null.
+using StepJudged = std::function<void(const RunStep*, const StepVerdict&)>;
+Result<JudgedRun> judgeRun(const Access& access, const Run& run, const ValidateRequest& how,
+                           const StepJudged& judged = nullptr);
+// shardscope.run/1 with verdict, level and findings.
+Json judgedJson(const Access& access, const Run& run, const JudgedRun& judged, ValidateLevel level);
+
+// The newest step of the run `how.path`, with `good` the newest whole one: shardscope.latest/1. Its "name" is
+// null where there is none. `skipped` hears of newer steps that are not whole. May be null.
+using StepSkipped = std::function<void(const std::string& name, const std::string& why)>;
+Result<Json> latestStep(const Access& access, const ValidateRequest& how, bool good,
+                        const StepSkipped& skipped = nullptr);
+
+// The resume card of a checkpoint or of the newest step of a run that can be resumed from; where none can, of
+// the newest that opens. Errors: notFound where none does.
+struct Readiness {
+    ReadyCard card;
+    std::vector<std::pair<std::string, std::string>> passed;  // newer steps, and why they are passed over
+};
+Result<Readiness> readinessOf(const Access& access, const CheckpointOrRun& opened,
+                              const ValidateRequest& how);
+Json readinessJson(const Access& access, const Readiness& readiness);  // shardscope.ready/1
 
 }  // namespace shardscope

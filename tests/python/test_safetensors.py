@@ -51,3 +51,16 @@ def test_over_another_format():
         assert f.get_slice("model.embed.weight")[1:3, 0].shape == (2,)
         with pytest.raises(shardscope.Error):
             f.get_tensor("no.such")
+
+
+def test_lists_the_model_alone():
+    """Of a checkpoint with optimizer state, unless it is asked for; by name all of it is there."""
+    checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
+    optimizer = [name for name, tensor in checkpoint.items() if tensor.role == "optimizer"]
+    with shardscope.safetensors_open(checkpoint.path) as f:
+        assert optimizer and f.keys() == sorted(checkpoint.select(weights_only=True)) == sorted(f.offset_keys())
+        assert f.get_tensor(optimizer[0]).shape == checkpoint[optimizer[0]].shape
+    with shardscope.safetensors_open(checkpoint.path, weights_only=False) as f:
+        assert f.keys() == sorted(checkpoint)
+    with pytest.raises(ValueError):
+        f.get_tensor(optimizer[0])  # it is closed

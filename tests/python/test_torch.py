@@ -348,3 +348,54 @@ def test_fsdp2_resumes_from_deepspeed():
     names = [n for n in checkpoint if checkpoint[n].dtype == "float32" and checkpoint[n].ndim == 2][:4]
     assert names
     on_ranks(load_fsdp2, 2, path, names)
+
+
+def test_as_tensor_reads_once():
+    """Through DLPack, or in blocks of rows where torch does not ask for that."""
+    checkpoint = shardscope.open(genuine("dcp/t2.15.0-standard"))
+    tensor = checkpoint["model.embed.weight"]
+    wanted = tensor.torch()
+    for made in (torch.from_dlpack(tensor), torch.as_tensor(tensor), torch.utils.dlpack.from_dlpack(tensor)):
+        assert made.dtype == wanted.dtype and torch.equal(made, wanted)
+    for name, tensor in checkpoint.items():
+        if tensor.dtype == "bfloat16":
+            assert torch.equal(torch.from_dlpack(tensor), tensor.torch())
+
+
+def test_lists_and_masks():
+    tensor = shardscope.open(genuine("dcp/t2.15.0-standard"))["model.embed.weight"]
+    whole = tensor.torch()
+    mask = torch.arange(7) % 2 == 0
+    for key in ([0, 2], torch.tensor([[1, -1], [3, 0]]), (slice(None), [5, 0]), mask, (mask, 1), (slice(None, None, 2), [1, 1]),
+                whole > 0, (torch.tensor(3), slice(1, 4))):
+        assert torch.equal(tensor.torch(key), whole[key]) and torch.equal(torch.as_tensor(tensor[key]), whole[key])
+    assert torch.equal(tensor.torch((slice(None, None, -1), [5, 0])), whole.flip(0)[:, [5, 0]])
+    out = torch.zeros(2, 6)
+    assert tensor.torch([4, 1], out=out) is out and torch.equal(out, whole[[4, 1]])
+    with pytest.raises(ValueError):
+        tensor.torch([4, 1, 1], out=out)
+
+
+def test_weights_only():
+    checkpoint = shardscope.open(genuine("deepspeed/z1_bf16_w2"))
+    weights = checkpoint.torch(weights_only=True)
+    assert list(weights) == checkpoint.select(weights_only=True)
+    assert set(weights) == {name for name, tensor in checkpoint.items() if tensor.role in ("parameter", "buffer")} < set(checkpoint)
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __len__(self):
+        return len(self.tensor)
+
+    def __getitem__(self, i):
+        return self.tensor.torch(i)
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers_of_a_loader(how):
+    tensor = shardscope.open(genuine("dcp/t2.15.0-standard"))["model.embed.weight"]
+    loader = torch.utils.data.DataLoader(Rows(tensor), batch_size=2, num_workers=2, multiprocessing_context=how)
+    assert torch.equal(torch.cat(list(loader)), tensor.torch())

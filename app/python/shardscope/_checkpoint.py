@@ -2,29 +2,32 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
-from ._errors import Error
+from ._documents import parsed
+from ._errors import Error, NoTensor, SystemFailed, WrongType, WrongValue
 from ._program import program
+from ._tensor import Tensor, torch_empty
+from ._validation import Validation
+from ._words import words_of
 
 # Importing is quick: what few calls need is imported by them.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, Optional, Union
+    from collections.abc import Iterable, Iterator
+    from typing import Any, Literal, Optional, Union
 
-    Progress = Callable[[str, int, int, str], None]
+    from typing_extensions import Unpack
 
+    from . import _options, types
+    from ._words import Progress
 
-_LARGE = 4 << 20  # bytes from which on memory in large pages is worth asking for
-
-
-def _parsed(text: str) -> Any:
-    import json
-
-    return json.loads(text)
+    Patterns = Union[str, Iterable[str], None]
+    _Objects = Mapping[str, Any]
+    _Tensors = Mapping[str, Tensor]
+else:
+    _Objects = _Tensors = Mapping
 
 
 class Opaque:
@@ -42,235 +45,18 @@ class Opaque:
         return f"<opaque {self.kind}: {self.repr}>"
 
 
-def words_of(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line: ``weights_only=True`` is ``--weights-only``, a list repeats its option."""
-    words = []
-    for key, value in options.items():
-        option = "--" + key.rstrip("_").replace("_", "-")
-        if value is None or value is False:
-            continue
-        if value is True:
-            words.append(option)
-            continue
-        for item in [value] if isinstance(value, (str, int, float, os.PathLike)) else value:
-            words.append(f"{option}={os.fspath(item) if isinstance(item, os.PathLike) else item}")
-    return words
-
-
-def _torch_empty(shape: Sequence[int], dtype: Any, pin_memory: bool = False, device: Any = None) -> Any:
-    import torch
-
-    made = torch.empty(shape, dtype=dtype, pin_memory=pin_memory, device="cpu" if device is None else device)
-    size = made.numel() * made.element_size()
-    if size >= _LARGE and not pin_memory and made.device.type == "cpu":
-        _shardscope.use_large_pages(made.data_ptr(), size)
-    return made
-
-
-class Tensor:
-    """A tensor of a checkpoint, of which nothing has been read yet.
-
-    ``name``, ``shape`` (a tuple of ints), ``dtype`` (torch's name for it, such as ``"bfloat16"``), ``role``
-    (``parameter``, ``buffer``, ``optimizer`` or ``other``), ``nbytes``, ``alias_of`` (the name of the same stored
-    tensor, or None). It stays usable for as long as you keep it; the checkpoint's files must not change meanwhile.
-    """
-
-    __slots__ = ("_checkpoint", "_id", "name", "dtype", "shape", "role", "nbytes", "alias_of")
-
-    def __init__(self, checkpoint: "Checkpoint", id: int) -> None:
-        self._checkpoint, self._id = checkpoint, id
-        self.name, self.dtype, self.shape, self.role, self.nbytes, self.alias_of = checkpoint._open.facts(id)
-
-    def __repr__(self) -> str:
-        return f"<shardscope.Tensor {self.name!r} {self.dtype} {list(self.shape)}>"
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a tensor without dimensions")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        for i in range(len(self)):
-            yield self[i]
-
-    @property
-    def path(self) -> tuple:
-        """The keys and indices that lead to it in the nested state dict."""
-        return self._checkpoint._open.path_of(self._id)
-
-    @property
-    def chunks(self) -> list[dict]:
-        """Where it is stored: dicts with ``rank``, ``offsets`` and ``lengths`` (or ``flat``), ``file``, ``offset``
-        and ``length`` (bytes of the stored entry)."""
-        return _parsed(self._checkpoint._open.document(self._id))["chunks"]
-
-    @property
-    def ranks(self) -> list[int]:
-        """The ranks that hold some of it, in order."""
-        return sorted({chunk["rank"] for chunk in self.chunks if chunk["rank"] is not None})
-
-    @property
-    def master(self) -> "Optional[Tensor]":
-        """The fp32 original of a weight of fewer bits, where the optimizer's state holds one; else None."""
-        id = self._checkpoint._open.master(self._id)
-        return None if id < 0 else Tensor(self._checkpoint, id)
-
-    # ---------------------------------------------------------------- reading
-
-    def _region(self, key: Any) -> tuple[list[int], list[int], list[int], list[bool], list[int]]:
-        """starts, counts and steps of what is read; which dimensions the result keeps (an int removes one); those of
-        the result that are reversed afterwards."""
-        if not isinstance(key, tuple):
-            key = (key,)
-        if sum(k is Ellipsis for k in key) > 1:
-            raise IndexError("an index has at most one ellipsis")
-        if any(k is None for k in key):
-            raise IndexError("a tensor of a checkpoint takes ints, slices and an ellipsis; add dimensions to the result")
-        missing = self.ndim - sum(k is not Ellipsis for k in key)
-        if missing < 0:
-            raise IndexError(f"too many indices: {self.name} has {self.ndim} dimensions")
-        if Ellipsis in key:
-            at = key.index(Ellipsis)
-            key = key[:at] + (slice(None),) * missing + key[at + 1:]
-        else:
-            key += (slice(None),) * missing
-        starts, counts, steps, kept, flipped = [], [], [], [], []
-        for d, (index, length) in enumerate(zip(key, self.shape)):
-            if isinstance(index, slice):
-                start, stop, step = index.indices(length)
-                count = len(range(start, stop, step))
-                if step < 0:
-                    start, step = start + (count - 1) * step, -step
-                    flipped.append(sum(kept))
-                if count == 0:
-                    start, step = 0, 1
-                elif count == 1:
-                    step = 1
-                kept.append(True)
-            elif type(index).__name__ in ("bool", "bool_"):  # NumPy takes one as a mask
-                raise TypeError("a tensor of a checkpoint takes ints, slices and an ellipsis, not "
-                                + type(index).__name__)
-            else:
-                try:
-                    start = index.__index__()
-                except AttributeError:
-                    raise TypeError(
-                        "a tensor of a checkpoint takes ints, slices and an ellipsis, not "
-                        + type(index).__name__) from None
-                if not -length <= start < length:
-                    raise IndexError(f"index {start} is outside of dimension {d}, which has {length}")
-                start, count, step = start % length, 1, 1
-                kept.append(False)
-            starts.append(start)
-            counts.append(count)
-            steps.append(step)
-        return starts, counts, steps, kept, flipped
-
-    def _read_bytes(self, starts: list[int], counts: list[int], steps: list[int], address: int,
-                    strides: Optional[list[int]] = None, threads: int = 0) -> int:
-        if strides is None:
-            strides, stride = [], 1
-            for count in reversed(counts):
-                strides.insert(0, stride)
-                stride *= count
-        read = (self._id, starts, counts, steps, address, strides)
-        return self._checkpoint._open.read([read], threads, None)
-
-    def numpy(self, key: Any = Ellipsis, threads: int = 0) -> Any:
-        """The tensor, or the slice ``key`` of it, as a new array; only its bytes are read.
-
-        bfloat16 and float8 need the package ml_dtypes. Raises Error; IndexError for indices outside of the shape.
-        """
-        import numpy
-
-        starts, counts, steps, kept, flipped = self._region(key)
-        array = numpy.empty(tuple(counts), _dtypes.numpy_dtype(self.dtype))
-        self._read_bytes(starts, counts, steps, array.ctypes.data, threads=threads)
-        array = array.reshape([count for count, keep in zip(counts, kept) if keep])
-        for axis in flipped:
-            array = numpy.flip(array, axis)
-        return array
-
-    def __getitem__(self, key: Any) -> Any:
-        """``t[128:256, ::2]``: the slice as an array of NumPy; only its bytes are read."""
-        array = self.numpy(key)
-        return array[()] if array.ndim == 0 else array
-
-    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
-        array = self.numpy()
-        return array if dtype is None else array.astype(dtype)
-
-    def raw(self) -> bytearray:
-        """All elements as bytes, row-major and little-endian, whatever the dtype."""
-        import ctypes
-
-        data = bytearray(self.nbytes)
-        if data:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(data))
-            self._read_bytes([0] * self.ndim, list(self.shape), [1] * self.ndim, address)
-        return data
-
-    def torch(self, key: Any = Ellipsis, out: Any = None, pin_memory: bool = False, threads: int = 0,
-              device: Any = None) -> Any:
-        """The tensor, or the slice ``key`` of it, as a tensor of torch on ``device`` (None: the processor), in pinned
-        memory of the processor if asked for.
-
-        out: is filled and returned: of the same shape and dtype, any strides, on any device, pinned or not. The bytes
-        go straight into its memory; to another device through at most 64 MiB.
-        """
-        import torch
-
-        from ._reads import Reads, as_whole, copy
-
-        starts, counts, steps, kept, flipped = self._region(key)
-        result = [count for count, keep in zip(counts, kept) if keep]
-        dtype = _dtypes.torch_dtype(self.dtype)
-        if out is None:
-            made = _torch_empty(counts, dtype, pin_memory, device)
-            reads = Reads(self._checkpoint)
-            reads.add(self, starts, counts, steps, made)
-            reads.run(threads)
-            made = made.reshape(result)
-            return torch.flip(as_whole(made), flipped).view(dtype) if flipped else made
-        if list(out.shape) != result or out.dtype != dtype:
-            raise Error("usage", f"out has {out.dtype} {list(out.shape)}, the tensor {dtype} {result}",
-                        tensor=self.name)
-        into = out.detach()
-        if flipped:
-            copy(into, self.torch(key, threads=threads, device=into.device))
-            return out
-        if not all(kept):
-            into = into[tuple(slice(None) if keep else None for keep in kept)]
-        reads = Reads(self._checkpoint)
-        reads.add(self, starts, counts, steps, into)
-        reads.run(threads)
-        return out
-
-
-class Objects(Mapping):
+class Objects(_Objects):
     """The values of a checkpoint that are no tensors, by name: plain data as Python's own, all else as Opaque."""
 
     def __init__(self, checkpoint: "Checkpoint") -> None:
-        self._open = checkpoint._open
-        self._ids = {name: id for id, name in enumerate(self._open.object_names())}
+        self._checkpoint = checkpoint
+        self._ids = {name: id for id, name in enumerate(checkpoint._open.object_names())}
 
     def __getitem__(self, name: str) -> Any:
-        return self._open.object_value(self._ids[name], Opaque)
+        return self._checkpoint._open.object_value(self._ids[name], Opaque)
 
-    def path_of(self, name: str) -> tuple:
-        return self._open.object_path(self._ids[name])
+    def path_of(self, name: str) -> tuple[Any, ...]:
+        return self._checkpoint._open.object_path(self._ids[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids)
@@ -278,63 +64,59 @@ class Objects(Mapping):
     def __len__(self) -> int:
         return len(self._ids)
 
-
-class Finding:
-    """What a rule of validation found: ``rule``, ``severity`` (info, warning, error), ``message``, ``cause``,
-    ``count`` and ``examples`` (dicts)."""
-
-    def __init__(self, fields: dict) -> None:
-        self.__dict__.update(fields)
-
     def __repr__(self) -> str:
-        return f"<{self.severity} {self.rule}: {self.message}>"
+        return f"<shardscope.Objects of {self._checkpoint.path!r}: {', '.join(self._ids)}>"
 
 
-class Validation:
-    """The outcome of ``validate``: ``verdict`` (``safe``, ``care`` or ``unsafe``), ``findings``, ``checked``,
-    ``not_checked``; ``document`` is all of it as shardscope.validate/1. True where the verdict is not unsafe."""
-
-    def __init__(self, checkpoint: "Checkpoint", text: str) -> None:
-        self._checkpoint, self._text = checkpoint, text
-        self.document = _parsed(text)
-        self.verdict: str = self.document["verdict"]
-        self.findings = [Finding(fields) for fields in self.document["findings"]]
-        self.checked = self.document.get("checked", [])
-        self.not_checked = self.document.get("not_checked", [])
-
-    def __bool__(self) -> bool:
-        return self.verdict != "unsafe"
-
-    def to_html(self) -> str:
-        """One page that needs nothing else; every text of the checkpoint is escaped."""
-        return self._checkpoint._open.html(self._text)
-
-    def _repr_html_(self) -> str:
-        import html
-
-        rows = "".join(
-            f"<tr><td>{html.escape(f.severity)}</td><td>{html.escape(f.rule)}</td><td>{html.escape(f.message)}</td></tr>"
-            for f in self.findings)
-        return f"<b>{html.escape(self.verdict)}</b><table>{rows}</table>"
-
-    def __repr__(self) -> str:
-        return f"<shardscope.Validation {self.verdict}, {len(self.findings)} findings>"
+# Open checkpoints of a process that this one was forked from. Their threads are gone, so they are never ended.
+_of_parent: list[Any] = []
 
 
-class Checkpoint(Mapping):
+def _of_pickle(words: tuple[Any, ...]) -> "Checkpoint":
+    return Checkpoint(_shardscope.open(*words), words)
+
+
+class Checkpoint(_Tensors):
     """An open checkpoint: a mapping from names to ``Tensor``; made by ``shardscope.open``.
 
-    Opening has read its metadata only. It may be used by several threads. In a process that was forked from the one
-    that opened it, every use raises Error.
+    Opening has read its metadata only. It may be used by several threads, and in a ``with`` statement, which closes it. It can
+    be pickled: where it arrives, and in a process that is forked, it is opened again, by its path and options.
     """
 
-    def __init__(self, opened: Any, words: list[str]) -> None:
-        self._open, self._words = opened, words
+    def __init__(self, opened: _shardscope.OpenCheckpoint, words: tuple[Any, ...]) -> None:
+        self._opened: Optional[_shardscope.OpenCheckpoint] = opened
+        self._path: str = opened.path
+        self._words = (words[0], _everywhere(opened.path), *words[2:])  # of _shardscope.open
+        self._process = os.getpid()
         self._names: Optional[list[str]] = None
 
     @property
+    def _open(self) -> _shardscope.OpenCheckpoint:
+        if self._opened is None:
+            raise WrongValue("usage", "the checkpoint is closed", file=self.path)
+        if self._process != os.getpid():
+            _of_parent.append(self._opened)
+            self._opened, self._process, self._names = _shardscope.open(*self._words), os.getpid(), None
+        return self._opened
+
+    def close(self) -> None:
+        """Closes its files. Tensors of it cannot be read any more; what was read from it stays."""
+        if self._opened is not None and self._process != os.getpid():
+            _of_parent.append(self._opened)
+        self._opened = None
+
+    def __enter__(self) -> "Checkpoint":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of_pickle, (self._words,)
+
+    @property
     def path(self) -> str:
-        return self._open.path
+        return self._path
 
     @property
     def format(self) -> str:
@@ -342,62 +124,88 @@ class Checkpoint(Mapping):
         return self._open.format
 
     @property
-    def mesh(self) -> Optional[dict]:
+    def mesh(self) -> Optional[types.Mesh]:
         """The ranks as a grid: ``{"axes": [{"name", "size"}], "source", "evidence"}``, or None."""
         return self.info()["mesh"]
 
-    def info(self) -> dict:
+    def info(self) -> types.Info:
         """What ``shardscope info --json`` says (shardscope.info/1)."""
-        return _parsed(self._open.info())
+        return parsed(self._open.info())
 
     @property
     def objects(self) -> Objects:
         """The values that are no tensors."""
         return Objects(self)
 
+    @property
+    def tensors(self) -> list[types.Row]:
+        """One row for each tensor, for ``pandas.DataFrame`` or ``polars.DataFrame``: ``name``, ``dtype``, ``shape``, ``bytes``,
+        ``role``, ``alias_of`` and ``ranks``."""
+        rows: list[types.Row] = []
+        for id in range(len(self)):
+            name, dtype, shape, role, nbytes, alias_of = self._open.facts(id)
+            rows.append({"name": name, "dtype": dtype, "shape": list(shape), "bytes": nbytes, "role": role, "alias_of": alias_of,
+                         "ranks": self._open.ranks(id)})
+        return rows
+
     def __len__(self) -> int:
-        self._open.check()
         return self._open.count()
 
     def __iter__(self) -> Iterator[str]:
-        self._open.check()
-        if self._names is None:
-            self._names = self._open.names()
-        return iter(self._names)
+        opened = self._open
+        names = self._names = opened.names() if self._names is None else self._names
+        return iter(names)
 
     def __contains__(self, name: object) -> bool:
-        self._open.check()
         return isinstance(name, str) and self._open.find(name) >= 0
 
     def __getitem__(self, name: str) -> Tensor:
+        if not isinstance(name, str):
+            raise WrongType("usage", f"a checkpoint is asked for names of tensors, not for {type(name).__name__}", file=self.path)
         id = self._open.find(name)
-        if id < 0:
-            raise KeyError(name)
-        return Tensor(self, id)
+        if id >= 0:
+            return Tensor(self, id)
+        meant = self._open.similar(name)
+        raise NoTensor("not-found", f"has no tensor '{name}'", file=self.path,
+                       hint=f"did you mean '{meant}'?" if meant else "list(checkpoint) has the names")
 
-    def select(self, patterns: Union[str, Iterable[str], None] = None) -> list[str]:
-        """Names that match any of the patterns (``*`` and ``?``), in the checkpoint's order; None: all.
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
-        A pattern without a match is an Error."""
+    def _chosen(self, patterns: Patterns, weights_only: bool = False) -> list[Tensor]:
         if patterns is None:
-            return list(self)
-        import fnmatch
+            ids: Iterable[int] = range(len(self))
+        else:
+            chosen: set[int] = set()
+            for pattern in [patterns] if isinstance(patterns, str) else patterns:
+                found = [self._open.find(pattern)] if pattern in self else self._open.matching(pattern)
+                if not found:
+                    meant = self._open.similar(pattern)
+                    raise NoTensor("not-found", f"no tensor matches '{pattern}'", file=self.path,
+                                   hint=f"did you mean '{meant}'?" if meant else "list(checkpoint) has the names")
+                chosen.update(found)
+            ids = sorted(chosen)
+        tensors = [Tensor(self, id) for id in ids]
+        return [t for t in tensors if t.role in ("parameter", "buffer")] if weights_only else tensors
 
-        patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-        chosen = set()
-        for pattern in patterns:
-            found = [pattern] if pattern in self else fnmatch.filter(self, pattern)
-            if not found:
-                raise Error("not-found", f"no tensor matches '{pattern}'", file=self.path)
-            chosen.update(found)
-        return [name for name in self if name in chosen]
+    def select(self, patterns: Patterns = None, weights_only: bool = False) -> list[str]:
+        """Names that match any of the patterns (``*``, ``?``, or ``re:`` and a regular expression for the whole name), in the
+        checkpoint's order; None: all. weights_only: of parameters and buffers alone.
 
-    def torch(self, patterns: Union[str, Iterable[str], None] = None, out: Optional[Mapping[str, Any]] = None,
+        A pattern without a match is an Error, which is a KeyError."""
+        return [tensor.name for tensor in self._chosen(patterns, weights_only)]
+
+    def in_file_order(self, patterns: Patterns = None, weights_only: bool = False) -> list[Tensor]:
+        """The tensors in the order in which they are stored, in which reading them one by one is fastest."""
+        chosen = {tensor._id: tensor for tensor in self._chosen(patterns, weights_only)}
+        return [chosen[id] for id in self._open.in_file_order() if id in chosen]
+
+    def torch(self, patterns: Patterns = None, out: Optional[Mapping[str, Any]] = None,
               pin_memory: bool = False, mmap: bool = False, threads: int = 0,
-              progress: Optional[Progress] = None, device: Any = None) -> dict[str, Any]:
+              progress: Optional[Progress] = None, device: Any = None, weights_only: bool = False) -> dict[str, Any]:
         """Tensors of torch by name, read at the same time.
 
-        patterns: names, or patterns with ``*`` and ``?``; None: all. out: tensors to fill, by name, on any device;
+        patterns and weights_only: as of ``select``. out: tensors to fill, by name, on any device;
         the others are made on ``device`` (None: the processor). Names of one stored tensor share their memory, as they
         did when they were saved.
         progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
@@ -410,8 +218,8 @@ class Checkpoint(Mapping):
         result: dict[str, Any] = {}
         maps: dict[str, Any] = {}
         reads = Reads(self)
-        for name in self.select(patterns):
-            tensor = self[name]
+        for tensor in self._chosen(patterns, weights_only):
+            name = tensor.name
             given = None if out is None else out.get(name)
             if given is None and tensor.alias_of in result and tensor.alias_of != name:
                 result[name] = result[tensor.alias_of]
@@ -423,10 +231,10 @@ class Checkpoint(Mapping):
                     result[name] = mapped
                     continue
             if given is None:
-                given = _torch_empty(tensor.shape, dtype, pin_memory, device)
+                given = torch_empty(tensor.shape, dtype, pin_memory, device)
             elif tuple(given.shape) != tensor.shape or given.dtype != dtype:
-                raise Error("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
-                                     f"{list(tensor.shape)}", tensor=name)
+                raise WrongValue("usage", f"out has {given.dtype} {list(given.shape)}, the tensor {dtype} "
+                                          f"{list(tensor.shape)}", tensor=name)
             result[name] = given
             reads.add(tensor, [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim, given.detach())
         reads.run(threads, progress)
@@ -446,7 +254,8 @@ class Checkpoint(Mapping):
             if path not in maps:
                 maps[path] = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
         except (OSError, ValueError) as error:
-            raise Error("changed" if isinstance(error, ValueError) else "io", f"cannot be mapped: {error}", file=path) from None
+            type, code = (Error, "changed") if isinstance(error, ValueError) else (SystemFailed, "io")
+            raise type(code, f"cannot be mapped: {error}", file=path) from None
         finally:
             os.close(file)
         begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
@@ -455,8 +264,8 @@ class Checkpoint(Mapping):
             return None
         return torch.frombuffer(maps[path], dtype=dtype, count=tensor.size, offset=offset).view(tensor.shape)
 
-    def validate(self, level: str = "files", expect: Union[str, os.PathLike, None] = None, examples: int = 100,
-                 progress: Optional[Progress] = None, **options: Any) -> Validation:
+    def validate(self, level: types.Level = "files", expect: Union[str, os.PathLike[str], None] = None, examples: int = 100,
+                 progress: Optional[Progress] = None, **options: Unpack[_options.ReadingOptions]) -> Validation:
         """Is it whole and sane? level: ``metadata``, ``files`` or ``values`` (reads every byte).
 
         expect: another checkpoint whose names, shapes and dtypes this one must have. options: as of
@@ -466,15 +275,37 @@ class Checkpoint(Mapping):
         return Validation(self, self._open.validate(words_of(options), level, "" if expect is None else os.fspath(expect),
                                                     examples, program(), progress))
 
-    def ready(self, level: str = "files", progress: Optional[Progress] = None, **options: Any) -> dict:
+    def ready(self, level: types.Level = "files", progress: Optional[Progress] = None,
+              **options: Unpack[_options.WorkOptions]) -> types.Ready:
         """May a run resume from it? The ten lines of ``shardscope ready`` (shardscope.ready/1): ``resumes``, ``words``,
         ``lines`` with ``id``, ``mark`` (``yes``, ``no``, ``none``), ``text`` and ``evidence``.
 
         level and options: as of ``validate``.
         """
-        return _parsed(self._open.ready(words_of(options), level, progress))
+        return parsed(self._open.ready(words_of(options), level, progress))
+
+    def digest(self, pattern: str = "*", algorithm: Literal["tile", "sha256", "crc32"] = "tile",
+               progress: Optional[Progress] = None, **options: Unpack[_options.ReadingOptions]) -> types.Digest:
+        """A digest of each tensor whose name matches, which depends on neither format nor sharding (shardscope.digest/1).
+
+        algorithm: ``tile``, the fastest, or ``sha256`` or ``crc32`` of the row-major little-endian bytes. options: as of
+        ``validate``, ``on=`` and ``records=`` among them.
+        """
+        return parsed(self._open.digest(words_of(options), pattern, algorithm, program(), progress))
+
+    def index(self, file: Union[str, os.PathLike[str], None] = None, overwrite: bool = False) -> types.Index:
+        """Writes what the metadata says into one small file that opens like the checkpoint, anywhere
+        (shardscope.index/1). file: None is the checkpoint's name with ``.ssidx``, in the current directory."""
+        return parsed(self._open.index("" if file is None else os.fspath(file), overwrite))
+
+    def extract(self, tensor: str, file: Union[str, os.PathLike[str]], overwrite: bool = False,
+                progress: Optional[Progress] = None, **options: Unpack[_options.WorkOptions]) -> types.Extract:
+        """Writes one tensor into a .npy, .safetensors or raw file, by the file's ending (shardscope.extract/1)."""
+        return parsed(self._open.extract(words_of(options), self[tensor].name, os.fspath(file), overwrite, progress))
 
     def __repr__(self) -> str:
+        if self._opened is None:
+            return f"<shardscope.Checkpoint {self.path!r}, closed>"
         return f"<shardscope.Checkpoint {self.path!r} {self.format}, {len(self)} tensors>"
 
     def _repr_html_(self) -> str:
@@ -483,8 +314,37 @@ class Checkpoint(Mapping):
         return checkpoint_html(self)
 
 
-def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Optional[str] = None,
-         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (), **options: Any) -> Checkpoint:
+def _everywhere(path: Union[str, os.PathLike[str]]) -> str:
+    """A path that names the same in other directories; those of places with a scheme do."""
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def open_any(path: Union[str, os.PathLike[str]], options: dict[str, Any]) -> Optional[Checkpoint]:
+    """As ``open``; None where it is the directory of a run, for functions that judge its steps."""
+    words = words_of(options)
+    found = _shardscope.open_any(words, os.fspath(path), program())
+    return None if found is None else _told(found, (words, "", program(), "", [], []))
+
+
+def opening(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that say how a checkpoint is opened."""
+    names = {name for name, _, _ in _shardscope.options("open")}
+    return {name: value for name, value in options.items() if name in names}
+
+
+def _told(found: _shardscope.OpenCheckpoint, words: tuple[Any, ...]) -> Checkpoint:
+    if found.chosen:
+        import logging
+
+        # Which step of a run is opened is said where nobody listens, too: on stderr.
+        logging.getLogger("shardscope").warning("shardscope: opens %s: %s", found.path, found.chosen)
+    return Checkpoint(found, words)
+
+
+def open(path: Union[str, os.PathLike[str]], format: Optional[_options.ReadFormat] = None, *, map: Union[str, os.PathLike[str], None] = None,
+         set: Union[str, Iterable[str]] = (), rename: Union[str, Iterable[str]] = (),
+         **options: Unpack[_options.OpenOptions]) -> Checkpoint:
     """Opens a checkpoint of any format: a directory, a file, or ``ssh://host/path``. Reads its metadata only.
 
     format: take it as this format instead of detecting it. map: a recipe, a file or one of ``shardscope recipes``, whose
@@ -495,10 +355,8 @@ def open(path: Union[str, os.PathLike], format: Optional[str] = None, *, map: Op
     def listed(value: Union[str, Iterable[str]]) -> list[str]:
         return [value] if isinstance(value, str) else list(value)
 
-    place = os.fspath(path)
-    words = words_of({"format": format, **options})
-    opened = _shardscope.open(words, place, program(), "" if map is None else os.fspath(map), listed(set),
-                              listed(rename))
-    if opened.chosen:
-        print(f"shardscope: opens {opened.path}: {opened.chosen}", file=sys.stderr)
-    return Checkpoint(opened, words)
+    recipe = "" if map is None else os.fspath(map)
+    if os.path.exists(recipe):
+        recipe = os.path.abspath(recipe)
+    words = (words_of({"format": format, **options}), os.fspath(path), program(), recipe, listed(set), listed(rename))
+    return _told(_shardscope.open(*words), words)

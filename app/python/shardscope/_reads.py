@@ -10,7 +10,9 @@ from . import _dtypes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ._checkpoint import Progress, Tensor
+    from ._indexing import Selection
+    from ._tensor import Tensor
+    from ._words import Progress
 
 # What is read before it is copied to another device or dtype: one half, while the other is copied.
 _STAGED_BYTES = 64 << 20
@@ -29,6 +31,15 @@ def copy(target: torch.Tensor, read: torch.Tensor, non_blocking: bool = False) -
     if target.dtype == read.dtype and not target.is_conj() and not target.is_neg():
         target, read = as_whole(target), as_whole(read)
     target.copy_(read, non_blocking=non_blocking)
+
+
+def taken(read: torch.Tensor, selected: Selection) -> torch.Tensor:
+    """What an index takes of what was read for it."""
+    if selected.flipped:
+        read = torch.flip(as_whole(read), selected.flipped).view(read.dtype)
+    index = tuple(slice(None) if isinstance(part, slice) else part if isinstance(part, int)
+                  else torch.from_numpy(part).to(read.device) for part in selected.index)
+    return read[index] if selected.plain else as_whole(read)[index].view(read.dtype)
 
 
 class _Part(NamedTuple):
@@ -71,7 +82,7 @@ class Reads:
 
     def __init__(self, checkpoint: Any) -> None:
         self._open = checkpoint._open
-        self._direct: list[tuple] = []
+        self._direct: list[tuple[Any, ...]] = []
         self._direct_bytes = 0
         self._staged: list[_Part] = []
         self._after: list[Callable[[], None]] = []
@@ -103,7 +114,7 @@ class Reads:
         total = self._direct_bytes + sum(part.nbytes for part in self._staged)
         before = 0
 
-        def read(reads: list[tuple], nbytes: int) -> None:
+        def read(reads: list[tuple[Any, ...]], nbytes: int) -> None:
             nonlocal before
 
             def report(phase: str, done: int, _: int, name: str) -> None:

@@ -2,11 +2,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from ._checkpoint import Tensor
 from ._checkpoint import open as _open
 from ._errors import Error
+from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from . import _options
 
 # safetensors 0.8, src/tensor.rs: enum Dtype.
 _NAMES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
@@ -39,8 +44,8 @@ class SafeSlice:
 class SafeOpen:
     """What ``safetensors_open`` returns; a context manager, as safetensors has it."""
 
-    def __init__(self, path: Union[str, os.PathLike], framework: str = "pt", device: Union[str, int] = "cpu",
-                 **options: Any) -> None:
+    def __init__(self, path: Union[str, os.PathLike[str]], framework: str = "pt", device: Union[str, int] = "cpu",
+                 weights_only: Optional[bool] = None, **options: Any) -> None:
         if framework in ("pt", "torch", "pytorch"):
             self._torch = True
         elif framework in ("np", "numpy"):
@@ -49,24 +54,22 @@ class SafeOpen:
             raise Error("unsupported", f"'{framework}' is no framework that is read into", hint="'pt' or 'np'")
         self._device = f"cuda:{device}" if isinstance(device, int) else device
         self._checkpoint = _open(path, **options)
+        # A safetensors file is what it is; of the others loaders expect the model.
+        self._weights_only = self._checkpoint.format != "safetensors" if weights_only is None else weights_only
 
     def __enter__(self) -> "SafeOpen":
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        pass
+        self._checkpoint.close()
 
     def keys(self) -> list[str]:
         """Names, sorted."""
-        return sorted(self._checkpoint)
+        return sorted(self._checkpoint.select(weights_only=self._weights_only))
 
     def offset_keys(self) -> list[str]:
         """Names in the order in which the tensors are stored."""
-        def place(name: str) -> tuple:
-            chunks = self._checkpoint[name].chunks
-            return min(((chunk["file"] or "", chunk["offset"]) for chunk in chunks), default=("", 0)) + (name,)
-
-        return sorted(self._checkpoint, key=place)
+        return [tensor.name for tensor in self._checkpoint.in_file_order(weights_only=self._weights_only)]
 
     def metadata(self) -> dict[str, str]:
         """The texts that a safetensors file has beside its tensors, and ``format``, which loaders ask for."""
@@ -87,10 +90,7 @@ class SafeOpen:
         return SafeSlice(self, self._tensor(name))
 
     def _tensor(self, name: str) -> Tensor:
-        try:
-            return self._checkpoint[name]
-        except KeyError:
-            raise Error("not-found", f"has no tensor '{name}'", file=self._checkpoint.path) from None
+        return self._checkpoint[name]
 
     def _read(self, tensor: Tensor, key: Any) -> Any:
         if not self._torch:
@@ -98,8 +98,9 @@ class SafeOpen:
         return tensor.torch(key, device=self._device)
 
 
-def safetensors_open(path: Union[str, os.PathLike], framework: str = "pt", device: Union[str, int] = "cpu",
-                     **options: Any) -> SafeOpen:
+def safetensors_open(path: Union[str, os.PathLike[str]], framework: str = "pt", device: Union[str, int] = "cpu",
+                     weights_only: Optional[bool] = None, **options: Unpack[_options.OpenedOptions]) -> SafeOpen:
     """``safetensors.safe_open`` over a checkpoint of any format: ``keys``, ``get_tensor``, ``get_slice``, ``metadata``,
-    ``offset_keys``. framework: ``"pt"`` or ``"np"``. options: as of ``shardscope.open``. Raises Error."""
-    return SafeOpen(path, framework, device, **options)
+    ``offset_keys``. framework: ``"pt"`` or ``"np"``. weights_only: list parameters and buffers alone; None: so of every format
+    but safetensors. What is not listed is read by its name. options: as of ``shardscope.open``. Raises Error."""
+    return SafeOpen(path, framework, device, weights_only, **options)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Union
 
 import torch
@@ -26,13 +27,14 @@ from torch.distributed.checkpoint.storage import StorageReader as _StorageReader
 from torch.futures import Future
 
 from . import _dtypes
-from ._checkpoint import Opaque
+from ._checkpoint import Checkpoint, Opaque
 from ._checkpoint import open as _open
 from ._errors import Error
 from ._reads import Reads
 
 if TYPE_CHECKING:
-    from ._checkpoint import Progress
+    from . import _options
+    from ._words import Progress
 
 __all__ = ["StorageReader"]
 
@@ -53,18 +55,19 @@ class StorageReader(_StorageReader):
     own errors for names that the checkpoint lacks.
     """
 
-    def __init__(self, path: Union[str, os.PathLike], *, prefix: str = "", strip: str = "",
-                 format: Optional[str] = None, threads: int = 0, progress: Optional[Progress] = None,
+    def __init__(self, path: Union[str, os.PathLike[str]], *, prefix: str = "", strip: str = "",
+                 format: Optional[_options.ReadFormat] = None, threads: int = 0, progress: Optional[Progress] = None,
                  **options: Any) -> None:
         super().__init__()
         self.path = os.fspath(path)
         self._prefix, self._strip = prefix, strip
-        self._format, self._options = format, options
+        self._format: Optional[_options.ReadFormat] = format
+        self._options: Any = options
         self._threads, self._progress = threads, progress
-        self._checkpoint: Any = None
+        self._checkpoint: Optional[Checkpoint] = None
 
     @property
-    def checkpoint(self) -> Any:
+    def checkpoint(self) -> Checkpoint:
         """The open checkpoint; opened when first asked for."""
         if self._checkpoint is None:
             self._checkpoint = _open(self.path, self._format, **self._options)
@@ -75,10 +78,10 @@ class StorageReader(_StorageReader):
         return self.path
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike]) -> bool:
+    def validate_checkpoint_id(cls, checkpoint_id: Union[str, os.PathLike[str]]) -> bool:
         return True
 
-    def reset(self, checkpoint_id: Union[str, os.PathLike, None] = None) -> None:
+    def reset(self, checkpoint_id: Union[str, os.PathLike[str], None] = None) -> None:
         if checkpoint_id is not None and os.fspath(checkpoint_id) != self.path:
             self.path, self._checkpoint = os.fspath(checkpoint_id), None
 
@@ -95,7 +98,7 @@ class StorageReader(_StorageReader):
         """The catalog as torch's metadata: each tensor as one chunk, however it is stored, so that a rank asks for
         each of its shards once."""
         entries: dict[str, Any] = {}
-        paths: dict[str, tuple] = {}
+        paths: dict[str, tuple[Any, ...]] = {}
         checkpoint = self.checkpoint
         for name in checkpoint:
             outer = self._outer(name)
@@ -129,7 +132,7 @@ class StorageReader(_StorageReader):
             return tensor
         return master
 
-    def _path(self, outer: str, name: str, path: tuple) -> tuple:
+    def _path(self, outer: str, name: str, path: tuple[Any, ...]) -> tuple[Any, ...]:
         return path if outer == name else (outer,)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
@@ -138,17 +141,16 @@ class StorageReader(_StorageReader):
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
         return plan
 
-    def prepare_global_plan(self, plans: list) -> list:
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> "Future[None]":
         checkpoint = self.checkpoint
-        objects: Optional[Mapping] = None
+        objects = checkpoint.objects
         reads = Reads(checkpoint)
         for item in plan.items:
             name = self._inner(item.storage_index.fqn)
             if item.type == LoadItemType.BYTE_IO:
-                objects = checkpoint.objects if objects is None else objects
                 value = objects[name]
                 _check_plain(value, name, self.path)
                 data = io.BytesIO()
@@ -160,16 +162,17 @@ class StorageReader(_StorageReader):
             if target.size() != torch.Size(item.lengths):
                 raise Error("usage", f"the tensor to fill has {list(target.size())}, the plan {list(item.lengths)}",
                             tensor=name)
-            reads.add(self._source(checkpoint[name], target.dtype), list(item.storage_offsets), list(item.lengths), [1] * len(item.lengths), target,
-                      lambda item=item, target=target: planner.commit_tensor(item, target))
+            reads.add(self._source(checkpoint[name], target.dtype), list(item.storage_offsets), list(item.lengths),
+                      [1] * len(item.lengths), target,
+                      partial(planner.commit_tensor, item, target))
         reads.run(self._threads, self._progress)
-        done: Future = Future()
+        done: "Future[None]" = Future()
         done.set_result(None)
         return done
 
 
 def _check_plain(value: Any, name: str, path: str) -> None:
-    ahead: list = [value]
+    ahead: list[Any] = [value]
     while ahead:
         at = ahead.pop()
         if isinstance(at, Opaque):

@@ -1,0 +1,276 @@
+"""Options as keyword arguments. Made from the option table; test_types.py with SHARDSCOPE_ACCEPT=1 writes it anew."""
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Literal, Optional, TypedDict, Union
+
+Text = Union[str, "os.PathLike[str]"]
+Texts = Union[Text, Iterable[Text]]  # of an option that is repeatable
+Size = Union[int, str]  # "512MiB"
+ReadFormat = Literal["colossalai", "dcp", "deepspeed", "deepspeed-universal", "distcp", "flax", "hf", "huggingface",
+    "index", "maxtext", "mcore", "megatron", "megatron-core", "meta", "nemo", "ocdbt", "olmo", "orbax", "paddle",
+    "paddle_dist", "paddle_hybrid", "paddle_nlp", "paddle_save", "paddlenlp", "paddlepaddle", "pt", "pytorch-dcp",
+    "safetensors", "tckpt", "tensor-parallel", "tensor_parallel", "tensorrt-llm", "torch", "torch-checkpointing",
+    "torch-ranks", "torch.save", "torch_checkpointing", "torch_dist", "torch_ranks", "torch_save", "verl", "vllm",
+    "zero"]
+WrittenFormat = Literal["colossalai", "dcp", "deepspeed", "deepspeed-universal", "distcp", "hf", "huggingface", "mcore",
+    "megatron", "megatron-core", "nemo", "olmo", "paddle", "paddle_dist", "paddle_save", "paddlepaddle", "pt",
+    "pytorch-dcp", "safetensors", "tckpt", "torch", "torch-checkpointing", "torch-ranks", "torch.save",
+    "torch_checkpointing", "torch_dist", "torch_ranks", "torch_save", "verl", "zero"]
+
+
+class OpenOptions(TypedDict, total=False):
+    """How a checkpoint is opened, beside its format."""
+
+    buckets: Optional[Literal["keep", "parameters"]]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    master_weights: Optional[Literal["use", "ignore"]]
+    memory: Optional[Size]
+    remote_program: Optional[Text]
+    threads: int
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+
+
+class OpenedOptions(TypedDict, total=False):
+    """How a checkpoint is opened by functions that do that by themselves."""
+
+    buckets: Optional[Literal["keep", "parameters"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    master_weights: Optional[Literal["use", "ignore"]]
+    memory: Optional[Size]
+    remote_program: Optional[Text]
+    threads: int
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+
+
+class WorkOptions(TypedDict, total=False):
+    """How much of this machine work may take."""
+
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    memory: Optional[Size]
+    threads: int
+
+
+class ReadingOptions(TypedDict, total=False):
+    """Of readings that several processes may share."""
+
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    memory: Optional[Size]
+    on: Optional[Text]
+    records: Optional[Text]
+    remote_program: Optional[Text]
+    threads: int
+
+
+class ValidateOptions(TypedDict, total=False):
+    """The same of a checkpoint that is not open yet."""
+
+    buckets: Optional[Literal["keep", "parameters"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    master_weights: Optional[Literal["use", "ignore"]]
+    memory: Optional[Size]
+    on: Optional[Text]
+    records: Optional[Text]
+    remote_program: Optional[Text]
+    threads: int
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+
+
+class DiffOptions(TypedDict, total=False):
+    """Of ``shardscope diff``."""
+
+    buckets: Optional[Literal["keep", "parameters"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    map: Optional[Text]
+    master_weights: Optional[Literal["use", "ignore"]]
+    memory: Optional[Size]
+    remote_program: Optional[Text]
+    rename: Optional[Texts]
+    set: Optional[Texts]
+    threads: int
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+
+
+class PlanOptions(TypedDict, total=False):
+    """Of ``shardscope plan``."""
+
+    assets: Optional[Text]
+    backend: Optional[Literal["gloo", "nccl"]]
+    buckets: Optional[Literal["keep", "parameters"]]
+    compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dtype: Optional[Texts]
+    exclude: Optional[Texts]
+    expect: Optional[Text]
+    fill_gaps: Optional[Literal["nan", "zero"]]
+    finish: Optional[Literal["yes", "auto", "seal"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    keys: Optional[Text]
+    like: Optional[Text]
+    map: Optional[Text]
+    master_weights: Optional[Literal["auto", "use", "ignore"]]
+    max_file_size: Optional[Size]
+    memory: Optional[Size]
+    mesh: Optional[Text]
+    objects: Optional[Text]
+    on: Optional[Text]
+    own_disks: bool
+    part: Optional[Text]
+    remote_program: Optional[Text]
+    rename: Optional[Texts]
+    select: Optional[Texts]
+    set: Optional[Texts]
+    shard: Optional[Texts]
+    skip_damaged: bool
+    split: Optional[Literal["torch", "even", "paddle"]]
+    stage: Optional[Texts]
+    strict: bool
+    threads: int
+    to: Optional[WrittenFormat]
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+    weights_only: bool
+
+
+class ConvertOptions(TypedDict, total=False):
+    """Of ``shardscope convert``."""
+
+    assets: Optional[Text]
+    backend: Optional[Literal["gloo", "nccl"]]
+    buckets: Optional[Literal["keep", "parameters"]]
+    compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dry_run: bool
+    dtype: Optional[Texts]
+    exclude: Optional[Texts]
+    expect: Optional[Text]
+    fill_gaps: Optional[Literal["nan", "zero"]]
+    finish: Optional[Literal["yes", "auto", "seal"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    keys: Optional[Text]
+    like: Optional[Text]
+    map: Optional[Text]
+    master_weights: Optional[Literal["auto", "use", "ignore"]]
+    max_file_size: Optional[Size]
+    memory: Optional[Size]
+    mesh: Optional[Text]
+    objects: Optional[Text]
+    on: Optional[Text]
+    overwrite: bool
+    own_disks: bool
+    part: Optional[Text]
+    remote_program: Optional[Text]
+    rename: Optional[Texts]
+    resume: bool
+    select: Optional[Texts]
+    set: Optional[Texts]
+    shard: Optional[Texts]
+    skip_damaged: bool
+    split: Optional[Literal["torch", "even", "paddle"]]
+    stage: Optional[Texts]
+    strict: bool
+    threads: int
+    to: Optional[WrittenFormat]
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+    verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weights_only: bool
+
+
+class ReshardOptions(TypedDict, total=False):
+    """Of ``shardscope reshard``."""
+
+    assets: Optional[Text]
+    backend: Optional[Literal["gloo", "nccl"]]
+    buckets: Optional[Literal["keep", "parameters"]]
+    compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dry_run: bool
+    dtype: Optional[Texts]
+    exclude: Optional[Texts]
+    expect: Optional[Text]
+    fill_gaps: Optional[Literal["nan", "zero"]]
+    finish: Optional[Literal["yes", "auto", "seal"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    like: Optional[Text]
+    map: Optional[Text]
+    master_weights: Optional[Literal["auto", "use", "ignore"]]
+    max_file_size: Optional[Size]
+    memory: Optional[Size]
+    mesh: Optional[Text]
+    objects: Optional[Text]
+    on: Optional[Text]
+    overwrite: bool
+    own_disks: bool
+    part: Optional[Text]
+    remote_program: Optional[Text]
+    rename: Optional[Texts]
+    resume: bool
+    select: Optional[Texts]
+    set: Optional[Texts]
+    shard: Optional[Texts]
+    skip_damaged: bool
+    split: Optional[Literal["torch", "even", "paddle"]]
+    stage: Optional[Texts]
+    strict: bool
+    threads: int
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+    verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weights_only: bool
+
+
+class AverageOptions(TypedDict, total=False):
+    """Of ``shardscope average``."""
+
+    accumulate: Optional[Literal["fp32", "fp64"]]
+    assets: Optional[Text]
+    backend: Optional[Literal["gloo", "nccl"]]
+    buckets: Optional[Literal["keep", "parameters"]]
+    compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dry_run: bool
+    dtype: Optional[Texts]
+    exclude: Optional[Texts]
+    expect: Optional[Text]
+    finish: Optional[Literal["yes", "auto", "seal"]]
+    format: Optional[ReadFormat]
+    io: Optional[Literal["auto", "direct", "buffered"]]
+    keys: Optional[Text]
+    like: Optional[Text]
+    map: Optional[Text]
+    master_weights: Optional[Literal["auto", "use", "ignore"]]
+    max_file_size: Optional[Size]
+    memory: Optional[Size]
+    mesh: Optional[Text]
+    objects: Optional[Text]
+    on: Optional[Text]
+    optimizer: bool
+    others: Optional[Literal["last", "same"]]
+    overwrite: bool
+    own_disks: bool
+    part: Optional[Text]
+    raw_weights: bool
+    remote_program: Optional[Text]
+    rename: Optional[Texts]
+    resume: bool
+    select: Optional[Texts]
+    set: Optional[Texts]
+    shard: Optional[Texts]
+    skip_damaged: bool
+    split: Optional[Literal["torch", "even", "paddle"]]
+    stage: Optional[Texts]
+    strict: bool
+    threads: int
+    to: Optional[WrittenFormat]
+    tp_dim: Optional[Texts]
+    variant: Optional[Text]
+    verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weights: Optional[Text]
