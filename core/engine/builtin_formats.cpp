@@ -7,6 +7,7 @@
 #include "formats/deepspeed/deepspeed.h"
 #include "formats/index/index.h"
 #include "formats/megatron/megatron.h"
+#include "formats/nanotron/nanotron.h"
 #include "formats/olmo/olmo.h"
 #include "formats/orbax/orbax.h"
 #include "formats/paddle_dist/paddle_dist.h"
@@ -54,6 +55,7 @@ const std::vector<const Format*>& builtinFormats() {
         &torchCheckpointingFormat(),
         &torchRanksFormat(),
         &olmoFormat(),
+        &nanotronFormat(),
         &tensorParallelFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
