@@ -35,6 +35,29 @@ class FlaxReader {
         return std::move(out_);
     }
 
+    // [["params", "kernel"], bytes of a tree of its own], and so on.
+    Result<FlaxTree> readStream() {
+        for (uint64_t at = 0; at < file_.size();) {
+            const uint64_t begin = at;
+            SHARDSCOPE_ASSIGN(const MsgpackTree pair,
+                              readNextMsgpack(file_, at, file_.size(), limits_, stop_));
+            const auto parts = pair[pair.root()].kind == MsgpackKind::list ? pair.items(pair.root())
+                                                                           : std::span<const uint32_t>();
+            if (parts.size() != 2 || pair[parts[0]].kind != MsgpackKind::list ||
+                pair[parts[1]].kind != MsgpackKind::bytes)
+                return wrongLeaf("an entry of the stream is not a path and its bytes", begin);
+            Path path;
+            for (const uint32_t key : pair.items(parts[0])) {
+                if (pair[key].kind != MsgpackKind::text)
+                    return wrongLeaf("the path of an entry is not a list of texts", begin);
+                path.push_back(keyPart(pair.text(key)));
+            }
+            SHARDSCOPE_ASSIGN(const MsgpackTree leaf, innerTree(pair[parts[1]]));
+            SHARDSCOPE_TRY(add(leaf, leaf.root(), path));
+        }
+        return std::move(out_);
+    }
+
   private:
     using Node = MsgpackTree::Node;
     using Tensor = FlaxLeaf::Tensor;
@@ -298,6 +321,16 @@ bool isFlaxStart(std::string_view head) {
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
     const size_t key = byte(0) > 0x80 && byte(0) < 0x90 ? 1 : byte(0) == 0xde ? 3 : byte(0) == 0xdf ? 5 : 0;
     return key != 0 && head.size() > key && ((byte(key) >= 0xa0 && byte(key) < 0xc0) || byte(key) == 0xd9);
+}
+
+bool isStreamStart(std::string_view head) {
+    if (head.size() < 3 || head[0] != '\x92') return false;
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
+    return byte(1) > 0x90 && byte(1) < 0xa0 && ((byte(2) > 0xa0 && byte(2) < 0xc0) || byte(2) == 0xd9);
+}
+
+Result<FlaxTree> readFlaxStream(const ReadFile& file, const StopToken& stop) {
+    return FlaxReader(file, stop).readStream();
 }
 
 Result<FlaxTree> readFlax(const ReadFile& file, const StopToken& stop) {

@@ -1,7 +1,9 @@
 // Trees of Flax in MessagePack: the file `checkpoint` of Orbax up to 0.5, where arrays are elsewhere, and the
-// files that flax.training.checkpoints wrote without Orbax, which hold all.
+// files that flax.training.checkpoints wrote without Orbax, which hold all; and EasyLM's streams, which have
+// the leaves one behind the other, each with its path.
 //
-// Source: flax/serialization.py; google/orbax 3ff7b24a, orbax/checkpoint/msgpack_utils.py.
+// Source: flax/serialization.py; google/orbax 3ff7b24a, orbax/checkpoint/msgpack_utils.py; young-geng/EasyLM,
+// EasyLM/checkpoint.py (StreamingCheckpointer).
 #pragma once
 
 #include <optional>
@@ -46,7 +48,12 @@ struct FlaxTree {
 // Whether these are the first bytes of such a file: a map whose first key is a text.
 bool isFlaxStart(std::string_view head);
 
+// Whether these are the first bytes of a stream: a pair of a list of texts and bytes.
+bool isStreamStart(std::string_view head);
+
 // Errors: those of readMsgpack(); damaged for arrays that are not what they say.
 Result<FlaxTree> readFlax(const ReadFile& file, const StopToken& stop);
+// Errors: as above. A stream that ends behind a leaf cannot be told from one that has no more.
+Result<FlaxTree> readFlaxStream(const ReadFile& file, const StopToken& stop);
 
 }  // namespace shardscope::orbax

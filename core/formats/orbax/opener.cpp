@@ -79,11 +79,12 @@ class OrbaxOpener : private CatalogOpener {
     }
 
     Result<std::unique_ptr<Reader>> openFile() {
-        builder_.setVariant("msgpack");
-        builder_.setWriter("Flax");
+        const bool stream = isStreamStart(startOf(*source_.directory, source_.entry));
+        builder_.setVariant(stream ? "stream" : "msgpack");
+        builder_.setWriter(stream ? "EasyLM" : "Flax");
         const FileId id = files_.add(source_.entry, false);
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(source_.entry));
-        auto tree = readFlax(*file, options_.stop);
+        auto tree = stream ? readFlaxStream(*file, options_.stop) : readFlax(*file, options_.stop);
         if (!tree.ok()) return std::move(tree).error().inFile(source_.entry);
         for (FlaxLeaf& leaf : tree->leaves) {
             if (leaf.elsewhere) {

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""make_flax.py OUT: files of MessagePack without Orbax: runs as flax.training.checkpoints wrote them (a file for each step), and streams of EasyLM
+(EasyLM/checkpoint.py). Needs flax and msgpack."""
+import hashlib
+import json
+import pathlib
+import sys
+
+import flax.serialization
+import ml_dtypes
+import msgpack
+import numpy as np
+from flax.traverse_util import flatten_dict
+
+ROOT = pathlib.Path(sys.argv[1])
+
+
+def entry(a):
+    a = np.asarray(a)
+    return {"dtype": str(a.dtype), "shape": list(a.shape), "sha256": hashlib.sha256(a.tobytes()).hexdigest(), "nan": 0, "inf": 0}
+
+
+def tree(seed, dtype=np.float32):
+    r = np.random.Generator(np.random.PCG64(seed))
+    a = lambda *s: r.standard_normal(s).astype(dtype)
+    return {"step": np.int32(seed), "params": {"params": {"transformer": {"h": {"0": {"kernel": a(4, 6), "bias": a(6)}}, "ln_f": {"scale": a(4)}}}},
+            "opt_state": {"0": {"mu": {"kernel": a(4, 6)}, "count": np.int32(seed)}, "1": {}}}
+
+
+def expect(name, tensors, **more):
+    expected = {"about": name, "framework": "flax " + flax.__version__, "format": "orbax", "world_size": 1, "mesh": None,
+                "tensors": {".".join(k): entry(v) for k, v in flatten_dict(tensors).items()}, "objects": {}, **more}
+    (ROOT / name / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def run(name, prefix, steps, cut=None, opened=None, **more):
+    ckpt = ROOT / name / "ckpt"
+    ckpt.mkdir(parents=True)
+    for step in steps:
+        data = flax.serialization.msgpack_serialize(tree(step))
+        (ckpt / f"{prefix}{step}").write_bytes(data[:len(data) // 2] if step == cut else data)
+    expect(name, tree(opened), file=f"{prefix}{opened}", **more)
+
+
+def stream(name, stem, tensors, cut=0, **more):
+    ckpt = ROOT / name / "ckpt"
+    ckpt.mkdir(parents=True)
+    packer = msgpack.Packer()
+    data = b"".join(packer.pack((key, flax.serialization.to_bytes(value))) for key, value in flatten_dict(tensors).items())
+    (ckpt / stem).write_bytes(data[:len(data) - cut])
+    expect(name, tensors, **more)
+
+
+def main():
+    run("flax-run", "checkpoint_", [0, 10, 20], opened=10, cut=20)
+    run("flax-run-prefix", "gan_", [5, 15], opened=15)
+    stream("easylm-state", "streaming_train_state", tree(7), file="streaming_train_state")
+    stream("easylm-params", "streaming_params_100", tree(8, ml_dtypes.bfloat16)["params"]["params"], file="streaming_params_100")
+    stream("easylm-bad-truncated", "streaming_params", tree(9)["params"], cut=20, findings=[{"kind": "truncated", "file": "streaming_params"}])
+
+
+if __name__ == "__main__":
+    main()
