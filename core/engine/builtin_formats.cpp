@@ -48,6 +48,7 @@ const std::vector<const Format*>& builtinFormats() {
         &megatronFormat(),
         &dcpFormat(),
         &orbaxFormat(),
+        &levanterFormat(),
         &deepspeedFormat(),
         &paddleFormat(),
         &paddleNlpFormat(),

@@ -4,6 +4,7 @@
 
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
+#include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/opener.h"
 
@@ -86,6 +87,20 @@ const Format& orbaxFormat() {
                   "Flax's files of MessagePack, EasyLM's streams of it"}},
         .probe = probe,
         .open = open};
+    return format;
+}
+
+const Format& levanterFormat() {
+    static const Format format{
+        .about = {.name = "levanter",
+                  .title = "Levanter (JAX)",
+                  .synonyms = {"marin"},
+                  .before = {{"orbax", "its database is laid out as Orbax's, with a mark of its own"}},
+                  .reads = true,
+                  .generations = {"a zarr 2 array for each leaf in nested directories",
+                                  "zarr 3 arrays in OCDBT, with or without manifest.json"}},
+        .probe = orbax::probeLevanter,
+        .open = orbax::openLevanter};
     return format;
 }
 
