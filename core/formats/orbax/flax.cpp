@@ -32,6 +32,7 @@ class FlaxReader {
         SHARDSCOPE_ASSIGN(const MsgpackTree tree, readMsgpack(file_, 0, file_.size(), limits_, stop_));
         if (tree[tree.root()].kind != MsgpackKind::map) return wrongLeaf("its value is not a map", 0);
         SHARDSCOPE_TRY(add(tree, tree.root(), {}));
+        if (out_.t5x) takeOptimizer(tree);
         return std::move(out_);
     }
 
@@ -156,6 +157,11 @@ class FlaxReader {
         for (size_t i = 0; i + 1 < items.size(); i += 2) {
             if (tree.isText(items[i], kChunkedArray)) return addChunked(tree, node, path);
         }
+        if (auto elsewhere = specPath(tree, node)) {
+            addLeaf(path).elsewhere = *std::move(elsewhere);
+            out_.t5x = true;
+            return {};
+        }
         for (size_t i = 0; i + 1 < items.size(); i += 2) {
             const Node& key = tree[items[i]];
             Path below = path;
@@ -170,6 +176,41 @@ class FlaxReader {
             SHARDSCOPE_TRY(add(tree, items[i + 1], below));
         }
         return {};
+    }
+
+    static std::optional<uint32_t> find(const MsgpackTree& tree, uint32_t map, std::string_view key) {
+        const auto items = tree[map].kind == MsgpackKind::map ? tree.items(map) : std::span<const uint32_t>();
+        for (size_t i = 0; i + 1 < items.size(); i += 2)
+            if (tree.isText(items[i], key)) return items[i + 1];
+        return std::nullopt;
+    }
+
+    // {"driver": "zarr", "kvstore": {"path": "target.encoder.kernel/"}, ...}: where the array is.
+    static std::optional<std::string> specPath(const MsgpackTree& tree, uint32_t map) {
+        const auto driver = find(tree, map, "driver"), store = find(tree, map, "kvstore");
+        if (!driver || !store || !tree.isText(*driver, "zarr")) return std::nullopt;
+        const auto path = find(tree, *store, "path");
+        if (!path || tree[*path].kind != MsgpackKind::text) return std::nullopt;
+        std::string_view text = tree.text(*path);
+        while (text.ends_with('/'))
+            text.remove_suffix(1);
+        return std::string(text);
+    }
+
+    // {"version": 3, "optimizer": {"target": ..., "state": ...}}, where arrays are named by what is in the
+    // optimizer.
+    void takeOptimizer(const MsgpackTree& tree) {
+        for (FlaxLeaf& leaf : out_.leaves) {
+            if (leaf.path.size() > 1 && leaf.path[0].text == "optimizer") {
+                leaf.path.erase(leaf.path.begin());
+                leaf.name = pathName(leaf.path);
+            }
+        }
+        const auto version = find(tree, tree.root(), "version");
+        if (!version || tree[*version].kind != MsgpackKind::integer) return;
+        std::erase_if(out_.leaves, [](const FlaxLeaf& leaf) { return leaf.name == "version"; });
+        addObject({keyPart("version")},
+                  [&](ValueGraph& graph) { return graph.addInteger(tree[*version].integer); });
     }
 
     Status addExtension(const Node& value, const Path& path) {

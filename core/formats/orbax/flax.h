@@ -3,7 +3,8 @@
 // the leaves one behind the other, each with its path.
 //
 // Source: flax/serialization.py; google/orbax 3ff7b24a, orbax/checkpoint/msgpack_utils.py; young-geng/EasyLM,
-// EasyLM/checkpoint.py (StreamingCheckpointer).
+// EasyLM/checkpoint.py (StreamingCheckpointer); google-research/t5x, t5x/checkpoints.py (arrays that are
+// elsewhere are specs of TensorStore).
 #pragma once
 
 #include <optional>
@@ -42,6 +43,7 @@ struct FlaxLeaf {
 
 struct FlaxTree {
     std::vector<FlaxLeaf> leaves;
+    bool t5x = false;  // of T5X: paths are those below "optimizer", and the version is an object
     std::vector<Note> notes;
 };
 

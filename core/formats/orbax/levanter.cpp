@@ -56,21 +56,20 @@ std::string_view directoryOf(std::string_view path) {
 
 std::optional<bool> isTemporaryCheckpoint(std::string_view mark) {
     const json all = json::parse(mark, nullptr, false);
-    if (!all.is_object() || !all.contains("step") || !all.contains("timestamp")) return std::nullopt;
-    return all.contains("is_temporary") && all["is_temporary"] == true;
+    if (!all.is_object() || !all.contains("step") || !all.contains("timestamp") ||
+        !all.contains("is_temporary"))
+        return std::nullopt;
+    return all["is_temporary"] == true;
 }
 
 Probe probeLevanter(const Source& source) {
     if (!source.entry.empty() && source.entry != kLevanterMark) return {};
-    const bool database = source.hasFile("manifest.ocdbt");
     if (source.hasFile(kLevanterMark)) {
         if (!isTemporaryCheckpoint(smallFile(*source.directory, kLevanterMark, kMostMark))) return {};
-        if (database || hasDirectory(source, "model"))
-            return {Probe::Match::certain, "has metadata.json of Levanter beside its arrays"};
-        return {};
+        return {Probe::Match::certain, "has metadata.json of Levanter"};
     }
     // Without the mark: a save that died.
-    if (database) return {};
+    if (source.hasFile("manifest.ocdbt")) return {};
     const bool state = hasDirectory(source, "opt_state") || hasDirectory(source, "training_key");
     if (!state || !hasDirectory(source, "model") || !leadsToArray(*source.directory, "model")) return {};
     return {Probe::Match::certain, "has nested zarr arrays of a model and its state, as Levanter does"};

@@ -36,14 +36,14 @@ bool has(const std::vector<DirectoryEntry>& entries, std::string_view name,
                                [&](const DirectoryEntry& e) { return e.kind == kind && e.name == name; });
 }
 
-Role roleOf(const Path& path, std::string_view item) {
+Role roleOf(const Path& path, std::string_view item, bool t5x) {
     const auto is = [](std::string_view key, std::initializer_list<std::string_view> names) {
         return std::ranges::count(names, key) > 0;
     };
     const auto optimizer = [&](std::string_view key) {
         return is(key, {"opt_state", "optimizer_state", "optimizer", "opt"});
     };
-    if (optimizer(item)) return Role::optimizer;
+    if (optimizer(item) || (t5x && !path.empty() && path[0].text == "state")) return Role::optimizer;
     for (const PathPart& part : path) {
         if (optimizer(part.text)) return Role::optimizer;
         if (is(part.text, {"batch_stats", "cache"})) return Role::buffer;
@@ -457,6 +457,7 @@ class OrbaxOpener : private CatalogOpener {
             return false;
         }
         addFlaxNotes(*flax, path, item.namePrefix);
+        t5x_ = t5x_ || flax->t5x;
         for (FlaxLeaf& leaf : flax->leaves) {
             if (leaf.elsewhere) {
                 tree.leaves.push_back({*std::move(leaf.elsewhere), std::move(leaf.path), Leaf::Kind::array});
@@ -622,7 +623,7 @@ class OrbaxOpener : private CatalogOpener {
         FlaxLeaf::Tensor& tensor = *leaf.tensor;
         TensorInfo info;
         info.name = namePrefix + leaf.name;
-        info.role = roleOf(path, item);
+        info.role = roleOf(path, item, t5x_);
         info.path = std::move(path);
         info.dtype = tensor.dtype;
         info.shape = tensor.shape;
@@ -654,7 +655,7 @@ class OrbaxOpener : private CatalogOpener {
         if (storesFill) array.fill.reset();
         TensorInfo info;
         info.name = item.namePrefix + stored.name;
-        info.role = roleOf(path, item.name);
+        info.role = roleOf(path, item.name, t5x_);
         info.path = fullPath(item, path);
         info.dtype = array.dtype;
         info.shape = array.shape;
@@ -801,6 +802,7 @@ class OrbaxOpener : private CatalogOpener {
     FileTable files_;
     std::vector<Item> items_;
     std::optional<DeviceMesh> mesh_;
+    bool t5x_ = false;
     Contents contents_;
     Dims offsets_, lengths_;  // of the chunk that is added
     size_t missingChunks_ = 0, missingArrays_ = 0, unlisted_ = 0, unplaced_ = 0, shown_ = 0;

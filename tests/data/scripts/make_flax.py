@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_flax.py OUT: files of MessagePack without Orbax: runs as flax.training.checkpoints wrote them (a file for each step), and streams of EasyLM
-(EasyLM/checkpoint.py). Needs flax and msgpack."""
+(EasyLM/checkpoint.py), and checkpoints of T5X (t5x/checkpoints.py: large parameters are zarr arrays beside the file). Needs flax, msgpack and tensorstore."""
 import hashlib
 import json
 import pathlib
@@ -10,6 +10,7 @@ import flax.serialization
 import ml_dtypes
 import msgpack
 import numpy as np
+import tensorstore as ts
 from flax.traverse_util import flatten_dict
 
 ROOT = pathlib.Path(sys.argv[1])
@@ -51,7 +52,38 @@ def stream(name, stem, tensors, cut=0, **more):
     expect(name, tensors, **more)
 
 
+def t5x(name, lost=None, **more):
+    step = ROOT / name / "ckpt" / "checkpoint_1000"
+    step.mkdir(parents=True)
+    r = np.random.Generator(np.random.PCG64(len(name)))
+    a = lambda *s: r.standard_normal(s).astype(np.float32)
+    tensors = {"target": {"encoder": {"layers_0": {"mlp": {"wi": {"kernel": a(8, 6)}}}, "encoder_norm": {"scale": a(6)}}},
+               "state": {"step": np.int32(1000), "param_states": {"encoder": {"layers_0": {"mlp": {"wi": {"kernel": {"v": a(8, 6)}}}}, "encoder_norm": {"scale": {"v": a(6)}}}}}}
+
+    def saved(tree, path):
+        if isinstance(tree, dict):
+            return {k: saved(v, path + [k]) for k, v in tree.items()}
+        if tree.ndim < 2:
+            return tree
+        metadata = {"shape": list(tree.shape), "chunks": [tree.shape[0] // 2, *tree.shape[1:]], "compressor": {"id": "gzip"}}
+        spec = {"driver": "zarr", "dtype": "float32", "kvstore": {"driver": "file", "path": str(step / ".".join(path))}, "metadata": metadata}
+        ts.open(spec, create=True).result().write(tree).result()
+        return {**spec, "kvstore": {"driver": "file", "path": ".".join(path) + "/"}}
+
+    data = flax.serialization.msgpack_serialize({"version": 3, "optimizer": saved(tensors, [])})
+    (step / "checkpoint").write_bytes(data)
+    if lost:
+        (step / lost).unlink()
+    expect(name, tensors, file="checkpoint_1000", **more)
+    expected = json.loads((ROOT / name / "expected.json").read_text())
+    expected["objects"] = {"version": 3}
+    (ROOT / name / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
 def main():
+    t5x("t5x")
+    t5x("t5x-bad-chunk-lost", "target.encoder.layers_0.mlp.wi.kernel/1.0",
+        findings=[{"kind": "missing-file", "file": "target.encoder.layers_0.mlp.wi.kernel/1.0"}])
     run("flax-run", "checkpoint_", [0, 10, 20], opened=10, cut=20)
     run("flax-run-prefix", "gan_", [5, 15], opened=15)
     stream("easylm-state", "streaming_train_state", tree(7), file="streaming_train_state")
