@@ -17,6 +17,7 @@
 #include "formats/torch_checkpointing/torch_checkpointing.h"
 #include "formats/torch_ranks/torch_ranks.h"
 #include "formats/torch_save/torch_save.h"
+#include "formats/xla_fsdp/xla_fsdp.h"
 
 namespace shardscope {
 
@@ -57,6 +58,7 @@ const std::vector<const Format*>& builtinFormats() {
         &torchRanksFormat(),
         &olmoFormat(),
         &nanotronFormat(),
+        &xlaFsdpFormat(),
         &tensorParallelFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),
