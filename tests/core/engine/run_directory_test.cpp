@@ -84,8 +84,9 @@ class RunDirectoryTest : public QObject {
 
     // flax.training.checkpoints: a file for each step, under a prefix of the user's. One may be cut.
     void filesWithoutAnEndingAreSteps() {
-        const QByteArray flax("\x81\xa1"
-                              "a\x01");
+        const QByteArray flax(
+            "\x81\xa1"
+            "a\x01");
         file("gan_5", flax);
         file("gan_20", flax);
         file("gan_30", "");
