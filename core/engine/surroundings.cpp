@@ -146,7 +146,7 @@ Note cutArchive(const Source& source) {
     note.rule = rule::fileTruncated;
     note.severity = Severity::error;
     note.message = "the archive has no end: it was cut, and what should follow is not there";
-    note.file = source.directory->path();
+    note.file = splitPath(source.directory->path()).second;
     return note;
 }
 

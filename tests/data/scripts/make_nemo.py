@@ -55,7 +55,7 @@ class Case:
             with tarfile.open(ckpt / archive, "w:", format=tarfile.PAX_FORMAT) as tar:
                 tar.add(ckpt / "x", arcname="./")
             shutil.rmtree(ckpt / "x")
-            more.setdefault("file", archive)
+            more["file"] = archive
             if cut:
                 (ckpt / archive).write_bytes((ckpt / archive).read_bytes()[:cut])
         tensors = {n: {"dtype": "bfloat16", "shape": list(w.shape), "sha256": hashlib.sha256(w.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest(),
@@ -121,7 +121,7 @@ def main():
     torch.manual_seed(9)
     gpt(Case(out, "gpt-tp2", 2, activation="fast-swiglu")).save()
     gpt(Case(out, "gpt-tp2pp2-archive", 2, 2, activation="fast-swiglu")).save("gpt.nemo")
-    gpt(Case(out, "gpt-single-archive")).save("gpt.nemo", file="gpt.nemo/model_weights.ckpt")
+    gpt(Case(out, "gpt-single-archive")).save("gpt.nemo")
     old_gpt(Case(out, "gpt-before-core-tp2", 2, activation="swiglu")).save()
     lora(Case(out, "lora-tp2pp2", 2, 2)).save()
     lora(Case(out, "lora-some-layers-pp2", 1, 2), [0, 2]).save("lora.nemo")
