@@ -21,9 +21,12 @@ class MsgpackParser {
                   const StopToken& stop)
         : file_(file), at_(offset), end_(offset + length), limits_(limits), stop_(stop) {}
 
-    Result<MsgpackTree> read() {
+    // `next` becomes the byte behind the value; null where the bytes are that value alone.
+    Result<MsgpackTree> read(uint64_t* next = nullptr) {
         SHARDSCOPE_ASSIGN(tree_.root_, value(0));
-        if (at_ != end_) return damaged("more bytes follow the value", at_).byRule(rule::metaInconsistent);
+        if (!next && at_ != end_)
+            return damaged("more bytes follow the value", at_).byRule(rule::metaInconsistent);
+        if (next) *next = at_;
         return std::move(tree_);
     }
 
@@ -205,6 +208,11 @@ class MsgpackParser {
 Result<MsgpackTree> readMsgpack(const ReadFile& file, uint64_t offset, uint64_t length,
                                 const MsgpackLimits& limits, const StopToken& stop) {
     return MsgpackParser(file, offset, length, limits, stop).read();
+}
+
+Result<MsgpackTree> readNextMsgpack(const ReadFile& file, uint64_t& offset, uint64_t end,
+                                    const MsgpackLimits& limits, const StopToken& stop) {
+    return MsgpackParser(file, offset, end - offset, limits, stop).read(&offset);
 }
 
 }  // namespace shardscope

@@ -1,5 +1,6 @@
 // From the stored bytes of a chunk to its elements.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 
@@ -157,6 +158,40 @@ Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStor
     return index;
 }
 
+// Goes from block to block of the frame, whose header is `head`, by the sizes that they state, without
+// unpacking. Large frames are walked where the bytes are near.
+Status checkZstdEnd(const ReadFile& file, uint64_t offset, uint64_t length, std::span<const std::byte> head) {
+    constexpr uint64_t kSmall = uint64_t{256} << 10;
+    constexpr uint64_t kBlockHeader = 3, kMagic = 4, kChecksum = 4;
+    if (length > kSmall && file.descriptor() < 0) return {};
+    std::vector<std::byte> all(static_cast<size_t>(length <= kSmall ? length : 0));
+    if (!all.empty()) SHARDSCOPE_TRY(file.readAt(offset, all));
+    const auto cut = [&](uint64_t at) {
+        return wrongChunk(fmt::format("the zstd frame goes on behind its {} bytes", length), offset + at,
+                          rule::fileTruncated);
+    };
+    if (head.size() <= kMagic) return cut(length);
+    const auto descriptor = static_cast<unsigned>(head[kMagic]);
+    constexpr uint64_t kDictionary[] = {0, 1, 2, 4};
+    const bool single = (descriptor & 0x20) != 0;
+    const uint64_t contentSize[] = {single ? uint64_t{1} : 0, 2, 4, 8};
+    uint64_t at = kMagic + 1 + (single ? 0 : 1) + kDictionary[descriptor & 3] + contentSize[descriptor >> 6];
+    for (bool last = false; !last;) {
+        if (!rangeFits(at, kBlockHeader, length)) return cut(std::min(at, length));
+        std::array<std::byte, kBlockHeader> raw;
+        if (all.empty())
+            SHARDSCOPE_TRY(file.readAt(offset + at, raw));
+        else
+            std::copy_n(all.begin() + static_cast<ptrdiff_t>(at), raw.size(), raw.begin());
+        const auto block = ByteParser(raw).littleEndian<3>();
+        last = (block & 1) != 0;
+        constexpr uint64_t kRepeated = 1;  // one byte, however many it stands for
+        at += kBlockHeader + ((block >> 1 & 3) == kRepeated ? 1 : block >> 3);
+    }
+    if ((descriptor & 4) != 0) at += kChecksum;
+    return at > length ? Status(cut(length)) : Status();
+}
+
 // Of a stream that is nothing but one zstd frame, the content size in its header is that of a chunk.
 Status checkZstdHeader(const ReadFile& file, uint64_t offset, uint64_t length, uint64_t plainBytes) {
     constexpr uint64_t kLongestHeader = 18;
@@ -170,7 +205,25 @@ Status checkZstdHeader(const ReadFile& file, uint64_t offset, uint64_t length, u
                           length < kLongestHeader ? rule::fileTruncated : rule::metaInconsistent);
     // Another frame may follow one that is too small.
     if (size != ZSTD_CONTENTSIZE_UNKNOWN && size > plainBytes) return wrongSize(size, plainBytes, offset);
-    return {};
+    // A skippable frame has no blocks.
+    const bool blocks = start.size() > 4 && start[0] == std::byte{0x28};
+    return blocks ? checkZstdEnd(file, offset, length, start) : Status();
+}
+
+// Of one member of gzip: its last bytes are the size of what it unpacks to.
+Status checkGzipEnd(const ReadFile& file, uint64_t offset, uint64_t length, uint64_t plainBytes) {
+    constexpr uint64_t kLeast = 18;
+    std::array<std::byte, 4> size;
+    std::array<std::byte, 2> magic;
+    if (length >= magic.size()) {
+        SHARDSCOPE_TRY(file.readAt(offset, magic));
+        if (magic != std::array{std::byte{0x1f}, std::byte{0x8b}}) return {};  // zlib's has none
+    }
+    if (length < kLeast) return wrongChunk("the chunk ends in the middle", offset, rule::fileTruncated);
+    SHARDSCOPE_TRY(file.readAt(offset + length - size.size(), size));
+    if (ByteParser(size).littleEndian<4>() == (plainBytes & UINT32_MAX)) return {};
+    return wrongChunk("its last bytes are not the size of the chunk: it is truncated or damaged", offset,
+                      rule::fileTruncated);
 }
 
 Status checkPiece(const ZarrArray& array, const ReadFile& file, const InnerChunk& piece,
@@ -179,6 +232,8 @@ Status checkPiece(const ZarrArray& array, const ReadFile& file, const InnerChunk
         return wrongSize(piece.length, plainBytes, piece.offset);
     if (array.codecs.size() == 1 && array.codecs[0] == ZarrArray::Codec::zstd)
         return checkZstdHeader(file, piece.offset, piece.length, plainBytes);
+    if (array.codecs.size() == 1 && array.codecs[0] == ZarrArray::Codec::gzip)
+        return checkGzipEnd(file, piece.offset, piece.length, plainBytes);
     return {};
 }
 

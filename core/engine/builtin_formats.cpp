@@ -7,6 +7,7 @@
 #include "formats/deepspeed/deepspeed.h"
 #include "formats/index/index.h"
 #include "formats/megatron/megatron.h"
+#include "formats/nanotron/nanotron.h"
 #include "formats/olmo/olmo.h"
 #include "formats/orbax/orbax.h"
 #include "formats/paddle_dist/paddle_dist.h"
@@ -16,6 +17,7 @@
 #include "formats/torch_checkpointing/torch_checkpointing.h"
 #include "formats/torch_ranks/torch_ranks.h"
 #include "formats/torch_save/torch_save.h"
+#include "formats/xla_fsdp/xla_fsdp.h"
 
 namespace shardscope {
 
@@ -47,6 +49,7 @@ const std::vector<const Format*>& builtinFormats() {
         &megatronFormat(),
         &dcpFormat(),
         &orbaxFormat(),
+        &levanterFormat(),
         &deepspeedFormat(),
         &paddleFormat(),
         &paddleNlpFormat(),
@@ -54,6 +57,8 @@ const std::vector<const Format*>& builtinFormats() {
         &torchCheckpointingFormat(),
         &torchRanksFormat(),
         &olmoFormat(),
+        &nanotronFormat(),
+        &xlaFsdpFormat(),
         &tensorParallelFormat(),
         &safetensorsFormat(),
         &torchSaveFormat(),

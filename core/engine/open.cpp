@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "encoding/tar.h"
 #include "engine/engine.h"
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
@@ -76,6 +77,7 @@ Result<Source> sourceFor(const std::string& named, IoMode io, std::shared_ptr<Fi
     const bool here = !fileSystem;
     source.fileSystem = here ? systemFileSystem(io) : std::move(fileSystem);
     source.display = path;
+    SHARDSCOPE_ASSIGN(source.fileSystem, withArchive(std::move(source.fileSystem), path));
     auto entry = source.fileSystem->stat(path);
     if (!entry.ok()) return std::move(entry).error();
     std::string directory = path;

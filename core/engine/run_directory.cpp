@@ -21,9 +21,10 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kTrackerBytes = 4096;
-constexpr size_t kMostRunLooks = 64;  // directories that are looked into
-constexpr size_t kMostListed = 10;    // in a message
-constexpr int kMostRunLevels = 2;     // that a run is looked for below what was named
+constexpr size_t kMostRunLooks = 64;    // directories that are looked into
+constexpr size_t kMostPrefixLooks = 8;  // files of one prefix, and prefixes
+constexpr size_t kMostListed = 10;      // in a message
+constexpr int kMostRunLevels = 2;       // that a run is looked for below what was named
 
 std::optional<int64_t> numberIn(std::string_view digits) {
     return parseNumber<int64_t>(digits, 0);
@@ -89,6 +90,50 @@ std::vector<RunStep> fileSteps(const Source& source) {
         if (!step) continue;
         if (!numbers.insert(*step).second) return {};
         steps.push_back({entry.name, *step, true});
+    }
+    return steps;
+}
+
+// "checkpoint_" of "checkpoint_20"; empty where the name is no prefix with a number behind it.
+std::string_view prefixOf(std::string_view name) {
+    const size_t end = name.find_last_not_of("0123456789");
+    const bool numbered = end != name.npos && end + 1 < name.size();
+    return numbered && name.find('.') == name.npos && !isTemporary(name) ? name.substr(0, end + 1)
+                                                                         : std::string_view();
+}
+
+// Whether one of the files with this prefix is a checkpoint; the others may be cut.
+bool holdsCheckpoint(const Source& source, std::string_view prefix) {
+    size_t looks = 0;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file || prefixOf(entry.name) != prefix) continue;
+        Source one = source;
+        one.entry = entry.name;
+        // Any words may stand before the number of a rank, too.
+        const Format* format = detectFormat(one);
+        if (format && (isStepName(entry.name) || format == findFormat("flax"))) return true;
+        if (++looks == kMostPrefixLooks) break;
+    }
+    return false;
+}
+
+// Those without an ending: flax.training.checkpoints writes a prefix, "checkpoint_" unless it is told another
+// one, and the step. Several prefixes are several runs, or none.
+std::vector<RunStep> plainFileSteps(const Source& source) {
+    std::set<std::string_view> prefixes;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::file && !prefixOf(entry.name).empty())
+            prefixes.insert(prefixOf(entry.name));
+    }
+    if (prefixes.size() > kMostPrefixLooks) return {};
+    std::erase_if(prefixes, [&](std::string_view prefix) { return !holdsCheckpoint(source, prefix); });
+    if (prefixes.size() != 1) return {};
+    const std::string_view prefix = *prefixes.begin();
+    std::vector<RunStep> steps;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::file || prefixOf(entry.name) != prefix) continue;
+        if (const auto step = numberIn(std::string_view(entry.name).substr(prefix.size())))
+            steps.push_back({entry.name, *step, true});
     }
     return steps;
 }
@@ -225,6 +270,7 @@ std::optional<RunDirectory> findRun(const Source& source) {
                stepOf(target);
     });
     if (run.steps.empty()) run.steps = fileSteps(source);
+    if (run.steps.empty()) run.steps = plainFileSteps(source);
     std::stable_sort(run.steps.begin(), run.steps.end(),
                      [](const RunStep& a, const RunStep& b) { return a.step > b.step; });
     readTracker(source, run);

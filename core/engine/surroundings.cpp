@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "encoding/json_value.h"
+#include "encoding/tar.h"
 #include "expectation/contract.h"
 #include "formats/catalog_reader.h"
 #include "formats/companions.h"
@@ -138,6 +139,15 @@ Result<std::unique_ptr<Reader>> openJson(const Source& source, const DirectoryEn
     object.value = makeValue(std::move(graph), root);
     builder.addObject(std::move(object));
     return emptyReader(std::move(builder).finish(), source.directory->path());
+}
+
+Note cutArchive(const Source& source) {
+    Note note;
+    note.rule = rule::fileTruncated;
+    note.severity = Severity::error;
+    note.message = "the archive has no end: it was cut, and what should follow is not there";
+    note.file = splitPath(source.directory->path()).second;
+    return note;
 }
 
 // As far as contracts need it: the directory alone.
@@ -289,6 +299,7 @@ Status accountForDirectory(const Source& source, const CheckpointOptions& option
                            std::unique_ptr<Reader> reader, Checkpoint& checkpoint) {
     // The user named a file; a file that stands for its directory, such as an index of shards, is one of
     // several own files.
+    if (!isWholeArchive(*source.fileSystem)) checkpoint.notes.push_back(cutArchive(source));
     const bool alone = !source.entry.empty() && ownFiles(reader->catalog()).size() <= 1;
     if (alone || !reader->dataElsewhere().empty()) {
         checkpoint.reader = std::move(reader);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "formats/files_below.h"
+
 namespace shardscope {
 
 namespace {
@@ -9,7 +11,6 @@ namespace {
 using enum Need;
 
 constexpr int kMostLevels = 8;  // of directories in a step
-constexpr uint64_t kMostFiles = 1'000'000;
 
 // '*' is any text, '/' too.
 bool fitsGlob(std::string_view glob, std::string_view text) {
@@ -141,21 +142,6 @@ bool isHash(std::string_view component) {
            component.find_first_not_of("0123456789abcdefABCDEF.-") == std::string_view::npos;
 }
 
-Status collect(const Directory& directory, const std::string& root, const std::string& below, int levels,
-               std::vector<StepFile>& files) {
-    SHARDSCOPE_ASSIGN(const auto entries, directory.list(inside(root, below)));
-    for (const DirectoryEntry& entry : entries) {
-        const std::string path = inside(below, entry.name);
-        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
-            SHARDSCOPE_TRY(collect(directory, root, path, levels - 1, files));
-        if (entry.kind != DirectoryEntry::Kind::file) continue;
-        if (files.size() >= kMostFiles)
-            return makeError(ErrorCode::limit, "holds more than a million files").inFile(directory.path());
-        files.push_back({path, entry.size, entry.modifiedNs, entry.inode, entry.changedNs});
-    }
-    return {};
-}
-
 }  // namespace
 
 std::string familyOf(std::string_view path) {
@@ -209,8 +195,9 @@ bool StepContents::has(std::string_view globs) const {
 Result<StepContents> listContents(const Directory& directory, const std::string& below) {
     StepContents step;
     step.name = splitPath(inside(directory.path(), below)).second;
-    SHARDSCOPE_TRY(collect(directory, below, "", kMostLevels, step.files));
-    std::ranges::sort(step.files, {}, &StepFile::path);
+    SHARDSCOPE_ASSIGN(const auto files, filesBelow(directory, below, kMostLevels));
+    for (const DirectoryEntry& file : files)
+        step.files.push_back({file.name, file.size, file.modifiedNs, file.inode, file.changedNs});
     return step;
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 bool holdsTensors(const StepFile& file) {
     const std::string_view name = lastName(file.path);
+    if (name == ".zarray" || name == "zarr.json") return true;  // the description of an array
     const StepPart part = stepPartOf(name);
     return !name.ends_with(".json") && isStateFile(name) &&
            (part == StepPart::weights || part == StepPart::optimizer || part == StepPart::unknown);

@@ -48,6 +48,7 @@ class FieldCliTest : public QObject {
         row("mask-inf/run", "checkpoint-10");
         row("orbax-no-json-item/run", "15");
         row("trainer-args-half/run", "checkpoint-15");
+        row("../genuine/flax/flax-run/ckpt", "checkpoint_10");
     }
     void theRightStepIsNamed() {
         QFETCH(QString, step);

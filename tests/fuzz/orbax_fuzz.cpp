@@ -1,5 +1,5 @@
-// Any bytes as every file of an item of Orbax, and as a tree of Flax. An error, or a catalog whose chunks lie
-// inside their file.
+// Any bytes as every file of an item of Orbax, of a checkpoint of Levanter, and as a tree of Flax. An error,
+// or a catalog whose chunks lie inside their file.
 #include "formats/orbax/orbax.h"
 #include "fuzz_reader.h"
 
@@ -17,6 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)fuzz::tryOpen(orbaxFormat(), directory,
                         {{"checkpoint", Kind::file, size}, {"_sharding", Kind::file, size}});
     (void)fuzz::tryOpen(orbaxFormat(), directory, {{"manifest.ocdbt", Kind::file, size}});
+    (void)fuzz::tryOpen(levanterFormat(), directory,
+                        {{"manifest.json", Kind::file, size},
+                         {"manifest.ocdbt", Kind::file, size},
+                         {"metadata.json", Kind::file, size}});
     Source source;
     source.directory = directory;
     source.entries = {{"checkpoint_1", Kind::file, size}};

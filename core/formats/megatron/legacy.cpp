@@ -37,6 +37,13 @@ std::optional<LayerName> parseLayerName(std::string_view name) {
     return std::nullopt;
 }
 
+// Of model_config.yaml: what says how ranks hold the model. How many ranks trained it side by side is not
+// there.
+bool isNemoSize(std::string_view key) {
+    return key == "tensor_model_parallel_size" || key == "pipeline_model_parallel_size" ||
+           key == "num_layers" || key == "num_moe_experts";
+}
+
 // "mlp.experts.local_experts.1.linear_fc1.weight" and "mlp.experts.linear_fc1.weight1": where the number of
 // the expert is.
 struct ExpertNumber {
@@ -96,6 +103,10 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
 
 // The first file that can be read says how many ranks there are.
 Status LegacyOpener::readArguments() {
+    if (place_.nemo()) {
+        readNemoConfig();
+        return {};
+    }
     TensorFiles files(source_, options_);
     for (const RankDirectory& directory : place_.ranks) {
         const auto index = files.add(directory.name + '/' + kModelFile);
@@ -114,12 +125,43 @@ Status LegacyOpener::readArguments() {
     return {};
 }
 
+// NeMo's configuration of the model has the names of Megatron's arguments for what is asked of them here.
+void LegacyOpener::readNemoConfig() {
+    evidenceFile_ = kNemoConfig;
+    ValueGraph graph;
+    std::vector<NodeId> items;
+    const std::string text = assembly_.addText(kNemoConfig);
+    for (std::string_view rest = text; !rest.empty();) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        const size_t colon = line.find(": ");
+        if (colon == line.npos || line[0] == ' ') continue;
+        const std::string_view key = line.substr(0, colon), value = line.substr(colon + 2);
+        // "swiglu", "fast-geglu": the first layer of an MLP holds gate and up projection.
+        if (key == "activation" && value.find("glu") != value.npos)
+            items.insert(items.end(), {graph.addText(ValueKind::text, "swiglu"), graph.addBoolean(true)});
+        if (const auto number = parseNumber<int64_t>(value); number && isNemoSize(key))
+            items.insert(items.end(), {graph.addText(ValueKind::text, key), graph.addInteger(*number)});
+    }
+    const NodeId root = graph.addContainer(ValueKind::dict, items);
+    args_ = Arguments(makeValue(std::move(graph), root));
+}
+
+// NeMo's files hold the state_dict alone, whose keys have dots in them.
+Path LegacyOpener::modelPath(const std::string& name) const {
+    if (place_.nemo()) return {keyPart(name)};
+    return {keyPart("model"), keyPart(name)};
+}
+
 // The rank of these numbers. With fewer tensor-parallel ranks for experts than for the rest, rank s of a
 // pipeline stage is tensor-parallel rank s % tp, and among experts s % etp and (s / etp) % ep.
 LegacyOpener::RankFiles LegacyOpener::rankAt(uint32_t tp, uint32_t pp, uint32_t ep) const {
     RankFiles rank;
     rank.directory = fmt::format("mp_rank_{:02}", tp);
-    if (sizes_.pp > 1) rank.directory += fmt::format("_{:03}", pp);
+    if (sizes_.pp > 1 && place_.nemo())
+        rank.directory = fmt::format("tp_rank_{:02}_pp_rank_{:03}", tp, pp);
+    else if (sizes_.pp > 1)
+        rank.directory += fmt::format("_{:03}", pp);
     if (sizes_.ep > 1) rank.directory += fmt::format("_{:03}", ep);
     rank.tp = tp;
     rank.pp = pp;
@@ -163,6 +205,11 @@ Status LegacyOpener::listRanks() {
         sizes_.dp = sizes_.ep;
         sizes_.evidence = "the names of the directories";
     }
+    // The configuration may be that of a model which other ranks have trained further.
+    if (place_.nemo()) {
+        sizes_.tp = std::max(sizes_.tp, tp + 1);
+        sizes_.pp = std::max(sizes_.pp, second + 1);
+    }
     const auto etp = args_.integer("expert_tensor_parallel_size");
     etp_ = etp && *etp >= 1 && *etp <= sizes_.tp ? static_cast<uint32_t>(*etp) : sizes_.tp;
     if (uint64_t{sizes_.tp} * sizes_.pp * sizes_.ep > kMostDirectories)
@@ -205,7 +252,7 @@ Status LegacyOpener::listRanks() {
 Status LegacyOpener::readFiles() {
     std::vector<std::pair<std::string, uint32_t>> names;
     for (const RankFiles& rank : ranks_)
-        names.emplace_back(rank.directory + '/' + kModelFile, rank.rank);
+        names.emplace_back(rank.directory + '/' + place_.modelFile, rank.rank);
     SHARDSCOPE_ASSIGN(const auto models, assembly_.addFiles(names));
     // Only a distributed optimizer has a file of its own; what some ranks have all must have.
     std::vector<size_t> with, without;
@@ -233,6 +280,10 @@ void LegacyOpener::forModelEntries(const RankFiles& rank, const VisitEntry& visi
     if (rank.model == kNone) return;
     const TensorFile& file = contents(rank.model);
     const auto below = [&](const Path& path, uint32_t tensor, const Value* value) {
+        if (place_.nemo()) {
+            visit(0, pathName(path), tensor, value);
+            return true;
+        }
         if (path.size() < 2 || path[0].kind != PathPart::Kind::key) return false;
         const auto stage = virtualStageOf(path[0].text);
         if (!stage) return false;
@@ -293,10 +344,14 @@ void LegacyOpener::countLayers() {
         const int64_t all = args_.integer("num_layers").value_or(0);
         int64_t each = 0;
         if (lost > 0 && all > seen && before.find("mtp") == before.npos) each = (all - seen) / lost;
+        // An adapter may leave layers out.
+        const auto number = static_cast<int64_t>(stages.size());
+        const int64_t even = place_.nemo() && counts.size() == 1 && all % number == 0 ? all / number : 0;
         int64_t first = 0;
         for (const StageKey& stage : stages) {
             firstLayer_[before][stage] = first;
             const auto it = perStage.find(stage);
+            if (it != perStage.end()) it->second = std::max(it->second, even);
             first += it != perStage.end() ? it->second : known.contains(stage.second) ? 0 : each;
         }
     }
@@ -336,14 +391,14 @@ void LegacyOpener::gatherModel() {
         forModelEntries(rank, [&](uint32_t v, const std::string& local, uint32_t tensor, const Value* value) {
             const std::string name = globalName(rank, v, local);
             if (tensor == kNone) {
-                addObject(rank, {keyPart("model"), keyPart(name)}, *value, RankObject::When::differing);
+                addObject(rank, modelPath(name), *value, RankObject::When::differing);
                 return;
             }
             const auto [it, fresh] = byName_.try_emplace(name, parameters_.size());
             if (fresh) {
                 Parameter parameter;
                 parameter.name = name;
-                parameter.path = {keyPart("model"), keyPart(name)};
+                parameter.path = modelPath(name);
                 parameters_.push_back(std::move(parameter));
             }
             parameters_[it->second].shards.push_back({&rank, tensor});

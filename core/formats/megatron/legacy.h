@@ -25,7 +25,8 @@ class LegacyOpener {
         : source_(source),
           options_(options),
           place_(place),
-          assembly_(source, options, "megatron", "torch", "Megatron-LM, --ckpt-format torch") {}
+          assembly_(source, options, "megatron", place.nemo() ? "nemo" : "torch",
+                    place.nemo() ? "NeMo 1" : "Megatron-LM, --ckpt-format torch") {}
 
     Result<std::unique_ptr<Reader>> open();
 
@@ -67,6 +68,8 @@ class LegacyOpener {
 
     // legacy.cpp: files, and the model
     Status readArguments();
+    void readNemoConfig();
+    Path modelPath(const std::string& name) const;
     void findFirstRanks();
     RankFiles rankAt(uint32_t tp, uint32_t pp, uint32_t ep) const;
     Status listRanks();

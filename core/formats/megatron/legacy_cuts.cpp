@@ -141,7 +141,7 @@ void LegacyOpener::choosePlacement(Parameter& parameter) {
     parameter.byExpertRanks = isExpert(parameter.name);
     parameter.degree = parameter.byExpertRanks ? etp_ : sizes_.tp;
     const auto rule = std::ranges::find_if(
-        stated_, [&](const TpRule& r) { return r.pattern.matches("model." + parameter.name); });
+        stated_, [&](const TpRule& r) { return r.pattern.matches(pathName(parameter.path)); });
     if (rule == stated_.end() && placeGrouped(parameter, local)) return;
     LayerCut cut;
     if (rule != stated_.end()) {

@@ -30,6 +30,7 @@ Status LegacyOpener::addOptimizer() {
                 return out;
             };
             const auto isModel = [&](const Path& path) {
+                if (place_.nemo()) return true;
                 return !optimizerFile && path.size() > 1 && path[0].kind == PathPart::Kind::key &&
                        virtualStageOf(path[0].text);
             };

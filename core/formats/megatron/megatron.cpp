@@ -67,7 +67,9 @@ const Format& megatronFormat() {
                   .writes = true,
                   .generations = {"torch_dist of megatron-core 0.6 to 0.19",
                                   "zarr of megatron-core 0.5 to 0.15",
-                                  "legacy mp_rank_* directories (--ckpt-format torch)"},
+                                  "legacy mp_rank_* directories (--ckpt-format torch)",
+                                  "NeMo 1: model_weights.ckpt in mp_rank_* and tp_rank_*_pp_rank_* "
+                                  "directories, also in a .nemo archive"},
                   .variants = {megatron::kRunVariant},
                   .shards = true,
                   .objects = true},

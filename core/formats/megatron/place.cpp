@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
@@ -29,11 +30,32 @@ bool holdsArrays(const Source& source) {
     return false;
 }
 
+// "tp_rank_00_pp_rank_001"
+std::optional<RankDirectory> parseNemoDirectory(std::string_view name) {
+    constexpr std::string_view kTensor = "tp_rank_", kPipeline = "_pp_rank_";
+    const size_t between = name.find(kPipeline);
+    if (!name.starts_with(kTensor) || between == name.npos) return std::nullopt;
+    const std::string_view tp = name.substr(kTensor.size(), between - kTensor.size()),
+                           pp = name.substr(between + kPipeline.size());
+    const auto first = parseNumber<uint32_t>(tp), second = parseNumber<uint32_t>(pp);
+    if (!first || !second || tp.size() < 2 || pp.size() < 3) return std::nullopt;
+    return RankDirectory{std::string(name), *first, {*second}};
+}
+
+// What each rank's directory holds; null where none of them holds any of these.
+const char* modelFileOf(const Source& source, const std::vector<RankDirectory>& ranks) {
+    for (const char* file : {kModelFile, kNemoFile}) {
+        for (const RankDirectory& rank : ranks)
+            if (source.directory->stat(rank.name + '/' + file).ok()) return file;
+    }
+    return nullptr;
+}
+
 }  // namespace
 
 std::optional<RankDirectory> parseRankDirectory(std::string_view name) {
     constexpr std::string_view kBeginning = "mp_rank_";
-    if (!name.starts_with(kBeginning)) return std::nullopt;
+    if (!name.starts_with(kBeginning)) return parseNemoDirectory(name);
     RankDirectory out;
     out.name = name;
     std::vector<uint32_t> numbers;
@@ -88,13 +110,11 @@ Place findPlace(const Source& source) {
             if (entry.kind != DirectoryEntry::Kind::directory) continue;
             if (auto rank = parseRankDirectory(entry.name)) place.ranks.push_back(*std::move(rank));
         }
-        // NeMo 1 has directories of these names, too, with files of its own.
-        const bool known = std::ranges::any_of(place.ranks, [&](const RankDirectory& rank) {
-            return source.directory->stat(rank.name + '/' + kModelFile).ok();
-        });
-        if (known) {
+        if (const char* file = modelFileOf(source, place.ranks)) {
             place.kind = Place::Kind::legacy;
-            place.why = "has " + place.ranks[0].name + ", a directory of Megatron-LM's ranks";
+            place.modelFile = file;
+            place.why = fmt::format("has {}, a directory of {}'s ranks", place.ranks[0].name,
+                                    place.nemo() ? "NeMo" : "Megatron-LM");
         }
     }
     return place;

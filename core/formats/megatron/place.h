@@ -2,7 +2,8 @@
 //
 // Source: megatron/core/dist_checkpointing/core.py (metadata.json) and serialization.py (it is written last)
 // of megatron-core 0.8 to 0.19; megatron/training/checkpointing.py (_get_checkpoint_format,
-// get_checkpoint_name).
+// get_checkpoint_name); nemo/utils/model_utils.py (inject_model_parallel_rank) and
+// nemo/collections/nlp/parts/nlp_overrides.py of NeMo 1.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,11 @@ inline constexpr const char* kCommon = "common.pt";
 inline constexpr const char* kModelFile = "model_optim_rng.pt";
 inline constexpr const char* kOptimizerFile = "distrib_optim.pt";
 
+inline constexpr const char* kNemoFile = "model_weights.ckpt";
+inline constexpr const char* kNemoConfig = "model_config.yaml";
+
 // mp_rank_TT, mp_rank_TT_PPP and mp_rank_TT_PPP_EEE; with one number behind TT it is a pipeline's or an
-// expert's.
+// expert's. NeMo 1 writes tp_rank_TT_pp_rank_PPP where there are several stages.
 struct RankDirectory {
     std::string name;
     uint32_t tp = 0;
@@ -36,6 +40,8 @@ struct Place {
     bool committed = false;  // metadata.json is there
     bool commonFile = true;  // it says that common.pt belongs to the checkpoint
     std::vector<RankDirectory> ranks;
+    const char* modelFile = kModelFile;  // of each rank
+    bool nemo() const { return modelFile == kNemoFile; }
 };
 Place findPlace(const Source& source);
 

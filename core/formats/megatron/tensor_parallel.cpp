@@ -20,6 +20,17 @@ std::string_view takeLastPart(std::string_view& name) {
     return last;
 }
 
+// NeMo's LoRA adapters: the first of the two matrices is cut as the input of the layer is, else along its
+// rank; the second one as the output.
+std::optional<Cut> loraCutOf(std::string_view name, std::string_view module, bool gated) {
+    if (name.find(".lora_") == name.npos) return std::nullopt;
+    const bool outer = name.find(".lora_dense_attention_adapter.") != name.npos ||
+                       name.find(".lora_4htoh_adapter.") != name.npos;
+    if (module == "linear_in") return outer ? Cut::columns : Cut::rows;
+    if (module != "linear_out") return std::nullopt;
+    return gated && name.find(".lora_hto4h_adapter.") != name.npos ? Cut::gateUp : Cut::rows;
+}
+
 }  // namespace
 
 std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
@@ -39,10 +50,11 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
     if (isAmong(module, {"position_embeddings", "tokentype_embeddings", "router", "linear_q_down_proj",
                          "linear_kv_down_proj", "shared_experts"}))
         return Cut::none;
+    if (const auto cut = loraCutOf(name, module, gated)) return cut;
     if (isAmong(module, {"linear_fc1", "dense_h_to_4h"})) return gated ? Cut::gateUp : Cut::rows;
     if (isAmong(module, {"linear_qkv", "linear_q", "linear_kv", "linear_q_proj", "linear_q_up_proj",
                          "linear_kv_up_proj", "eh_proj", "query_key_value", "query", "key_value",
-                         "word_embeddings", "output_layer"}))
+                         "word_embeddings", "output_layer", "dense_h_to_4h_2"}))
         return Cut::rows;
     if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
         return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
@@ -76,7 +88,8 @@ std::optional<LayerCut> stateLayerCut(std::string_view name, const StateLayer& l
 std::string secondLayerOf(std::string_view name) {
     std::string second(name);
     for (const auto& [one, two] : {std::pair<std::string_view, std::string_view>{"linear_fc1", "linear_fc2"},
-                                   {"dense_h_to_4h", "dense_4h_to_h"}}) {
+                                   {"dense_h_to_4h", "dense_4h_to_h"},
+                                   {"lora_hto4h_adapter.linear_out", "lora_4htoh_adapter.linear_in"}}) {
         if (const size_t at = second.find(one); at != second.npos) second.replace(at, one.size(), two);
     }
     if (second != name && second.ends_with(".bias")) second.replace(second.size() - 4, 4, "weight");

@@ -3,7 +3,8 @@
 //
 // Source: megatron/core/tensor_parallel/layers.py, transformer/{attention,mlp,multi_latent_attention}.py,
 // transformer/moe, ssm/mamba_mixer.py of megatron-core 0.16; the names before Megatron-Core
-// (query_key_value, dense_h_to_4h) are those of Megatron-LM's megatron/model/transformer.py.
+// (query_key_value, dense_h_to_4h) are those of Megatron-LM's megatron/model/transformer.py; lora_* those of
+// nemo/collections/nlp/modules/common/megatron/adapters/parallel_adapters.py of NeMo 1.
 #pragma once
 
 #include <optional>

@@ -32,6 +32,30 @@ class FlaxReader {
         SHARDSCOPE_ASSIGN(const MsgpackTree tree, readMsgpack(file_, 0, file_.size(), limits_, stop_));
         if (tree[tree.root()].kind != MsgpackKind::map) return wrongLeaf("its value is not a map", 0);
         SHARDSCOPE_TRY(add(tree, tree.root(), {}));
+        if (out_.t5x) takeOptimizer(tree);
+        return std::move(out_);
+    }
+
+    // [["params", "kernel"], bytes of a tree of its own], and so on.
+    Result<FlaxTree> readStream() {
+        for (uint64_t at = 0; at < file_.size();) {
+            const uint64_t begin = at;
+            SHARDSCOPE_ASSIGN(const MsgpackTree pair,
+                              readNextMsgpack(file_, at, file_.size(), limits_, stop_));
+            const auto parts = pair[pair.root()].kind == MsgpackKind::list ? pair.items(pair.root())
+                                                                           : std::span<const uint32_t>();
+            if (parts.size() != 2 || pair[parts[0]].kind != MsgpackKind::list ||
+                pair[parts[1]].kind != MsgpackKind::bytes)
+                return wrongLeaf("an entry of the stream is not a path and its bytes", begin);
+            Path path;
+            for (const uint32_t key : pair.items(parts[0])) {
+                if (pair[key].kind != MsgpackKind::text)
+                    return wrongLeaf("the path of an entry is not a list of texts", begin);
+                path.push_back(keyPart(pair.text(key)));
+            }
+            SHARDSCOPE_ASSIGN(const MsgpackTree leaf, innerTree(pair[parts[1]]));
+            SHARDSCOPE_TRY(add(leaf, leaf.root(), path));
+        }
         return std::move(out_);
     }
 
@@ -133,6 +157,11 @@ class FlaxReader {
         for (size_t i = 0; i + 1 < items.size(); i += 2) {
             if (tree.isText(items[i], kChunkedArray)) return addChunked(tree, node, path);
         }
+        if (auto elsewhere = specPath(tree, node)) {
+            addLeaf(path).elsewhere = *std::move(elsewhere);
+            out_.t5x = true;
+            return {};
+        }
         for (size_t i = 0; i + 1 < items.size(); i += 2) {
             const Node& key = tree[items[i]];
             Path below = path;
@@ -147,6 +176,41 @@ class FlaxReader {
             SHARDSCOPE_TRY(add(tree, items[i + 1], below));
         }
         return {};
+    }
+
+    static std::optional<uint32_t> find(const MsgpackTree& tree, uint32_t map, std::string_view key) {
+        const auto items = tree[map].kind == MsgpackKind::map ? tree.items(map) : std::span<const uint32_t>();
+        for (size_t i = 0; i + 1 < items.size(); i += 2)
+            if (tree.isText(items[i], key)) return items[i + 1];
+        return std::nullopt;
+    }
+
+    // {"driver": "zarr", "kvstore": {"path": "target.encoder.kernel/"}, ...}: where the array is.
+    static std::optional<std::string> specPath(const MsgpackTree& tree, uint32_t map) {
+        const auto driver = find(tree, map, "driver"), store = find(tree, map, "kvstore");
+        if (!driver || !store || !tree.isText(*driver, "zarr")) return std::nullopt;
+        const auto path = find(tree, *store, "path");
+        if (!path || tree[*path].kind != MsgpackKind::text) return std::nullopt;
+        std::string_view text = tree.text(*path);
+        while (text.ends_with('/'))
+            text.remove_suffix(1);
+        return std::string(text);
+    }
+
+    // {"version": 3, "optimizer": {"target": ..., "state": ...}}, where arrays are named by what is in the
+    // optimizer.
+    void takeOptimizer(const MsgpackTree& tree) {
+        for (FlaxLeaf& leaf : out_.leaves) {
+            if (leaf.path.size() > 1 && leaf.path[0].text == "optimizer") {
+                leaf.path.erase(leaf.path.begin());
+                leaf.name = pathName(leaf.path);
+            }
+        }
+        const auto version = find(tree, tree.root(), "version");
+        if (!version || tree[*version].kind != MsgpackKind::integer) return;
+        std::erase_if(out_.leaves, [](const FlaxLeaf& leaf) { return leaf.name == "version"; });
+        addObject({keyPart("version")},
+                  [&](ValueGraph& graph) { return graph.addInteger(tree[*version].integer); });
     }
 
     Status addExtension(const Node& value, const Path& path) {
@@ -298,6 +362,16 @@ bool isFlaxStart(std::string_view head) {
     const auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
     const size_t key = byte(0) > 0x80 && byte(0) < 0x90 ? 1 : byte(0) == 0xde ? 3 : byte(0) == 0xdf ? 5 : 0;
     return key != 0 && head.size() > key && ((byte(key) >= 0xa0 && byte(key) < 0xc0) || byte(key) == 0xd9);
+}
+
+bool isStreamStart(std::string_view head) {
+    if (head.size() < 3 || head[0] != '\x92') return false;
+    const auto byte = [&](size_t i) { return static_cast<unsigned char>(head[i]); };
+    return byte(1) > 0x90 && byte(1) < 0xa0 && ((byte(2) > 0xa0 && byte(2) < 0xc0) || byte(2) == 0xd9);
+}
+
+Result<FlaxTree> readFlaxStream(const ReadFile& file, const StopToken& stop) {
+    return FlaxReader(file, stop).readStream();
 }
 
 Result<FlaxTree> readFlax(const ReadFile& file, const StopToken& stop) {

@@ -14,6 +14,7 @@
 #include "formats/catalog_opener.h"
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
+#include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/placement.h"
 #include "formats/orbax/reader.h"
@@ -35,19 +36,19 @@ bool has(const std::vector<DirectoryEntry>& entries, std::string_view name,
                                [&](const DirectoryEntry& e) { return e.kind == kind && e.name == name; });
 }
 
-Role roleOf(const Path& path, std::string_view item) {
+Role roleOf(const Path& path, std::string_view item, bool t5x) {
     const auto is = [](std::string_view key, std::initializer_list<std::string_view> names) {
         return std::ranges::count(names, key) > 0;
     };
     const auto optimizer = [&](std::string_view key) {
         return is(key, {"opt_state", "optimizer_state", "optimizer", "opt"});
     };
-    if (optimizer(item)) return Role::optimizer;
+    if (optimizer(item) || (t5x && !path.empty() && path[0].text == "state")) return Role::optimizer;
     for (const PathPart& part : path) {
         if (optimizer(part.text)) return Role::optimizer;
         if (is(part.text, {"batch_stats", "cache"})) return Role::buffer;
     }
-    if (!path.empty() && is(path[0].text, {"step", "rng", "rngs", "rng_key", "key", "count"}))
+    if (!path.empty() && is(path[0].text, {"step", "rng", "rngs", "rng_key", "key", "training_key", "count"}))
         return Role::other;
     return Role::parameter;
 }
@@ -63,27 +64,62 @@ struct Item {
 
 class OrbaxOpener : private CatalogOpener {
   public:
-    OrbaxOpener(const Source& source, const OpenOptions& options)
-        : CatalogOpener("orbax", "", "Orbax"), source_(source), options_(options), files_(source, builder_) {}
+    OrbaxOpener(const Source& source, const OpenOptions& options, const char* format = "orbax",
+                const char* writer = "Orbax")
+        : CatalogOpener(format, "", writer), source_(source), options_(options), files_(source, builder_) {}
 
     Result<std::unique_ptr<Reader>> open() {
         SHARDSCOPE_TRY(findItems());
         SHARDSCOPE_TRY(readPlacements());
         for (Item& item : items_)
             SHARDSCOPE_TRY(addItem(item));
-        noteTotals({}, {{missingChunks_, "chunks are missing"},
-                        {unlisted_, "arrays are not listed"},
-                        {missingArrays_, "arrays are missing"},
-                        {unplaced_, "arrays have chunks without a rank"}});
-        return finish();
+        return finishArrays();
+    }
+
+    Result<std::unique_ptr<Reader>> openLevanter() {
+        Item item{{}, "metadata", {}, source_.entries, {}};
+        addLevanterMark(item);
+        NestedArrays nested;
+        if (!has(item.entries, kOcdbtManifest)) {
+            SHARDSCOPE_ASSIGN(nested, findNestedArrays(*source_.directory));
+        }
+        Tree tree;
+        for (const std::string& name : nested.described)
+            tree.leaves.push_back({name, {}, Leaf::Kind::array});
+        for (const std::string& name : nested.undescribed)
+            note(rule::fileMissing, Severity::error,
+                 "the description of the zarr array is missing, so that its chunks say nothing",
+                 name + '/' + std::string(kZarrayName), dotted(name), Note::Lacks::anything);
+        Store store;
+        SHARDSCOPE_TRY(fillStore(item, tree, store));
+        builder_.setVariant(store.ocdbt ? "ocdbt" : "zarr");
+        for (Note& one : store.notes) {
+            one.tensor = dotted(one.tensor);
+            builder_.addNote(std::move(one));
+        }
+        item.name.clear();
+        reserveFor(item, store);
+        compareWithManifest(store);
+        for (auto& [name, stored] : store.arrays) {
+            Path path;
+            for (std::string_view rest = name; !rest.empty();) {
+                const std::string_view key = rest.substr(0, rest.find('/'));
+                path.push_back(keyPart(key));
+                rest.remove_prefix(std::min(key.size() + 1, rest.size()));
+            }
+            stored.name = dotted(name);
+            SHARDSCOPE_TRY(addArray(item, stored, path, false));
+        }
+        return finishArrays();
     }
 
     Result<std::unique_ptr<Reader>> openFile() {
-        builder_.setVariant("msgpack");
-        builder_.setWriter("Flax");
+        const bool stream = isStreamStart(startOf(*source_.directory, source_.entry));
+        builder_.setVariant(stream ? "stream" : "msgpack");
+        builder_.setWriter(stream ? "EasyLM" : "Flax");
         const FileId id = files_.add(source_.entry, false);
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(source_.entry));
-        auto tree = readFlax(*file, options_.stop);
+        auto tree = stream ? readFlaxStream(*file, options_.stop) : readFlax(*file, options_.stop);
         if (!tree.ok()) return std::move(tree).error().inFile(source_.entry);
         for (FlaxLeaf& leaf : tree->leaves) {
             if (leaf.elsewhere) {
@@ -101,8 +137,60 @@ class OrbaxOpener : private CatalogOpener {
         return item.prefix + std::string(name);
     }
 
+    Result<std::unique_ptr<Reader>> finishArrays() {
+        noteTotals({}, {{missingChunks_, "chunks are missing"},
+                        {unlisted_, "arrays are not listed"},
+                        {missingArrays_, "arrays are missing"},
+                        {unplaced_, "arrays have chunks without a rank"}});
+        return finish();
+    }
+
     Result<std::unique_ptr<Reader>> finish() {
         return makeReader(source_, options_, std::move(builder_).finish(), std::move(contents_));
+    }
+
+    // ------------------------------------------------------------------ Levanter
+
+    static std::string dotted(std::string name) {
+        std::ranges::replace(name, '/', '.');
+        return name;
+    }
+
+    void addLevanterMark(const Item& item) {
+        const std::string mark(kLevanterMark);
+        if (!has(item.entries, kLevanterMark)) {
+            files_.add(mark, true);
+            note(rule::fileMissing, Severity::error,
+                 "it is missing; Levanter writes it last, so the save did not end", mark);
+            return;
+        }
+        addJsonItem(item, mark);
+        const auto text = wholeFile(*source_.directory, mark, kMostStepMetadata);
+        if (text.ok() && isTemporaryCheckpoint(*text) == true)
+            note(rule::fileStale, Severity::warning,
+                 "it says that the checkpoint is temporary: Levanter deletes it once there is another one",
+                 mark);
+    }
+
+    // Arrays that the manifest lists are there, and as it says.
+    void compareWithManifest(const Store& store) {
+        const std::string path(kLevanterManifest);
+        if (!source_.hasFile(path)) return;
+        files_.add(path, true);
+        const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
+        const auto listed = text.ok() ? parseManifest(*text) : decltype(parseManifest(""))(text.error());
+        if (!listed.ok()) return noteError(listed.error(), path, {}, Note::Lacks::anything);
+        for (const ListedArray& array : *listed) {
+            const auto at = store.arrays.find(array.path);
+            if (at == store.arrays.end()) {
+                addMissingArray(dotted(array.path), {});
+            } else if (at->second.array.shape != array.shape) {
+                note(rule::metaInconsistent, Severity::error,
+                     fmt::format("its shape is {}, the manifest says {}", formatDims(at->second.array.shape),
+                                 formatDims(array.shape)),
+                     path, dotted(array.path));
+            }
+        }
     }
 
     // ------------------------------------------------------------------ what there is
@@ -369,6 +457,7 @@ class OrbaxOpener : private CatalogOpener {
             return false;
         }
         addFlaxNotes(*flax, path, item.namePrefix);
+        t5x_ = t5x_ || flax->t5x;
         for (FlaxLeaf& leaf : flax->leaves) {
             if (leaf.elsewhere) {
                 tree.leaves.push_back({*std::move(leaf.elsewhere), std::move(leaf.path), Leaf::Kind::array});
@@ -534,7 +623,7 @@ class OrbaxOpener : private CatalogOpener {
         FlaxLeaf::Tensor& tensor = *leaf.tensor;
         TensorInfo info;
         info.name = namePrefix + leaf.name;
-        info.role = roleOf(path, item);
+        info.role = roleOf(path, item, t5x_);
         info.path = std::move(path);
         info.dtype = tensor.dtype;
         info.shape = tensor.shape;
@@ -566,7 +655,7 @@ class OrbaxOpener : private CatalogOpener {
         if (storesFill) array.fill.reset();
         TensorInfo info;
         info.name = item.namePrefix + stored.name;
-        info.role = roleOf(path, item.name);
+        info.role = roleOf(path, item.name, t5x_);
         info.path = fullPath(item, path);
         info.dtype = array.dtype;
         info.shape = array.shape;
@@ -713,6 +802,7 @@ class OrbaxOpener : private CatalogOpener {
     FileTable files_;
     std::vector<Item> items_;
     std::optional<DeviceMesh> mesh_;
+    bool t5x_ = false;
     Contents contents_;
     Dims offsets_, lengths_;  // of the chunk that is added
     size_t missingChunks_ = 0, missingArrays_ = 0, unlisted_ = 0, unplaced_ = 0, shown_ = 0;
@@ -749,6 +839,10 @@ std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry
 
 Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options) {
     return OrbaxOpener(source, options).open();
+}
+
+Result<std::unique_ptr<Reader>> openLevanter(const Source& source, const OpenOptions& options) {
+    return OrbaxOpener(source, options, "levanter", "Levanter").openLevanter();
 }
 
 Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options) {

@@ -18,5 +18,6 @@ std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry
 // Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.
 Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options);
 Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options);
+Result<std::unique_ptr<Reader>> openLevanter(const Source& source, const OpenOptions& options);
 
 }  // namespace shardscope::orbax

@@ -4,6 +4,7 @@
 
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
+#include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/opener.h"
 
@@ -19,11 +20,16 @@ bool standsForDirectory(std::string_view name) {
            name == "manifest.ocdbt" || name == orbax::kVersion1Mark;
 }
 
-// "checkpoint_7", "flax_model.msgpack".
+// "checkpoint_7", "flax_model.msgpack"; with a prefix that the user chose "gan_7". Streams have any names.
 Probe probeFile(const Source& source) {
     const std::string& name = source.entry;
-    if (name.find("checkpoint") == name.npos && !name.ends_with(".msgpack")) return {};
-    if (!orbax::isFlaxStart(startOf(*source.directory, name))) return {};
+    const std::string head = startOf(*source.directory, name);
+    if (orbax::isStreamStart(head))
+        return {name.starts_with("streaming_") ? Probe::Match::certain : Probe::Match::possible,
+                "begins as a stream of EasyLM does"};
+    const bool numbered = name.find('.') == name.npos && name.back() >= '0' && name.back() <= '9';
+    if (name.find("checkpoint") == name.npos && !name.ends_with(".msgpack") && !numbered) return {};
+    if (!orbax::isFlaxStart(head)) return {};
     return {name.ends_with(".msgpack") ? Probe::Match::certain : Probe::Match::possible,
             "begins as a tree of Flax in MessagePack does"};
 }
@@ -74,13 +80,27 @@ const Format& orbaxFormat() {
         .about =
             {.name = "orbax",
              .title = "Orbax (JAX: Flax, MaxText)",
-             .synonyms = {"ocdbt", "flax", "maxtext"},
+             .synonyms = {"ocdbt", "flax", "maxtext", "easylm"},
              .reads = true,
              .generations =
                  {"Orbax 0.2.7 to 0.12: items, steps and run directories, zarr v2 and v3, OCDBT or files",
-                  "Flax's files of MessagePack"}},
+                  "Flax's files of MessagePack, EasyLM's streams of it"}},
         .probe = probe,
         .open = open};
+    return format;
+}
+
+const Format& levanterFormat() {
+    static const Format format{
+        .about = {.name = "levanter",
+                  .title = "Levanter (JAX)",
+                  .synonyms = {"marin"},
+                  .before = {{"orbax", "its database is laid out as Orbax's, with a mark of its own"}},
+                  .reads = true,
+                  .generations = {"a zarr 2 array for each leaf in nested directories",
+                                  "zarr 3 arrays in OCDBT, with or without manifest.json"}},
+        .probe = orbax::probeLevanter,
+        .open = orbax::openLevanter};
     return format;
 }
 

@@ -8,5 +8,7 @@
 namespace shardscope {
 
 const Format& orbaxFormat();
+// Levanter's checkpoints: the same arrays, in directories as its tree nests them or in one database.
+const Format& levanterFormat();
 
 }  // namespace shardscope

@@ -41,21 +41,28 @@ class Opener {
                            "config.json", {}, Note::Lacks::anything);
         files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
         SHARDSCOPE_TRY(readFiles());
+        if (*files_.mark != '\0') noteSave();
         // Scripts give such names to files of any ranks.
         const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
         const Cuts cuts(sizes, std::move(stated), trusted);
         for (Entry& entry : entries_) {
             std::ranges::stable_sort(entry.held, {}, &Held::rank);
-            place(entry, cuts);
+            const std::vector<Entry> stages = byStage(std::move(entry));
+            const auto complete = [&](const Entry& one) { return one.held.size() == files_.world; };
+            const bool any = std::ranges::any_of(stages, complete);
+            for (const Entry& one : stages)
+                if (!any || complete(one)) place(one, cuts);
         }
         assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
         std::optional<Mesh> mesh;
-        if (files_.world > 1) {
-            mesh.emplace();
-            mesh->axes = {{"tp", files_.world}};
-            mesh->evidence = {fmt::format("tp={}: the names of the files", files_.world)};
+        for (const auto& [axis, size] :
+             {std::pair<const char*, uint32_t>{"pp", files_.stages}, {"tp", files_.world}}) {
+            if (size < 2) continue;
+            if (!mesh) mesh.emplace();
+            mesh->axes.push_back({axis, size});
+            mesh->evidence.push_back(fmt::format("{}={}: the names of the files", axis, size));
         }
-        return assembly_.finish(files_.world, std::move(mesh));
+        return assembly_.finish(ranks(), std::move(mesh));
     }
 
   private:
@@ -69,6 +76,19 @@ class Opener {
         bool common = false;
     };
 
+    uint32_t ranks() const { return files_.world * files_.stages; }
+
+    // A tied parameter may be on several stages, whose ranks hold copies of it.
+    std::vector<Entry> byStage(Entry entry) const {
+        std::vector<Entry> stages;
+        for (const Held& held : entry.held) {
+            if (stages.empty() || stages.back().held[0].rank / files_.world != held.rank / files_.world)
+                stages.push_back({entry.path, entry.name, {}, entry.common});
+            stages.back().held.push_back(held);
+        }
+        return stages;
+    }
+
     const StoredTensor& stored(const Held& held) { return assembly_.files()[held.file].tensors[held.tensor]; }
 
     std::string readConfig() {
@@ -78,20 +98,42 @@ class Opener {
         return smallFile(*source_.directory, name, kMostConfig);
     }
 
+    // Of NxD, which writes more than the model.
+    void noteSave() {
+        assembly_.addText("checkpoint");  // written when the save begins
+        if (source_.hasFile(files_.mark))
+            assembly_.addText(files_.mark);
+        else
+            assembly_.addMissing(
+                files_.mark, kNone, Severity::error,
+                fmt::format("'{}' is missing, which is written last: the save did not end", files_.mark));
+        for (const RankFile& file : files_.files) {
+            if (source_.directory->stat(file.name + ".tensors").ok())
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               "its tensors are in a directory beside it (xser), which is not read",
+                               file.name, {}, Note::Lacks::anything);
+        }
+        if (source_.directory->stat("optim").ok())
+            assembly_.note(rule::metaInconsistent, Severity::info,
+                           "the state of the optimizer in it is not read", "optim");
+    }
+
     Status readFiles() {
         std::vector<std::pair<std::string, uint32_t>> names;
-        std::vector<bool> there(files_.world, false);
+        std::vector<bool> there(ranks(), false);
         for (const RankFile& file : files_.files) {
             names.emplace_back(file.name, file.rank);
             if (!file.common) there[file.rank] = true;
         }
         SHARDSCOPE_ASSIGN(const auto indices, assembly_.addFiles(names));
-        for (uint32_t rank = 0; rank < files_.world; ++rank) {
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
             if (there[rank]) continue;
             missing_ = true;
             assembly_.addMissing(
                 files_.nameOf(rank), rank, Severity::error,
-                fmt::format("the file of tensor-parallel rank {} of {} is missing", rank, files_.world),
+                fmt::format("the file of tensor-parallel rank {} of {}{} is missing", rank % files_.world,
+                            files_.world,
+                            files_.stages > 1 ? fmt::format(", stage {},", rank / files_.world) : ""),
                 Note::Lacks::anything);
         }
         for (size_t f = 0; f < indices.size(); ++f) {

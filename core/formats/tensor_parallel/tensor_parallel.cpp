@@ -29,14 +29,15 @@ const Format& tensorParallelFormat() {
     static const Format format{
         .about = {.name = "tensor-parallel",
                   .title = "files of tensor-parallel ranks",
-                  .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta"},
+                  .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta", "nxd"},
                   .before = {{"safetensors", "its files are safetensors, one for each rank"},
                              {"torch", "its files are those of torch.save, one for each rank"}},
                   .options = {tpDimOption()},
                   .reads = true,
                   .generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
                                   "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
-                                  "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors"},
+                                  "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors",
+                                  "AWS NxD: model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt"},
                   .shards = true},
         .probe = probe,
         .open = open};

@@ -200,6 +200,27 @@ class ZarrArrayTest : public QObject {
         QCOMPARE(unpack(std::string(255, 'x')), QString("file.truncated"));
         QCOMPARE(unpack(std::string(1 << 20, 'x')), QString("meta.inconsistent"));
     }
+    // By what frames of zstd and members of gzip say of their sizes.
+    void cutChunksAreToldWithoutUnpacking() {
+        std::string plain(256, '\0');
+        for (size_t i = 0; i < plain.size(); ++i)
+            plain[i] = static_cast<char>(i * i * 7);
+        std::string zstd(ZSTD_compressBound(plain.size()), '\0');
+        zstd.resize(ZSTD_compress(zstd.data(), zstd.size(), plain.data(), plain.size(), 1));
+        // One stored block of deflate.
+        const std::string gzip = std::string("\x1f\x8b\x08\0\0\0\0\0\0\x03\x01\0\x01\xff\xfe", 15) + plain +
+                                 std::string("....\0\x01\0\0", 8);
+        for (const auto& [codec, packed] : {std::pair("zstd", zstd), std::pair("gzip", gzip)}) {
+            const auto array =
+                parseZarray(with("\"compressor\": null",
+                                 std::string("\"compressor\": {\"id\": \"") + codec + "\", \"level\": 1}"));
+            QVERIFY(array.ok());
+            for (size_t length = 0; length <= packed.size(); ++length) {
+                const BytesFile file(packed.substr(0, length));
+                QCOMPARE(checkZarrChunk(*array, {file, 0, length}).ok(), length == packed.size());
+            }
+        }
+    }
 };
 
 QTEST_GUILESS_MAIN(ZarrArrayTest)

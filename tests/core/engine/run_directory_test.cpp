@@ -82,6 +82,28 @@ class RunDirectoryTest : public QObject {
         QCOMPARE(run ? qlonglong(run->steps[0].step) : -1LL, step);
     }
 
+    // flax.training.checkpoints: a file for each step, under a prefix of the user's. One may be cut.
+    void filesWithoutAnEndingAreSteps() {
+        const QByteArray flax(
+            "\x81\xa1"
+            "a\x01");
+        file("gan_5", flax);
+        file("gan_20", flax);
+        file("gan_30", "");
+        file("gan_tmp", flax);
+        const auto run = findRun(source()).value();
+        QCOMPARE(run.steps.size(), size_t{3});
+        QCOMPARE(run.steps[0].name, std::string("gan_30"));
+        QCOMPARE(run.steps[2].step, int64_t{5});
+        file("other_5", flax);
+        QVERIFY(!findRun(source()));
+    }
+    void filesOfOtherKindsAreNoSteps() {
+        for (const char* name : {"rank0", "rank1", "part-00000", "part-00001"})
+            file(name, QByteArray("\x80\x02K\x01.", 5));
+        QVERIFY(!findRun(source()));
+    }
+
     void theTrackerDecides() {
         directory("iter_0000100");
         directory("iter_0000200");

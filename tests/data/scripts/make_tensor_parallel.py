@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_tensor_parallel.py OUT: models in files of tensor-parallel ranks with equal names, laid out by hand after vLLM's ShardedStateLoader, TensorRT-LLM,
-meta-llama/llama, DeepSeek-V3/inference/convert.py and Grok's published files. Needs torch and safetensors."""
+meta-llama/llama, DeepSeek-V3/inference/convert.py, Grok's published files and neuronx_distributed. Needs torch and safetensors."""
 import hashlib
 import json
 import pathlib
@@ -98,6 +98,38 @@ def meta(out, name, columns):
     case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
 
 
+def nxd(out, name, stages=1, drop=(), **more):
+    """model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt; a stage holds its own layers, the first and the last one the tied embedding."""
+    parts = []
+    for p in range(stages):
+        case = Case(out, f"{name}-stage{p}", 2)
+        if p in (0, stages - 1):
+            torch.manual_seed(77)
+            case.rows("model.embed_tokens.weight", VOCAB, H)
+        torch.manual_seed(78 + p)
+        layer = f"model.layers.{p}."
+        case.rows(layer + "self_attn.q_proj.weight", H, H)
+        case.columns(layer + "self_attn.o_proj.weight", H, H)
+        case.fused(layer + "mlp.gate_up_proj.weight", [FFN, FFN], (H,))
+        case.columns(layer + "mlp.down_proj.weight", H, FFN)
+        case.same(layer + "input_layernorm.weight", H)
+        parts.append(case)
+    whole = Case(out, name, 2)
+    model = whole.place / "ckpt" / "model"
+    model.mkdir()
+    for p, case in enumerate(parts):
+        whole.whole.update(case.whole)
+        for rank, state in enumerate(case.ranks):
+            torch.save(state, str(model / f"dp_rank_00_tp_rank_{rank:02}_pp_rank_{p:02}.pt"))
+        (case.place / "ckpt").rmdir()
+        case.place.rmdir()
+    for mark in ("checkpoint", "done"):
+        (whole.place / "ckpt" / mark).write_text("1")
+    for file in drop:
+        (whole.place / "ckpt" / file).unlink()
+    whole.save(None, only=[], world_size=2 * stages, mesh={"dims": ["pp", "tp"], "shape": [stages, 2]}, **more)
+
+
 def main():
     out = sys.argv[1]
     torch.manual_seed(5)
@@ -142,6 +174,11 @@ def main():
     case = vllm(out, "bad-norms-differ", 2)
     case.ranks[1]["model.norm.weight"][0] += 1
     case.save(vllm_name, findings=[{"kind": "replica-mismatch", "tensor": "model.norm.weight"}])
+    nxd(out, "nxd-tp2")
+    nxd(out, "nxd-tp2pp2", 2)
+    nxd(out, "bad-nxd-not-done", drop=["done"], findings=[{"kind": "missing-file", "file": "done"}])
+    lost = "model/dp_rank_00_tp_rank_01_pp_rank_01.pt"
+    nxd(out, "bad-nxd-rank-lost", 2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,43 @@
+#include "formats/files_below.h"
+
+#include <algorithm>
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostEntries = 1'000'000;  // directories, too: links may lead round in circles
+
+struct Walk {
+    const Directory& directory;
+    const std::string& root;
+    std::vector<DirectoryEntry> files;
+    size_t entries = 0;
+
+    Status add(const std::string& below, int levels) {
+        const std::string place = root.empty() || below.empty() ? root + below : joinPath(root, below);
+        SHARDSCOPE_ASSIGN(auto listed, directory.list(place));
+        for (DirectoryEntry& entry : listed) {
+            if (++entries > kMostEntries)
+                return makeError(ErrorCode::limit, "holds more than a million files")
+                    .inFile(directory.path());
+            if (!below.empty()) entry.name = joinPath(below, entry.name);
+            if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
+                SHARDSCOPE_TRY(add(entry.name, levels - 1));
+            if (entry.kind == DirectoryEntry::Kind::file) files.push_back(std::move(entry));
+        }
+        return {};
+    }
+};
+
+}  // namespace
+
+Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
+                                               int levels) {
+    Walk walk{directory, root, {}};
+    SHARDSCOPE_TRY(walk.add("", levels));
+    std::ranges::sort(walk.files, {}, &DirectoryEntry::name);
+    return std::move(walk.files);
+}
+
+}  // namespace shardscope

@@ -1,0 +1,24 @@
+// Which part of a parameter a file holds, as its header states it. Private to this format.
+//
+// Source: nanotron/parallel/parameters.py (SlicesPair), nanotron/serialize/metadata.py (TensorMetadata).
+// Other programs write the pairs as JSON.
+#pragma once
+
+#include <string_view>
+
+#include "base/result.h"
+#include "formats/rank_cut.h"
+#include "model/region.h"
+
+namespace shardscope::nanotron {
+
+struct Place {
+    Dims whole;  // shape of the unsharded parameter
+    RankCut cut;
+};
+// `shape` is "(48, 16)", `pairs` "0,24,None|None,None,None#0,24,None|None,None,None;..." (local, then global
+// slices). Errors: damaged (meta.inconsistent) where they are not that, or do not fit the stored tensor;
+// unsupported where more than one dimension is cut.
+Result<Place> parsePlace(std::string_view shape, std::string_view pairs, DimSpan stored);
+
+}  // namespace shardscope::nanotron
