@@ -53,6 +53,16 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
         std::fwrite(out.data(), 1, out.size(), stdout);
         out.clear();
     };
+    // A name may be as large as a header.
+    const auto add = [&](const Json& json) {
+        constexpr size_t kMost = size_t{1} << 20;
+        const std::string text = dump(json);
+        if (out.size() + text.size() > kMost) flush();
+        if (text.size() > kMost)
+            std::fwrite(text.data(), 1, text.size(), stdout);
+        else
+            out += text;
+    };
     for (size_t i = 0; i < ids.size(); ++i) {
         if (i) out += ',';
         Json tensor = tensorJson(catalog, ids[i], options.chunks);
@@ -62,8 +72,7 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
                                         [&](const Json& c) { return c["rank"] != options.rank; }),
                          chunks.end());
         }
-        out += dump(tensor);
-        if (out.size() > 1 << 20) flush();
+        add(tensor);
     }
     out += "],\"objects\":[";
     bool first = true;
@@ -75,8 +84,7 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
         const Json json = objectJson(checkpoint, o);
         if (!first) out += ',';
         first = false;
-        out += dump(json);
-        if (out.size() > 1 << 20) flush();
+        add(json);
     }
     out += "],\"specials\":[";
     first = true;
@@ -90,13 +98,13 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
             special.detail.empty() ? Json::object() : Json::parse(special.detail, nullptr, false);
         if (!first) out += ',';
         first = false;
-        out += dump(json);
+        add(json);
     }
     out += "],\"files\":[";
     const std::vector<uint64_t> used = usedBytes(catalog);
     for (FileId f = 0; f < catalog.files().size(); ++f) {
         if (f) out += ',';
-        out += dump(fileJson(catalog, f, used[f]));
+        add(fileJson(catalog, f, used[f]));
     }
     out += "]}\n";
     flush();

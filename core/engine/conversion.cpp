@@ -617,8 +617,9 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     }
     SHARDSCOPE_TRY(layOut(p, request, target));
     p.plan = makePlan(p, request);
-    p.plan.forTransformers = isForTransformers(p);
-    p.plan.unloadable = whyUnloadable(p);
+    // An adapter is for PEFT.
+    p.plan.forTransformers = !target.adapter && isForTransformers(p);
+    if (p.plan.forTransformers) p.plan.unloadable = whyUnloadable(p);
     return p;
 }
 

@@ -39,7 +39,6 @@ bool isForTransformers(const PreparedConversion& prepared) {
 
 std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
     std::vector<std::string> why;
-    if (!isForTransformers(prepared)) return why;
     const Catalog& target = prepared.spec->target;
     if (const size_t state = optimizerTensors(target))
         why.push_back(fmt::format("{} of its {} tensors are optimizer state", countText(state),

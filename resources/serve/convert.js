@@ -43,7 +43,7 @@ export function planner(prefix, request, parameters, mend) {
 
   function show(plan) {
     const unloadable = plan.transformers ? plan.transformers.why : [];
-    const tone = plan.obstacles.length ? "unsafe" : plan.left_out.length || unloadable.length ? "care" : "safe";
+    const tone = plan.obstacles.length ? "unsafe" : plan.left_out.length || plan.unknown.length || unloadable.length ? "care" : "safe";
     const start = element("button", { type: "button", class: "main", id: prefix + "-start", disabled: plan.obstacles.length > 0, onclick: async () => {
       start.disabled = true;
       try {
@@ -68,7 +68,7 @@ export function planner(prefix, request, parameters, mend) {
       average && element("details", { open: true }, element("summary", {}, "Averaged in " + average.accumulate),
         table(["checkpoint", { text: "weight", number: true }], average.inputs.map((input) => [element("span", { class: "mono" }, input.path), String(Number(input.weight.toPrecision(6)))]))),
       average && group("Not averaged", average.not_averaged, "why", false),
-      group("Left out", plan.left_out, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
+      group("Left out", plan.left_out, "why", true), group("Weights that the recipe does not know", plan.unknown, "why", true), group("Changed", plan.changed, "why", false), group("Put together by the recipe", plan.made, "from", false),
       plan.masters && group("Values from fp32 master weights", plan.masters.used, "from", false),
       plan.masters && plan.masters.unused ? element("p", { class: "quiet" }, counted(plan.masters.unused, "weight is", "weights are") + " converted as stored, not from fp32 masters.") : null,
       plan.recipe ? element("p", { class: "quiet" }, `Recipe: ${plan.recipe}.`) : null,

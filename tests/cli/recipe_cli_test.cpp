@@ -591,6 +591,7 @@ class RecipeCliTest : public QObject {
                   "model:\n  num_attention_heads: 8\npeft:\n  dim: 3\n  alpha: 6\ntrain:\n  alpha: 7\n");
         const Outcome done = runShardscope(words);
         QVERIFY2(done.exitCode == 0, done.err.c_str());
+        QVERIFY2(done.err.find("transformers") == std::string::npos, done.err.c_str());
         QVERIFY(readState((to + "/adapter_model.safetensors").toStdString()) == peft);
         std::ifstream in((to + "/adapter_config.json").toStdString());
         const auto config = nlohmann::json::parse(in);

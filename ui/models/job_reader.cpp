@@ -106,6 +106,7 @@ JobReport reportOf(const Json& json) {
     const auto verified = json.find("verified");
     report.verified = verified != json.end() && verified->is_boolean() && verified->get<bool>();
     report.leftOut = entries(list(json, "left_out"), "why");
+    report.unknown = entries(list(json, "unknown"), "why");
     if (const auto plan = json.find("plan"); plan != json.end()) {
         report.tensors = count(*plan, "tensors");
         report.changed = entries(list(*plan, "changed"), "why");

@@ -56,7 +56,7 @@ struct JobReport {
     double seconds = 0, verifySeconds = 0;
     QString verify;  // "digest", "full", "none"
     bool verified = false;
-    std::vector<JobEntry> leftOut, changed;
+    std::vector<JobEntry> leftOut, unknown, changed;
     std::vector<JobEntry> findings;  // tensor, what was found in it
 };
 

@@ -7,10 +7,11 @@ namespace shardscope::ui {
 namespace {
 
 constexpr PlanModel::Group kGroups[] = {
-    PlanModel::Group::impossible,  PlanModel::Group::leftOut,     PlanModel::Group::changed,
-    PlanModel::Group::averaged,    PlanModel::Group::notAveraged, PlanModel::Group::made,
-    PlanModel::Group::fromMasters, PlanModel::Group::notes,       PlanModel::Group::renamed,
-    PlanModel::Group::excluded,    PlanModel::Group::reads,       PlanModel::Group::files};
+    PlanModel::Group::impossible, PlanModel::Group::leftOut,     PlanModel::Group::unknown,
+    PlanModel::Group::changed,    PlanModel::Group::averaged,    PlanModel::Group::notAveraged,
+    PlanModel::Group::made,       PlanModel::Group::fromMasters, PlanModel::Group::notes,
+    PlanModel::Group::renamed,    PlanModel::Group::excluded,    PlanModel::Group::reads,
+    PlanModel::Group::files};
 
 QString groupText(PlanModel::Group group, size_t entries) {
     const auto n = static_cast<int>(entries);
@@ -20,6 +21,8 @@ QString groupText(PlanModel::Group group, size_t entries) {
         case PlanModel::Group::leftOut:
             return PlanModel::tr("Left out, because it is damaged or the target cannot hold it (%n)", nullptr,
                                  n);
+        case PlanModel::Group::unknown:
+            return PlanModel::tr("Weights that the recipe does not know (%n)", nullptr, n);
         case PlanModel::Group::changed:
             return PlanModel::tr("Carried in another form (%n)", nullptr, n);
         case PlanModel::Group::averaged:
@@ -68,6 +71,8 @@ size_t PlanModel::entries(Group group) const {
             return plan_->impossible.size();
         case Group::leftOut:
             return plan_->leftOut.size();
+        case Group::unknown:
+            return plan_->unknown.size();
         case Group::changed:
             return plan_->changed.size();
         case Group::averaged:
@@ -97,6 +102,7 @@ const PlanLeftOut& PlanModel::entry(Group group, int row) const {
                                            : group == Group::averaged    ? averaged_
                                            : group == Group::notAveraged ? plan_->notAveraged
                                            : group == Group::leftOut     ? plan_->leftOut
+                                           : group == Group::unknown     ? plan_->unknown
                                            : group == Group::changed     ? plan_->changed
                                            : group == Group::made        ? plan_->made
                                            : group == Group::fromMasters ? plan_->fromMasters

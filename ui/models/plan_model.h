@@ -16,6 +16,7 @@ class PlanModel : public TwoLevels {
     enum class Group : uint8_t {
         impossible,
         leftOut,
+        unknown,
         changed,
         averaged,
         notAveraged,

@@ -549,9 +549,8 @@ void JobsPanel::showOutcome(const Job& job) {
     const JobReport& report = *job.report;
     const QString verification = report.verified
                                      ? (report.verify == QLatin1String("full")
-                                            ? tr("source and destination were read again and are equal (%1)")
-                                            : tr("read back, all digests match (%1)"))
-                                           .arg(timeText(report.verifySeconds))
+                                            ? tr("source and destination were read again and are equal")
+                                            : tr("read back, all digests match"))
                                      : tr("values were not verified, as asked");
     group(outcome_, report.verified ? tr("✓ Verified") : tr("▲ Not verified"), verification);
     row(outcome_->invisibleRootItem(), tr("Tensors"), numberText(report.tensors));
@@ -563,6 +562,7 @@ void JobsPanel::showOutcome(const Job& job) {
     row(outcome_->invisibleRootItem(), tr("Peak memory"), sizeText(report.peakMemory));
     list(outcome_, tr("▲ Tensors with NaN or Inf"), report.findings);
     list(outcome_, tr("Left out"), report.leftOut);
+    list(outcome_, tr("Weights that the recipe does not know"), report.unknown);
     list(outcome_, tr("Carried in another form"), report.changed);
     outcome_->expandAll();
 }

@@ -194,7 +194,7 @@ PlanStep::PlanStep(WizardState& state)
 bool PlanStep::attention() const {
     const auto& outlook = state_.outlook();
     return outlook && (outlook->error || !outlook->plan->runnable() || !outlook->plan->leftOut.empty() ||
-                       !outlook->plan->unloadable.empty());
+                       !outlook->plan->unknown.empty() || !outlook->plan->unloadable.empty());
 }
 
 // A model of Hugging Face needs a configuration, which the source may not have.
@@ -255,8 +255,8 @@ void PlanStep::showOutlook() {
     if (!plan.checksums.empty()) lines += toQString(plan.checksums);
     if (const std::string whole = plan.wholeWarning(); !whole.empty()) lines += toQString("▲ " + whole);
     summary_->setText(lines.join('\n'));
-    for (const auto group :
-         {PlanModel::Group::impossible, PlanModel::Group::leftOut, PlanModel::Group::changed}) {
+    for (const auto group : {PlanModel::Group::impossible, PlanModel::Group::leftOut,
+                             PlanModel::Group::unknown, PlanModel::Group::changed}) {
         if (const QModelIndex index = plan_->groupIndex(group); index.isValid()) tree_->expand(index);
     }
     if (plan.files.size() <= 20) tree_->expand(plan_->groupIndex(PlanModel::Group::files));

@@ -393,6 +393,11 @@ class Average(TypedDict):
     not_averaged: list[Reason]
 
 
+class Transformers(TypedDict):
+    loads: bool
+    why: list[str]
+
+
 class _Plan(TypedDict):
     schema: str
     source: PlanSource
@@ -411,6 +416,7 @@ class _Plan(TypedDict):
     impossible: list[Reason]
     changed: list[Reason]
     made: list[Made]
+    unknown: list[Reason]
     notes: list[Reason]
     renamed: list[Renamed]
     masters: Masters
@@ -418,6 +424,8 @@ class _Plan(TypedDict):
     cut_bytes: int
     whole_bytes: int
     warning: Optional[str]
+    recipe: Optional[str]
+    transformers: Optional[Transformers]
     checksums: Optional[str]
     estimate_s: float
 
@@ -464,6 +472,7 @@ class Report(TypedDict):
     verified: bool
     verify: Literal["digest", "full", "checksums", "none"]
     left_out: list[Reason]
+    unknown: list[Reason]
     replicas_not_compared: int
     findings: list[ReportFinding]
     checksums: Checksums
