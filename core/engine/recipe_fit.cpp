@@ -158,6 +158,11 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     for (const TensorId t : left)
         fit.left.emplace_back(catalog.name(t));
     fit.weights = weights.size() - left.size();
+    // One for adapters is for nothing else.
+    if (request.adapter && std::ranges::none_of(fit.results, [](std::string_view name) {
+            return name.find(".lora_") != name.npos;
+        }))
+        fit.weights = 0;
     fit.values = std::move(request.values);
     return {};
 }

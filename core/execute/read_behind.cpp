@@ -1,5 +1,6 @@
 #include "execute/read_behind.h"
 
+#include <system_error>
 #include <utility>
 
 #include "execute/verify.h"
@@ -54,7 +55,11 @@ std::unique_ptr<ReadBehind> ReadBehind::start(ConvertState& state, size_t tensor
     if (!data.ok()) return nullptr;
     auto layout = std::make_unique<LayoutReader>(job, *state.staging, std::move(data).value());
     std::unique_ptr<ReadBehind> behind(new ReadBehind(state, std::move(layout)));
-    behind->thread_ = std::thread([&behind = *behind, tensors] { behind.result_ = behind.run(tensors); });
+    try {
+        behind->thread_ = std::thread([&behind = *behind, tensors] { behind.result_ = behind.run(tensors); });
+    } catch (const std::system_error&) {
+        return nullptr;  // then all is read at the end
+    }
     return behind;
 }
 
