@@ -59,7 +59,7 @@ ConvertWizard::~ConvertWizard() = default;
 
 void ConvertWizard::buildSteps() {
     auto* intent = new IntentStep(*state_);
-    connect(intent, &IntentStep::chosen, this, [this](const ConversionSpec& spec, WizardPlace page) {
+    connect(intent, &IntentStep::chosen, this, [this](const ConversionSpec& spec, WizardPageId page) {
         setSpec(spec);
         showPage(page);
     });

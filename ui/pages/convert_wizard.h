@@ -17,7 +17,7 @@ namespace shardscope::ui {
 
 class WizardPage;
 class WizardState;
-enum class WizardPlace : int;
+enum class WizardPageId : int;
 
 class ConvertWizard : public QDialog {
     Q_OBJECT
@@ -31,7 +31,7 @@ class ConvertWizard : public QDialog {
     ConversionSpec spec() const;
 
     void showPage(int page);
-    void showPage(WizardPlace page) { showPage(static_cast<int>(page)); }
+    void showPage(WizardPageId page) { showPage(static_cast<int>(page)); }
     int currentPage() const;
 
   signals:

@@ -103,8 +103,8 @@ IntentStep::IntentStep(WizardState& state)
     connect(inference_, &QPushButton::clicked, this, &IntentStep::chooseInference);
     connect(ranks_, &QPushButton::clicked, this, &IntentStep::chooseRanks);
     connect(framework_, &QPushButton::clicked, this,
-            [this] { emit chosen(state_.spec(), WizardPlace::target); });
-    connect(some_, &QPushButton::clicked, this, [this] { emit chosen(state_.spec(), WizardPlace::names); });
+            [this] { emit chosen(state_.spec(), WizardPageId::target); });
+    connect(some_, &QPushButton::clicked, this, [this] { emit chosen(state_.spec(), WizardPageId::names); });
     connect(mesh_, &QLineEdit::textEdited, this, [this] {
         meshTyped_ = true;
         showRanks();
@@ -112,7 +112,9 @@ IntentStep::IntentStep(WizardState& state)
     mesh_->installEventFilter(this);
     connect(&state_, &WizardState::proposalChanged, this, [this] {
         showSpec();
-        if (waits_ && state_.proposal()) chooseInference();
+        if (!waits_ || !state_.proposal()) return;
+        waits_ = false;
+        if (isVisible()) chooseInference();  // whoever has gone on meanwhile is not taken elsewhere
     });
     connect(&state_.session(), &Session::factsChanged, this, &IntentStep::showSpec);
     follow();
@@ -186,15 +188,15 @@ void IntentStep::chooseInference() {
     if (waits_) return;
     // Several recipes that fit are the user's to choose from.
     const bool several = !state_.proposal()->huggingFace.candidates.empty();
-    emit chosen(state_.forInference(), several ? WizardPlace::names : WizardPlace::plan);
+    emit chosen(state_.forInference(), several ? WizardPageId::names : WizardPageId::plan);
 }
 
 void IntentStep::chooseRanks() {
     const auto mesh = parseMesh(mesh_->text().trimmed().toStdString());
     if (!state_.meshOfSource()) {
-        emit chosen(state_.spec(), WizardPlace::placement);
+        emit chosen(state_.spec(), WizardPageId::placement);
     } else if (mesh.ok()) {
-        emit chosen(state_.overMesh(*mesh), WizardPlace::plan);
+        emit chosen(state_.overMesh(*mesh), WizardPageId::plan);
     } else {
         mesh_->setFocus();
         mesh_->selectAll();

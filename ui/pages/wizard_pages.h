@@ -75,7 +75,7 @@ class IntentStep : public WizardPage {
     explicit IntentStep(WizardState& state);
 
   signals:
-    void chosen(const ConversionSpec& spec, WizardPlace page);
+    void chosen(const ConversionSpec& spec, WizardPageId page);
 
   protected:
     void showSpec() override;

@@ -291,7 +291,7 @@ QString WizardState::problem(const QWidget* field) const {
 
 Obstacle WizardState::obstacleOfError(const Error& error) const {
     const bool damaged = error.hint.find(option("skip-damaged")) != std::string::npos;
-    if (damaged) return {errorSentence(error), WizardPlace::plan};  // which says what can be done
+    if (damaged) return {errorSentence(error), WizardPageId::plan};  // which says what can be done
     const RecipeChoice* choice = proposal_ ? &proposal_->huggingFace : nullptr;
     if (choice && !choice->missing.empty() && spec_.map == toQString(choice->recipe) && spec_.set.isEmpty() &&
         spec_.assets.isEmpty() && error.code == ErrorCode::usage) {
@@ -299,16 +299,16 @@ Obstacle WizardState::obstacleOfError(const Error& error) const {
         return {tr("The recipe %1 needs a number for %2. The config.json of the model has it: enter its "
                    "directory on the page Plan, or the number as a parameter of the recipe.")
                     .arg(spec_.map, names),
-                WizardPlace::names};
+                WizardPageId::names};
     }
     const QString hint = errorHint(error);
     const QString text =
         errorSentence(error) + (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
     const bool rules = !spec_.mesh.isEmpty() || !spec_.shard.isEmpty() || !spec_.stage.isEmpty();
     if (error.code != ErrorCode::usage) return {text};
-    return {text, !spec_.map.isEmpty() ? WizardPlace::names
-                  : rules              ? WizardPlace::placement
-                                       : WizardPlace::none};
+    return {text, !spec_.map.isEmpty() ? WizardPageId::names
+                  : rules              ? WizardPageId::placement
+                                       : WizardPageId::none};
 }
 
 // Of where the result goes and where the work is done.
@@ -320,18 +320,18 @@ Obstacle WizardState::obstacleOfPlace() const {
                 tr("The conversion runs on %1, which does not have '%2' of this machine. Let this machine "
                    "do it, or leave that out.")
                     .arg(spec_.host, toQString(file.toStdString())),
-                WizardPlace::where};
+                WizardPageId::where};
         for (const QString& path : {spec_.destination, spec_.objectsFile}) {
             if (!path.isEmpty() && !path.startsWith('/'))
                 return {tr("The conversion runs on %1: write '%2' as an absolute path there.")
                             .arg(spec_.host, toQString(path.toStdString())),
-                        path == spec_.destination ? WizardPlace::target : WizardPlace::run};
+                        path == spec_.destination ? WizardPageId::target : WizardPageId::run};
         }
     }
     if (!host.isEmpty() && spec_.host.isEmpty() && !outlook_->sourceHere)
         return {tr("This machine does not see what %1 has as '%2'. Let %1 do it.")
                     .arg(host, toQString(spec_.source.toStdString())),
-                WizardPlace::where};
+                WizardPageId::where};
     return {};
 }
 
@@ -341,7 +341,7 @@ Obstacle WizardState::obstacle() const {
         return {tr("The data is not here: this is %1. Copy the command and run it where the checkpoint is "
                    "stored.")
                     .arg(elsewhere)};
-    if (spec_.destination.isEmpty()) return {tr("Enter the destination."), WizardPlace::target};
+    if (spec_.destination.isEmpty()) return {tr("Enter the destination."), WizardPageId::target};
     if (!problems_.empty()) return {problems_.front().second};
     if (working() || !outlook_) return {tr("The plan is not ready yet.")};
     if (outlook_->error) return obstacleOfError(*outlook_->error);
@@ -354,19 +354,19 @@ Obstacle WizardState::obstacle() const {
         if (plan.impossible.size() > 1)
             text += countedText(plan.impossible.size() - 1, tr(" And 1 more; the page Plan lists it."),
                                 tr(" And %1 more; the page Plan lists them."));
-        return {text, WizardPlace::plan};
+        return {text, WizardPageId::plan};
     }
     if (outlook_->place.unfinished && !spec_.resume)
         return {tr("An interrupted job left its work beside the destination. Choose Resume to continue it."),
-                WizardPlace::run};
+                WizardPageId::run};
     if (outlook_->place.exists && !spec_.overwrite)
-        return {tr("The destination exists. Choose another one, or Overwrite."), WizardPlace::target};
+        return {tr("The destination exists. Choose another one, or Overwrite."), WizardPageId::target};
     if (outlook_->place.parentMissing)
-        return {tr("The parent directory of the destination does not exist."), WizardPlace::target};
+        return {tr("The parent directory of the destination does not exist."), WizardPageId::target};
     if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes)
         return {tr("The result needs %1, but only %2 are free there.")
                     .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes)),
-                WizardPlace::target};
+                WizardPageId::target};
     return {};
 }
 

@@ -42,12 +42,12 @@ struct Proposal {
 };
 
 // The pages of the wizard, in their order.
-enum class WizardPlace : int { none = -1, intent, source, target, placement, names, where, run, plan };
+enum class WizardPageId : int { none = -1, intent, source, target, placement, names, where, run, plan };
 
 // Why a conversion cannot be started, as a sentence, and the page where that is mended. Empty when it can.
 struct Obstacle {
     QString text;
-    WizardPlace mend = WizardPlace::none;
+    WizardPageId mend = WizardPageId::none;
     bool any() const { return !text.isEmpty(); }
 };
 
