@@ -9,17 +9,17 @@
 namespace shardscope {
 
 struct ExtractRequest {
-    std::string tensor;  // its full name
+    std::string tensor;  // its FQN
     std::string file;    // .npy, .safetensors, or anything else for raw little-endian bytes
     bool overwrite = false;
 };
 
 struct Extracted {
-    TensorId tensor = kNone;  // that was written: the one that was named, or its master
-    std::string note;         // what the file cannot say; may be empty
+    TensorId tensor = kNone;  // the written one: the named tensor or its master weight
+    std::string note;         // what the file does not say, such as its true dtype; may be empty
 };
-// Errors: notFound, impossible (a dtype that the file has no place for), usage (a file of the checkpoint),
-// exists, those of reading and writing.
+// Errors: notFound, impossible (the file format cannot hold the dtype), usage (the file would be inside the
+// checkpoint), exists, those of reading and writing.
 Result<Extracted> extractTensor(const Access& access, const Checkpoint& checkpoint,
                                 const ExtractRequest& request);
 Json extractJson(const Catalog& catalog, const ExtractRequest& request,

@@ -73,8 +73,8 @@ class MsgpackTree {
 // (meta.inconsistent; file.truncated where the bytes end too early), limit, cancelled, those of the file.
 Result<MsgpackTree> readMsgpack(const ReadFile& file, uint64_t offset, uint64_t length,
                                 const MsgpackLimits& limits, const StopToken& stop);
-// The value that begins at `offset`, one of several in a row up to `end`; `offset` becomes the byte behind
-// it. Errors: as above.
+// Reads the value that begins at `offset`, one of several in sequence up to `end`, and sets `offset` to the
+// byte after the value. Errors: as above.
 Result<MsgpackTree> readNextMsgpack(const ReadFile& file, uint64_t& offset, uint64_t end,
                                     const MsgpackLimits& limits, const StopToken& stop);
 

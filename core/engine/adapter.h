@@ -1,4 +1,4 @@
-// A checkpoint that PEFT loads as an adapter. Private to this room.
+// The files of a checkpoint that PEFT loads as a LoRA adapter. Private to this room.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace shardscope {
 
-// Calls the layout's file as PEFT does and makes the adapter_config.json beside it. Errors: usage (no alpha,
-// several files), impossible (what no configuration of PEFT says).
+// Renames the layout's only file to PEFT's adapter_model.safetensors, and returns the adapter_config.json
+// beside it. Errors: usage (no alpha, several files), impossible (modules of different LoRA ranks).
 Result<std::vector<AddedFile>> adapterFiles(const Catalog& target, const TargetRequest::Adapter& adapter,
                                             TargetLayout& layout);
 

@@ -1,4 +1,4 @@
-// Which of the recipes that are built in fit a checkpoint, by the names of its weights.
+// Which built-in recipes fit a checkpoint, by the names of its weights.
 #pragma once
 
 #include <string>
@@ -11,63 +11,63 @@
 
 namespace shardscope {
 
-// A built-in recipe that turns the names of one framework into those of another, and what it does to the
+// A built-in recipe that turns the names of one framework into those of another, and its effect on the
 // weights of a checkpoint.
 struct RecipeFit {
     std::string recipe, description;
-    std::string family, to, from;                             // "llama", "hf", "torchtitan"
-    size_t weights = 0;                                       // that a step touches
-    std::vector<std::string> left;                            // names of weights that no step touches
-    std::vector<std::string> missing;                         // parameters that have no value: to be given
+    std::string family, to, from;      // "llama", "hf", "torchtitan"
+    size_t weights = 0;                // number of weights that a step touches
+    std::vector<std::string> left;     // names of weights that no step touches
+    std::vector<std::string> missing;  // recipe parameters without a value, which the user must give
     std::vector<std::pair<std::string, std::string>> values;  // of the others, and where they are from
-    size_t idle = 0;                                          // steps of its own that nothing matches
-    bool ofModel = false;              // the configuration beside the checkpoint names this family
-    std::vector<std::string> same;     // recipes further down that make the same of this checkpoint
-    std::vector<std::string> results;  // the names that the weights get
+    size_t idle = 0;                   // its own steps, not included ones, that match nothing
+    bool ofModel = false;              // the config.json beside the checkpoint names this family
+    std::vector<std::string> same;     // further recipes with the same result for this checkpoint
+    std::vector<std::string> results;  // the names of the weights afterwards
     bool fits() const { return left.empty(); }
 };
 
-// Those that touch at least half of the weights, the best first; one for all that make the same.
-// `model`: a directory whose config.json counts where the checkpoint has none; may be empty. Errors:
-// cancelled.
+// The recipes that touch at least half of the weights, the best first. Of those with the same result only the
+// best is listed (RecipeFit::same). `model`: a directory whose config.json counts where the checkpoint has
+// none; may be empty. Errors: cancelled.
 Result<std::vector<RecipeFit>> fittingRecipes(const Checkpoint& source, const std::string& model,
                                               const StopToken& stop = {});
 
-// What a target of this format calls things, as in the names of recipes: "hf" of safetensors; empty where any
-// names will do.
+// The framework whose names a target of this format has, as in the names of recipes: "hf" for safetensors.
+// Empty for a format that takes any names.
 std::string_view namesOfFormat(std::string_view format);
-// How a person calls them: "Hugging Face".
+// The title of that framework for people: "Hugging Face".
 std::string_view titleOfNames(std::string_view names);
 
-// What makes the names of a checkpoint those that a target wants.
+// The recipe and rename rules that give a checkpoint the names that a target wants.
 struct RecipeChoice {
-    std::string recipe;               // empty = none is needed, none fits, or several do
-    std::vector<std::string> rename;  // rules that come after it: a wrapper's prefix goes
-    bool known = false;               // nothing is left to choose: with `recipe`, or the names are right
-    std::vector<std::string> missing;
-    std::string why;                      // a sentence that says all this
-    std::vector<std::string> candidates;  // where several fit
+    std::string recipe;                // empty = none is needed, none fits, or several fit
+    std::vector<std::string> rename;   // rules to apply after it, which remove a wrapper's prefix
+    bool known = false;                // the choice is certain: `recipe` fits, or the names are right already
+    std::vector<std::string> missing;  // RecipeFit::missing of `recipe`
+    std::string why;                   // the reasons in one sentence
+    std::vector<std::string> candidates;  // recipes that fit equally well, where there are several
 };
-// `names` as namesOfFormat() says. `weights` are the source's.
+// `names`: from namesOfFormat(). `source`: the catalog that `fits` are for.
 RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view names, const Catalog& source);
 
-// As ConversionRequest::map: the recipe that chooseRecipe() chooses.
+// The value of ConversionRequest::map for the recipe that chooseRecipe() chooses.
 inline constexpr const char* kAutomaticRecipe = "auto";
 
-// applyRecipe() with the recipe that chooseRecipe() chooses for a target of `format`; `said` becomes which
-// one that is, a sentence. Errors: usage, where none or several fit; cancelled.
+// Calls applyRecipe() with the recipe that chooseRecipe() chooses for a target of `format`. `said` becomes a
+// sentence that explains the choice. Errors: usage (none or several fit), cancelled, those of applyRecipe().
 struct ConversionRequest;
 Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& request, std::string_view format,
                           TargetRequest& target, std::string& said, const StopToken& stop);
 
-// The directory with the config.json that belongs to a checkpoint: huggingface/ in it, itself, or, on this
-// machine, the one above it. Empty where there is none.
+// The directory of the config.json that belongs to a checkpoint: huggingface/ in the checkpoint, the
+// checkpoint, or, on this machine, the same two of the directory above. Empty where there is none.
 std::string modelBeside(const Checkpoint& checkpoint);
-// The same as ConversionRequest::assets has to name it: empty where "auto" finds it.
+// modelBeside() as ConversionRequest::assets has to name it; empty where "auto" finds it.
 std::string assetsBeside(const Checkpoint& checkpoint);
 
-// The names of weights in `target` that no recipe of this model's family knows, where there are some.
-// `modelType` is that of a config.json. Empty, too, where no recipe is of that family.
+// The names of weights in `target` that the best-fitting recipe of the model's family does not know.
+// `modelType`: from config.json. Empty if all are known, or if no recipe is of that family.
 std::vector<std::string> unknownToFamily(const Catalog& target, std::string_view modelType);
 
 }  // namespace shardscope

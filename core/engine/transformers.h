@@ -1,4 +1,4 @@
-// Whether transformers loads what a conversion writes. Private to this room.
+// Whether the transformers library loads what a conversion writes. Private to this room.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace shardscope {
 
-// A directory of safetensors: a model's, as far as its format goes.
+// Whether the destination has the format of a transformers model: a directory of safetensors files.
 bool isForTransformers(const PreparedConversion& prepared);
-// Why from_pretrained() will not load it, sentences; none where nothing speaks against it, or where nobody
-// means to. Reads the configuration that is copied.
+// Why from_pretrained() will not load the destination, one sentence for each reason; empty if nothing speaks
+// against loading. Reads the config.json that is copied.
 std::vector<std::string> whyUnloadable(const PreparedConversion& prepared);
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-// Reads back what a conversion has written while it writes the rest. Private to this room.
+// Reads back what a conversion has written, while the conversion writes the rest. Private to this room.
 #pragma once
 
 #include <memory>
@@ -13,29 +13,30 @@
 
 namespace shardscope {
 
-// A tensor is read as soon as all of its bytes are written, from where the layout has put them, and its
-// digest is compared with that of what was written. Whether the finished output finds the tensor there too is
-// for StagedOutput to say.
+// Reads each tensor as soon as all of its bytes are written, from where the layout puts them, and compares
+// its digest with that of the written elements. StagedOutput checks whether the finished output finds the
+// tensor there, too.
 class ReadBehind {
   public:
-    // For `tensors` of which each is given to wrote() once. Null where the storage shows no file before all
-    // of it is written. `state` outlives it.
+    // `tensors`: how many there are; wrote() is called once for each. Null where the job does not verify
+    // digests, where the storage does not show unfinished files, or where no thread can be started. `state`
+    // must outlive the result.
     static std::unique_ptr<ReadBehind> start(ConvertState& state, size_t tensors);
-    ~ReadBehind();  // leaves what is not read yet
+    ~ReadBehind();  // stops; the rest stays unread
     ReadBehind(const ReadBehind&) = delete;
     ReadBehind& operator=(const ReadBehind&) = delete;
 
-    // Called from any thread once the digest is in `state`.
+    // Called from any thread, once the digest of the tensor is in `state`.
     void wrote(TensorId target);
-    // The first error so far, so that writing ends early.
+    // The first tensor that differs so far, as an error, so that writing can end early.
     Status status() const;
-    // After the last wrote(): reads the rest. Progress of what was read before is added to that of the state.
-    // Errors: verificationFailed, with the tensor that differs; those of reading.
+    // Called after the last wrote(): reads the rest and waits for it. Adds the bytes that were read before to
+    // the progress of `state`. Errors: verificationFailed, with the tensor that differs; those of reading.
     Status finish();
 
     // The layout as a reader of its staged files.
     const Reader& layout() const { return *layout_; }
-    bool holds(TensorId target) const;  // whether it was read back, and is what was written
+    bool holds(TensorId target) const;  // whether it was read back with the same digest
 
   private:
     ReadBehind(ConvertState& state, std::unique_ptr<Reader> layout);
@@ -46,7 +47,7 @@ class ReadBehind {
 
     ConvertState& state_;
     const std::unique_ptr<Reader> layout_;
-    const Resources resources_;  // without progress: that of the state shows what is written
+    const Resources resources_;  // without progress, which shows what is written
     SourceContext context_;
     DigestCollector digests_;
     Status result_;  // of the thread
@@ -55,9 +56,9 @@ class ReadBehind {
     Condition changed_;
     std::vector<TensorId> written_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::set<TensorId> read_ SHARDSCOPE_GUARDED_BY(mutex_);
-    uint64_t bytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // that were read
-    bool ended_ SHARDSCOPE_GUARDED_BY(mutex_) = false;  // nothing more is written
-    bool shown_ SHARDSCOPE_GUARDED_BY(mutex_) = false;  // what is read is added to the progress
+    uint64_t bytes_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // read so far
+    bool ended_ SHARDSCOPE_GUARDED_BY(mutex_) = false;  // wrote() is not called any more
+    bool shown_ SHARDSCOPE_GUARDED_BY(mutex_) = false;  // bytes that are read are added to the progress
     std::optional<Error> differs_ SHARDSCOPE_GUARDED_BY(mutex_);
     std::thread thread_;  // last: it uses all of the above
 };

@@ -1,7 +1,7 @@
-// The destination of a conversion in a bucket. What a job writes is on this machine until it is sent: the
-// parts of large files as soon as they are written, everything else to publish it. Data goes under its final
-// keys, the file that makes a checkpoint of it last, under the condition that its key is new. Readers see no
-// checkpoint before that, or all of it.
+// The destination of a conversion in a bucket. A job writes its files on this machine. It sends the parts of
+// large files as soon as they are written, and everything else at publication. Data gets its final keys
+// first; the file that makes it a checkpoint comes last, on condition that its key is new. Readers see all of
+// a checkpoint or none of it.
 #pragma once
 
 #include <memory>
@@ -17,24 +17,26 @@
 namespace shardscope {
 
 struct BucketJob {
-    // What this process does of the job. In parts (storage/shared_staging.h) all of them send to the same
-    // uploads: each what is whole in what it writes, and the rest as objects beside the destination, out of
-    // which the one that finishes makes the rest of the files.
+    // What this process does of the job. All processes of a job in parts (storage/shared_staging.h) send to
+    // the same multipart uploads. Each process sends the upload parts that it has written in full, and the
+    // rest of its bytes as objects beside the destination. The process that finishes completes the files from
+    // these objects.
     enum class Role : uint8_t { all, part, finish };
     std::string destination;         // "s3://bucket/run/step-100"
-    std::vector<std::string> seals;  // names in it that are written last, in their order; may be empty
-    // Files of it that are sent while they are written, so that this machine holds only what is not sent yet.
+    std::vector<std::string> seals;  // files of it that are written last, in this order; may be empty
+    // Files of it that are sent while they are written; this machine holds only their unsent bytes.
     std::vector<std::string> streamed;
-    Progress* progress = nullptr;  // told of the upload; may be null
+    Progress* progress = nullptr;  // of the upload; not owned, may be null
     StopToken stop;
     Role role = Role::all;
-    uint32_t part = 0;  // which one this process does
+    uint32_t part = 0;  // index of the part that this process does; for Role::part only
 };
 
-// Files of this machine in a directory that belongs to the destination ($TMPDIR/shardscope-uploads-UID), so
-// that a job that was interrupted is resumed from there. Streamed files are read from the bucket, and the
-// first one that is read ends writing them all. rename() to the destination uploads the rest. What is at the
-// destination is never replaced.
+// Maps the destination to a private directory of this machine ($TMPDIR/shardscope-uploads-UID), from which an
+// interrupted job is resumed. Reads streamed files from the bucket; the first read of one completes all of
+// them. rename() to the destination uploads the rest. What is at the destination is never replaced. Errors:
+// impossible (the destination is not below a bucket), unsafe (others may write to the directory), those of
+// the place.
 Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job);
 
 // The same for one process of a job in parts.
@@ -44,7 +46,7 @@ struct BucketParts {
 };
 Result<BucketParts> bucketParts(const BucketJob& job);
 
-// Of a job that is to replace what is there.
+// The error `impossible` for a job that is to replace its destination.
 Error nothingIsReplaced(const std::string& destination);
 
 }  // namespace shardscope

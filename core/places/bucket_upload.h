@@ -1,5 +1,5 @@
-// The upload of one destination into a bucket, from a directory of this machine that holds what is not sent
-// yet. Private to this room.
+// The upload of one destination into a bucket, from a directory of this machine that holds the unsent bytes.
+// Private to this room.
 #pragma once
 
 #include <algorithm>
@@ -21,97 +21,103 @@
 
 namespace shardscope {
 
-// The prefix of what a job has beside the destination until that is published, with the slash at its end:
-//   claim                  keeps others from the same destination
-// and of a job in parts
-//   parts                  what all of them agree on
-//   part-3.journal         that part 3 is done
-//   uploads/NAME           the upload of a file, which all parts send to
-//   data/NAME/BEGIN-END    bytes of a file that are less than a part of its upload
+// The prefix of the keys that a job has beside the destination until it publishes, with a slash at its end:
+//   claim                  keeps other jobs from this destination
+// and for a job in parts
+//   parts                  what all parts agree on
+//   part-3.journal         says that part 3 is done
+//   uploads/NAME           the id of a file's multipart upload, which all parts send to
+//   data/NAME/BEGIN-END    bytes of a file that do not fill a part of its upload
 std::string stagingKey(const ObjectPlace& place, const std::string& key);
 std::string claimOf(const ObjectPlace& place, const std::string& key);
 
-// That the claim of another job is there.
+// The error `exists` for a destination that another job has claimed.
 Error anotherJob(const ObjectPlace& place, const std::string& destination, const std::string& claim);
-// Creates an object where there is none (`how` says onlyNew). Errors: exists, unsupported (the store knows no
-// conditional writes; nothing is left), those of the place.
+// Creates an object where there is none; `how.onlyNew` must be true. Errors: exists, unsupported (the store
+// ignores conditional writes; the object is removed again), those of the place.
 Status createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
                  const ObjectPlace::Put& how);
 
-// What a small object holds. Errors: those of the place, limit.
+// The content of an object of at most 64 MiB. Errors: limit, those of the place.
 Result<std::string> textOfObject(ObjectPlace& place, const std::string& key);
 
-// Each part of a streamed file is sent as soon as all of it is written, and its bytes here are given back to
-// the disk. The other files, and those of 8 MiB or less, are sent once everything is written. What was sent
-// is in a record, so that a later process goes on. Thread-safe.
+// Sends each part of a streamed file as soon as all of it is written, and then frees its bytes on this disk.
+// Sends other files, and those of 8 MiB or less, once everything is written. A record of what was sent lets a
+// later process resume. Thread-safe.
 class BucketUpload {
   public:
-    // `key`: of the destination. `token` marks the objects of this job. `record`: a file of this machine.
+    // `key`: of the destination. `token` marks the objects of this job. `record`: path of the record on this
+    // machine.
     BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, std::string key, std::string token,
                  std::string record);
 
-    // Of a job in parts, before anything is written: `mark` is the same in all of its processes, and marks
-    // the objects in place of the token.
+    // For a job in parts, before anything is written. `mark` is the same in all processes of the job; it
+    // marks the objects instead of the token.
     void share(std::string mark) { mark_ = std::move(mark); }
-    // What an earlier process has sent. Errors: io.
+    // Takes over from the record what an earlier process has sent. Stops at the first damaged line.
     Status readRecord();
-    // The directory of this machine that holds the files; before anything is written.
+    // Sets the directory of this machine that holds the files. To be called before anything is written.
     void setData(std::string directory) { data_ = std::move(directory); }
     bool streams(const std::string& name) const {
         return std::find(job_.streamed.begin(), job_.streamed.end(), name) != job_.streamed.end();
     }
-    // Whether what is written to a file goes through wrote(): of a part of a job, to all.
+    // Whether writes to a file go through wrote(). Those of a part of a job all do.
     bool takes(const std::string& name) const { return isPart() || streams(name); }
 
-    // Claims the destination, and finds out what the store can; once. wrote() and the others do, too. Errors:
-    // exists (another job is at work), unsupported (a store without conditional writes), those of the store.
+    // Claims the destination and tests what the store can do; does nothing after a success and in a part.
+    // The functions that send call it themselves. Errors: exists (another job is at work), unsupported (a
+    // store without conditional writes), those of the store.
     Status begin();
 
-    // Of a streamed file of `size` bytes: write() writes `bytes` of them here, and is not called where they
-    // were sent already. Errors: those of write() and of the store.
+    // Writes the range of `bytes` bytes at `offset` of a file of `size` bytes, and sends the upload parts
+    // that are complete then. write() writes the range on this machine; it is not called where an earlier
+    // process has sent the range. Errors: those of write() and of the store.
     Status wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
                  const std::function<Status()>& write);
-    // What was written to a file so far is on this machine's disk. Errors: io.
+    // Says that all writes to a file so far are on this machine's disk; a part records their ranges. Errors:
+    // io.
     Status synced(const std::string& name);
 
-    // Of a part: sends what it has written and not sent yet.
+    // For a part: sends the bytes that it has written and not sent yet.
     Status sendPieces();
-    // To finish: takes over what all parts have sent; the files are here in their sizes.
+    // For the process that finishes: takes over what all parts have sent. The files must be on this machine
+    // in their full sizes.
     Status gather();
 
-    // Sends what is left of the streamed files, and makes objects of them. Nothing is written after it.
+    // Sends the rest of the streamed files and completes their uploads. Nothing may be written to them
+    // afterwards.
     Status finishStreamed();
-    // Sends everything else that is in `from` (a directory, or the one file): data first, then what makes a
-    // checkpoint of it.
+    // Sends all other files in `from` (a directory, or the one file): data first, BucketJob::seals last.
+    // Errors: exists, verificationFailed (the store holds other bytes), io, those of the store.
     Status publish(const std::string& from);
-    // Takes away all that this job has sent, unless it is published. False where the claim stays, since the
-    // store does not answer.
+    // Removes all that this job has sent, as far as the store lets it; does nothing in a part or after
+    // publication. False where the claim remains because the store does not answer.
     bool abandon();
 
-    // Whether the store refuses bytes that do not have the checksum that comes with them; known after
-    // begin().
+    // Whether the store refuses bytes that do not match the checksum sent with them. Known after begin().
     bool checks() const { return checks_; }
 
   private:
-    static constexpr unsigned kSending = 8;  // parts under way
+    static constexpr unsigned kSending = 8;  // transfers at a time
 
     struct Sent {
-        ObjectPlace::Part part;  // number 0 = not yet
+        ObjectPlace::Part part;  // number 0 = not sent
         uint32_t sum = 0;        // CRC-32C
-        bool full = false;       // all of it is written
-        bool earlier = false;    // by another process
+        bool full = false;       // all of its bytes are written
+        bool earlier = false;    // sent by another process
     };
     struct File {
-        std::string name, key;  // the name is empty when the destination is this file
+        std::string name, key;  // an empty name: this file is the destination
         uint64_t size = 0, partBytes = 0;
         Mutex mutex;
-        std::string upload SHARDSCOPE_GUARDED_BY(mutex);                    // empty = none was started
-        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);               // none when it is sent at once
-        std::map<uint64_t, uint64_t> written SHARDSCOPE_GUARDED_BY(mutex);  // by this process: begin, end
+        std::string upload SHARDSCOPE_GUARDED_BY(mutex);                    // its id; empty = not started
+        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);               // empty = sent in one request
+        std::map<uint64_t, uint64_t> written SHARDSCOPE_GUARDED_BY(mutex);  // by this process: begin to end
         bool complete SHARDSCOPE_GUARDED_BY(mutex) = false;
 
         uint64_t partSize(size_t i) const { return std::min(partBytes, size - i * partBytes); }
     };
+    // Sent bytes whose space on this disk is not freed yet.
     struct Hole {
         std::string name;
         uint64_t offset, size;
@@ -124,7 +130,7 @@ class BucketUpload {
 
     bool isPart() const { return job_.role == BucketJob::Role::part; }
     bool inParts() const { return job_.role != BucketJob::Role::all; }
-    // The parts of the upload that are whole now that [begin, end) is written.
+    // Notes that [begin, end) is written. Returns the indices of the upload parts that this completes.
     static std::vector<size_t> note(File& file, uint64_t begin, uint64_t end) SHARDSCOPE_REQUIRES(file.mutex);
     std::vector<Piece> piecesOf(File& file) const;
     Status sendPiece(const Piece& piece);

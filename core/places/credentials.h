@@ -1,5 +1,6 @@
-// Who asks a store: keys for Amazon's and its like, tokens for Google's. Looked for where the stores' own
-// tools look, in their order; kept until shortly before they end, then looked for again. Thread-safe.
+// Credentials for stores: keys for S3 and compatible stores, tokens for Google Cloud Storage and the Hugging
+// Face hub. They are searched for where the stores' own tools look, in the same order, and kept until shortly
+// before they expire. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -16,10 +17,10 @@
 namespace shardscope {
 
 struct Credentials {
-    std::string keyId;  // empty: none were found, requests go unsigned; or `session` is a bearer token
+    std::string keyId;  // empty = `session` is a bearer token; if that is empty, too, requests go unsigned
     Secret key, session;
-    std::string source;  // "the environment", "profile 'lab'", for messages
-    std::optional<std::chrono::system_clock::time_point> ends{};
+    std::string source;  // for messages: "the environment", "profile 'lab'"
+    std::optional<std::chrono::system_clock::time_point> ends{};  // empty = no known expiry
     bool anonymous() const { return keyId.empty() && session.empty(); }
 };
 
@@ -28,38 +29,39 @@ class CredentialSource {
     using Find = std::function<Result<Credentials>()>;
     explicit CredentialSource(Find find) : find_(std::move(find)) {}
 
-    // Errors: permission (what was named does not give any), cancelled.
+    // The credentials, searched for where none are known or they are about to expire. Errors: permission (a
+    // configured source gives none), cancelled.
     Result<Credentials> get();
-    void forget();  // they are refused: look again
+    void forget();  // after a refusal: the next get() searches again
     std::string described();
 
   private:
     const Find find_;
     Mutex mutex_;
     std::optional<Credentials> known_ SHARDSCOPE_GUARDED_BY(mutex_);
-    std::chrono::system_clock::time_point found_ SHARDSCOPE_GUARDED_BY(mutex_);  // or not, the last time
+    std::chrono::system_clock::time_point found_ SHARDSCOPE_GUARDED_BY(mutex_);  // the last search
 };
 
-// What the environment and the files of Amazon's tools say besides keys.
+// Settings of AWS tools other than keys, from the environment and the configuration files.
 struct AwsSettings {
     std::string profile, region, endpoint;
     std::optional<bool> pathStyle;
-    IniSection section;  // of the profile, both files together
+    IniSection section;  // of the profile, from both files
 };
 AwsSettings awsSettings();
 
-// https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
+// Source: https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html
 Result<Credentials> findAwsCredentials(const AwsSettings& settings);
-// https://cloud.google.com/docs/authentication/application-default-credentials
+// Source: https://cloud.google.com/docs/authentication/application-default-credentials
 Result<Credentials> findGoogleCredentials();
 std::string googleEndpoint();
 
-// Of the Hugging Face hub; the token is Credentials::session.
+// For the Hugging Face hub; Credentials::session holds the token.
 Credentials findHubToken();
 std::string hubEndpoint();
-bool hubOffline();  // nothing is asked for; what is in the cache is all that there is
+bool hubOffline();  // HF_HUB_OFFLINE: no requests, only the cache is read
 
-std::string environment(const char* name);  // empty where it is not set
-std::string contentOf(const std::string& path);
+std::string environment(const char* name);       // empty where it is not set
+std::string contentOf(const std::string& path);  // up to 4 MiB; empty where it cannot be read
 
 }  // namespace shardscope

@@ -1,9 +1,5 @@
-// Requests over HTTP and HTTPS, many at a time, through libcurl. This is the one header behind which libcurl
-// is; no redirect is followed here, no answer is tried again (retry.h), and nothing that is sent is ever
-// printed: a request holds signatures and tokens.
-//
-// One thread of the process does all transfers. How many run at a time to one host is found out: more while
-// that brings more bytes, half as many when the host says that it is too much.
+// Requests over HTTP and HTTPS, many at a time; libcurl is used behind this header only. Follows no redirect
+// and does not retry (http_place.h does). Prints nothing that is sent: requests hold signatures and tokens.
 #pragma once
 
 #include <chrono>
@@ -24,29 +20,29 @@ namespace shardscope {
 
 struct HttpRequest {
     std::string method = "GET";
-    std::string url;  // as it is sent; nothing in it is encoded or normalized any more
+    std::string url;  // sent as it is; must be percent-encoded already
     std::vector<std::pair<std::string, std::string>> headers{};
-    std::span<const std::byte> content{};  // what is sent; must live until the answer is there
-    // Where the bytes of a range go, beginning at byte `offset` of the object. The range header is added. An
-    // answer that is not this very range is none: HttpAnswer::failed says why.
+    std::span<const std::byte> content{};  // the body; must outlive the transfer
+    // Buffer for a range of the object that begins at byte `offset`; must outlive the transfer. The Range
+    // header is added. An answer with another range is a failure: HttpAnswer::failed says why.
     std::span<std::byte> into{};
     uint64_t offset = 0;
-    std::optional<uint64_t> whole{};                         // bytes of the object, if known
-    uint64_t most = uint64_t{1} << 20;                       // bytes of any other body
-    std::chrono::seconds connecting{10};                     // patience
-    std::optional<std::chrono::milliseconds> patience = {};  // with all of it; empty = while bytes flow
-    // Given up, to be asked for again, where no bytes flow for several times as long as others took. Without
-    // it bytes may stand still for half a minute.
+    std::optional<uint64_t> whole{};                         // size of the object in bytes, if known
+    uint64_t most = uint64_t{1} << 20;                       // size limit of any other body, in bytes
+    std::chrono::seconds connecting{10};                     // timeout
+    std::optional<std::chrono::milliseconds> patience = {};  // timeout of all; empty = while bytes flow
+    // Fails early, to be retried, where no bytes flow for several times as long as other reads of the host
+    // took. Otherwise bytes may stand still for 30 seconds.
     bool hurried = false;
 };
 
 struct HttpAnswer {
-    int status = 0;                              // 0: there is no whole answer, `failed` says why
+    int status = 0;                              // 0 = no complete answer; `failed` says why
     std::map<std::string, std::string> headers;  // names in lower case
-    std::string body;                            // what did not go into the buffer
+    std::string body;                            // what did not go to HttpRequest::into
     std::string failed;                          // "connection refused"
-    bool temporary = false;                      // that failure may not come again
-    bool writes = false;                         // it answers a request that does
+    bool temporary = false;                      // the failure may pass: a retry is worth it
+    bool writes = false;                         // the request was a PUT or POST
 
     std::string_view header(const std::string& name) const {
         const auto it = headers.find(name);
@@ -57,29 +53,32 @@ struct HttpAnswer {
 
 class HttpTransfer;
 
+// One thread of the process does all transfers. The number of concurrent transfers to a host adapts: it grows
+// while throughput grows, and is halved when the host throttles (status 429 or 503). Thread-safe.
 class Http {
   public:
-    // Of the process; a child that fork() made has one of its own.
+    // The one of this process; a child that fork() made gets its own.
     static Http& ofProcess();
     ~Http();
 
     using Ticket = std::shared_ptr<HttpTransfer>;
     Ticket start(HttpRequest request);
-    // Waits for the answer, which is taken. When this thread's StopScope stops, the transfer is given up: its
-    // buffer is not touched any more, and the answer is none.
+    // Waits for the answer and takes it out of the ticket. When this thread's StopScope stops, gives the
+    // transfer up: its buffers are no longer touched, and the answer has status 0.
     HttpAnswer wait(const Ticket& ticket);
+    // Ends the transfer; returns when its buffers are no longer touched.
     void giveUp(const Ticket& ticket);
     HttpAnswer ask(HttpRequest request) { return wait(start(std::move(request))); }
 
-    // Since the process began; nothing is started for it.
+    // Counts since the process began; asking for them starts no thread.
     struct Traffic {
-        uint64_t transfers = 0, retries = 0, throttled = 0;  // retries are transfers, too
+        uint64_t transfers = 0, retries = 0, throttled = 0;  // a retry is a transfer, too
     };
     static Traffic traffic();
     static void countRetry();
 
-    static bool builtIn();  // a static program may have none
-    // The file with the certificates of authorities that counts; empty where none was found.
+    static bool builtIn();  // false in a build without libcurl
+    // Path of the CA certificates in use; empty where none was found.
     static std::string certificates();
 
   private:
@@ -88,24 +87,24 @@ class Http {
     const std::unique_ptr<Work> work_;
 };
 
-// "%20" and the like for all but unreserved characters, and slashes where they are kept.
+// Encodes all but unreserved characters as "%20" and the like; `keepSlashes` keeps slashes, too.
 std::string percentEncoded(std::string_view text, bool keepSlashes = false);
-// The bytes that it stands for; what is no escape stays. `plusIsBlank`: as in forms.
+// Decodes "%20" and the like; invalid escapes stay. `plusIsBlank`: '+' is a blank, as in forms.
 std::string percentDecoded(std::string_view text, bool plusIsBlank = false);
 
-// Without blanks, tabs and line ends around it.
+// Without the blanks, tabs and line ends at both ends.
 std::string_view trimmedText(std::string_view text);
 
-// A URL in its parts: "https://host:8000/a/b?c=d".
+// A URL in its parts, without the fragment: "https://host:8000/a/b?c=d".
 struct UrlParts {
-    std::string scheme, authority, path, query;  // path with its slash, query without '?'
+    std::string scheme, authority, path, query;  // path with its first slash, query without '?'
     std::string host() const;                    // the authority without user and port
 };
 std::optional<UrlParts> parseUrl(std::string_view url);
-// Where `location` leads, which a redirect from there names in full or in part.
+// The URL of a redirect: `location`, absolute or relative, as an answer from `from` states it.
 std::string absoluteUrl(std::string_view location, const UrlParts& from);
 
-// Of "Thu, 01 Jan 1970 00:00:00 GMT" and "1970-01-01T00:00:00.000Z"; 0 = neither.
+// Parses "Thu, 01 Jan 1970 00:00:00 GMT" and "1970-01-01T00:00:00.000Z"; 0 = neither.
 int64_t timeOfHttp(std::string_view text);  // ns since 1970
 std::string httpTimeOf(int64_t ns);         // the first of these forms
 

@@ -1,5 +1,5 @@
-// What all places share that are reached by HTTP: requests that are tried again, large reads in pieces, and
-// what an answer means. Private to this room.
+// The base of all places that are reached by HTTP: retries, large reads as several requests, and the meaning
+// of answers. Private to this room.
 #pragma once
 
 #include <atomic>
@@ -12,9 +12,9 @@
 
 namespace shardscope {
 
-inline constexpr uint64_t kMostObject = uint64_t{1} << 62;  // bytes that one may claim to have
+inline constexpr uint64_t kMostObject = uint64_t{1} << 62;  // bytes; a larger stated size is invalid
 
-// What a store says in the body of an answer that is an error: "<Error><Code>SlowDown</Code>...".
+// The error in the body of an answer, "<Error><Code>SlowDown</Code>..."; fields that it lacks are empty.
 struct StoreError {
     std::string code, message, request, region;
 };
@@ -29,23 +29,22 @@ class HttpPlace : public ObjectPlace {
     explicit HttpPlace(std::string root) : root_(std::move(root)) {}
 
     using Make = std::function<Result<HttpRequest>()>;
-    // Sends what `make` makes, which is asked anew for each try, until an answer comes that is worth having:
-    // a good one, or one that says what will not change. Errors: as ObjectPlace says; `shown` is what they
-    // name.
+    // Sends the request of `make`, which is called anew for each try, until an answer is good or says what a
+    // retry cannot change. Errors: as in ObjectPlace, with `shown` as the file.
     Result<HttpAnswer> ask(const Make& make, const std::string& shown) const;
-    // The same for an answer that is not good in itself: the caller looks at it. Errors: remote, cancelled.
+    // As ask(), but returns answers that are not good, too. Errors: remote, cancelled.
     Result<HttpAnswer> askAny(const Make& make, const std::string& shown) const;
 
-    // Asks for an object's bytes; range and version are added by read().
+    // The request for an object's bytes; read() adds range and version.
     virtual Result<HttpRequest> requestFor(const ObjectState& object) const = 0;
-    // Headers that make sure that it is this version.
+    // Adds headers that make the server refuse any other version of the object.
     virtual void pin(const ObjectState& object, HttpRequest& request) const;
-    // After an answer that was not good: whether something was mended (a region, a token, a place that a
-    // redirect named), so that the request may be made once more. `object` may be null.
+    // Called after an answer that was not good. True where something was corrected (a region, a token, a
+    // redirect's target), so that the request is sent once more. `object` may be null.
     virtual bool mend(const HttpAnswer&, const StoreError&, const ObjectState* /*object*/) const {
         return false;
     }
-    // What to do about an answer of 401 or 403.
+    // The hint of an error of status 401 or 403.
     virtual std::string accessHint() const { return {}; }
     virtual Error errorOf(const HttpAnswer& answer, const std::string& shown) const;
 

@@ -1,5 +1,5 @@
-// The Hugging Face cache of this machine: https://huggingface.co/docs/huggingface_hub/guides/manage-cache.
-// Private to this room.
+// The Hugging Face cache of this machine. Private to this room.
+// Source: https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 #pragma once
 
 #include <map>
@@ -13,28 +13,28 @@
 
 namespace shardscope {
 
-// $HF_HOME, else ~/.cache/huggingface; not there for sure.
+// $HF_HOME, else $XDG_CACHE_HOME/huggingface, else ~/.cache/huggingface. It may not exist.
 std::string hubHome();
 
-// What the cache has of one repository. Thread-safe.
+// The cached files of one repository. Thread-safe.
 class HubCache {
   public:
     // `kind` and `id` as in a URL: "models", "org/name".
     HubCache(const std::string& kind, const std::string& id);
 
-    // The commit that a branch or tag was when it was last downloaded, or that a commit is itself; empty when
-    // the cache does not know.
+    // The commit of a branch or tag when it was last downloaded; a commit stands for itself. Empty when the
+    // cache does not hold that commit.
     std::string commitOf(const std::string& revision) const;
-    // A file of a commit; null when it is not here, or has another size.
+    // A file of a commit; null when it is not in the cache or has another size.
     std::shared_ptr<const ReadFile> find(const std::string& commit, const ObjectState& object);
-    // All that is here of a commit, in byte order of their keys.
+    // All cached files of a commit, by key in byte order.
     std::vector<ObjectState> list(const std::string& commit) const;
 
   private:
     const std::string path_;
     Mutex mutex_;
     std::map<std::string, std::shared_ptr<const ReadFile>> open_
-        SHARDSCOPE_GUARDED_BY(mutex_);  // null = none
+        SHARDSCOPE_GUARDED_BY(mutex_);  // null = not cached
 };
 
 }  // namespace shardscope

@@ -1,5 +1,5 @@
-// The configuration files of Amazon's tools: sections, "name = value", comments, and values that are indented
-// blocks of their own ("s3 =" followed by "  addressing_style = path"). Pure functions.
+// A parser for the configuration files of AWS tools: sections, "name = value", comments, and values that are
+// indented blocks ("s3 =" followed by "  addressing_style = path"). Pure functions.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace shardscope {
 using IniSection = std::map<std::string, std::string, std::less<>>;  // "s3.addressing_style" for nested ones
 using Ini = std::map<std::string, IniSection, std::less<>>;
 
-// What is no line of such a file is skipped, as the tools do.
+// Skips lines of any other form, as the tools do.
 Ini parseIni(std::string_view text);
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-// What a service answers. Private to this room.
+// What the answers of services say: members of their JSON, and why they failed. Private to this room.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace shardscope {
 
-// Empty where there is no such text.
+// The member `name` of an object; empty where it is not a string.
 inline std::string textOf(const nlohmann::json& json, const char* name) {
     const auto it = json.is_object() ? json.find(name) : json.end();
     return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();

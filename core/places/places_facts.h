@@ -1,4 +1,4 @@
-// Which places can be reached, and as whom: what `doctor` says. There is no secret in it.
+// Which places can be reached, and with which credentials, for `doctor`. Holds no secrets.
 #pragma once
 
 #include <string>
@@ -8,21 +8,20 @@ namespace shardscope {
 
 struct PlaceFacts {
     std::string place;        // "s3://", or the path that was named
-    std::string endpoint;     // who is asked, without user, password and query
-    std::string region;       // of s3 alone
-    std::string credentials;  // whose: "the environment", "none"; or why what is set up gives none
-    bool reached = false;     // there was an answer; of a path: what is there was listed
-    std::string said;         // "status 403", "3 names"; else why not
+    std::string endpoint;     // URL that is asked, without user, password and query
+    std::string region;       // of S3 only
+    std::string credentials;  // their source: "the environment", "none"; or why the source gives none
+    bool reached = false;     // the host answered; of a path: it could be listed
+    std::string said;         // "status 403", "3 names"; or why it was not reached
 };
 
-// Of the schemes that have a host of their own, then of `paths`, all at the same time and in a few seconds.
-// The hosts get one request that names no account; a path, which must have a scheme, is listed as its verbs
-// list it.
+// Facts of s3://, gs:// and hf://, then of `paths`, all at the same time and within about 10 seconds. Each
+// host gets one request without credentials. A path must have a scheme; it is then listed with credentials.
 std::vector<PlaceFacts> placeFacts(const std::vector<std::string>& paths);
 
 struct HttpFacts {
     bool builtIn = false;
-    std::string certificates;    // the file with those of authorities; empty = none was found
+    std::string certificates;    // path of the CA certificates; empty = none was found
     std::string proxy, noProxy;  // for HTTPS; without user and password
 };
 HttpFacts httpFacts();

@@ -1,5 +1,6 @@
-// What must not be seen: keys, tokens, signatures. A Secret has no text form, so that no log, message, record
-// or JSON can hold one by mistake; reveal() is for what is signed and sent.
+// A string that nobody may see: a key, token or signature. A Secret has no text form, so that no log,
+// message, record or JSON can hold one by mistake. reveal() is for what is signed and sent. The destructor
+// overwrites the bytes.
 #pragma once
 
 #include <string>

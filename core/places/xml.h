@@ -1,7 +1,7 @@
 // A pull parser for the XML that object stores answer with: elements, text, the five named entities and
-// numeric ones. Attributes, comments, processing instructions and namespaces are skipped; a DOCTYPE is
-// refused. The text is untrusted; nothing is allocated but what is returned.
-// https://www.w3.org/TR/xml/
+// numeric ones. Skips attributes, comments, processing instructions and namespaces; refuses a DOCTYPE. The
+// text is untrusted: nesting is limited, and nothing is allocated but what is returned.
+// Source: https://www.w3.org/TR/xml/
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@ namespace shardscope {
 
 class XmlReader {
   public:
+    // `text` must outlive the reader.
     explicit XmlReader(std::string_view text) : rest_(text), all_(text.size()) {}
 
     struct Event {
@@ -32,13 +33,13 @@ class XmlReader {
 
     std::string_view rest_;
     size_t all_;
-    std::string closing_;            // of an element without content, which ends at once
-    std::vector<std::string> open_;  // elements around here
+    std::string closing_;            // name of an empty element, whose end is the next event
+    std::vector<std::string> open_;  // names of the open elements
 };
 
-// Calls `leaf` for every element that holds text only, with the names of those around it and its own, joined
-// by slashes ("ListBucketResult/Contents/Key"), and with its text; and `closed` for every other element when
-// it ends. Errors: damaged, those of `leaf` and `closed`.
+// Calls `leaf` at the end of each element that holds only text, and `closed` at the end of every other one.
+// `path` joins the names of the open elements with slashes: "ListBucketResult/Contents/Key". Errors: damaged,
+// those of `leaf` and `closed`.
 Status readXml(std::string_view text,
                const std::function<Status(std::string_view path, std::string_view text)>& leaf,
                const std::function<Status(std::string_view path)>& closed = {});

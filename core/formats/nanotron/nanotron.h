@@ -1,5 +1,6 @@
-// Checkpoints of nanotron: a safetensors file for each parameter and rank, which says which slices of the
-// whole it holds, and torch.save files of the optimizer for each rank. Read only. docs/formats/nanotron.md.
+// Checkpoints of nanotron: one safetensors file for each parameter and rank, whose header states which slices
+// of the whole it holds, and torch.save files of the optimizer for each rank. Read only. See
+// docs/formats/nanotron.md.
 #pragma once
 
 #include "formats/format.h"

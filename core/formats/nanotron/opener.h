@@ -1,4 +1,4 @@
-// Puts the files of a nanotron checkpoint together. Private to this format.
+// Reads the files of a nanotron checkpoint into one catalog. Private to this format.
 #pragma once
 
 #include <map>
@@ -14,32 +14,32 @@
 
 namespace shardscope::nanotron {
 
-// Errors: limit, those of listing; damaged files are notes.
+// Errors: limit, those of listing. Damaged files become notes.
 Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const OpenOptions& options);
 
-// What a rank holds of a parameter.
+// The shard of a parameter that rank `of` holds; along an axis without a rank, all ranks hold it.
 struct Shard {
     RankOf of;
     RankCut cut;
-    Dims local;
+    Dims local;  // shape of the shard
 };
 struct Parameter {
-    Dims whole;
-    std::vector<Shard> shards;  // one of a name without ranks is held by all
+    Dims whole;                 // global shape
+    std::vector<Shard> shards;  // of the files of all ranks
 };
 using Parameters = std::map<std::string, Parameter, std::less<>>;
 
-// A file of a rank that has been read.
+// One file of a rank, and where the assembly holds it.
 struct RankFile {
     std::string path;
     RankName name;
     uint32_t rank = 0;
-    uint32_t index = kNone;  // of the assembly
+    uint32_t index = kNone;  // in TensorAssembly::files(); kNone = not read
 };
 
-// Adds the states of an optimizer, which numbers them and says the name of each number, and the fp32 masters
-// that its gradient accumulator keeps. `config`: optimizer_config.json, which says which elements of a
-// parameter ZeRO gave to which rank.
+// Adds the optimizer states, whose files number the parameters and name each number, and the fp32 master
+// weights of the gradient accumulator. `config`: text of optimizer_config.json, which states the flat range
+// of each parameter that ZeRO gave to each rank.
 void addOptimizer(TensorAssembly& assembly, const Parameters& parameters, const std::vector<RankFile>& files,
                   std::string_view config);
 

@@ -1,7 +1,7 @@
-// Which part of a parameter a file holds, as its header states it. Private to this format.
+// The shard of a parameter that a file holds, as its safetensors header states it. Private to this format.
 //
 // Source: nanotron/parallel/parameters.py (SlicesPair), nanotron/serialize/metadata.py (TensorMetadata).
-// Other programs write the pairs as JSON.
+// Other programs write the slice pairs as JSON.
 #pragma once
 
 #include <string_view>
@@ -13,12 +13,13 @@
 namespace shardscope::nanotron {
 
 struct Place {
-    Dims whole;  // shape of the unsharded parameter
+    Dims whole;  // global shape
     RankCut cut;
 };
-// `shape` is "(48, 16)", `pairs` "0,24,None|None,None,None#0,24,None|None,None,None;..." (local, then global
-// slices). Errors: damaged (meta.inconsistent) where they are not that, or do not fit the stored tensor;
-// unsupported where more than one dimension is cut.
+// `shape`: global shape, "(48, 16)". `pairs`: local slices, then global ones,
+// "0,24,None|None,None,None#0,24,None|None,None,None;...". `stored`: shape of the stored tensor. Errors:
+// damaged (meta.inconsistent) for malformed text or slices that do not fit `stored`; unsupported where more
+// than one dimension is sharded.
 Result<Place> parsePlace(std::string_view shape, std::string_view pairs, DimSpan stored);
 
 }  // namespace shardscope::nanotron

@@ -1,6 +1,6 @@
-// Checkpoints of torch_xla's FSDP: a torch.save file for each rank with its model's state_dict, whose
-// parameters are flat, padded and cut, and `shard_metadata`, which says what they were. Read only.
-// docs/formats/xla_fsdp.md.
+// Checkpoints of torch_xla's FSDP: one torch.save file for each rank. Each file holds a state_dict with
+// flattened, padded and sharded parameters, and `shard_metadata`, which states their original names and
+// shapes. Read only. See docs/formats/xla_fsdp.md.
 #pragma once
 
 #include "formats/format.h"
