@@ -1,5 +1,5 @@
-// Checkpoints of nanotron: a safetensors file for each parameter and rank, which says which slices of the
-// whole it holds, and torch.save files of the optimizer for each rank. Read only. docs/formats/nanotron.md.
+// nanotron checkpoints: a safetensors file for each parameter and rank, whose header states its slices of the
+// whole; the optimizer in torch.save files for each rank. Read only. Facts: docs/formats/nanotron.md.
 #pragma once
 
 #include "formats/format.h"

@@ -1,4 +1,4 @@
-// Puts the files of a nanotron checkpoint together. Private to this format.
+// Opens the files of a nanotron checkpoint as one. Private to this format.
 #pragma once
 
 #include <map>
@@ -25,7 +25,7 @@ struct Shard {
 };
 struct Parameter {
     Dims whole;
-    std::vector<Shard> shards;  // one of a name without ranks is held by all
+    std::vector<Shard> shards;  // a shard whose name has no ranks belongs to all ranks
 };
 using Parameters = std::map<std::string, Parameter, std::less<>>;
 
@@ -34,12 +34,11 @@ struct RankFile {
     std::string path;
     RankName name;
     uint32_t rank = 0;
-    uint32_t index = kNone;  // of the assembly
+    uint32_t index = kNone;  // in the assembly
 };
 
-// Adds the states of an optimizer, which numbers them and says the name of each number, and the fp32 masters
-// that its gradient accumulator keeps. `config`: optimizer_config.json, which says which elements of a
-// parameter ZeRO gave to which rank.
+// Adds the optimizer's states, which its files number and map to names, and the fp32 master weights of its
+// gradient accumulator. `config`: text of optimizer_config.json, which states the ZeRO ranges of each rank.
 void addOptimizer(TensorAssembly& assembly, const Parameters& parameters, const std::vector<RankFile>& files,
                   std::string_view config);
 

@@ -1,4 +1,4 @@
-// Which part of a parameter a file holds, as its header states it. Private to this format.
+// Parses which region of a parameter a file holds, as its header states. Private to this format.
 //
 // Source: nanotron/parallel/parameters.py (SlicesPair), nanotron/serialize/metadata.py (TensorMetadata).
 // Other programs write the pairs as JSON.
@@ -17,8 +17,8 @@ struct Place {
     RankCut cut;
 };
 // `shape` is "(48, 16)", `pairs` "0,24,None|None,None,None#0,24,None|None,None,None;..." (local, then global
-// slices). Errors: damaged (meta.inconsistent) where they are not that, or do not fit the stored tensor;
-// unsupported where more than one dimension is cut.
+// slices). Errors: damaged (meta.inconsistent) for other forms of text, or if they do not fit the stored
+// tensor; unsupported if more than one dimension is sharded.
 Result<Place> parsePlace(std::string_view shape, std::string_view pairs, DimSpan stored);
 
 }  // namespace shardscope::nanotron

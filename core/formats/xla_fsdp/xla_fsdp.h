@@ -1,5 +1,5 @@
-// Checkpoints of torch_xla's FSDP: a torch.save file for each rank with its model's state_dict, whose
-// parameters are flat, padded and cut, and `shard_metadata`, which says what they were. Read only.
+// torch_xla FSDP checkpoints: a torch.save file for each rank. A file holds the state_dict with flat, padded,
+// sharded parameters, and `shard_metadata` with the original ones. Read only. Facts:
 // docs/formats/xla_fsdp.md.
 #pragma once
 
