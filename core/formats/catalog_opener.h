@@ -1,4 +1,4 @@
-// What the openers of all formats share: the catalog that they fill, and notes on what is odd in it.
+// Base class of the openers of all formats: holds the catalog that an opener fills, and adds its notes.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,16 @@ class CatalogOpener {
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
               std::optional<uint64_t> offset = {});
 
-    // A file of the directory that nothing of the checkpoint names.
+    // Adds a file of the directory that the checkpoint's metadata does not name.
     FileId addUnreferenced(const DirectoryEntry& entry, uint32_t rank = kNone);
 
-    // Of a kind of which there may be millions: `count` says how many there were so far, and the first
-    // hundred are kept.
+    // Adds a note of a kind that may occur millions of times. Counts it in `count`; keeps the first hundred.
     void addNote(size_t& count, Note note);
-    // How many there were in all, where that is more than were kept: "<count> <what> in all".
+    // For each kind with more notes than were kept, adds a note with the total: "<count> <what> in all".
     void noteTotals(std::string_view file, std::initializer_list<std::pair<size_t, std::string_view>> kinds);
 
     CatalogBuilder builder_;
-    size_t most_ = SIZE_MAX;  // notes that note() adds, errors aside
+    size_t most_ = SIZE_MAX;  // limit of notes that note() adds; errors are not limited
 
   private:
     size_t noted_ = 0;

@@ -1,5 +1,5 @@
-// What the readers of all formats share: the catalog, the checks of ids, and errors that name file and
-// tensor.
+// Base class of the readers of all formats: holds the catalog, checks ids, and names file and tensor in
+// errors.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace shardscope {
 
-// A checkpoint that becomes part of another one: its names get `prefix`, paths of its files `directory`,
-// tensors that are not an optimizer's `role` where it is given.
+// A checkpoint that becomes part of another one. `prefix` is put before its names, `directory` before the
+// paths of its files. `role`, if given, replaces the role of tensors that are not optimizer state.
 struct JoinedPart {
     std::unique_ptr<Reader> reader;
     std::string prefix, directory;
     std::optional<Role> role;
 };
-// One reader of all entries of `first` and, after them, of the others in their order. Errors: limit; internal
+// Returns one reader with the entries of `first`, then those of `others` in order. Errors: limit; internal
 // when `first` is not a CatalogReader.
 Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader> first, std::vector<JoinedPart> others);
 
@@ -31,12 +31,12 @@ class CatalogReader : public Reader {
     // Errors: internal for an id that does not exist; those of the hook, with the chunk's tensor and file.
     Result<Extent> locate(ChunkId chunk) const final;
     Result<Value> objectValue(ObjectId object) const final;
-    // Errors: as above; notFound (file.missing) and unsafe (security.path) by the state of the file.
+    // Errors: as locate(); by the state of the file notFound (file.missing) or unsafe (security.path).
     Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const final;
     Result<std::vector<Note>> fileNotes() const final;
 
   protected:
-    // `directory`: the path that those of the catalog's files are relative to.
+    // `directory`: the paths of the catalog's files are relative to it.
     CatalogReader(Catalog catalog, std::string directory)
         : catalog_(std::move(catalog)), directory_(std::move(directory)) {}
 
@@ -46,12 +46,12 @@ class CatalogReader : public Reader {
     virtual Result<std::vector<Note>> ownNotes() const { return std::vector<Note>{}; }
     // `file` is in the state `present` or `unreadable`.
     virtual Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const = 0;
-    // Why nothing of this file can be read, by its state; success when it is there.
+    // The error of a file whose state prevents reading; success for a file that is present.
     virtual Status checkState(const FileInfo& file) const;
 
   private:
     friend Result<std::unique_ptr<Reader>> joinReaders(std::unique_ptr<Reader>, std::vector<JoinedPart>);
-    // Another checkpoint in this one, and the first of its ids here.
+    // A joined checkpoint, and the first ids of its entries in this catalog.
     struct Part {
         JoinedPart joined;
         ChunkId firstChunk;
@@ -61,7 +61,7 @@ class CatalogReader : public Reader {
     template <class Id>
     const Part* partOf(Id id, Id Part::*first) const;
 
-    // The catalog is not copied when others join, which is before anybody else has the reader.
+    // Appends to the catalog in place. Call only before the reader is shared.
     Status take(std::vector<JoinedPart> others);
 
     Catalog catalog_;
@@ -69,7 +69,7 @@ class CatalogReader : public Reader {
     std::vector<Part> parts_;
 };
 
-// Nothing of its own, which others join.
+// A reader without chunks, for joinReaders() to add others to.
 std::unique_ptr<Reader> emptyReader(Catalog catalog, std::string directory);
 
 }  // namespace shardscope

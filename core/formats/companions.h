@@ -1,4 +1,4 @@
-// What a file of a checkpoint's directory is likely to be, by its name and size alone.
+// Tells companions from files that may hold tensors, by the file's name and size alone.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace shardscope {
 // documentation. `name` has no directory.
 bool isCompanionFile(std::string_view name);
 
-// Companions whose contents are part of the checkpoint: state that a run resumes from besides the model.
+// Companions whose contents are part of the checkpoint: the state besides the model that a run resumes from.
 enum class CompanionState : uint8_t {
     none,
     json,   // trainer_state.json
@@ -21,12 +21,12 @@ enum class CompanionState : uint8_t {
 };
 CompanionState companionState(std::string_view name);
 
-// Whether a file that is not a companion may hold tensors: by the endings that frameworks use, or because it
-// is larger than 1 MiB and not text.
+// Whether a file that is not a companion may hold tensors: it has an ending that frameworks use, or is larger
+// than 1 MiB and not text.
 bool mayHoldTensors(std::string_view name, uint64_t size);
 
-// The name of a model format that is not read here, of which repositories often hold the same model once more
-// ("ONNX"); empty for any other file.
+// The name of a model format that Shardscope does not read ("ONNX"), empty for any other file. Repositories
+// often hold the same model in such a format, too.
 std::string_view otherModelFormat(std::string_view name);
 
 }  // namespace shardscope

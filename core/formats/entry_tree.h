@@ -1,4 +1,4 @@
-// The nested object that a file's entries make up, rebuilt from their paths.
+// Rebuilds the nested object (dicts, lists, tuples) of a file from the paths of its entries, and pickles it.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,26 @@ struct TreeNode {
     enum class Kind : uint8_t { dict, list, tuple, tensor, object };
     Kind kind = Kind::dict;
     uint32_t entry = kNone;  // tensor or object
-    PathPart part;           // under which it stands in its parent
+    PathPart part;           // its key or index in the parent
     std::vector<uint32_t> children;
 };
 
 struct Tree {
     std::vector<TreeNode> nodes;          // nodes[0] is the root
-    std::vector<std::string> collisions;  // names of entries whose place is taken, or is inside another entry
+    std::vector<std::string> collisions;  // names of entries whose path is taken, or is below another entry
 };
 
-// Lists and tuples come back where the indices are 0 to n-1, dicts elsewhere; attributes of a module are one
-// key, as in its state_dict(). Children stand in the order of the catalog (lists: by index).
-// `inside`: the path of an entry in this object, or nothing for one that is not part of it; may be empty.
+// Returns the path of an entry within the object; nullopt for an entry outside of it.
 using PathInside = std::function<std::optional<Path>(const Path&)>;
+// Indices 0 to n-1 become a list or tuple, any others a dict. Attributes of a module become one key, as in
+// its state_dict(). Children are in catalog order, those of lists by index. `inside` may be empty: then all
+// entries belong to the object.
 Tree buildTree(const Catalog& target, const PathInside& inside = {});
 
 // Why a pickle of torch.save cannot hold the value; empty when it can.
 std::string whyNotPickled(const Value& value);
 
-// Writes the object as a pickle; tensors are the caller's business.
+// Writes the object as a pickle. Calls `tensor` where the caller has to write a tensor.
 class TreePickler {
   public:
     TreePickler(const Catalog& target, const Tree& tree, PickleWriter& out, std::vector<LeftOut>& changed,

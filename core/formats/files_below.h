@@ -1,4 +1,4 @@
-// What a directory and those below it hold, for formats that nest their files.
+// Lists a directory with its subdirectories, for formats that nest their files.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace shardscope {
 
-// The files below `root`, at most `levels` directories deep, in the order of their paths, which are relative
-// to `root` and stand in the entries' names. Errors: those of listing; limit for more than a million entries.
+// Lists the files below `root`, at most `levels` directories deep, sorted by path. Entry names are paths
+// relative to `root`. Errors: those of listing; limit for more than a million entries.
 Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
                                                int levels);
 

@@ -1,5 +1,5 @@
-// An index beside a set of files, *.safetensors.index.json: which file has which tensor, and what of that is
-// not so.
+// An index beside a set of files, *.safetensors.index.json: which file holds which tensor. Notes where index
+// and files disagree.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,17 @@ struct IndexedFiles : safetensors::Index {
 
     std::string name;  // of the index
     uint64_t size = 0;
-    Note::Lacks lacks = Note::Lacks::nothing;  // what a conversion lacks without a tensor that it names
+    Note::Lacks lacks = Note::Lacks::nothing;  // what a conversion lacks if a tensor of the index is missing
 
     FileInfo info() const;  // of the index itself
     const std::string& fileWith(size_t tensor) const { return files[fileOf[tensor]]; }
 
     enum class Found : uint8_t { inFile, nowhere, fileMissing, fileBroken };
-    // Notes what it names and the files lack; whether that is anything. `find` is given the place in `names`.
+    // Adds a note for each tensor of the index that the files lack; true if there is any. `find` gets an
+    // index into `names`.
     bool noteLacking(const std::function<Found(size_t tensor)>& find,
                      const std::function<void(Note)>& add) const;
-    // Of a tensor that a file has and it does not name.
+    // The note on a tensor that a file holds and the index does not name.
     Note unnamed(std::string_view file, std::string_view tensor) const;
 };
 

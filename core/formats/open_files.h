@@ -1,5 +1,5 @@
-// The files of a checkpoint that are open: a cache of handles, so that a checkpoint of many thousand files
-// does not take as many descriptors.
+// A cache of open file handles: a checkpoint of many thousand files needs few descriptors. Also reads small
+// files whole.
 #pragma once
 
 #include <list>
@@ -22,7 +22,8 @@ std::string smallFile(const Directory& directory, std::string_view name, uint64_
 // All bytes of an open file. Errors: limit where it has more than `most`; those of reading.
 Result<std::string> wholeText(const ReadFile& file, uint64_t most);
 
-// Thread-safe. A handle keeps its file open; the cache forgets those that were not asked for longest.
+// Thread-safe. A handle keeps its file open. The cache holds at most `most` handles and drops the least
+// recently used.
 class OpenFiles {
   public:
     explicit OpenFiles(std::shared_ptr<Directory> directory, size_t most = 256)

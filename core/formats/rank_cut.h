@@ -1,5 +1,5 @@
-// What a rank holds of a tensor that ranks cut along one axis: a part of it, or its share of each of the
-// parts that were fused into the tensor (query, key and value; gate and up projection).
+// What a rank holds of a tensor that is sharded along one axis. Either one range of the axis, or a share of
+// each part of a fused tensor (query, key and value; gate and up projection).
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@
 
 namespace shardscope {
 
-// A part of a rank's shard along the axis.
+// One range of the axis, in elements: from `from` in the rank's shard, from `offset` in the whole tensor.
 struct CutPart {
-    int64_t from = 0, length = 0, offset = 0;  // in the shard, and in the whole tensor
+    int64_t from = 0, length = 0, offset = 0;
 };
 
-// A box of the whole tensor, and which elements of a rank's shard it is.
+// A box of the whole tensor, and where its elements are in a rank's shard.
 struct CutBox {
     Dims from;                           // where it begins in the shard
     Dims offsets, lengths;               // in the whole tensor
-    std::optional<FlatRange> flat = {};  // only these elements of the box
-    int64_t first = 0;                   // the first of them, in the row-major order of the shard
-    Dims strides = {};                   // of them in that order, where one is not behind the other
+    std::optional<FlatRange> flat = {};  // if set: only these elements of the box
+    int64_t first = 0;                   // first element, in the row-major order of the shard
+    Dims strides = {};                   // in elements of the shard; empty = contiguous
 
-    // Where they are in a stored tensor of any shape that has the shard's elements from `start` on.
+    // The part of a stored tensor of any shape that holds the shard's elements from element `start` on.
     StoredPart in(uint32_t file, uint32_t tensor, int64_t start) const;
 };
 
 struct RankCut {
-    int axis = TpRule::kReplicated;  // the rank holds the whole tensor
-    std::vector<CutPart> parts;      // of an axis; none = it holds nothing
+    int axis = TpRule::kReplicated;  // kReplicated = the rank holds the whole tensor
+    std::vector<CutPart> parts;      // of the axis, in order; empty = the rank holds nothing
 
-    // `parts`: sizes in the whole tensor of what was fused into it; one = nothing was. The rank has the same
-    // share of each that [offset, offset + length) is of all.
+    // `parts`: sizes along `axis` of the parts that were fused; one part = not fused. The rank holds of each
+    // part the same share as [offset, offset + length) is of the axis.
     static RankCut share(int axis, std::span<const int64_t> parts, int64_t offset, int64_t length);
 
-    // A box for each part. `shape`: of the shard or of the whole tensor, which differ along the axis only.
+    // One box for each part. `shape`: of the shard or of the whole tensor; they differ along the axis only.
     std::vector<CutBox> boxes(DimSpan shape) const;
-    // Of a range of the shard's row-major order: as few boxes and ranges of them as hold it.
+    // The fewest boxes, or flat ranges of boxes, that hold `range` of the shard's row-major order.
     std::vector<CutBox> boxes(DimSpan shape, FlatRange range) const;
 };
 

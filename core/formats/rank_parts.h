@@ -1,5 +1,5 @@
-// What the formats with a file for each rank share: DTensors whose place their own file states, the mesh that
-// they are on, and values that ranks have in common.
+// Shared code of formats with one file for each rank: finds the boxes of DTensors and their mesh, notes
+// missing files, and joins the objects of all ranks.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,31 @@ class RankParts {
         if (world <= kMostWorld && world > world_) world_ = static_cast<uint32_t>(world);
     }
 
-    // The rank that the parts in a file are of; says once for a file whose name says another one.
+    // The rank of the shards in a file: `stated` if given, else `named`. Where they differ, adds one note for
+    // the file.
     uint32_t rankOf(uint32_t file, uint32_t named, std::optional<int64_t> stated);
 
-    // The parts of a DTensor, stored tensor `tensor` of the file, by the placement in its own pickle: one, or
-    // those of a fused projection. None where nothing of it is on that rank, or after a note where it cannot
-    // be placed.
+    // The pieces of stored tensor `tensor`, a DTensor, by the placement in the file's pickle; a fused
+    // projection has several. None if the rank holds nothing of the DTensor. None, with a note, if the
+    // placement cannot be used.
     std::vector<TensorAssembly::Piece> partsOf(uint32_t file, uint32_t tensor, uint32_t named,
                                                const Path& path);
-    // Each box of a stored tensor as a piece of the rank.
+    // Turns each box of a stored tensor into a piece of the rank.
     std::vector<TensorAssembly::Piece> piecesOf(uint32_t file, uint32_t tensor, uint32_t rank,
                                                 std::vector<torch_save::LocalBox> boxes);
 
-    // Takes the largest mesh that any tensor is on.
+    // Keeps the largest mesh of all tensors.
     void noteMesh(const torch_save::DTensorSpec& spec);
     const std::optional<torch_save::DTensorSpec>& largestMesh() const { return mesh_; }
-    // Where it holds all ranks, in order.
+    // The largest mesh, if it holds all ranks in ascending order; else nullopt.
     std::optional<Mesh> mesh(std::string_view evidence) const;
 
-    // Says which files are missing: `total`, of which the first are given by name.
+    // Notes the missing files: `total` in all, the first of them by name in `files`.
     static constexpr size_t kMostMissing = 1000;
     struct Missing {
         std::string name;
         uint32_t rank = 0;
-        bool needed = true;  // else the tensors do not depend on it
+        bool needed = true;  // false: no tensor depends on the file
     };
     void addMissing(std::span<const Missing> files, size_t total);
 
@@ -55,21 +56,21 @@ class RankParts {
     uint32_t world_ = 1;
     std::set<uint32_t> misplaced_;   // files that hold another rank's parts
     std::set<std::string> refused_;  // encoded paths
-    size_t boxes_ = 0;               // of tensors that have several on a rank
+    size_t boxes_ = 0;               // total of tensors that have several boxes on a rank
     std::optional<torch_save::DTensorSpec> mesh_;
 };
 
-// The value of one name as one rank has it.
+// An object as one rank holds it.
 struct RankObject {
-    Path path;    // where all ranks have the same
-    Path ofRank;  // where they do not
+    Path path;    // used where all ranks hold the same value
+    Path ofRank;  // used where the values differ
     uint32_t file = kNone;
     uint32_t rank = 0;
     const Value* value = nullptr;
     enum class When : uint8_t {
-        differing,    // each under its rank where they differ
+        differing,    // each under its rank if the values differ
         always,       // each under its rank
-        firstIsMain,  // where they differ, the first one counts as that of all
+        firstIsMain,  // if the values differ, the first one has `path`
     };
     When perRank = When::differing;
 };

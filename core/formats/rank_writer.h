@@ -1,5 +1,5 @@
-// Files of ranks that hold DTensors, written: what each rank has of each tensor, and one torch.save archive
-// for each file.
+// Writes rank files with DTensors: finds each rank's shard of each tensor, and lays out one torch.save
+// archive for each file.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@ namespace shardscope {
 
 using Placements = std::vector<torch_save::DTensorSpec::Placement>;
 
-// Knows how the chunks of a wanted catalog are spread over its mesh; without one the ranks are one axis,
+// Finds the placements of a target's tensors on its mesh. A target without a mesh gets the single axis
 // "fsdp".
 class RankWriter {
   public:
-    // `device`: "cuda" or "cpu", that the mesh is of.
+    // `target` must outlive this. `device`: the mesh's device type, "cuda" or "cpu".
     RankWriter(const Catalog& target, std::string device);
 
-    // Finds the placements. Errors: impossible for pieces that are not those of shards and replicas.
+    // Finds the placements. Errors: impossible for chunks that no Shard and Replicate placements produce.
     Status plan();
 
     const Mesh& mesh() const { return mesh_; }
-    // Empty for a plain tensor, which each rank holds whole.
+    // Empty for a plain tensor, not a DTensor: each rank holds it whole.
     const Placements& placements(TensorId t) const { return known_[placements_[t]]; }
     ChunkId chunkOf(TensorId t, uint32_t rank) const;  // kNone where the rank has none
     Dims localShape(TensorId t, uint32_t rank) const;
@@ -38,16 +38,16 @@ class RankWriter {
         TorchArchiveWriter archive;
         DTensorPickler dtensors;
         const uint32_t rank;
-        std::vector<ChunkId> chunks;                // of each storage; kNone = none of the catalog
-        std::unordered_map<TensorId, size_t> keys;  // storages of tensors, which may have several names
+        std::vector<ChunkId> chunks;                // by storage; kNone = no chunk of the catalog
+        std::unordered_map<TensorId, size_t> keys;  // storage of each tensor; aliases share one
     };
-    // A file is made twice: for its size, and to be written. The object goes to archive.pickle(), then
-    // archive.finish().
+    // Starts a file. A file is built twice: for its size, and for its bytes. The caller writes the object to
+    // archive.pickle(), then calls archive.finish().
     std::unique_ptr<File> start(const std::string& name, uint32_t rank) const;
     void tensor(File& file, TensorId t) const;
     // Adds the finished file to the layout.
     static void place(const File& file, const std::string& path, TargetLayout& layout);
-    // After all files: other names of a tensor have the bytes of the first one.
+    // Call after all files: aliases get the offsets of the tensor that they name.
     void tie(TargetLayout& layout) const;
     static Status literals(const File& file, FileId id, std::span<const uint32_t> chunkCrcs,
                            const LiteralSink& sink);
@@ -60,10 +60,10 @@ class RankWriter {
     const Catalog& target_;
     const std::string device_;
     Mesh mesh_;
-    std::string numbers_;          // of its ranks, for DTensorPickler
-    std::vector<ChunkId> byRank_;  // those of each tensor by rank
+    std::string numbers_;          // the mesh's ranks, encoded for DTensorPickler
+    std::vector<ChunkId> byRank_;  // chunk of each tensor on each rank
     std::vector<Placements> known_;
-    std::vector<uint32_t> placements_;  // of each tensor, in known_
+    std::vector<uint32_t> placements_;  // by TensorId: index into known_
 };
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-// What a tensor is for, found from the structure of all names together.
+// Finds the role of each tensor (parameter, buffer, optimizer, other) from the names of all entries together.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@
 
 namespace shardscope {
 
-// First every entry's name (tensors and objects, in any order) goes to add(), then role() answers for each
-// tensor.
+// Pass every entry's name (tensors and objects, in any order) to add(), then ask role() for each tensor.
 //
-// Optimizer state is known by its place:
-// - what is under `state` beside `param_groups` (an optimizer's state dict), at any depth or at the root;
-// - what is below a key such as `optimizer` or `optim` at the root, or deeper where a state follows;
+// A name is optimizer state if it is:
+// - below `state` beside `param_groups` (an optimizer's state dict), at any depth;
+// - below a key such as `optimizer` or `optim` at the root, or deeper where a state follows;
 // - the state of a parameter beside it: `<parameter>.exp_avg`, `exp_avg.<parameter>`, `state.0.exp_avg`.
-// State of the trainer (random generators, schedulers, scalers, loops, `extra_state`) has the role `other`;
-// of words that a model may use as well only where the entries are those of the trainer's object. Names
-// rather than paths are looked at, so that the flattened form, whose keys are "state.<parameter>.<name>" and
-// "param_groups.<parameter>.<field>", is found by the same rule.
+//
+// Trainer state (random generators, schedulers, scalers, loops, `extra_state`) has the role `other`. A word
+// that models use, too, counts only beside the other entries of the trainer's object. Names are compared, not
+// paths. So the rules also find the flattened form: "state.<parameter>.<name>",
+// "param_groups.<parameter>.<field>".
 class RoleFinder {
   public:
     void add(std::string_view name);
@@ -40,10 +40,10 @@ class RoleFinder {
     bool isTrainer(const Components& parts) const;
     bool namesTensor(std::string_view text) const;
 
-    Names withGroups_;  // what stands before "param_groups"
-    Names trainers_;    // what stands before the entries of a scheduler's or scaler's state dict
+    Names withGroups_;  // prefixes before "param_groups"
+    Names trainers_;    // prefixes of the state dicts of schedulers and scalers
     bool lightning_ = false;
-    // Hashes of the ends of all names that are not below an optimizer's key: "a.b.c", "b.c".
+    // Hashes of the suffixes of all names that are not below an optimizer's key: "a.b.c", "b.c".
     std::unordered_set<size_t> ends_;
 };
 

@@ -1,5 +1,5 @@
-// What a file or a directory of a training step holds, told by its name alone. Frameworks and scripts name
-// the parts of a step by few words; the tables are in step_part.cpp, with their sources.
+// Tells by its name alone which part of a step a file or directory holds. step_part.cpp has the tables of
+// names, with their sources.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,26 @@ enum class StepPart : uint8_t {
     scheduler,  // "scheduler.pt", "lr_scheduler"
     progress,   // step, counters, state of a trainer: "trainer_state.json", "extra_state"
     random,     // states of random generators: "rng_state_0.pth"
-    loader,     // where the data loader is: "data.pt", "sampler.bin"
+    loader,     // position of the data loader: "data.pt", "sampler.bin"
     scaler,     // loss scaling: "scaler.pt"
-    arguments,  // how the run was started: "training_args.bin"
+    arguments,  // arguments of the run: "training_args.bin"
     config,     // of the model: "config.json", "adapter_config.json"
     tokenizer,  // vocabulary, templates and preprocessors
     record,     // for people: documentation, logs, scripts
 };
 std::string_view partName(StepPart part);  // "random states"; empty for unknown
 
-// `name` is the last component of a path. Names of ranks, shards and worlds in it do not count.
+// `name` is the last component of a path. Parts of it that name ranks, shards or world sizes are ignored.
 StepPart stepPartOf(std::string_view name);
 
-// Whether a resumed run reads it: anything but configuration, tokenizer, records and what is unknown.
+// Whether a resumed run reads this part: true unless it is config, tokenizer, record or unknown.
 bool isState(StepPart part);
-// State that is never weights, whatever its tensors are called: random states, a scheduler, a data loader.
+// Whether the part never holds weights, whatever its tensors are named: random states, a scheduler, a data
+// loader.
 bool isBesideModel(StepPart part);
 
-// A path with every run of digits as '#': the same for files that differ in ranks, shards and steps only.
+// Replaces every sequence of digits in a path by '#'. Files that differ only in rank, shard or step get the
+// same text.
 std::string withoutNumbers(std::string_view path);
 
 }  // namespace shardscope

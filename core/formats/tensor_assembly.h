@@ -1,5 +1,5 @@
-// Puts a catalog together from the files of many ranks: tensors gain pieces in any order. Pieces are held in
-// columns, about 80 bytes each.
+// Builds a catalog from the files of many ranks. Tensors gain pieces, which become their chunks, in any
+// order. A piece takes about 80 bytes, in columns.
 #pragma once
 
 #include <map>
@@ -26,30 +26,31 @@ class TensorAssembly : private CatalogOpener {
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
     using CatalogOpener::note;
-    // Notes that are added at most, errors aside.
+    // Limits the number of notes; errors are not limited.
     void limitNotes(size_t most) { most_ = most; }
 
-    // A file of the checkpoint; kNone when it is missing, or there but damaged; both are noted, with what a
-    // conversion lacks. Errors: those of reading where the file is of no rank.
+    // Adds and reads a file. Returns its index in files(); kNone, with a note, if the file is missing or
+    // damaged. `lacks`: what a conversion lacks without the file. Errors: those of stat(), limit, cancelled;
+    // those of reading only if `rank` is kNone.
     Result<uint32_t> addFile(const std::string& name, uint32_t rank,
                              Note::Lacks lacks = Note::Lacks::nothing);
-    // Several (name, rank), read side by side. One that is known already is not read again.
+    // As addFile() for several (name, rank), read in parallel. Known files are not read again.
     Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files,
                                            Note::Lacks lacks = Note::Lacks::nothing);
-    // A file that is not read for tensors, in any state.
+    // Adds a file, in any state, without reading tensors.
     FileId addOther(FileInfo info);
-    // Of a file that was added; kNone else.
+    // What is known of a file; kNone if it was not added.
     struct Known {
         FileId id = kNone;
-        uint32_t index = kNone;  // kNone = it is not there, damaged, or holds no tensors
+        uint32_t index = kNone;  // in files(); kNone = missing, damaged, or without tensors
     };
     Known known(const std::string& name) const;
-    // A file that should be there. Below an error the tensors do not depend on it.
+    // Adds a missing file with a note. `severity` below error: no tensor depends on the file.
     void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message,
                     Note::Lacks lacks = Note::Lacks::nothing);
-    // A file that is there and is not used, for a reason that has been noted.
+    // Adds a present file that is not used. The caller notes why.
     void addUnused(const DirectoryEntry& entry, uint32_t rank);
-    // A file that holds no tensors. Its text where it is short, else nothing.
+    // Adds a file without tensors. Returns its text if it is short, else "".
     std::string addText(const std::string& name);
 
     struct Piece {
@@ -57,42 +58,43 @@ class TensorAssembly : private CatalogOpener {
         StoredPart part;
         Dims offsets, lengths;  // both empty = the whole tensor
         std::optional<FlatRange> flat;
-        bool stated = false;  // metadata says that it is there: its place is taken, whatever the file holds
+        bool stated = false;  // by the metadata: covers its region whatever the file holds
     };
-    // Adds a piece to the tensor of this path; a tensor that is new here becomes an alias where the file says
-    // so. Pieces that disagree about shape or dtype are noted and dropped.
+    // Adds a piece to the tensor of this path. A new tensor becomes an alias if its file says so. A piece
+    // with another shape or dtype than the tensor is dropped with a note.
     void addPiece(const Path& path, DType dtype, const Dims& shape, Role role, Piece piece);
-    // A piece of which only this is known, and the file that should have it (`piece.part` is of no file): the
-    // dtype is that of the other pieces.
+    // Adds a piece that is missing from its file. `piece.part` is ignored; the dtype comes from the tensor's
+    // other pieces.
     void addLost(const Path& path, const Dims& shape, Role role, FileId file, Piece piece);
-    // Boxes of a rank's shard; `shard` is the stored tensor that has it, in the shape of the shard, or with
-    // the shard's elements from element `start` on.
+    // Adds the boxes of a rank's shard. `shard.part` is the stored tensor that holds the shard: in the
+    // shard's shape, or, with `start`, flat from that element on.
     void addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
                   std::vector<CutBox> boxes, std::optional<int64_t> start = std::nullopt);
-    // Another name of a tensor that is there, once all its pieces are; nothing where it is not.
+    // Adds an alias of tensor `of`. Call after all pieces of `of`; does nothing if `of` does not exist.
     void addAlias(const Path& path, const Path& of);
-    // A tensor that counts even where no piece of it is found.
+    // Adds a tensor that stays in the catalog even without pieces.
     void addTensor(const Path& path, DType dtype, const Dims& shape, Role role);
-    // Finds the roles of all tensors that are there, where they follow from the names of all together.
+    // Sets the roles of all tensors added so far from their names.
     void setRoles(const RoleFinder& roles);
-    // A stored tensor as a whole.
+    // Adds a stored tensor as one whole tensor.
     void addWhole(uint32_t file, uint32_t tensor, Path path, Role role, uint32_t rank);
     void addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset = 0,
                    uint64_t length = 0);
-    // The values of a file's other entries under `prefix`.
+    // Adds the objects of a file under `prefix`.
     void addObjects(uint32_t file, const Path& prefix, uint32_t rank);
 
-    // mayDrift: vectors of ranks that differ, such as norms that went apart, are a warning.
+    // mayDrift: one-dimensional tensors that differ between ranks, such as norms, are a warning only.
     enum class Vectors : uint8_t { mustAgree, mayDrift };
-    // Notes tensors of which pieces for the same place hold different values, as far as checksums and some
-    // bytes tell: what ranks hold under one name is not one tensor then (an error; of buffers nothing). Call
-    // after all pieces are there, with roles; `lacks` is what a conversion of weights lacks.
+    // Notes tensors whose replicas hold different values, by checksums and samples of bytes. Such a tensor is
+    // an error; buffers are skipped. Call after all pieces and roles are set. `lacks`: what a conversion of
+    // these weights lacks.
     void noteDifferentCopies(Note::Lacks lacks, Vectors vectors);
-    // Whether the pieces hold every element of every tensor, if those that are not equal do not overlap.
+    // Whether the pieces hold every element of every tensor. Assumes that distinct boxes and ranges do not
+    // overlap.
     bool complete() const;
-    // `world`: ranks in all. `mesh`: as the files state it, without axes where they have none; nullopt: the
-    // ranks are one axis, "fsdp".
-    // `findNotes`: what Reader::fileNotes() answers; it may keep a pointer to files().
+    // Builds the reader. `world`: number of ranks. `mesh`: as the files state it, without axes if they state
+    // none; nullopt: one axis, "fsdp". `findNotes` implements Reader::fileNotes(); it may keep a pointer to
+    // files().
     Result<std::unique_ptr<Reader>> finish(uint32_t world, std::optional<Mesh> mesh = std::nullopt,
                                            FindNotes findNotes = {});
 
@@ -100,21 +102,21 @@ class TensorAssembly : private CatalogOpener {
     struct Tensor {
         Dims shape;
         DType dtype = DType::float32;
-        bool known = false;  // of the dtype
+        bool known = false;  // whether `dtype` is known
         Role role = Role::parameter;
         TensorId aliasOf = kNone;
         uint32_t pieces = 0;
-        uint32_t piecesOf = kNone;  // another tensor, whose pieces are those of this one
+        uint32_t piecesOf = kNone;  // the tensor whose pieces this one shares
     };
     static constexpr uint64_t kWhole = UINT64_MAX;
     static constexpr FlatRange kNoRange{INT64_MIN, INT64_MIN};
     struct PieceRow {
         uint32_t tensor = 0;
         uint32_t rank = 0;
-        uint64_t box = kWhole;  // where its offsets, then its lengths, stand in boxes_
+        uint64_t box = kWhole;  // index in boxes_ of the offsets, followed by the lengths
         FlatRange flat = kNoRange;
     };
-    // The pieces of tensor t are rows order[first[t]] up to order[first[t + 1]], as they were added.
+    // The pieces of tensor t are rows order[first[t]] to order[first[t + 1]] (exclusive), in the order added.
     struct Grouped {
         std::vector<uint32_t> order;
         std::vector<size_t> first;
@@ -130,7 +132,7 @@ class TensorAssembly : private CatalogOpener {
     bool samePlace(size_t row, size_t other) const;
     bool differ(size_t row, size_t other, size_t& budget) const;
 
-    // Index of the tensor of this path, which is made when it is new.
+    // Index of the tensor of this path; creates the tensor if it is new.
     size_t tensorAt(const Path& path, std::optional<DType> dtype, const Dims& shape, Role role);
     bool fits(size_t index, std::optional<DType> dtype, const Dims& shape, const Piece& piece,
               const std::string& file);
@@ -150,7 +152,7 @@ class TensorAssembly : private CatalogOpener {
     std::vector<int64_t> boxes_;
     StoredParts parts_;                          // one for each row
     safetensors::NameSet paths_;                 // of tensors_, encoded
-    std::vector<std::vector<uint32_t>> stored_;  // by file and tensor: the first of tensors_ that has it
+    std::vector<std::vector<uint32_t>> stored_;  // by file and stored tensor: first index in tensors_
     std::map<std::string, Known> known_;
 };
 

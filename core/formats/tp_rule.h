@@ -1,4 +1,5 @@
-// What a user states of tensor parallelism, for formats whose files do not say how a parameter was cut.
+// The --tp-dim option: the user states which dimension tensor parallelism shards, for formats whose files do
+// not say it.
 #pragma once
 
 #include <string>
@@ -11,6 +12,7 @@ namespace shardscope {
 
 struct TpRule {
     static constexpr int kReplicated = -1;  // each rank holds the whole tensor
+    // A rule: parameters whose names match `pattern` are sharded along `axis`.
     NamePattern pattern;
     std::string text;
     int axis = kReplicated;

@@ -1,4 +1,4 @@
-// What ColossalAI's checkpoint IO writes: docs/formats/colossalai.md.
+// Checkpoints of ColossalAI's checkpoint IO, distributed and gathered. Facts: docs/formats/colossalai.md.
 #pragma once
 
 #include "formats/format.h"

@@ -1,4 +1,4 @@
-// The distributed layout: each rank's pieces in files of its own, described by a JSON file of its own.
+// Opens the distributed layout: each rank stores its shards in its own files, with its own JSON metadata.
 // Private to this format.
 #pragma once
 
@@ -24,9 +24,10 @@ class DistributedOpener {
     Result<std::unique_ptr<Reader>> open();
 
   private:
+    // A rank's shard of a tensor.
     struct Piece {
         uint32_t rank = 0;   // index into ranks_
-        uint32_t entry = 0;  // in its metadata
+        uint32_t entry = 0;  // index in the rank's metadata
     };
 
     // --- metadata and files (distributed.cpp)
@@ -36,8 +37,8 @@ class DistributedOpener {
     void noteForeign();
     static std::string lastPart(std::string_view path);
     Status openWeights();
-    // Where the `file` of an entry is. Only the last part of a path counts, and only inside the directory:
-    // with shard=False the path of the machine that saved stands there.
+    // The local name of an entry's `file`. Uses only the last component of the path: with shard=False the
+    // writer stores the full path on its own machine.
     std::string placeOf(const std::string& written, const RankFile& rank);
     std::string refuse(const std::string& written, const RankFile& rank);
     void noteMissingRanks();

@@ -1,4 +1,4 @@
-// ColossalAI's layouts, written. Private to this format.
+// Lays out destinations in ColossalAI's layouts. Private to this format.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace shardscope::colossalai {
 
-// "" and "distributed" write safetensors files; "distributed-bin", "gathered", "gathered-bin".
+// Variants: "distributed" (also ""), "gathered"; with "-bin" the files are torch.save instead of safetensors.
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 

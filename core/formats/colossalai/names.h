@@ -1,4 +1,4 @@
-// Names of ColossalAI's files.
+// Parses the names of ColossalAI's files. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ constexpr std::string_view kMetaPrefix = "pytorch_model-meta-dist-";
 std::optional<uint32_t> metaFileId(std::string_view name);
 // "model-dist-00003-shard-00001.safetensors", "pytorch_model.ema-dist-00003.bin" -> 3.
 std::optional<uint32_t> weightFileId(std::string_view name);
-// The name that the same file has for another rank.
+// The name of the same file with another rank's id.
 std::string withId(std::string_view name, uint32_t from, uint32_t to);
 
 // An index of a gathered checkpoint, and what it lists.

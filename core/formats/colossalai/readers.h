@@ -1,4 +1,4 @@
-// The two families of layouts. Private to this format.
+// Opens the distributed and the gathered layouts. Private to this format.
 #pragma once
 
 #include <memory>

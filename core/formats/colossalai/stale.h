@@ -1,5 +1,5 @@
-// Whether all ranks that are in a directory come from one save. Saving over a checkpoint of more ranks leaves
-// the files of the higher ones, and ColossalAI's loader merges them in.
+// Checks whether all rank files of a directory come from one save. Saving over a checkpoint of more ranks
+// leaves stale files of the higher ranks, which ColossalAI's loader would load, too.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 namespace shardscope::colossalai {
 
 struct RankFile {
-    uint32_t id = 0;   // dist_id: pipeline stage times tp, plus tp rank
+    uint32_t id = 0;   // dist_id: pipeline stage * tp + tp rank
     std::string name;  // of the metadata file
     RankMetadata metadata;
 };
 
 struct SaveCheck {
-    uint32_t tp = 1;            // of the save that rank 0 belongs to
-    std::vector<bool> foreign;  // by rank file: from another save
-    bool whole = false;         // the ranks that are not foreign hold every element of what they name
-    bool setAside = false;      // the others are whole without the foreign ones
-    std::string why;            // the foreign ones are foreign
+    uint32_t tp = 1;            // tensor-parallel degree of rank 0's save
+    std::vector<bool> foreign;  // by rank file: it is from another save
+    bool whole = false;         // the other ranks hold every element of the tensors that they name
+    bool setAside = false;      // ignore the foreign files: the others are whole without them
+    std::string why;            // why files are foreign
 };
 
-// `ranks` sorted by id.
+// `ranks` must be sorted by id.
 SaveCheck checkSave(const std::vector<RankFile>& ranks);
 
 }  // namespace shardscope::colossalai

@@ -1,7 +1,6 @@
-// PyTorch's distributed checkpoint (DCP): a directory with `.metadata` (a pickle of tensors, boxes and where
-// they are stored) and `__<rank>_<n>.distcp` files, each a sequence of torch.save archives. Read: torch 2.0
-// to 2.15, Megatron-Core's torch_dist. Written: what torch 2.3 and later load. Facts and their sources:
-// docs/formats/dcp.md.
+// PyTorch's distributed checkpoint (DCP). `.metadata` is a pickle of tensors, boxes and storage locations;
+// each `__<rank>_<n>.distcp` is a sequence of torch.save archives. Reads torch 2.0 to 2.15 and
+// Megatron-Core's torch_dist; writes for torch 2.3 and later. Facts and sources: docs/formats/dcp.md.
 #pragma once
 
 #include "formats/format.h"

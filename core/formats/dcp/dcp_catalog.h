@@ -1,4 +1,4 @@
-// From decoded metadata to a Catalog.
+// Builds the catalog from decoded DCP metadata. Private to this format.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace shardscope::dcp {
 
-// One metadata file: `.metadata`, or `__R.metadata` of one rank.
+// One metadata file: `.metadata`, or rank R's `__R.metadata`.
 struct MetadataFile {
     std::string name;
     uint64_t size = 0;
@@ -21,11 +21,11 @@ struct CatalogParts {
     Catalog catalog;
     std::vector<std::vector<std::string>> transforms;  // [0] = none
     std::vector<uint16_t> chunkTransforms;             // per chunk; empty when nothing was transformed
-    std::vector<uint16_t> objectTransforms;            // per object; the same
+    std::vector<uint16_t> objectTransforms;            // per object; empty likewise
 };
 
-// Several files are the ranks of a save without collectives: their tensors, chunks and objects are united.
-// Errors: damaged, limit, with tensor name.
+// Several files come from the ranks of a save without collectives: their tensors, chunks and objects are
+// united. Errors, with the tensor's name: damaged, limit.
 Result<CatalogParts> buildCatalog(const Source& source, std::vector<MetadataFile> files);
 
 // "__3_0.distcp" -> 3; kNone for other names.

@@ -1,5 +1,5 @@
-// What a DCP `.metadata` pickle says, as columns. No Python object is built, nothing is imported or called:
-// classes are recognized by name, everything else is inert.
+// Decodes a DCP `.metadata` pickle to columns. Classes are recognized by name; nothing is imported, called or
+// built as a Python object.
 //
 // Source of the facts: torch/distributed/checkpoint/metadata.py and filesystem.py of PyTorch 2.0 to 2.15, and
 // CPython's pickletools; docs/formats/dcp.md lists them.
@@ -20,14 +20,14 @@
 
 namespace shardscope::dcp {
 
-// A run of values of Metadata::dims. Equal ones are often the same run.
+// A range of values in Metadata::dims. Equal shapes often share one range.
 struct DimsRef {
     uint32_t at = 0;
     uint8_t rank = 0;
 };
 
 struct MetaTensor {
-    TextId unknownDtype = kNone;  // name of a dtype that is not known; else `dtype` holds
+    TextId unknownDtype = kNone;  // name of an unknown dtype; kNone = see `dtype`
     DType dtype = DType::float32;
     DimsRef shape;
     uint32_t firstChunk = 0;  // in Metadata::chunks
@@ -35,15 +35,15 @@ struct MetaTensor {
 };
 
 struct MetaChunk {
-    uint32_t offsets = 0;  // both are runs of Metadata::dims
+    uint32_t offsets = 0;  // offsets and lengths: index in Metadata::dims
     uint32_t lengths = 0;
-    uint8_t rank = 0;  // of both
+    uint8_t rank = 0;  // number of dimensions of both
 };
 
 // One row of state_dict_metadata.
 struct MetaEntry {
     TextId name = 0;
-    uint32_t tensor = kNone;  // kNone: a non-tensor value, stored as bytes
+    uint32_t tensor = kNone;  // index in Metadata::tensors; kNone = an object, stored as bytes
 };
 
 // One row of storage_data.
@@ -53,7 +53,7 @@ struct MetaStored {
     TextId name = 0;
     TextId path = 0;
     uint32_t place = kNone;   // the key's offsets in Metadata::dims; kNone: the key has none
-    uint8_t rank = 0;         // of these
+    uint8_t rank = 0;         // number of dimensions of `place`
     uint16_t transforms = 0;  // index into Metadata::transforms; 0 = none
 };
 static_assert(sizeof(MetaStored) == 32);
@@ -65,10 +65,10 @@ struct MetaPath {
     uint32_t length = 0;
 };
 
-// A tensor that Megatron-Core 0.6 to 0.15 stored as flattened ranges. DCP has no such chunks, so a tensor of
-// shape [X, Y] whose ranks hold boxes of shape [x, y] is stored with the shape [X/x, Y/y, x*y]: a chunk at
-// [i, j, start] of lengths [1, 1, n] is the elements [start, start + n) of the box at [i*x, j*y]. `shape` is
-// [X, Y], from Metadata.mcore_data[name]["nd_reformulated_orig_global_shape"]. Source:
+// A tensor that Megatron-Core 0.6 to 0.15 stored as flat ranges, which DCP chunks cannot express. A tensor of
+// shape [X, Y] whose ranks hold boxes of shape [x, y] is stored with shape [X/x, Y/y, x*y]. A chunk at [i, j,
+// start] with lengths [1, 1, n] holds elements [start, start + n) of the box at [i*x, j*y]. `shape` is [X,
+// Y], from Metadata.mcore_data[name]["nd_reformulated_orig_global_shape"]. Source:
 // megatron/core/dist_checkpointing/strategies/{torch,resharding}.py of megatron-core 0.12.3.
 struct MetaReformulated {
     TextId name = 0;
@@ -95,7 +95,7 @@ struct Metadata {
     std::vector<std::vector<std::string>> transforms;
     std::vector<ForeignGlobal> foreign;
 
-    // What tells the writer's generation.
+    // Properties that tell the writer's generation.
     int protocol = 0;
     bool oldProperties = false;  // TensorProperties of torch.distributed._shard
     bool sixProperties = false;  // strides among the tensor properties
@@ -111,12 +111,12 @@ struct Metadata {
 // limit.
 Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
 
-// Which row of storage_data each chunk and each entry without tensor has.
+// The row of storage_data of each chunk and each object.
 struct StorageJoin {
     std::vector<uint32_t> chunkRow;   // per MetaChunk; kNone = no row
     uint64_t missing = 0;             // chunks of tensors without a row
-    std::vector<uint32_t> objectRow;  // per MetaEntry; kNone for tensors and where there is no row
-    std::vector<uint32_t> orphans;    // rows that belong to nothing, at most kMaxOrphans
+    std::vector<uint32_t> objectRow;  // per MetaEntry; kNone = a tensor, or no row
+    std::vector<uint32_t> orphans;    // rows of no chunk or object, at most kMaxOrphans
     uint64_t orphanCount = 0;
     static constexpr size_t kMaxOrphans = 100;
 };

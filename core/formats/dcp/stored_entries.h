@@ -1,5 +1,5 @@
-// The stored entries of a checkpoint: slices of its .distcp files, opened through a bounded set of file
-// handles, and undone where a transform was applied when they were written.
+// Opens the stored entries of a checkpoint: byte ranges of its .distcp files. Undoes the transforms that the
+// writer applied. Keeps a bounded number of file handles.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace shardscope::dcp {
 
-// A slice of a file that can be read by position.
+// A byte range of a file that can be read by position.
 struct EntrySlice {
     std::shared_ptr<const ReadFile> file;
     uint64_t offset = 0;
@@ -31,8 +31,8 @@ class StoredEntries {
         return openFiles_.open(path);
     }
 
-    // The plain bytes of an entry, whose transforms are undone in their order; more than `maxPlain` bytes are
-    // refused. Errors: damaged (rule file.truncated), unsupported (naming the transform), limit.
+    // The plain bytes of an entry, with `transforms` undone in order; at most `maxPlain` bytes. Errors:
+    // damaged (rule file.truncated), unsupported (naming the transform), limit.
     Result<EntrySlice> open(const std::string& path, uint64_t offset, uint64_t length,
                             const std::vector<std::string>& transforms, uint64_t maxPlain) const;
 

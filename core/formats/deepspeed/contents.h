@@ -1,4 +1,4 @@
-// What the tensors and objects of a wanted catalog are in a universal checkpoint. Private to this format.
+// Sorts the tensors and objects of a target into the files of a universal checkpoint. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@ namespace shardscope::deepspeed {
 struct TrainedParameter {
     std::string name;
     TensorId weight = kNone;
-    // The fp32 master: a state, or the float32 weight itself where there is no such state. kNone = a copy of
-    // the weight becomes the master.
+    // The fp32 master weight: a state, or, without one, the float32 weight itself. kNone = the writer makes
+    // one as a copy of the weight.
     TensorId master = kNone;
     bool isMoved = false;                                                 // the master is the weight itself
     std::vector<std::pair<std::string, TensorId>> files;                  // "fp32", "exp_avg", ..., "step"
-    ObjectId step = kNone;                                                // where it is not a tensor
-    TensorId shown() const { return weight != kNone ? weight : master; }  // that has its shape
+    ObjectId step = kNone;                                                // the step, if it is an object
+    TensorId shown() const { return weight != kNone ? weight : master; }  // a tensor of the parameter's shape
 };
 
 struct Contents {
     enum class Place : uint8_t { module, model, optimizer, state, none };
     struct Entry {
         Place place = Place::none;
-        Path path;            // inside the file of its place
-        uint32_t of = kNone;  // a state: index into `trained`
+        Path path;            // in the file of `place`
+        uint32_t of = kNone;  // Place::state only: index into `trained`
     };
     std::vector<Entry> tensors, objects;  // in the order of the catalog
     std::vector<TrainedParameter> trained;
-    std::unordered_map<std::string, uint32_t> byName;  // of `trained`
+    std::unordered_map<std::string, uint32_t> byName;  // index into `trained`
     std::vector<LeftOut> cannot;
-    bool hasGroups = false;  // param_groups, as DeepSpeed has them
+    bool hasGroups = false;  // the target has DeepSpeed's param_groups
 };
 Contents sortContents(const Catalog& target);
 
-// Whether the name can be a directory's, so that nothing is ever written elsewhere.
+// Whether the name is safe as a directory name: it cannot lead outside of the destination.
 bool isDirectoryName(std::string_view name);
 
-// As Format's functions of these names.
+// Implement Format::pathFor and Format::copies.
 std::optional<Path> targetPath(const Path& path, bool optimizer);
 std::vector<TargetCopy> targetCopies(const Catalog& target, const WriteOptions& options);
 

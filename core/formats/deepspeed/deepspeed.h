@@ -1,5 +1,5 @@
-// What DeepSpeed's engine saves: ZeRO 0 to 3, pipelines, tensor parallelism, experts, and universal
-// checkpoints. docs/formats/deepspeed.md.
+// DeepSpeed checkpoints: ZeRO 0 to 3, pipelines, tensor parallelism, experts, and universal checkpoints.
+// Facts: docs/formats/deepspeed.md.
 #pragma once
 
 #include "formats/format.h"

@@ -1,4 +1,4 @@
-// Which files a tag holds, by their names. Private to this format.
+// Parses the names of a tag's files. Finds the tag of a directory. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace shardscope::deepspeed {
 
-// "pp_rank" in the names is the place in the ZeRO partition: a data-parallel rank. `mp` is the combined rank
-// of pipeline and tensor parallelism: pp * tp degree + tp.
+// "pp_rank" in a name is the index of the ZeRO partition: a data-parallel rank. `mp` is the model-parallel
+// rank: pp * tp degree + tp.
 struct FileName {
     enum class Kind : uint8_t { model, zeroModel, zeroOptimizer, expertOptimizer, layer, expert };
     Kind kind = Kind::model;
-    uint32_t dp = 0;     // of zeroModel and zeroOptimizer; of expertOptimizer the expert-parallel rank
-    uint32_t mp = 0;     // of layer the tensor-parallel rank
-    uint32_t layer = 0;  // of layer and expert
+    uint32_t dp = 0;     // for zeroModel and zeroOptimizer; expertOptimizer: the expert-parallel rank
+    uint32_t mp = 0;     // for layer: the tensor-parallel rank
+    uint32_t layer = 0;  // for layer and expert
     uint32_t expert = 0;
     bool bf16 = false;
 };
@@ -28,7 +28,7 @@ std::optional<FileName> parseFileName(std::string_view name);
 
 struct TagFile {
     FileName about;
-    std::string name;  // with the tag's directory
+    std::string name;  // with Tag::prefix
     uint64_t size = 0;
 };
 
@@ -37,13 +37,13 @@ struct Tag {
     std::string prefix;  // "global_step3/", empty when the source is the tag's directory
     bool universal = false;
     std::vector<TagFile> files;
-    std::vector<DirectoryEntry> others;  // with the tag's directory
+    std::vector<DirectoryEntry> others;  // with Tag::prefix
 };
-// What `latest` or `latest_universal` in a directory says; empty where there is none.
+// The tag that the tracker file (`latest` or `latest_universal`) names; empty if there is none or the name is
+// unsafe.
 std::string trackedTag(const Directory& directory, const std::string& tracker);
 
-// The tag of a directory: itself, or what `latest` or `latest_universal` in it names. nullopt when there is
-// none.
+// The tag of a directory: the directory itself, or the tag that its tracker names. nullopt if there is none.
 std::optional<Tag> findTag(const Source& source);
 
 }  // namespace shardscope::deepspeed

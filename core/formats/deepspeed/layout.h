@@ -1,4 +1,4 @@
-// Writes universal checkpoints. Private to this format.
+// Lays out universal checkpoints. Private to this format.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 namespace shardscope::deepspeed {
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
-// Errors: usage for another variant than universal; impossible for a parameter whose name cannot be a
-// directory's.
+// Errors: usage for a variant other than universal; impossible for a parameter whose name is not a valid
+// directory name.
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::deepspeed

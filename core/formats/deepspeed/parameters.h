@@ -1,5 +1,5 @@
-// The parameters of a save: names, shapes, how tensor-parallel ranks cut them, and the weights that are
-// stored. Private to this format.
+// Collects the parameters of a save (names, shapes, tensor-parallel placement, stored weights) and adds them
+// to the catalog. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace shardscope::deepspeed {
 
-// What a rank has of a weight, a buffer or a state; the place in the files of the assembly.
+// A rank's shard of a weight, buffer or state: file and tensor in the assembly.
 struct StoredWeight {
     uint32_t tp = 0, rank = 0, file = 0, tensor = 0;
 };
@@ -24,13 +24,13 @@ struct StoredWeight {
 struct Parameter {
     std::string name;
     std::vector<std::optional<Dims>> shapes;  // by tensor-parallel rank
-    std::optional<DType> dtype;               // of the model
+    std::optional<DType> dtype;               // dtype in the model
     bool buffer = false;
-    const FileName* expert = nullptr;  // the file of experts that it is in
+    const FileName* expert = nullptr;  // its file, if it is a parameter of an expert
     std::vector<StoredWeight> stored;
     Placement placement;
 
-    // Whether its shape is known, so that pieces of it have a place.
+    // Whether the placement is known, so that shards can be added.
     bool placed() const { return !placement.shards.empty(); }
     int64_t elementsOn(uint32_t tp) const { return elementCount(shapes[tp].value_or(Dims{0})); }
 };
@@ -41,34 +41,34 @@ class Parameters {
   public:
     explicit Parameters(Save& save) : save_(save) {}
 
-    // Names, shapes and weights: from `module`, layer files and files of experts.
+    // Collects names, shapes and weights from `module`, layer files and expert files.
     void gather();
-    // Where the shards of tensor-parallel ranks belong. Errors: usage for a --tp-dim that cannot be read.
+    // Finds the placement of each parameter over tensor-parallel ranks. Errors: usage for a --tp-dim that
+    // cannot be read.
     Status place();
 
     const std::vector<Parameter>& all() const { return list_; }
     const Parameter& operator[](size_t index) const { return list_[index]; }
     bool contains(const std::string& name) const { return byName_.contains(name); }
-    size_t indexOf(const std::string& name);  // of a new one where there is none yet
-    // The name of an expert's parameter over all ranks: the optimizer's files and param_shapes count on each
-    // rank.
+    size_t indexOf(const std::string& name);  // adds the parameter if it is new
+    // The global name of an expert's parameter. Optimizer files and param_shapes number experts per rank.
     std::string globalName(const std::string& local, int64_t expertRank) const;
 
-    // To the catalog: weights that are stored, and names that are others' (share_params).
+    // Add the stored weights, and the aliases of share_params, to the catalog.
     void addWeights();
     void addAliases();
-    // Makes a tensor known of which nothing may be here.
+    // Adds a tensor to the catalog even if no file holds a shard of it.
     void declare(const Path& path, DType dtype, Role role, uint32_t file, const Parameter& parameter);
-    // What a tensor-parallel rank holds of a tensor, stored as a whole.
+    // Adds a tensor-parallel rank's whole shard, which is one stored tensor.
     void addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,
                   const StoredWeight& stored);
-    // The elements `range` of its shard, which are stored from element `at` on.
+    // Adds the elements `range` of a shard; they are stored from element `at` on.
     void addFlat(const Path& path, DType dtype, Role role, const Parameter& parameter,
                  const StoredWeight& stored, FlatRange range, int64_t at);
-    // A state that is not distributed.
+    // Adds a state tensor that is not sharded.
     void addState(const std::string& name, const std::string& state, uint32_t file, uint32_t tensor,
                   uint32_t rank);
-    // Of the first rank that has it.
+    // Adds a state object; only the first rank's counts.
     void addStateObject(const std::string& name, const std::string& state, const Value& value, uint32_t file,
                         uint32_t rank);
 
@@ -87,9 +87,9 @@ class Parameters {
     Save& save_;
     std::vector<Parameter> list_;
     std::unordered_map<std::string, size_t> byName_;
-    std::map<std::string, int64_t> expertsPerRank_;         // by what stands before their number
-    std::set<std::string> disagreeing_;                     // about shapes
-    std::set<std::pair<std::string, std::string>> stated_;  // state objects that are there
+    std::map<std::string, int64_t> expertsPerRank_;         // by the name before the expert's number
+    std::set<std::string> disagreeing_;                     // parameters whose ranks state different shapes
+    std::set<std::pair<std::string, std::string>> stated_;  // state objects added so far: (parameter, state)
 };
 
 }  // namespace shardscope::deepspeed

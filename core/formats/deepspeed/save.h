@@ -1,4 +1,5 @@
-// The files of a tag that count, what they say, and the ranks that wrote them. Private to this format.
+// Reads the files of a tag: their metadata, the parallel sizes, and the ranks that wrote them. Private to
+// this format.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ namespace shardscope::deepspeed {
 struct ModelFile {
     const TagFile* file = nullptr;
     uint32_t dp = 0, mp = 0;
-    uint32_t index = kNone;  // of the assembly; kNone = it is not there or cannot be read
+    uint32_t index = kNone;  // in the assembly; kNone = missing or unreadable
     ModelStates states;
 };
 
@@ -32,26 +33,26 @@ struct Save {
     static constexpr uint32_t kMostWorld = 1'000'000;
 
     Save(const Source& source, const OpenOptions& options, Tag tag);
-    // Reads the files of all ranks; not those of layers, of experts, and of a universal checkpoint's
-    // parameters.
+    // Reads the model and optimizer files of all ranks. Does not read the files of layers, experts and a
+    // universal checkpoint's parameters.
     Status read();
 
     const TensorFile& contents(uint32_t index) { return assembly.files()[index]; }
-    const ModelFile* modelOf(uint32_t mp) const;  // the first that could be read
+    const ModelFile* modelOf(uint32_t mp) const;  // the first readable one
     bool isFirst(const ModelFile& model) const { return modelOf(model.mp) == &model; }
     uint32_t rankOf(uint32_t dp, uint32_t mp) const {
         return (mp / tpDegree * dpWorld + dp) * tpDegree + mp % tpDegree;
     }
     uint32_t tpOf(uint32_t mp) const { return mp % tpDegree; }
-    // What a conversion lacks without an optimizer's file: stage 3 keeps the weights there, too.
+    // What a conversion lacks without an optimizer file. In stage 3 these files hold the weights, too.
     Note::Lacks lacksOfOptimizer() const {
         return stage == 3 ? Note::Lacks::anything : Note::Lacks::optimizerState;
     }
-    // The file of a layer of a pipeline, by its number; of the first tensor-parallel rank.
+    // The name of a pipeline layer's file of the first tensor-parallel rank.
     std::string layerFile(std::string_view number) const {
         return fmt::format("layer_{:0>2}-{}model_states.pt", number, tpDegree > 1 ? "model_00-" : "");
     }
-    // A file of an earlier save into the same directory.
+    // Adds a stale file, from an earlier save into the same directory.
     void addStale(const TagFile& file, uint32_t rank, std::string message);
     void inconsistent(Severity severity, std::string message, std::string_view file = {},
                       std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing) {

@@ -1,4 +1,4 @@
-// What the dictionaries in DeepSpeed's files say, checked. Private to this format.
+// Parses and checks the dicts in DeepSpeed's model and optimizer files. Private to this format.
 #pragma once
 
 #include <map>
@@ -20,10 +20,10 @@ struct NamedShape {
     int64_t elements = 0;
 };
 
-// An integer, or the one of an enumeration's value such as ZeroStageEnum(2).
+// An integer, or the integer of an enum value such as ZeroStageEnum(2).
 std::optional<int64_t> integerOf(const ValueGraph& graph, NodeId node);
 
-// The entries of one file that are not tensors, by name.
+// The objects of one file, by name. The file must outlive this.
 class Entries {
   public:
     explicit Entries(const TensorFile& file);
@@ -41,7 +41,7 @@ class Entries {
 // *_model_states.pt. runtime/engine.py save_checkpoint.
 struct ModelStates {
     bool hasGroups = false;                       // `param_shapes` is not None
-    std::vector<std::vector<NamedShape>> groups;  // `param_shapes`: the order in the flat groups
+    std::vector<std::vector<NamedShape>> groups;  // `param_shapes`, in the order of the groups
     std::vector<NamedShape> frozen;
     std::set<std::string> buffers;
     std::vector<std::pair<std::string, std::string>> shared;  // alias, holder
@@ -54,7 +54,7 @@ Result<ModelStates> readModelStates(const TensorFile& file);
 
 // The states of one flat group, or of one parameter.
 struct GroupStates {
-    std::vector<std::pair<std::string, uint32_t>> tensors;  // name of the state; in the file
+    std::vector<std::pair<std::string, uint32_t>> tensors;  // (state, index in the file)
     std::vector<std::pair<std::string, const Value*>> objects;
 };
 struct Slice {
@@ -64,18 +64,18 @@ struct Slice {
 
 // *_optim_states.pt of ZeRO and of BF16_Optimizer.
 struct OptimizerStates {
-    std::optional<int64_t> stage;     // BF16_Optimizer does not say
-    std::vector<int64_t> partitions;  // of each group; one number in stage 3
+    std::optional<int64_t> stage;     // nullopt for BF16_Optimizer
+    std::vector<int64_t> partitions;  // partition count of each group; stage 3 has one number
     std::vector<std::vector<int64_t>> alignment;
     std::vector<std::vector<Slice>> slices;
     bool hasSlices = false;
     std::map<int64_t, GroupStates> groups;
     std::set<int64_t> muon;          // groups that Muon trains
-    int64_t partitionCount() const;  // the largest
+    int64_t partitionCount() const;  // the largest of `partitions`
 };
 Result<OptimizerStates> readOptimizerStates(const TensorFile& file);
 
-// The state dict of an optimizer without ZeRO: parameters are numbered, one group behind the other.
+// The state dict of an optimizer without ZeRO. Parameters are numbered group after group.
 struct PlainStates {
     struct Group {
         std::vector<int64_t> ids;
@@ -83,8 +83,8 @@ struct PlainStates {
     };
     std::vector<Group> groups;
     std::map<int64_t, GroupStates> states;
-    std::vector<std::vector<uint32_t>> masters;  // of each group, one for each parameter
-    std::map<int64_t, uint32_t> flatMasters;     // FP16_Optimizer: one for each group
+    std::vector<std::vector<uint32_t>> masters;  // by group and parameter: index in the file
+    std::map<int64_t, uint32_t> flatMasters;     // FP16_Optimizer: by group, index in the file
 
     uint32_t masterOf(size_t group, size_t index) const {
         return group < masters.size() && index < masters[group].size() ? masters[group][index] : kNone;

@@ -1,5 +1,5 @@
-// How tensor-parallel ranks cut a parameter: by the patterns that Megatron-DeepSpeed stores, as the user
-// states, or as concluded from shapes, values and names. Private to this format.
+// Finds how tensor-parallel ranks shard a parameter: from stored Megatron-DeepSpeed patterns, from --tp-dim,
+// or from shapes, values and names. Private to this format.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace shardscope::deepspeed {
 
 struct Placement {
     Dims whole;
-    std::vector<RankCut> shards;  // by tensor-parallel rank; of nothing where it is refused
+    std::vector<RankCut> shards;  // by tensor-parallel rank; hold nothing if `refused`
     std::string refused;          // why a fused parameter cannot be placed
 };
 
@@ -32,11 +32,11 @@ class TpPlacement {
     // Errors: usage for a --tp-dim that cannot be read.
     static Result<TpPlacement> read(const Entries& states, const OpenOptions& options);
 
-    // The width of the model, which tells a cut dimension from a whole one.
+    // Learns the model's width, which tells a sharded dimension from a whole one.
     void learnWidth(const std::vector<TpShards>& all);
     Placement place(const TpShards& shards) const;
     bool hasPatterns() const { return hasPatterns_; }
-    // Patterns that cannot be used.
+    // Stored patterns that cannot be used.
     const std::vector<std::string>& refused() const { return refused_; }
 
   private:

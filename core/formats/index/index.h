@@ -1,5 +1,5 @@
-// The portable index: the catalog of a checkpoint in one small file, made where the checkpoint is and read
-// anywhere. It holds everything that the metadata says and no tensor data.
+// The portable index (.ssidx): a checkpoint's catalog in one small file, readable where the checkpoint is
+// not. The index holds all metadata and no tensor data.
 //
 // Layout (little-endian): 8 bytes "SSINDEX\n", u32 version (1), u32 0, u64 size of the unpacked payload, 16
 // bytes XXH3-128 of the payload (low half first), then the payload as a zstd stream up to the end of the
@@ -14,13 +14,13 @@
 
 namespace shardscope {
 
-// Reads. The catalog says what the checkpoint's own format is; Reader::dataElsewhere() where the index comes
-// from. Errors of opening: damaged (truncated, another digest, impossible contents), unsupported (a newer
-// version), limit.
+// Read only; encodeIndex() writes. The catalog names the checkpoint's own format; Reader::dataElsewhere()
+// states the origin of the index. Errors of opening: damaged (truncated, wrong digest, impossible contents),
+// unsupported (another version), limit.
 const Format& indexFormat();
 
-// The bytes of an index file. Values of objects are read for it; one that cannot be read is kept as the
-// reason why. Errors: cancelled, limit.
+// Returns the bytes of an index file. Reads the values of all objects. For an unreadable value the index
+// keeps the reason. Errors: cancelled, limit.
 Result<std::string> encodeIndex(const Reader& reader, const IndexOrigin& origin, const StopToken& stop = {});
 
 }  // namespace shardscope

@@ -1,4 +1,5 @@
-// The unpacked contents of an index file; untrusted input when it is read.
+// Encodes and decodes the unpacked payload of an index file, which is untrusted input. Layout:
+// docs/formats/index.md.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,8 @@ struct IndexContents {
     IndexOrigin origin;
     Catalog catalog;
     struct StoredValue {
-        std::string pickle;  // empty: the value is not in the index
-        std::string reason;  // why it is not
+        std::string pickle;  // empty = the index lacks the value
+        std::string reason;  // why the index lacks the value
     };
     std::vector<StoredValue> values;  // by ObjectId
 };

@@ -1,5 +1,5 @@
-// The optimizer's state of `dp_reshardable` checkpoints: buckets of one dimension, of which the checkpoint
-// does not say which parameters they hold. Private to this format.
+// Resolves the optimizer buckets of `dp_reshardable` checkpoints to states of parameters. The checkpoint does
+// not state which parameters a bucket holds. Private to this format.
 //
 // Source: megatron/core/optimizer/distrib_optimizer.py (sharded_param_state_dp_reshardable) and
 // optimizer/__init__.py (dp_group_idx) of megatron-core 0.16.
@@ -13,12 +13,12 @@
 
 namespace shardscope::megatron {
 
-// A part of a chunk of a bucket, and where it is in a parameter.
+// A range of a bucket's chunk, and its region in a parameter.
 struct BucketPart {
-    ChunkId chunk = kNone;  // of the stored catalog
-    int64_t first = 0;      // element of it
-    Dims offsets, lengths;  // the box of the parameter
-    FlatRange flat;         // in it
+    ChunkId chunk = kNone;  // in the stored catalog
+    int64_t first = 0;      // first element in the chunk
+    Dims offsets, lengths;  // box in the parameter
+    FlatRange flat;         // range of that box
 };
 struct BucketState {
     std::string name;  // "optimizer.state.exp_avg.decoder.final_layernorm.weight"
@@ -27,15 +27,15 @@ struct BucketState {
     std::vector<BucketPart> parts;
 };
 struct BucketStates {
-    size_t buckets = 0;          // tensors that are buckets
-    std::vector<bool> isBucket;  // of the stored tensors
+    size_t buckets = 0;          // number of stored tensors that are buckets
+    std::vector<bool> isBucket;  // by TensorId of the stored catalog
     std::vector<BucketState> states;
-    std::string whyNot;  // why they could not be resolved; then there are no states
+    std::string whyNot;  // why the buckets could not be resolved; then `states` is empty
 };
-// Only counts the buckets.
+// Finds and counts the buckets; `states` stays empty.
 BucketStates findBuckets(const Catalog& stored);
-// Finds the parameters by the order of the model's, and proves it by the boundaries of the stored chunks and
-// by the values of masters. `stored` gives the model's tensors, too. Errors: cancelled, io.
+// Places parameters in buckets by their order in the model. Proves the result by the boundaries of the stored
+// chunks and the values of master weights. `stored` also holds the model's tensors. Errors: cancelled, io.
 Result<BucketStates> resolveBuckets(const Reader& stored, const std::optional<ParallelSizes>& sizes);
 
 }  // namespace shardscope::megatron

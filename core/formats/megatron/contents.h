@@ -1,9 +1,9 @@
-// What a torch_dist directory holds of a target: ShardedTensors, ShardedObjects and common.pt. Private to
-// this format.
+// Sorts the entries of a target into ShardedTensors, ShardedObjects and common.pt of a torch_dist directory.
+// Private to this format.
 //
 // Source: megatron/core/dist_checkpointing (serialization.py, mapping.py, strategies/{common,torch}.py) of
 // megatron-core 0.16; megatron/training/checkpointing.py (load_checkpoint, check_checkpoint_args) for what a
-// run looks for in common.pt.
+// run reads from common.pt.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ struct Contents {
     };
     struct ShardedValue {
         std::string name;
-        Value value;  // a list of the one object, as the blob holds it
+        Value value;  // a list with the one object, as stored
     };
-    std::vector<bool> inCommon;  // which tensors of the target are in common.pt
+    std::vector<bool> inCommon;  // by TensorId: the tensor belongs to common.pt
     std::vector<Entry> common;
     std::vector<ShardedValue> sharded;
     std::vector<LeftOut> changed;
-    std::optional<int64_t> iteration;  // nullopt where the target does not say it
+    std::optional<int64_t> iteration;  // nullopt if the target does not state it
 };
-// Errors: impossible for what Megatron-Core could not load.
+// Errors: impossible for entries that Megatron-Core cannot load.
 Result<Contents> contentsOf(const Catalog& target);
 
-// As Format::cannotHold(). Every name is one of the target.
+// As Format::cannotHold(). All names are names of the target.
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::megatron

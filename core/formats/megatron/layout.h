@@ -1,4 +1,4 @@
-// A torch_dist directory as megatron-core 0.16 loads it. Private to this format.
+// Lays out a torch_dist directory that megatron-core 0.16 loads. Private to this format.
 //
 // Source: megatron/core/dist_checkpointing (core.py, serialization.py) of megatron-core 0.16.
 #pragma once
@@ -11,8 +11,8 @@ namespace shardscope::megatron {
 
 inline constexpr const char* kRunVariant = "run";
 
-// The directory itself, or with the variant `run` that of a run with one iteration in it. `target` outlives
-// the layout. Errors: limit, impossible.
+// Lays out the checkpoint directory; with variant `run`, the directory of a run with one iteration. `target`
+// must outlive the layout. Errors: limit, impossible.
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 
 }  // namespace shardscope::megatron

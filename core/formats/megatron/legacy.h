@@ -34,10 +34,10 @@ class LegacyOpener {
     struct RankFiles {
         std::string directory;
         uint32_t tp = 0, pp = 0, ep = 0;
-        uint32_t etp = 0;   // its part of each expert
+        uint32_t etp = 0;   // expert-tensor-parallel rank
         bool saves = true;  // Megatron itself writes this directory
         uint32_t rank = 0;
-        uint32_t model = kNone, optimizer = kNone;  // of the assembly; kNone = missing or damaged
+        uint32_t model = kNone, optimizer = kNone;  // in assembly_.files(); kNone = missing or damaged
     };
     // A parameter of the model, as one rank holds it.
     struct Shard {
@@ -48,21 +48,21 @@ class LegacyOpener {
         Path path;
         std::string name;  // without "model."
         std::vector<Shard> shards;
-        std::optional<Cut> cut;  // nullopt: shards that cannot be put together
+        std::optional<Cut> cut;  // nullopt: the shards cannot be joined
         int axis = 0;
-        uint32_t degree = 1;         // ranks that cut it
-        bool byExpertRanks = false;  // their numbers are RankFiles::etp
-        // Of a rank's shard along dimension 0: parts each of which the ranks cut by itself. Empty = one. Of
-        // weight1 of grouped experts: gate and up projection.
+        uint32_t degree = 1;         // number of ranks that shard the parameter
+        bool byExpertRanks = false;  // these ranks are RankFiles::etp
+        // Lengths along dimension 0 of the fused parts of a rank's shard; each part is sharded separately.
+        // Empty = one part. In weight1 of grouped experts: gate and up projection.
         std::vector<int64_t> parts;
-        // Of grouped experts, weight1 or weight2: how many are on a rank. The elements are those of
-        // [experts, hidden, ffn] and [experts, ffn, hidden], whatever the shape says.
+        // Experts per rank in weight1 or weight2 of grouped experts. Whatever the stored shape, elements are
+        // in the order of [experts, hidden, ffn] or [experts, ffn, hidden].
         int64_t experts = 0;
         bool grouped = false;
         Dims whole;
-        std::string refused;  // why what is put together is not the parameter
+        std::string refused;  // why the joined shards are not the parameter; empty = they are
     };
-    using StageKey = std::pair<uint32_t, uint32_t>;  // virtual stage, pipeline stage: the order of layers
+    using StageKey = std::pair<uint32_t, uint32_t>;  // (virtual stage, pipeline stage), in layer order
 
     const TensorFile& contents(uint32_t file) { return assembly_.files()[file]; }
 
@@ -91,7 +91,7 @@ class LegacyOpener {
                   uint32_t file, uint32_t tensor, const RankFiles& rank);
     void noteVersion();
 
-    // legacy_cuts.cpp: what of a parameter a rank holds
+    // legacy_cuts.cpp: how ranks shard a parameter
     const Dims* localShape(const std::string& name);  // nullptr = the model has no such parameter
     bool isGated(const std::string& name);
     void choosePlacement(Parameter& parameter);
@@ -104,8 +104,8 @@ class LegacyOpener {
                                      const RankFiles& rank) const;
     bool refused(const Parameter& parameter, const Path& path, DType dtype, Role role);
 
-    // legacy_optimizer.cpp
-    // A trained parameter as a rank has it.
+    // legacy_optimizer.cpp: states of the optimizer
+    // A trained parameter on one rank.
     struct RankParameter {
         size_t parameter = 0;  // of parameters_
         uint32_t tensor = 0;   // of the rank's model file
@@ -140,20 +140,20 @@ class LegacyOpener {
     std::string evidenceFile_;
     ParallelSizes sizes_;
     uint32_t etp_ = 1;  // tensor-parallel ranks of experts
-    // Of each expert- and tensor-parallel rank the first rank of a pipeline stage; kNone = there is none.
+    // For each expert- and tensor-parallel rank: the first rank of a pipeline stage; kNone = none.
     std::vector<uint32_t> firstRanks_;
     std::vector<RankFiles> ranks_;
     std::map<std::string, std::map<StageKey, int64_t>> firstLayer_;
-    std::map<std::string, int64_t> localExperts_;  // by what stands before their number
+    std::map<std::string, int64_t> localExperts_;  // by the name before the expert's number
     std::vector<Parameter> parameters_;
     std::map<std::string, size_t> byName_;
-    std::deque<Value> values_;  // of objects_
+    std::deque<Value> values_;  // values that objects_ refers to
     std::vector<RankObject> objects_;
     bool saidCarried_ = false;
     std::set<std::string> refused_;  // names of tensors
 };
 
-// "model", "model0", "model1": the virtual stage that a rank's key is of; nullopt for any other key.
+// The virtual stage of a key "model", "model0", "model1"; nullopt for any other key.
 std::optional<uint32_t> virtualStageOf(std::string_view key);
 
 // Errors: limit, cancelled, usage for a --tp-dim that cannot be read; damaged files of ranks are notes.

@@ -1,5 +1,5 @@
-// What a checkpoint says of its training run: the arguments of Megatron's training, and the mesh that follows
-// from them. Private to this format.
+// Reads the training arguments that a checkpoint stores, and derives the mesh from them. Private to this
+// format.
 //
 // Source: megatron/training/checkpointing.py (generate_state_dict, get_rng_state) and
 // megatron/core/parallel_state.py (initialize_model_parallel: the order tp-cp-ep-dp-pp) of Megatron-LM.
@@ -16,7 +16,7 @@
 
 namespace shardscope::megatron {
 
-// The `args` of a run: an argparse.Namespace, or a dictionary.
+// The `args` of a run: an argparse.Namespace or a dict.
 class Arguments {
   public:
     Arguments() = default;
@@ -33,7 +33,7 @@ class Arguments {
     NodeId mapping_ = kNoNode;
 };
 
-// The value of a key of a mapping; empty where there is none.
+// The value of a key in a mapping; an empty Value if the key is absent.
 Value entryOf(const Value& mapping, std::string_view key);
 
 // Sizes of the parallel groups; rank = ((pp * dp + d) * cp + c) * tp + t.
@@ -41,8 +41,8 @@ struct ParallelSizes {
     uint32_t tp = 1, pp = 1, cp = 1, dp = 1, ep = 1;
     uint32_t virtualStages = 1;
     std::string evidence;        // "the args in common.pt state"
-    bool inferred = false;       // from how tensors are cut
-    std::string expertEvidence;  // where that of `ep` is another
+    bool inferred = false;       // from the chunks of tensors
+    std::string expertEvidence;  // evidence for `ep`, if it differs
     uint32_t ranks() const { return tp * pp * cp * dp; }
     struct At {
         uint32_t pp = 0, dp = 0, tp = 0;
@@ -50,15 +50,15 @@ struct ParallelSizes {
     At at(uint32_t rank) const { return {rank / (tp * cp * dp), rank / (tp * cp) % dp, rank % tp}; }
     Mesh mesh() const;
 };
-// nullopt where the arguments do not say it, or not for one number of ranks.
+// nullopt if tp is not stated, a size is out of range, or world_size is not a multiple of tp * pp * cp.
 std::optional<ParallelSizes> sizesOf(const Arguments& args, std::string_view file);
 
-// "rng_state/shard_0.1_2.2": the object at [0, 1] of a grid [2, 2].
+// The ShardedObject "rng_state/shard_0.1_2.2" is at [0, 1] in a grid [2, 2].
 struct ShardedName {
     std::string_view key;
     Dims offsets, grid;
 };
-// Names of old writers lack the last component of the grid: it is one there.
+// Old writers omit the last component of the grid; it counts as 1.
 std::optional<ShardedName> parseShardedName(std::string_view name);
 
 }  // namespace shardscope::megatron

@@ -1,5 +1,5 @@
-// What Megatron-Core's two kinds of stores, torch_dist and zarr, have in common: common.pt beside the
-// tensors, metadata.json that is written last, and ShardedObjects. Private to this format.
+// Base class of the openers of Megatron-Core's stores, torch_dist and zarr. Handles common.pt, metadata.json
+// (written last) and ShardedObjects. Private to this format.
 #pragma once
 
 #include <memory>
@@ -26,22 +26,23 @@ class StoreOpener : protected CatalogOpener {
           options_(options),
           place_(place) {}
 
-    // Reads common.pt; one that cannot be read is a note. Errors: cancelled, limit.
+    // Reads common.pt; an unreadable file is a note. Errors: cancelled, limit.
     Status readCommon();
-    // Says of an embedding or output layer how many of its rows are padding.
+    // Notes how many rows of an embedding or output layer are padding.
     void notePadding(std::string_view name, DimSpan shape);
-    // Says that metadata.json is missing, or adds it to the catalog.
+    // Adds metadata.json to the catalog, or notes that it is missing.
     void addCommitMark();
-    // A file that belongs to the checkpoint and is not there.
+    // Adds a missing file with a note.
     void addMissing(std::string path, Severity severity, std::string message, std::string_view tensor = {},
                     Note::Lacks lacks = Note::Lacks::nothing);
-    // Says which objects of a grid are missing; where each has a file of its own, by its name and `ending`.
+    // Notes the missing objects of each grid. If each object has its own file, names the file: object name
+    // and `ending`.
     void noteMissingObjects(const std::vector<std::string>& names, std::string_view ending = {});
-    // Finds the sizes in the places of the random states, where the arguments do not say them. `highest`: the
-    // highest rank that wrote a file, or kNone.
+    // Finds the parallel sizes in the grid of the random states if the arguments do not state them.
+    // `highest`: the highest rank that wrote a file, or kNone.
     void findSizes(const std::vector<std::string>& objects, uint32_t highest);
     void addMesh(uint32_t highest);
-    // Puts the entries of common.pt behind those of the store, as "common.<key>".
+    // Joins the entries of common.pt to the store, as "common.<key>".
     Result<std::unique_ptr<Reader>> withCommon(std::unique_ptr<Reader> store);
 
     static Role roleOf(std::string_view name);
@@ -54,7 +55,7 @@ class StoreOpener : protected CatalogOpener {
     std::optional<ParallelSizes> sizes_;
 };
 
-// Errors: as opening a DCP; notFound where the directory was never committed.
+// Errors: as openDcp(); notFound if the save was never committed.
 Result<std::unique_ptr<Reader>> openTorchDist(const Source& source, const OpenOptions& options,
                                               const Place& place);
 // Errors: those of listing; damaged and unsupported for an array's .zarray.

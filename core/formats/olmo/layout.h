@@ -1,4 +1,4 @@
-// Safetensors files with nested keys, written: model, optim and train. Private to this format.
+// Lays out safetensors files with nested keys: model, optim and train. Private to this format.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace shardscope::olmo {
 
-// A state dict of weights is a file of its own here, and so are those of optimizer and trainer: "model" is no
-// part of a name, "optim" always is one.
+// Model, optimizer and trainer state are separate files. Weights lose the key "model"; optimizer and trainer
+// state get the keys "optim" and "train".
 std::optional<Path> pathFor(const Path& path, bool optimizer);
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);

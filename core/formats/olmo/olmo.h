@@ -1,4 +1,4 @@
-// What OLMo's checkpointers write, except for plain DCP: docs/formats/olmo.md.
+// Checkpoints of OLMo's checkpointers, except plain DCP. Facts: docs/formats/olmo.md.
 #pragma once
 
 #include "formats/format.h"

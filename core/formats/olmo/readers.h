@@ -1,4 +1,4 @@
-// The layouts. Private to this format.
+// Opens OLMo's layouts: unsharded, local and legacy. Private to this format.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Texts of OLMo's files. Private to this format.
+// Helpers for YAML text and names in OLMo's files. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace shardscope::olmo {
 
-// "world_size: 4" in a YAML text of plain fields; nullopt when absent.
+// The integer of a field such as "world_size: 4" in flat YAML; nullopt if absent.
 std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key);
 
-// Without the infix that FSDP puts into names.
+// Removes the infix that FSDP adds to names.
 std::string withoutWrapper(std::string_view name);
 
 }  // namespace shardscope::olmo

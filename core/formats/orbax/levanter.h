@@ -1,5 +1,5 @@
-// Checkpoints of Levanter: the leaves of a tree as zarr arrays, in nested directories or in one database, and
-// a mark that is written last. Private to this format.
+// Levanter checkpoints: one zarr array for each leaf of a tree, in nested directories or one OCDBT database.
+// The file metadata.json is written last. Private to this format.
 //
 // Source: levanter/checkpoint.py, tensorstore_serialization.py and, since 2026, checkpoint_manifest.py.
 #pragma once
@@ -18,13 +18,14 @@ inline constexpr std::string_view kLevanterManifest = "manifest.json";  // lists
 
 Probe probeLevanter(const Source& source);
 
-// Whether Levanter deletes it after the next one; nothing where the mark is not one of Levanter.
+// Whether Levanter deletes this checkpoint after the next one, by the text of metadata.json. nullopt if
+// Levanter did not write the text.
 std::optional<bool> isTemporaryCheckpoint(std::string_view mark);
 
-// Arrays in directories below the checkpoint's own, by their paths.
+// Paths of the arrays below the checkpoint's directory.
 struct NestedArrays {
     std::vector<std::string> described;    // with a .zarray or zarr.json
-    std::vector<std::string> undescribed;  // with chunks alone
+    std::vector<std::string> undescribed;  // directories with chunks and no description
 };
 // Errors: those of filesBelow().
 Result<NestedArrays> findNestedArrays(const Directory& directory);
@@ -33,7 +34,7 @@ struct ListedArray {
     std::string path;
     Dims shape;
 };
-// manifest.json. Errors: damaged (meta.inconsistent).
+// Parses manifest.json. Errors: damaged (meta.inconsistent).
 Result<std::vector<ListedArray>> parseManifest(std::string_view json);
 
 }  // namespace shardscope::orbax

@@ -1,4 +1,4 @@
-// The JSON files of an item: the tree of its leaves and the texts among them.
+// Parses the JSON files of an item: the tree of its leaves, and its string leaves.
 //
 // Source: google/orbax 3ff7b24a, orbax/checkpoint/_src/metadata/tree.py, array_metadata.py and
 // empty_values.py.
@@ -29,30 +29,30 @@ inline constexpr std::string_view kProcessDirectory = "ocdbt.process_";
 // A leaf of the tree.
 struct Leaf {
     enum class Kind : uint8_t { array, text, none, emptyDict, emptyList, emptyTuple };
-    std::string name;  // keys joined with "."; that of its array
+    std::string name;  // keys joined with "."; also the name of its array
     Path path;
     Kind kind = Kind::array;
 };
 
 struct Tree {
     std::vector<Leaf> leaves;
-    // Chunks that hold nothing but the fill value are stored as well, so one that is not there was lost.
+    // Chunks of nothing but the fill value are stored, too; so an absent chunk is missing.
     bool storesFill = false;
-    bool writeShapes = false;  // as since Orbax 0.12
+    bool writeShapes = false;  // true since Orbax 0.12
 };
 
-// `_METADATA`. Errors: damaged (rule meta.inconsistent).
+// Parses `_METADATA`. Errors: damaged (rule meta.inconsistent).
 Result<Tree> parseTree(std::string_view json);
-// `_strings.json`: text by name. Errors: as above.
+// Parses `_strings.json`: text by name. Errors: as parseTree().
 Result<std::map<std::string, std::string, std::less<>>> parseStrings(std::string_view json);
 
-// A file of `array_metadatas`: the shape of an array's chunks, by name. Errors: as above.
+// Parses a file of `array_metadatas`: by name the shape of an array's chunks. Errors: as parseTree().
 Result<std::map<std::string, Dims, std::less<>>> parseArrayMetadatas(std::string_view json);
 
-// `_CHECKPOINT_METADATA`, as far as it is understood; never an error.
+// What is known from `_CHECKPOINT_METADATA`. Unknown contents are ignored, never an error.
 struct StepMetadata {
     std::map<std::string, std::string, std::less<>> handlers;  // by item
-    bool unfinished = false;  // it has a time of beginning and none of the end
+    bool unfinished = false;  // states when the save began, not when it ended
 };
 StepMetadata parseStepMetadata(std::string_view json);
 

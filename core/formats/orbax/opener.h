@@ -1,4 +1,4 @@
-// Fills the catalog of an item, of a step with several, or of a file of Flax. Sources: orbax.checkpoint
+// Opens an item, a step with several items, or a Flax file: fills the catalog. Sources: orbax.checkpoint
 // (_src/serialization, _src/metadata) and flax.training.checkpoints; docs/formats/orbax.md.
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace shardscope::orbax {
 
-// Whether names and first bytes say that the directory at `prefix` (empty, or with a slash at its end) is an
-// item that holds arrays.
+// Whether the directory at `prefix` is an item with arrays, by names and first bytes. `prefix` is empty or
+// ends in a slash.
 bool isArrayItem(const Directory& directory, const std::string& prefix,
                  const std::vector<DirectoryEntry>& entries);
-// The name of the file of an item that is one JSON document; empty if it is not one.
+// The file name of an item that is one JSON document; empty for other items.
 std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry>& entries);
 
 // Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.

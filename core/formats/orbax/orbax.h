@@ -1,6 +1,6 @@
-// Orbax checkpoints of JAX (Flax, MaxText, ...), Orbax 0.2.7 to 0.12: one item or a step with several, zarr
-// v2 and v3 arrays in OCDBT or in plain files; and Flax's older single files of MessagePack.
-// docs/formats/orbax.md has the layout.
+// JAX checkpoints of Orbax 0.2.7 to 0.12 (Flax, MaxText, ...): one item or a step with several. Arrays are
+// zarr v2 or v3, in OCDBT or plain files. Also reads Flax's older MessagePack files. Layout:
+// docs/formats/orbax.md.
 #pragma once
 
 #include "formats/format.h"
@@ -8,7 +8,7 @@
 namespace shardscope {
 
 const Format& orbaxFormat();
-// Levanter's checkpoints: the same arrays, in directories as its tree nests them or in one database.
+// Levanter's checkpoints: zarr arrays as well, in directories nested like its tree or in one database.
 const Format& levanterFormat();
 
 }  // namespace shardscope

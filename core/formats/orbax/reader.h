@@ -1,4 +1,4 @@
-// The reader of all that this format opens.
+// Makes the reader of every kind of checkpoint that this format opens.
 #pragma once
 
 #include <memory>
@@ -11,9 +11,9 @@
 namespace shardscope::orbax {
 
 struct Contents {
-    // By tensor; nothing for one whose chunks are the raw bytes that the catalog states.
+    // By tensor; nullopt if its chunks are raw bytes at the catalog's offsets.
     std::vector<std::optional<ZarrArray>> arrays;
-    std::vector<uint64_t> inTree;  // by chunk: kInFile, kFilled, or where its bytes begin in `values`
+    std::vector<uint64_t> inTree;  // by chunk: kInFile, kFilled, or its offset in `values`
     Values values;
 };
 

@@ -1,4 +1,4 @@
-// From decoded metadata to a Catalog.
+// Builds the catalog of a Paddle distributed checkpoint from its decoded metadata.
 #pragma once
 
 #include <cstdint>
@@ -21,48 +21,48 @@ namespace shardscope::paddle {
 struct DistParts {
     Catalog catalog;
     Generation generation = Generation::v1;
-    bool shapesGiven = false;  // by the metadata
-    // The shape that a chunk's array has where the metadata claims more than the tensor holds: the chunk is
-    // cut.
+    bool shapesGiven = false;  // the metadata states global shapes
+    // Shapes by the metadata of chunks that would reach beyond their tensor. The catalog clips such chunks;
+    // the stored array has the full shape.
     std::unordered_map<ChunkId, Dims> claimed;
-    // Tensors that the catalog leaves out, for reasons that are noted.
+    // Tensors that the catalog leaves out; notes state why.
     std::unordered_set<std::string> leftOut;
 };
 
 struct DistInput {
     const Source& source;
-    TensorFiles& files;  // read as far as they are needed
+    TensorFiles& files;  // files are read only as needed
     uint64_t id = 0;
     const std::map<uint64_t, SaveFiles>& saves;
     Metadata metadata;
     uint64_t metadataSize = 0;
-    std::vector<Note> notes;  // about the choice of the save
+    std::vector<Note> notes;  // on the choice of the save
 };
 
-// Errors: damaged, limit, with tensor name.
+// Errors, with the tensor's name: damaged, limit.
 Result<DistParts> buildDistCatalog(DistInput input);
 
-// A piece of a tensor that the metadata knows, as far as it matters to what else is in the files.
+// A chunk in the metadata, for comparison with the entries of data files.
 struct KnownPiece {
     Dims lengths;
     bool flat = false;
-    std::string file;  // empty when nobody knows
+    std::string file;  // empty = unknown
 };
-// What is known of a tensor; nullopt when the metadata does not have it.
+// What the metadata states of a tensor.
 struct KnownTensor {
     Generation generation = Generation::v1;
-    bool shapeGiven = false;  // by the metadata, rather than by how far the pieces reach
-    bool ignored = false;     // left out for another reason
+    bool shapeGiven = false;  // `shape` is stated, not derived from the chunks
+    bool ignored = false;     // the catalog leaves the tensor out for another reason
     Dims shape;
     std::vector<KnownPiece> pieces;
 };
 
-// Notes on entries of a data file that the metadata does not know: of another save, or without a row of
-// theirs.
+// Returns nullopt for a key that the metadata does not have.
 using FindKnown = std::function<std::optional<KnownTensor>(const std::string& key)>;
+// Notes on entries of a data file that the metadata does not name, such as entries of another save.
 std::vector<Note> unexpectedEntries(TensorFiles& files, uint32_t file, const FindKnown& known);
 
-// Whether an array of dtype `stored` is what a tensor of dtype `wanted` is stored as.
+// Whether Paddle stores a tensor of dtype `wanted` as an array of dtype `stored`.
 bool storedAs(DType wanted, DType stored);
 
 }  // namespace shardscope::paddle

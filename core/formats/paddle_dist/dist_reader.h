@@ -1,4 +1,4 @@
-// Opening a distributed checkpoint.
+// Recognizes and opens a Paddle distributed checkpoint.
 #pragma once
 
 #include "formats/format.h"
@@ -6,8 +6,7 @@
 namespace shardscope::paddle {
 
 Probe probeDist(const Source& source);
-// `options.variant` "id=N" chooses one of several saves in the directory; else the highest complete one is
-// taken.
+// `options.variant` "id=N" selects one of several saves in the directory. Default: the highest complete id.
 Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions& options);
 
 }  // namespace shardscope::paddle

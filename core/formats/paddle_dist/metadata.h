@@ -1,5 +1,5 @@
-// The {id}.metadata of a distributed checkpoint, decoded. Its generations differ in the classes' module and
-// fields and are told apart by these. Source: paddle/distributed/checkpoint/metadata.py (2.6, 3.0) and
+// Decodes the {id}.metadata of a distributed checkpoint. The module and the fields of its classes tell the
+// generation. Source: paddle/distributed/checkpoint/metadata.py (2.6, 3.0) and
 // paddle/distributed/flex_checkpoint/dcp/metadata.py (3.2 and later).
 #pragma once
 
@@ -17,7 +17,7 @@
 namespace shardscope::paddle {
 
 enum class Generation : uint8_t {
-    v0a,    // 2.6: no dtype, no flat_mapping; every rank's file has its replicas
+    v0a,    // 2.6: no dtype, no flat_mapping; every rank's file holds its replicas
     v0b,    // with flat_mapping
     v1,     // 3.0: with dtype
     flex2,  // 3.2: with global shapes and flattened shards
@@ -34,30 +34,29 @@ struct DimsAt {
     explicit operator bool() const { return given; }
 };
 
-// LocalTensorMetadata: one distinct piece of a tensor.
+// LocalTensorMetadata: one distinct chunk of a tensor.
 struct ShardRow {
     DimsAt offset;
-    DimsAt shape;            // of the box; sizes may be zero or negative (an empty piece)
+    DimsAt shape;            // of the box; a size of zero or less is an empty chunk
     DimsAt global;           // of the whole tensor
     DimsAt range;            // where given: only this range of the box's row-major order
     uint32_t dtype = kNone;  // in Metadata::dtypes
-    uint32_t file =
-        kNone;            // in Metadata::files: of its entry in storage_metadata; kNone: see Metadata::stored
-    int32_t replica = 0;  // of that entry
+    uint32_t file = kNone;   // in Metadata::files; kNone = see Metadata::stored
+    int32_t replica = 0;     // of its storage_metadata entry
 };
 
 struct TensorRows {
     std::string key;
-    uint32_t first = 0, count = 0;  // of Metadata::rows
+    uint32_t first = 0, count = 0;  // range of Metadata::rows
 };
 
-// An entry of storage_metadata, where a piece is stored, that is not in the row of the piece already.
+// An entry of storage_metadata (the file of a chunk) that ShardRow::file does not already state.
 struct StoredRow {
     int64_t replica = 0;
     DimsAt offset;
     DimsAt shape;
     DimsAt range;
-    uint32_t key = kNone;  // in Metadata::tensors, or behind these in Metadata::strangers
+    uint32_t key = kNone;  // index in Metadata::tensors, continued by Metadata::strangers
     uint32_t file = 0;     // in Metadata::files
 };
 
@@ -74,7 +73,7 @@ struct Metadata {
     std::vector<std::string> dtypes, files;
     std::vector<std::string> strangers;  // keys of storage_metadata that no tensor has
     std::vector<TensorRows> tensors;
-    std::vector<ShardRow> rows;  // those of a tensor are neighbors
+    std::vector<ShardRow> rows;  // grouped by tensor
     std::vector<StoredRow> stored;
     std::vector<FlatPath> paths;
     std::vector<Note> notes;  // without a file name
@@ -90,10 +89,10 @@ struct Metadata {
     }
 };
 
-// Errors: damaged, limit, unsupported, io; with file and, where it is known, offset.
+// Errors, with file and, if known, offset: damaged, limit, unsupported, io.
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop);
 
-// Whether bytes from the start of a file are those of such a metadata file.
+// Whether `first`, the first bytes of a file, are those of a metadata file.
 bool looksLikeMetadata(std::string_view first);
 
 }  // namespace shardscope::paddle

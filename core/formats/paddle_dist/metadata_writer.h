@@ -1,4 +1,4 @@
-// Writing {id}.metadata.
+// Writes the {id}.metadata of a Paddle distributed checkpoint.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@ namespace shardscope::paddle {
 
 struct MetadataPlan {
     const Catalog* catalog = nullptr;
-    bool flex = true;  // fields and module of 3.3, else of 3.0
+    bool flex = true;  // classes of Paddle 3.3; false: of 3.0
     std::function<std::string(ChunkId)> fileName;
 };
 
-// Calls `sink` with the pieces of the pickle, in order.
+// Passes the pickle to `sink` in parts, in order.
 Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink);
 
-// numpy's code for an array that holds elements of the dtype, "f4"; empty when Paddle has no such tensors.
+// numpy's type code for an array of the dtype, "f4"; empty if Paddle has no such tensors.
 std::string_view arrayCode(DType dtype);
-// Paddle's name of it, "float32".
+// Paddle's name of the dtype, "float32".
 std::string_view paddleDTypeName(DType dtype);
 
 }  // namespace shardscope::paddle

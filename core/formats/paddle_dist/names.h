@@ -1,4 +1,4 @@
-// File names of Paddle's distributed checkpoints, and what a tensor's name says of its role.
+// Parses the file names of Paddle's distributed checkpoints, and finds the role of a tensor by its name.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +22,16 @@ std::optional<DataName> parseDataName(std::string_view path);
 // "10.metadata": save 10.
 std::optional<uint64_t> parseMetadataName(std::string_view name);
 
-// What is in a directory of one save.
+// The files of one save in a directory. `data` points into the source's entries.
 struct SaveFiles {
     std::string metadata;  // name of the metadata file; empty when there is none
-    std::string lock;      // "10.metadata.lock", left by a save that died
+    std::string lock;      // "10.metadata.lock", left by an interrupted save
     std::vector<const DirectoryEntry*> data;
 };
-// By id. Metadata files and locks are taken by exact name: id 2 is not id 12.
+// The saves in a directory, by id. Metadata files and locks match by exact name: id 2 is not id 12.
 std::map<uint64_t, SaveFiles> savesIn(const Source& source);
 
-// Optimizer state is told by the endings that Paddle's optimizers give their accumulators.
+// The role by name. The endings of Paddle's optimizer accumulators mark optimizer state.
 Role roleOf(std::string_view name);
 
 }  // namespace shardscope::paddle

@@ -1,5 +1,5 @@
-// PaddlePaddle: distributed checkpoints ({rank}_{id}.distcp + {id}.metadata) in and out, files of paddle.save
-// in.
+// PaddlePaddle: reads and writes distributed checkpoints ({rank}_{id}.distcp and {id}.metadata), reads files
+// of paddle.save.
 #pragma once
 
 #include "formats/format.h"

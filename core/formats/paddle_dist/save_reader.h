@@ -1,4 +1,4 @@
-// Opening one file of paddle.save.
+// Recognizes and opens one file of paddle.save.
 #pragma once
 
 #include "formats/format.h"

@@ -1,4 +1,4 @@
-// The text of resources/paddlenlp/tensor_parallel.json.
+// The text of resources/paddlenlp/tensor_parallel.json, which the build embeds.
 #pragma once
 
 #include <string_view>

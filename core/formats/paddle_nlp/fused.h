@@ -1,5 +1,5 @@
-// Projections that were fused into one parameter and cut rank by rank: --variant fused-qkv=auto, or
-// =PATTERN,...
+// Splits fused projections of which each rank holds a share: --variant fused-qkv=auto or
+// fused-qkv=PATTERN,...
 #pragma once
 
 #include <string>
@@ -16,15 +16,15 @@ class FusedChoice {
   public:
     // Errors: usage.
     static Result<FusedChoice> parse(const std::string& variant);
-    bool wants(std::string_view name) const;  // its parts are to be laid out one by one
-    bool names(std::string_view name) const;  // the user named it
+    bool wants(std::string_view name) const;  // whether to split this parameter
+    bool names(std::string_view name) const;  // whether a pattern of the user matches
 
   private:
     bool automatic_ = false;
     std::vector<NamePattern> patterns_;
 };
 
-// The chunk itself, or one for each projection.
+// Returns one chunk for each projection, or the chunk itself.
 std::vector<PlannedChunk> splitFused(const PlannedChunk& planned, const Layout& layout);
 
 }  // namespace shardscope::paddle_nlp

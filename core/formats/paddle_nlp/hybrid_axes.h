@@ -1,5 +1,5 @@
-// The questions about tensor-parallel dimensions that a hybrid-parallel checkpoint asks, with samples of its
-// content.
+// Finds the tensor-parallel dimension of each parameter of a hybrid-parallel checkpoint. Samples the files'
+// content for tp_axis.h.
 #pragma once
 
 #include <set>
@@ -14,21 +14,22 @@ namespace shardscope::paddle_nlp {
 
 // By parameter.
 struct ParameterAxes {
-    std::vector<int> axis;  // TpAnswer::kReplicated where it is not cut
+    std::vector<int> axis;  // TpAnswer::kReplicated = not sharded
     std::vector<const FamilyRule*> rules;
-    // Experts that one tensor-parallel rank holds whole and the others lack: those ranks are the group of
-    // experts.
+    // Names of experts that one tensor-parallel rank holds whole and the others lack: here these ranks are
+    // expert-parallel.
     std::set<std::string> owned;
     std::vector<std::string> evidence;  // sentences for the mesh
 };
 
-// `disagreeing` are not asked about: their ranks have different shapes. Errors: as concludeTpAxes, io.
+// Skips `disagreeing`: names of parameters whose ranks have different shapes. Errors: as concludeTpAxes(),
+// io.
 Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFiles& files,
                                             const std::vector<Parameter>& parameters,
                                             const std::set<std::string>& disagreeing,
                                             const std::vector<TpRule>& stated);
 
-// The first bytes of an entry; empty where they are not at hand.
+// The first bytes of an entry; empty if unavailable.
 Result<std::string> sampleOf(const Source& source, const StoredShard& held);
 
 }  // namespace shardscope::paddle_nlp

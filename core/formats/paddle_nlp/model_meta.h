@@ -1,7 +1,6 @@
-// model_meta.json, and shard_meta.tpXX_ppYY.json of older writers: which static parameter each structured
-// name is, its shape on the rank, and how the optimizer was sharded. Source:
-// paddlenlp/trainer/utils/sharding_io.py
-// (_gather_sharding_metas, _get_distributed_strategy).
+// Parses model_meta.json, shard_meta.tpXX_ppYY.json of older writers, indexes and config.json. The first two
+// map structured to static names, and state shapes and the sharding of the optimizer. Source:
+// paddlenlp/trainer/utils/sharding_io.py (_gather_sharding_metas, _get_distributed_strategy).
 #pragma once
 
 #include <cstdint>
@@ -20,43 +19,43 @@ namespace shardscope::paddle_nlp {
 struct MetaParameter {
     std::string structured;
     std::string parameter;      // static name
-    std::optional<Dims> shape;  // on the tensor-parallel rank
-    // Floating-point dtypes only: the numbers of other dtypes differ between builds of Paddle.
+    std::optional<Dims> shape;  // of the tensor-parallel rank's shard
+    // Floating-point dtypes only: Paddle's numbers for other dtypes differ between builds.
     std::optional<DType> dtype;
-    std::optional<bool> distributed;  // cut by tensor parallelism
+    std::optional<bool> distributed;  // sharded by tensor parallelism
 };
 
 struct GroupMeta {
-    std::string strategy;                                // "ShardingV1", "ShardingV2"; empty = not said
+    std::string strategy;                                // "ShardingV1", "ShardingV2"; empty = not stated
     std::vector<MetaParameter> parameters;               // in the order of the file
     std::map<std::string, uint32_t, std::less<>> owner;  // static name -> sharding rank; V1 only
 };
 
 struct ModelMeta {
-    uint32_t tp = 0, pp = 0, sharding = 0;                      // degrees; 0 = not said
+    uint32_t tp = 0, pp = 0, sharding = 0;                      // degrees; 0 = not stated
     std::map<std::pair<uint32_t, uint32_t>, GroupMeta> groups;  // by (tp, pp)
 };
 
-// Errors: damaged with offset; rule meta.duplicate for a key that stands twice in one object.
+// Errors: damaged with offset; rule meta.duplicate for a repeated key of one object.
 Result<ModelMeta> parseModelMeta(std::string_view json);
 Result<GroupMeta> parseShardMeta(std::string_view json);
 
-// The dtype that a number stands for, in either of Paddle's enumerations.
+// The floating-point dtype of a number in either of Paddle's enums.
 std::optional<DType> floatOfNumber(int64_t number);
 
-// What an index of the unified checkpoint says besides its "weight_map".
+// What an index of a unified checkpoint states besides its "weight_map".
 struct UnifiedIndex {
-    std::string quantStage;  // "O1", "O2"; empty = not quantised
+    std::string quantStage;  // "O1", "O2"; empty = not quantized
     bool map = false;        // has a weight_map
 };
 Result<UnifiedIndex> parseUnifiedIndex(std::string_view json);
 
-// What config.json says of sizes; 0 = not said.
+// Sizes that config.json states; 0 = not stated.
 struct ModelConfig {
     bool present = false;
     std::string architecture;
     int64_t hidden = 0, intermediate = 0, vocabulary = 0, heads = 0, keyValueHeads = 0, headSize = 0;
-    int64_t positions = 0, expert = 0;  // expert: the width of one of a mixture
+    int64_t positions = 0, expert = 0;  // expert: the intermediate size of one expert
 };
 // Errors: damaged.
 Result<ModelConfig> parseModelConfig(std::string_view json);

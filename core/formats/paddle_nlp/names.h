@@ -1,4 +1,4 @@
-// Names in PaddleNLP's hybrid-parallel checkpoints: of the ranks' files, and of optimizer state. Sources:
+// Parses the names of rank files and of optimizer state in PaddleNLP's hybrid-parallel checkpoints. Sources:
 // paddlenlp/trainer/training_args.py (_format_name), transformers/model_utils.py (_add_variant),
 // paddle/optimizer/optimizer.py (_add_accumulator), paddlenlp/trainer/utils/reshard/common.py (pack_keys).
 #pragma once
@@ -16,7 +16,7 @@ namespace shardscope::paddle_nlp {
 // "optimizer.tp01_pp00_shard03.pdopt". A coordinate that the name lacks is kNotNamed.
 constexpr uint32_t kNotNamed = UINT32_MAX;
 struct RankFileName {
-    bool optimizer = false;  // else weights
+    bool optimizer = false;  // false = weights
     std::string base;        // "optimizer", "model_state", "lora_model_state", ...
     uint32_t tp = kNotNamed, pp = kNotNamed, shard = kNotNamed, moe = kNotNamed;
     bool placed() const {
@@ -26,50 +26,51 @@ struct RankFileName {
 std::optional<RankFileName> parseRankFileName(std::string_view name);
 std::string formatRankFileName(const RankFileName& name);
 
-// "tp01_pp00" -> {1, 0}; "" -> {0, 0}: keys of model_meta.json, and the middle of shard_meta.tp01_pp00.json.
+// "tp01_pp00" -> {1, 0}; "" -> {0, 0}. Such names are keys of model_meta.json and in
+// shard_meta.tp01_pp00.json.
 std::optional<std::pair<uint32_t, uint32_t>> parseGroupName(std::string_view name);
 std::string formatGroupName(uint32_t tp, uint32_t pp);
 
-// An entry of an optimizer's state dict: "linear_0.w_0_fp32_master_0_moment1_0" is state "moment1" of
-// parameter "linear_0.w_0"; "master_weights.linear_0.w_0" (or "...slice@linear_0.w_0") is its
-// "master_weight".
+// Parameter and state of an optimizer entry. "linear_0.w_0_fp32_master_0_moment1_0" is state "moment1" of
+// "linear_0.w_0". "master_weights.linear_0.w_0" (or "...slice@linear_0.w_0") is its "master_weight".
 struct StateName {
     std::string parameter;  // static name
     std::string state;
-    bool sliced = false;  // a stage-3 slice by its name
+    bool sliced = false;  // the name marks a slice of sharding stage 3
 };
 
-// The static names that are known, for finding which of them a key begins with.
+// The known static names. Finds the one that a key begins with.
 class StaticNames {
   public:
     void add(std::string_view name);
-    void finish();  // after the last add()
+    void finish();  // call once, after the last add()
     bool contains(std::string_view name) const;
-    // The longest known name after which `key` continues with "_"; empty when there is none. "w_1" is not
-    // what "w_10_moment1_0" begins with.
+    // The longest known name that `key` begins with, followed by "_"; empty if there is none. "w_1" does not
+    // match "w_10_moment1_0".
     std::string_view prefixOf(std::string_view key) const;
 
   private:
     std::vector<std::string> names_;
 };
 
-// `path` are the keys that lead to the entry. Without a known name the ending decides; nullopt when it is
-// none that Paddle's optimizers use.
+// `path`: the keys that lead to the entry. Without a known name the ending decides; nullopt if Paddle's
+// optimizers do not use that ending.
 std::optional<StateName> parseStateName(const Path& path, const StaticNames& known);
 
-// "model.norm.weight/moment1_0", as in unified checkpoints: parameter and state. nullopt without "/".
+// Splits a key of a unified checkpoint, "model.norm.weight/moment1_0", into parameter and state. nullopt
+// without "/".
 std::optional<StateName> parseUnifiedKey(std::string_view key);
 
 // "optimizer-00001-of-00002.safetensors", "optimizer.tp00_pp00_shard00.safetensors", "model.safetensors".
 struct UnifiedFileName {
     enum class Kind : uint8_t { weights, optimizer, masters };
     Kind kind = Kind::weights;
-    uint32_t number = 0, total = 0;  // from 1; 0 = the name does not count
-    RankFileName at;                 // placed() for files of ranks
+    uint32_t number = 0, total = 0;  // from 1; 0 = the name has no number
+    RankFileName at;                 // placed() for rank files
 };
 std::optional<UnifiedFileName> parseUnifiedFileName(std::string_view name);
 
-// Splits "linear_12.w_0" into "linear" and 12, for comparing the order of names of one kind.
+// Splits "linear_12.w_0" into "linear" and 12, to sort the names of one kind.
 std::optional<std::pair<std::string_view, uint64_t>> numberedLayer(std::string_view staticName);
 
 }  // namespace shardscope::paddle_nlp

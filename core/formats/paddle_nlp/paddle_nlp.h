@@ -1,4 +1,4 @@
-// PaddleNLP's checkpoints of hybrid-parallel training: .pdparams and .pdopt files of each rank, and the
+// PaddleNLP's checkpoints of hybrid-parallel training: .pdparams and .pdopt files for each rank, and the
 // unified checkpoint in safetensors. Read only.
 #pragma once
 

@@ -1,6 +1,6 @@
-// Which structured name ("llama.layers.0.mlp.up_proj.weight") the optimizer's static names ("linear_2.w_0")
-// stand for. Static names are counted anew in each pipeline stage, so that is a question of each (tp, pp)
-// pair of its own.
+// Maps the optimizer's static names ("linear_2.w_0") to structured names
+// ("llama.layers.0.mlp.up_proj.weight"). Each pipeline stage numbers static names anew, so each (tp, pp) pair
+// has its own map.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace shardscope::paddle_nlp {
 
-// The ranks that share a tensor-parallel rank and a pipeline stage (and a group of experts).
+// The files of one tensor-parallel rank, pipeline stage and expert-parallel rank.
 struct Group {
     uint32_t tp = 0, pp = 0, moe = 0;
-    std::vector<const RankFile*> weights;    // that can be read
-    std::vector<const RankFile*> optimizer;  // likewise, by sharding rank
+    std::vector<const RankFile*> weights;    // readable files
+    std::vector<const RankFile*> optimizer;  // readable files, by sharding rank
     const GroupMeta* meta = nullptr;
 };
 
@@ -25,14 +25,12 @@ struct NameMap {
     enum class Source : uint8_t { none, meta, table, replayed };
     Source source = Source::none;
     std::map<std::string, std::string, std::less<>> structured;  // by static name
-    std::map<std::string, std::string, std::less<>>
-        tied;  // structured name -> the one that it is a second name of
+    std::map<std::string, std::string, std::less<>> tied;        // alias -> structured name of the tensor
     StaticNames statics;
     std::vector<Note> notes;
 };
 
-// `degree` is that of sharding, `tp` that of tensor parallelism. Never fails: what cannot be told is noted,
-// with the names.
+// `degree`: of sharding; `tp`: of tensor parallelism. Never fails: adds notes that name the unresolved names.
 NameMap findNames(const Group& group, uint32_t degree, uint32_t tp);
 
 }  // namespace shardscope::paddle_nlp

@@ -1,4 +1,4 @@
-// What the ranks of a hybrid-parallel checkpoint hold, by structured name.
+// Collects what the ranks of a hybrid-parallel checkpoint hold, by structured name.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@ struct StoredShard {
     const RankFile* file = nullptr;
     const StoredTensor* entry = nullptr;
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
-    bool sliced = false;  // a stage-3 slice by its name
+    bool sliced = false;  // the name marks a slice of sharding stage 3
 };
 
 struct State {
@@ -26,24 +26,24 @@ struct State {
 
 struct Parameter {
     std::string name;
-    std::string tiedTo;  // the name that has its states
+    std::string tiedTo;  // the tensor that this alias names, which has the states
     std::vector<State> states;
-    // By tensor-parallel rank: the shape there. Absent = known of no rank.
+    // Shape of the shard, by tensor-parallel rank. A rank is absent if its shape is unknown.
     std::map<uint32_t, Dims> local;
-    std::optional<Dims> whole;   // of a weight that was merged before saving
+    std::optional<Dims> whole;   // shape of a weight that was consolidated before saving
     std::optional<DType> dtype;  // of the weight
     std::optional<bool> distributed;
-    std::map<std::pair<uint32_t, uint32_t>, std::string>
-        stages;  // (pp, moe) that have it, and under which static name
+    // Static name, by the (pp, moe) that hold the parameter.
+    std::map<std::pair<uint32_t, uint32_t>, std::string> stages;
 
     State* find(std::string_view state);
     State& get(std::string_view state);
 };
 
 struct Parameters {
-    std::vector<Parameter> list;  // in the order of the model, as far as the files tell
+    std::vector<Parameter> list;  // in model order, as far as known
     std::vector<Group> groups;
-    std::vector<NameMap::Source> sources;  // of each group
+    std::vector<NameMap::Source> sources;  // by group
     std::vector<Note> notes;
 };
 

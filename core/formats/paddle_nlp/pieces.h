@@ -1,5 +1,5 @@
-// Where the entries of one tensor-parallel rank and pipeline stage are in a tensor: whole, or as slices of
-// the flattened and padded parameter, one after the other over the sharding ranks.
+// Places the entries of one tensor-parallel rank and pipeline stage in a tensor. An entry is a whole shard,
+// or a flat range of the padded shard; these ranges follow the order of the sharding ranks.
 #pragma once
 
 #include <cstdint>
@@ -12,37 +12,37 @@
 
 namespace shardscope::paddle_nlp {
 
-// How a parameter is spread over tensor-parallel ranks.
+// How a parameter is distributed over tensor-parallel and sharding ranks.
 struct Layout {
     uint32_t tp = 1;
-    int axis = -1;                                     // that is cut; negative = each rank holds the whole
-    Dims local;                                        // shape on a rank
-    const std::map<uint32_t, Dims>* locals = nullptr;  // where they differ
-    Dims global;                                       // of the whole; set by finish()
+    int axis = -1;  // the sharded dimension; negative = each rank holds the whole
+    Dims local;     // shape of a rank's shard
+    const std::map<uint32_t, Dims>* locals = nullptr;  // by rank, if the shapes differ
+    Dims global;                                       // shape of the whole tensor; set by finish()
     unsigned itemSize = 1;                             // of the parameter's dtype, in bytes
     uint32_t sharding = 1;
-    bool copies = false;  // what several sharding ranks hold is the same on all, never slices
-    int fusedParts = 1;   // projections of which each rank holds its share; 1 = one, or left as it is
+    bool copies = false;  // sharding ranks hold replicas, never slices
+    int fusedParts = 1;   // fused projections of which each rank holds a share; 1 = not split
 
-    // Errors: limit when the whole is too large.
+    // Computes `global`. Errors: limit if the whole is too large.
     Status finish(const std::string& name);
     Dims shapeOn(uint32_t rank) const;
     Dims offsetsOn(uint32_t rank) const;
 };
 
-// A chunk to be.
+// A planned chunk: its region of the whole tensor, and its source in a file.
 struct PlannedChunk {
     const RankFile* file = nullptr;
-    const PaddleArray* array = nullptr;  // null: the file is missing or cannot be read
+    const PaddleArray* array = nullptr;  // null = the file is missing or unreadable
     uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
     Dims offsets, lengths;
     std::optional<FlatRange> flat;
-    uint32_t tensor = 0;              // in the file; `array` is one of its parts
-    int64_t first = 0;                // of the stored tensor, for a flat range and for strides
-    Dims arrayOffsets, arrayLengths;  // a box in the stored tensor; empty = all of it
-    Dims arrayStrides;                // or the chunk's elements from `first` at these strides
+    uint32_t tensor = 0;              // index in the file; `array` is one of its parts
+    int64_t first = 0;                // first element of the stored tensor, for flat range and strides
+    Dims arrayOffsets, arrayLengths;  // box in the stored tensor; empty = all
+    Dims arrayStrides;                // or: elements from `first` on at these strides
     bool cast = false;
-    std::vector<StoredPart> padding;  // that must be zeros
+    std::vector<StoredPart> padding;  // must be zeros
 };
 
 struct PieceInput {
@@ -51,9 +51,9 @@ struct PieceInput {
     const Layout& layout;
     uint32_t tp = 0, pp = 0, moe = 0;
     bool weight = false;
-    bool whole = false;  // a weight that was merged before saving
+    bool whole = false;  // a weight that was consolidated before saving
     const HybridFiles& files;
-    const RankFile* lost = nullptr;  // a file that may have held some of it
+    const RankFile* lost = nullptr;  // an absent file that may have held a part of the state
 };
 struct PieceResult {
     std::vector<PlannedChunk> planned;

@@ -1,5 +1,4 @@
-// The files of a hybrid-parallel checkpoint: which ranks wrote, what each file holds, what is missing, and
-// what another save left behind.
+// Reads the files of a hybrid-parallel checkpoint: their ranks and contents. Finds missing and stale files.
 #pragma once
 
 #include <map>
@@ -20,9 +19,9 @@ inline const TensorFile kNotRead{};
 struct RankFile {
     enum class State : uint8_t {
         read,
-        missing,  // other files say that it should be there
-        broken,   // it is there, and cannot be read: `why`
-        stale     // of another save: not read
+        missing,  // other files show that it belongs here
+        broken,   // present but unreadable: see `why`
+        stale     // from another save; not read
     };
     RankFileName name;
     std::string path;
@@ -30,8 +29,8 @@ struct RankFile {
     State state = State::read;
     Error why;
     FileId id = kNone;
-    uint32_t contents = kNone;              // index of the assembly; kNone = not read
-    const TensorFile* content = &kNotRead;  // that file
+    uint32_t contents = kNone;              // index in the assembly; kNone = not read
+    const TensorFile* content = &kNotRead;  // never null
 
     uint32_t tp() const { return name.tp == kNotNamed ? 0 : name.tp; }
     uint32_t pp() const { return name.pp == kNotNamed ? 0 : name.pp; }
@@ -45,11 +44,11 @@ struct HybridFiles {
     ModelMeta meta;
     bool hasMeta = false;
     ModelConfig config;
-    std::vector<std::string> beside;  // files that hold neither tensors nor metadata that is used here
-    std::optional<Value> schedule;    // of scheduler.pdparams
+    std::vector<std::string> beside;  // files without tensors or used metadata
+    std::optional<Value> schedule;    // value of scheduler.pdparams
     uint32_t tp = 1, pp = 1, sharding = 1, moe = 1;
-    bool degreesStated = false;  // by model_meta.json
-    bool wholeWeights = false;   // weights were merged over tensor-parallel ranks before saving
+    bool degreesStated = false;  // model_meta.json states the degrees
+    bool wholeWeights = false;   // weights were consolidated over tensor-parallel ranks before saving
     std::vector<Note> notes;
 
     // Row-major over (moe, pp, sharding, tp), as Paddle's topology counts.
@@ -58,13 +57,13 @@ struct HybridFiles {
     }
 };
 
-// Reads all metadata, and of the ranks' files all but the tensors. Files are added to the catalog. Errors:
-// unsupported when there are no such files, limit, cancelled, and damaged metadata; a rank's file that cannot
-// be read does not count.
+// Reads all metadata and, of rank files, everything but tensor data. Adds the files to the catalog. Errors:
+// unsupported if there are no such files, limit, cancelled, damaged metadata. An unreadable rank file is not
+// an error.
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
                                     TensorAssembly& assembly);
 
-// A dict of the leaves of one that was read apart; `depth` parts of their paths are left out.
+// Rebuilds a dict from its leaves. Drops the first `depth` parts of their paths.
 Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth);
 
 }  // namespace shardscope::paddle_nlp

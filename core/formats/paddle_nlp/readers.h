@@ -1,4 +1,4 @@
-// The two layouts of this format.
+// Opens the two layouts of this format, hybrid and unified, and parses the format's options.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace shardscope::paddle_nlp {
 
-// Where weights come from in checkpoints that keep fp32 master weights in their optimizer state.
+// --master-weights: where weights come from if the optimizer state has fp32 master weights.
 enum class MasterWeights : uint8_t {
-    whereNeeded,  // weights as stored; the master, cast to the weight's dtype, where no weight is stored
-    use,          // the master, cast, wherever there is one
-    ignore        // weights as stored, or not at all
+    whereNeeded,  // stored weights; where none is stored, the master cast to the weight's dtype
+    use,          // the cast master wherever there is one
+    ignore        // stored weights only
 };
 
-// The options of this format.
+// The parsed options of this format.
 inline constexpr const char* kMasterWeights = "--master-weights";
 struct StatedByUser {
-    std::vector<TpRule> tpRules;  // the first that matches a name counts
+    std::vector<TpRule> tpRules;  // the first rule that matches a name applies
     MasterWeights masterWeights = MasterWeights::whereNeeded;
 };
 // Errors: usage.
@@ -27,7 +27,7 @@ Result<StatedByUser> statedByUser(const OpenOptions& options);
 
 Result<std::unique_ptr<Reader>> openHybrid(const Source& source, const OpenOptions& options);
 
-// A JSON file of the directory, whole. Errors: limit, and those of reading.
+// The text of a JSON file of the directory. Errors: limit, and those of reading.
 Result<std::string> metadataText(const Source& source, const OpenOptions& options,
                                  const DirectoryEntry& entry);
 

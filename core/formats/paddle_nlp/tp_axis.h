@@ -1,5 +1,6 @@
-// Along which dimension tensor-parallel ranks cut a parameter. The files do not say, so it is concluded from
-// what can be seen, with the reason; what stays open is for the user to state, never guessed.
+// Finds the dimension along which tensor-parallel ranks shard a parameter. The files do not state it: it
+// follows from shapes, contents and names, with a reason. Nothing is guessed; the user states what stays
+// open.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +20,21 @@ namespace shardscope::paddle_nlp {
 struct FamilyRule {
     enum class Cut : uint8_t { none, first, last, head };
     Cut cut = Cut::none;
-    int parts = 1;       // projections of which each rank holds its share, one behind the other
-    bool heads = false;  // projections that alternate head by head
+    int parts = 1;       // fused projections, one after the other; each rank holds a share of each
+    bool heads = false;  // the projections alternate head by head
     std::string family;
     std::vector<NamePattern> patterns, exceptions;
 };
 const std::vector<FamilyRule>& familyRules();
-// The first that matches; null when none does.
+// The first rule that matches; null if none does.
 const FamilyRule* familyRuleOf(std::string_view name);
 
 struct TpQuestion {
     std::string name;
-    Dims local;                       // shape on each tensor-parallel rank
-    std::optional<Dims> whole;        // shape of the whole, where a whole copy is stored
+    Dims local;                       // shape of each tensor-parallel rank's shard
+    std::optional<Dims> whole;        // whole shape, if a whole tensor is stored
     std::optional<bool> distributed;  // as model_meta.json says
-    // Of a sample of the parameter on all ranks.
+    // How samples of the parameter compare between ranks.
     enum class Content : uint8_t { unknown, differs, same, sameConstant };
     Content content = Content::unknown;
 };
@@ -41,12 +42,12 @@ struct TpQuestion {
 struct TpAnswer {
     static constexpr int kReplicated = -1, kUnknown = -2;
     int axis = kUnknown;
-    std::string why;  // completes "cut along dim 1 ..."; the same words for the same reason
+    std::string why;  // completes "cut along dim 1 ..."; equal text for equal reasons
     const FamilyRule* rule = nullptr;
 };
 
-// `degree` > 1. Errors: usage for a stated dimension that a tensor does not have; impossible for tensors of
-// which the dimension cannot be known, naming them and the option.
+// Returns one answer for each question. `degree` > 1. Errors: usage for a stated dimension that a tensor does
+// not have; impossible for tensors whose dimension is unknown; the message names them and the option.
 Result<std::vector<TpAnswer>> concludeTpAxes(const std::vector<TpQuestion>& questions, uint32_t degree,
                                              const ModelConfig& config, const std::vector<TpRule>& stated);
 

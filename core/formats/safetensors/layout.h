@@ -1,4 +1,4 @@
-// Where every byte of a safetensors destination goes.
+// Lays out a safetensors destination: one file, or a set with an index.
 #pragma once
 
 #include <memory>

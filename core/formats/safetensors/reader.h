@@ -1,5 +1,5 @@
-// Opens a safetensors file, a set of them with or without an index, or what torch's HuggingFaceStorageWriter
-// left.
+// Opens a safetensors file, a set of files with or without an index, or the files of torch's
+// HuggingFaceStorageWriter.
 #pragma once
 
 #include <memory>

@@ -1,9 +1,9 @@
-// How tensor-parallel ranks cut a parameter, by its name, by the sizes that the model's configuration states
-// and by what the ranks hold. Private to this format.
+// Finds how tensor-parallel ranks shard a parameter: by its name, the model's configuration, and the ranks'
+// shapes and values. Private to this format.
 //
-// Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py (column-parallel layers are cut
-// along dimension 0, row-parallel ones along dimension 1, fused ones part by part, heads of keys and values
-// are repeated where there are fewer than ranks), meta-llama/llama model.py (fairscale's layers).
+// Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py (column-parallel layers are sharded
+// along dimension 0, row-parallel ones along dimension 1, fused ones part by part; key and value heads are
+// repeated if there are fewer heads than ranks), meta-llama/llama model.py (fairscale's layers).
 #pragma once
 
 #include <cstdint>
@@ -18,16 +18,16 @@
 
 namespace shardscope::tensor_parallel {
 
-// What config.json or params.json says of the model; 0 = nothing.
+// Sizes that config.json or params.json states; 0 = not stated.
 struct ModelSizes {
     int64_t hidden = 0, heads = 0, keyHeads = 0, headSize = 0, vocabulary = 0;
-    int64_t ranks = 0, stages = 0;  // of tensor and pipeline parallelism, as TensorRT-LLM states them
+    int64_t ranks = 0, stages = 0;  // tensor- and pipeline-parallel degrees, stated by TensorRT-LLM
 };
 ModelSizes readSizes(std::string_view json);
 
-// Of the rank that was asked for.
+// The cut of one rank's shard.
 struct Cut : RankCut {
-    int64_t whole = 0;  // length of the axis
+    int64_t whole = 0;  // length of the axis in the whole tensor
 };
 
 struct Shards {
@@ -38,12 +38,12 @@ struct Shards {
 
 class Cuts {
   public:
-    // `trusted`: the files are of tensor-parallel ranks for sure, so names of layers tell the cut.
+    // `trusted`: the files certainly come from tensor-parallel ranks, so layer names alone decide.
     Cuts(ModelSizes sizes, std::vector<TpRule> stated, bool trusted)
         : sizes_(sizes), stated_(std::move(stated)), trusted_(trusted) {}
-    // The cut of one rank's shard. Errors: unsupported for what is not known.
+    // The cut of one rank's shard. Errors: unsupported if the cut cannot be found.
     Result<Cut> of(const Shards& shards, uint32_t rank) const;
-    // Rows of the embedding that the configuration asks for and that these ranks do not have.
+    // Whether the ranks hold fewer rows of the embedding than the configuration states.
     bool lacksRows(const Shards& shards) const;
 
   private:

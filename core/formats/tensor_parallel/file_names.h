@@ -1,4 +1,4 @@
-// Which files of a directory are those of tensor-parallel ranks, by their names. Private to this format.
+// Finds the files of tensor-parallel ranks in a directory, by name. Private to this format.
 //
 // Source: vllm/model_executor/model_loader/sharded_state_loader.py (model-rank-R-part-P, which SGLang has,
 // too); tensorrt_llm (rankR.safetensors); meta-llama/llama (consolidated.RR.pth); DeepSeek-V3/inference/
@@ -19,15 +19,15 @@ namespace shardscope::tensor_parallel {
 struct RankFile {
     std::string name;
     uint32_t rank = 0;    // stage * world + tensor-parallel rank
-    bool common = false;  // what all ranks have
+    bool common = false;  // content that all ranks share
 };
 struct RankFiles {
-    const char* writer = "";  // "vLLM"; empty = there are none
-    uint32_t world = 0;       // tensor-parallel ranks that the names tell of
-    uint32_t stages = 1;      // of a pipeline, each with files of its own
-    const char* mark = "";    // a file that is written when all others are; empty = there is none
+    const char* writer = "";  // "vLLM"; empty = no rank files
+    uint32_t world = 0;       // number of tensor-parallel ranks by the names
+    uint32_t stages = 1;      // pipeline stages, each with its own files
+    const char* mark = "";    // a file that is written last; empty = none
     std::vector<RankFile> files;
-    // Of a rank without a file.
+    // The expected file name of a rank.
     std::string nameOf(uint32_t rank) const;
 };
 RankFiles findRankFiles(const Source& source);

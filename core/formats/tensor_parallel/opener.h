@@ -1,4 +1,4 @@
-// Puts the files of tensor-parallel ranks together. Private to this format.
+// Opens the files of tensor-parallel ranks as one checkpoint. Private to this format.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace shardscope::tensor_parallel {
 
-// Errors: usage for a --tp-dim that cannot be read; those of the encodings are notes.
+// Errors: usage for an invalid --tp-dim. Damaged files are notes.
 Result<std::unique_ptr<Reader>> openRanks(const Source& source, const OpenOptions& options);
 
 }  // namespace shardscope::tensor_parallel

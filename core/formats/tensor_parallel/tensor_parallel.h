@@ -1,5 +1,5 @@
-// A model in files of tensor-parallel ranks, all of which use the same names, without a word on how they were
-// cut: what serving engines and Meta write. docs/formats/tensor_parallel.md.
+// A model in one file for each tensor-parallel rank, as serving engines and Meta write. All files use the
+// same names and do not state how tensors are sharded. Facts: docs/formats/tensor_parallel.md.
 #pragma once
 
 #include "formats/format.h"

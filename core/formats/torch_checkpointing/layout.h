@@ -1,4 +1,4 @@
-// Writes items as torch_checkpointing does. Private to this format.
+// Lays out a destination as torch_checkpointing writes it. Private to this format.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace shardscope::torch_checkpointing {
 
-// The first key of a path is the item: "model" or "optimizer" get what has none, and an object of one key is
-// an item by itself.
+// The first key of a path is the item. Entries without an item go to "model" or "optimizer". An object with a
+// path of one key is its own item.
 Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue& read, const WriteOptions& options);
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);

@@ -1,4 +1,4 @@
-// metadata.pkl: where each leaf of each item is: in which file of which rank. Private to this format.
+// Decodes metadata.pkl: in which file of which rank each leaf of each item is. Private to this format.
 // Source: torch_checkpointing 0.1.1, distributed_metadata.py, dtensor_metadata.py, default_metadata.py,
 // checkpoint_layout.py. docs/formats/torch_checkpointing.md.
 #pragma once
@@ -21,32 +21,32 @@ inline constexpr char kMetadataFile[] = "metadata.pkl";
 
 using RankList = std::vector<uint32_t>;  // sorted
 
-// The ranks of a device mesh: (rank, place in row-major order), sorted by rank.
+// The ranks of a device mesh: (rank, row-major index in the mesh), sorted by rank.
 struct MeshRanks {
     std::vector<std::pair<uint32_t, uint32_t>> places;
     bool ascending = true;
 };
 
-// Ranks that hold a leaf in one way.
+// Ranks that hold a leaf with the same dtype, shape and distribution.
 struct Group {
     std::shared_ptr<const RankList> ranks;
     DType dtype = DType::float32;
-    Dims shape;  // of the whole tensor
-    // How it is distributed, without a coordinate; nullopt for `boxes`.
+    Dims shape;  // whole tensor
+    // The placements, without a rank's coordinate; nullopt = see `boxes`.
     std::optional<torch_save::DTensorSpec> spec;
     std::shared_ptr<const MeshRanks> mesh;
     std::vector<torch_save::LocalBox> boxes;  // of default_tensor_v1
-    std::string problem;                      // why the rest is not filled in
+    std::string problem;                      // why the other fields are not set
 
     bool holds(uint32_t rank) const;
-    bool replicated() const;  // every rank holds the whole
-    // The parts of a rank, and the shape of its local tensor where `spec` gives it. No boxes where the rank
-    // is outside of the mesh.
+    bool replicated() const;  // every rank holds the whole tensor
+    // The boxes of a rank, and the shape of its local tensor if `spec` gives it. No boxes if the rank is
+    // outside of the mesh.
     Result<torch_save::LocalParts> partsOf(uint32_t rank) const;
 };
 
 struct Leaf {
-    Path path;  // in the item; numbers are list indices, as integer keys are spelled the same
+    Path path;  // in the item; numbers become list indices, since integer keys look the same
     std::shared_ptr<const std::vector<Group>> groups;
 };
 
@@ -59,7 +59,7 @@ struct Layout {
 struct Item {
     std::string name;
     std::vector<Leaf> leaves;
-    std::map<uint32_t, Layout> layouts;  // of the ranks that state one
+    std::map<uint32_t, Layout> layouts;  // by rank; only ranks that state one
 };
 // "<item>_<rank>.pt"
 std::string defaultFileName(std::string_view item, uint32_t rank);
@@ -71,10 +71,10 @@ struct Metadata {
     std::vector<Note> notes;
 };
 
-// Whether the first bytes are those of such a pickle.
+// Whether `head` holds the first bytes of a metadata.pkl.
 bool isMetadataStart(std::string_view head);
-// Errors: damaged; unsafe (security.global, security.path) for a pickle that names Python objects and for a
-// path that leaves the directory; limit.
+// Errors: damaged; limit; unsafe for a pickle that names Python objects (security.global) and for a path that
+// leaves the directory (security.path).
 Result<Metadata> decodeMetadata(std::string_view bytes, const Limits& limits);
 
 }  // namespace shardscope::torch_checkpointing

@@ -1,4 +1,4 @@
-// torch_checkpointing, the successor of DCP: a file for each item and rank, and metadata.pkl.
+// torch_checkpointing, the successor of DCP: one file for each item and rank, and metadata.pkl. Facts:
 // docs/formats/torch_checkpointing.md.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Which files of a directory belong together as those of ranks, by their names. Private to this format.
+// Groups the rank files of a directory into sets, by name. Private to this format.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ enum class Kind : uint8_t { model, optimizer, extra };
 struct RankName {
     std::string pattern;  // the name with "{rank}" in place of the rank
     uint32_t rank = 0;
-    std::optional<uint32_t> world;  // that the name states
+    std::optional<uint32_t> world;  // world size in the name
     Kind kind = Kind::model;
-    std::string prefix;   // of the names in it: "", "optim.", "extra_state."
-    bool known = false;   // verl's and Accelerate's names; those of scripts say less
+    std::string prefix;   // prefix of its entries' names: "", "optim.", "extra_state."
+    bool known = false;   // a name of verl or Accelerate, not of a script
     bool ranked = false;  // the name says that its number is a rank
-    size_t width = 1;     // digits that the rank is filled up to
+    size_t width = 1;     // digits of the rank, zero-padded
 };
-// nullopt for a name without the number of a rank.
+// nullopt for a name without a rank's number.
 std::optional<RankName> parseRankName(std::string_view name);
 
 // The files of one pattern.
@@ -38,10 +38,10 @@ struct FileSet {
 
     std::string nameOf(uint32_t rank) const;
 };
-// What is in the directory, with the files in directories of ranks below it ("rank_0/model.pt"), of which
-// at most `most` are listed. Those count where the directory has no files of ranks itself.
+// The directory's entries. If it has no rank files itself, adds the files of at most `most` subdirectories of
+// ranks ("rank_0/model.pt").
 std::vector<DirectoryEntry> entriesOfRanks(const Source& source, size_t most);
-// The sets of a directory: models first, then optimizers, then the rest. `entries` outlive them.
+// The sets of a directory: models, then optimizers, then others. `entries` must outlive the sets.
 std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries);
 
 }  // namespace shardscope::torch_ranks

@@ -1,4 +1,4 @@
-// Writes the files of ranks as verl and Accelerate do. Private to this format.
+// Lays out rank files as verl and Accelerate write them. Private to this format.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace shardscope::torch_ranks {
 
-// "verl" (usual) or "accelerate": names of the files. With "-cpu" the mesh is of CPUs, else of CUDA devices.
+// "verl" (default) or "accelerate" selects the file names. With "-cpu" the mesh has CPU devices, else CUDA
+// devices.
 std::vector<std::string> writtenVariants();
 
 std::optional<Path> pathFor(const Path& path, bool optimizer);

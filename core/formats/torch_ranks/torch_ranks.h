@@ -1,5 +1,5 @@
-// One torch.save file for each rank, whose tensors are DTensors or ShardedTensors: what verl, Accelerate and
-// FSDP scripts write. docs/formats/torch_ranks.md.
+// One torch.save file for each rank, with DTensors or ShardedTensors, as verl, Accelerate and FSDP scripts
+// write. Facts: docs/formats/torch_ranks.md.
 #pragma once
 
 #include "formats/format.h"

@@ -1,4 +1,4 @@
-// An open torch.save file: the catalog of its tensors and objects.
+// Opens a torch.save file: builds the catalog of its tensors and objects.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// torch.save files, written: one zip archive as torch 2.15 lays it out.
+// Lays out torch.save files: one zip archive in the layout of torch 2.15.
 #pragma once
 
 #include <functional>
@@ -11,28 +11,29 @@
 
 namespace shardscope::torch_save {
 
-// One file with the nested object that the entries of a catalog make up; its tensors are whole.
+// One file that holds the nested object of a catalog's entries. All tensors are whole.
 class ObjectFile {
   public:
     explicit ObjectFile(const std::string& archiveName)
         : archive_(std::make_unique<TorchArchiveWriter>(archiveName)) {}
 
-    // `changed` gains what is not written as it was. Errors: impossible where two entries want one place,
-    // or a value cannot be pickled.
+    // Appends to `changed` the entries that are written in another form. Errors: impossible if two entries
+    // have one path, or a value cannot be pickled.
     Status build(const Catalog& content, std::vector<LeftOut>& changed);
     uint64_t size() const { return archive_->size(); }
-    uint64_t offsetOf(TensorId t) const { return archive_->storageOffset(storageOf_[t]); }  // of the elements
-    // All bytes but those of the tensors, whose checksums are asked for.
+    // Byte offset of the tensor's elements.
+    uint64_t offsetOf(TensorId t) const { return archive_->storageOffset(storageOf_[t]); }
+    // Writes all bytes except tensor data. `crcOf` gives the CRC-32 of a tensor's bytes.
     Status literals(const std::function<uint32_t(TensorId)>& crcOf,
                     const TorchArchiveWriter::Sink& sink) const;
 
   private:
     std::unique_ptr<TorchArchiveWriter> archive_;
-    std::vector<TensorId> storages_;   // data/<i> holds this tensor
+    std::vector<TensorId> storages_;   // by number i of record data/<i>
     std::vector<uint32_t> storageOf_;  // by tensor
 };
 
-// Why no torch.save file can hold a tensor; empty where one can.
+// Why torch.save files cannot hold a tensor; empty if they can.
 std::string whyNoFileHolds(const Catalog& target, TensorId t);
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
