@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostDepth = 8;
+constexpr size_t kMostDepth = 64;  // directories; Levanter has one for each part of a tensor's name
 
 struct Found {
     std::string kind;  // "file", "directory"; empty = not there
@@ -41,7 +41,11 @@ Result<Found> lookFor(FileSystem& files, const std::string& source) {
         SHARDSCOPE_ASSIGN(const std::vector<DirectoryEntry> entries,
                           directory->list(prefix.empty() ? "" : prefix.substr(0, prefix.size() - 1)));
         for (const DirectoryEntry& each : entries) {
-            if (each.kind == DirectoryEntry::Kind::directory && depth < kMostDepth)
+            if (each.kind == DirectoryEntry::Kind::directory && depth >= kMostDepth)
+                return makeError(ErrorCode::limit,
+                                 fmt::format("the source has directories more than {} deep", kMostDepth))
+                    .inFile(source);
+            if (each.kind == DirectoryEntry::Kind::directory)
                 todo.emplace_back(prefix + each.name + "/", depth + 1);
             else if (each.kind == DirectoryEntry::Kind::file)
                 found.files.emplace(prefix + each.name, each);
