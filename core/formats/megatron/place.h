@@ -42,7 +42,7 @@ struct Place {
     bool commonFile = true;  // metadata.json says that common.pt belongs to the checkpoint
     std::vector<RankDirectory> ranks;
     const char* modelFile = kModelFile;  // file name in each rank directory
-    bool nemo() const { return modelFile == kNemoFile; }
+    bool nemo() const { return std::string_view(modelFile) == kNemoFile; }
 };
 Place findPlace(const Source& source);
 

@@ -87,7 +87,7 @@ class Opener {
         std::vector<RankFile> files;
         if (!hasDirectory(directory)) return files;
         SHARDSCOPE_ASSIGN(const auto below, filesBelow(*source_.directory, directory, kMostLevels));
-        const bool model = directory == kModel;
+        const bool model = std::string_view(directory) == kModel;
         for (const DirectoryEntry& entry : below) {
             const std::string_view name = std::string_view(entry.name).substr(entry.name.rfind('/') + 1);
             auto parsed = model ? parseModelFile(name) : parseRankName(name, ending);
