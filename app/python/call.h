@@ -1,4 +1,4 @@
-// A call of Python: its texts, its errors, and its work, which goes on without the interpreter's lock.
+// A call from Python: conversion of texts and errors, and work that runs without the interpreter's lock.
 #pragma once
 
 #include <chrono>

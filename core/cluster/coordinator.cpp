@@ -514,7 +514,7 @@ class CoordinatorRun {
         return group.ok();
     }
 
-    // `port`: on which rank 0 of the group listens. It is 0 where there is no group.
+    // `port`: rank 0 of the group listens on it; 0 if there is no group.
     void setGroup(ProcessGroup* group, std::optional<uint16_t> port) {
         {
             MutexLock lock(mutex_);

@@ -215,7 +215,7 @@ class ArchiveReader {
         if (type == 'L')
             name_ = text.substr(0, text.find('\0'));
         else if (!readRecords(text))
-            return wrong("has an extended header that is none");
+            return wrong("has an extended header that cannot be parsed");
         return {};
     }
 
@@ -382,7 +382,7 @@ bool isArchiveName(std::string_view name) {
     return name.ends_with(".nemo") || name.ends_with(".tar");
 }
 
-// The first bytes of a file; null where that is none of these.
+// Opens a file whose first bytes are those of an archive; null for other files. Errors: unsupported (gzip).
 Result<std::shared_ptr<const ReadFile>> archiveAt(FileSystem& files, const std::string& path) {
     const std::shared_ptr<const ReadFile> none;
     const auto entry = files.stat(path);

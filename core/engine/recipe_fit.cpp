@@ -66,7 +66,7 @@ std::vector<StepNumber*> numbersOf(RecipeStep& step) {
     return numbers;
 }
 
-// Applies a step to names. One that lacks numbers goes on with a stand-in: which names it matches does not
+// Applies a step to names. Numbers that the step lacks are replaced by 1: the names that it matches do not
 // depend on them.
 Status applyToNames(const Catalog& catalog, RecipeStep step, StepState& state, RecipeFit& fit,
                     bool& matched) {

@@ -1,8 +1,8 @@
 // A conversion whose parts (parts.h) a coordinator gives to workers. The coordinator sets up the staging
 // directory as the first of all parts would, calls runConversion() with a PartScheduler, verifies and
 // publishes. Each worker records what it has done in a journal of its own in that directory, and the
-// coordinator reads it there. A job is continued from these journals alone, whoever began it and however its
-// parts were dealt out.
+// coordinator reads it there. A job is resumed from these journals alone, also if it was started in another
+// way or its parts were dealt out differently.
 #pragma once
 
 #include <chrono>

@@ -83,8 +83,8 @@ struct Extent {
     // The value is the negative of the stored one.
     bool negate = false;
     // The stored dtype, where it differs from the tensor's: a weight that is kept only as its fp32 master.
-    // Whoever reads the elements casts them, to nearest, ties to even. `length` and `strides` count elements
-    // of the stored dtype.
+    // The reader of the elements casts them: round to nearest, ties to even. `length` and `strides` count
+    // elements of the stored dtype.
     std::optional<DType> storedAs;
     std::optional<StoredChecksum> checksum;
 };

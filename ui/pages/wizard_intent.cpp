@@ -114,7 +114,7 @@ IntentStep::IntentStep(WizardState& state)
         showSpec();
         if (!waits_ || !state_.proposal()) return;
         waits_ = false;
-        if (isVisible()) chooseInference();  // whoever has gone on meanwhile is not taken elsewhere
+        if (isVisible()) chooseInference();  // not if the user has left this page
     });
     connect(&state_.session(), &Session::factsChanged, this, &IntentStep::showSpec);
     follow();
@@ -217,8 +217,9 @@ DamageChoice::DamageChoice(WizardState& state, const QString& prefix, QWidget* p
     fill_ =
         withName(new QComboBox(this), tr("Elements that no file holds"), prefix + QStringLiteral("FillGaps"));
     fill_->addItem(tr("Refuse: there is no result with gaps"), static_cast<int>(FillGaps::refuse));
-    fill_->addItem(tr("Fill with NaN: whoever computes with them sees it"), static_cast<int>(FillGaps::nan));
-    fill_->addItem(tr("Fill with zero: nobody sees it"), static_cast<int>(FillGaps::zero));
+    fill_->addItem(tr("Fill with NaN: every computation with these elements shows it"),
+                   static_cast<int>(FillGaps::nan));
+    fill_->addItem(tr("Fill with zero: no computation shows it"), static_cast<int>(FillGaps::zero));
     gapNote_ = wizardHint(tr("What is filled is recorded beside the result."), this);
     for (QWidget* part :
          {static_cast<QWidget*>(skip_), static_cast<QWidget*>(skipNote_), static_cast<QWidget*>(gapLabel_)})

@@ -2,30 +2,16 @@
 #include "encoding/msgpack.h"
 
 #include <QtTest>
-#include <cstring>
+
+#include "support/bytes_file.h"
 
 using namespace shardscope;
+using shardscope::test::BytesFile;
 
 namespace {
 
-class PackedFile final : public ReadFile {
-  public:
-    explicit PackedFile(std::string bytes) : bytes_(std::move(bytes)) {}
-    const std::string& path() const override { return path_; }
-    uint64_t size() const override { return bytes_.size(); }
-    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset > bytes_.size() || buffer.size() > bytes_.size() - offset) qFatal("a read past the end");
-        if (!buffer.empty()) std::memcpy(buffer.data(), bytes_.data() + offset, buffer.size());
-        return {};
-    }
-    Result<Fingerprint> fingerprint() const override { return Fingerprint{}; }
-
-  private:
-    const std::string path_ = "packed", bytes_;
-};
-
 Result<MsgpackTree> read(const std::string& bytes, const MsgpackLimits& limits = {}) {
-    return readMsgpack(PackedFile(bytes), 0, bytes.size(), limits, {});
+    return readMsgpack(BytesFile(bytes), 0, bytes.size(), limits, {});
 }
 
 using namespace std::string_literals;

@@ -2,29 +2,14 @@
 #include "encoding/tar.h"
 
 #include <QtTest>
-#include <cstring>
 
 #include "base/rule.h"
+#include "support/bytes_file.h"
 
 using namespace shardscope;
+using shardscope::test::BytesFile;
 
 namespace {
-
-class Bytes final : public ReadFile {
-  public:
-    explicit Bytes(std::string bytes) : bytes_(std::move(bytes)) {}
-    const std::string& path() const override { return path_; }
-    uint64_t size() const override { return bytes_.size(); }
-    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset > bytes_.size() || buffer.size() > bytes_.size() - offset) qFatal("a read past the end");
-        if (!buffer.empty()) std::memcpy(buffer.data(), bytes_.data() + offset, buffer.size());
-        return {};
-    }
-    Result<Fingerprint> fingerprint() const override { return Fingerprint{}; }
-
-  private:
-    const std::string path_ = "a.nemo", bytes_;
-};
 
 // Sets what stands at a place of a header, and its checksum.
 std::string header(const std::string& name, char type, const std::string& size) {
@@ -77,9 +62,9 @@ class TarTest : public QObject {
 
   private slots:
     void filesAreInTheirDirectories() {
-        const auto tar = openTar(std::make_shared<Bytes>(entry("./", "", '5') + entry("./a/b.ckpt", "one") +
-                                                         entry("a-c", "two") + entry("a/d/e", "three") +
-                                                         entry("z", "", '2') + kEnd));
+        const auto tar = openTar(std::make_shared<BytesFile>(
+            entry("./", "", '5') + entry("./a/b.ckpt", "one") + entry("a-c", "two") +
+            entry("a/d/e", "three") + entry("z", "", '2') + kEnd));
         QVERIFY(tar.ok());
         QCOMPARE(names(**tar), "a/ a-c z ");
         QCOMPARE(names(**tar, "a"), "b.ckpt d/ ");
@@ -99,7 +84,7 @@ class TarTest : public QObject {
         const std::string binary = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
         std::string big = header("big", '0', binary) + "abc";
         big.resize(1024);
-        const auto tar = openTar(std::make_shared<Bytes>(
+        const auto tar = openTar(std::make_shared<BytesFile>(
             entry("pax", pax, 'x') + entry("short", "one") + entry("long", name + "z" + '\0', 'L') +
             entry("short", "two") + big + entry("short", "three") + kEnd));
         QVERIFY(tar.ok());
@@ -110,14 +95,14 @@ class TarTest : public QObject {
     }
 
     void theLastOfOneNameCounts() {
-        const auto tar = openTar(std::make_shared<Bytes>(entry("a", "old") + entry("./a", "new") + kEnd));
+        const auto tar = openTar(std::make_shared<BytesFile>(entry("a", "old") + entry("./a", "new") + kEnd));
         QCOMPARE(contents(**tar, "a"), "new");
     }
 
     void cutArchives() {
         const std::string all = entry("a", std::string(700, 'a')) + entry("b", std::string(700, 'b')) + kEnd;
         for (size_t size = 0; size < all.size(); ++size) {
-            const auto tar = openTar(std::make_shared<Bytes>(all.substr(0, size)));
+            const auto tar = openTar(std::make_shared<BytesFile>(all.substr(0, size)));
             QVERIFY(tar.ok());
             if (size >= 512)
                 QCOMPARE(contents(**tar, "a"),
@@ -127,7 +112,7 @@ class TarTest : public QObject {
 
     void hostileHeaders() {
         const auto error = [](const std::string& bytes) {
-            const auto tar = openTar(std::make_shared<Bytes>(bytes + kEnd));
+            const auto tar = openTar(std::make_shared<BytesFile>(bytes + kEnd));
             return tar.ok() ? std::string() : tar.error().location.rule;
         };
         QCOMPARE(error(entry("../a", "one")), rule::securityPath);

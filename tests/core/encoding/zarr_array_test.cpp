@@ -3,13 +3,14 @@
 
 #include <QtTest>
 #include <algorithm>
-#include <cstring>
 
 #include <zstd.h>
 
 #include "encoding/crc32c.h"
+#include "support/bytes_file.h"
 
 using namespace shardscope;
+using shardscope::test::BytesFile;
 
 namespace {
 
@@ -38,22 +39,6 @@ std::string sharded(const std::string& location) {
            R"("bytes","configuration":{"endian":"little"}},{"name":"crc32c"}],"index_location":")" +
            location + R"("}}]})";
 }
-
-class BytesFile final : public ReadFile {
-  public:
-    explicit BytesFile(std::string bytes) : bytes_(std::move(bytes)) {}
-    const std::string& path() const override { return path_; }
-    uint64_t size() const override { return bytes_.size(); }
-    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset > bytes_.size() || buffer.size() > bytes_.size() - offset) qFatal("a read past the end");
-        if (!buffer.empty()) std::memcpy(buffer.data(), bytes_.data() + offset, buffer.size());
-        return {};
-    }
-    Result<Fingerprint> fingerprint() const override { return Fingerprint{}; }
-
-  private:
-    const std::string path_ = "chunk", bytes_;
-};
 
 }  // namespace
 
