@@ -198,5 +198,7 @@ inline std::shared_ptr<Asked> asked(std::string_view verb, nb::handle options,
 
 // What there is of runs of several steps (runs.cpp).
 void addRuns(nb::module_& m);
+// Conversion of a state in memory (state.cpp).
+void addSave(nb::module_& m);
 
 }  // namespace shardscope::python

@@ -755,6 +755,7 @@ NB_MODULE(_shardscope, m) {
     m.def("formats", [] { return toText(shardscope::dump(shardscope::formatsJson())); });
     m.def("recipes", [] { return toText(shardscope::dump(shardscope::recipesJson())); });
     addRuns(m);
+    addSave(m);
     m.def("use_large_pages", &useLargePages, nb::arg("address"), nb::arg("bytes"));
     m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("options"), nb::arg("progress").none());
     m.def("convert", &convert, nb::arg("verb"), nb::arg("places"), nb::arg("options"), nb::arg("program"),

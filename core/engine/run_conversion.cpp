@@ -159,7 +159,9 @@ Status checkRunnable(const PreparedConversion& p) {
         return needData(p.source, "a conversion");
     }
     const PlanLeftOut& first = p.plan.impossible.front();
-    Error error = makeError(ErrorCode::impossible, first.why).ofTensor(first.name);
+    Error error = makeError(ErrorCode::impossible, first.why);
+    error = first.name == p.destination ? std::move(error).inFile(first.name)
+                                        : std::move(error).ofTensor(first.name);
     if (p.plan.impossible.size() > 1)
         error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
     return error;
@@ -178,8 +180,10 @@ Conversion::Conversion(const ConversionRequest& request, Execution execution, St
 Conversion::~Conversion() = default;
 
 Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest& request,
-                                                        const Execution& execution, const StopToken& stop) {
+                                                        const Execution& execution, const StopToken& stop,
+                                                        std::shared_ptr<FileSystem> files) {
     std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
+    made->files_ = std::move(files);
     if (const auto* coordinator = std::get_if<Coordinator>(&made->execution_))
         SHARDSCOPE_TRY(made->connect(*coordinator));
     if (const auto* worker = std::get_if<Worker>(&made->execution_)) {

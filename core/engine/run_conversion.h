@@ -59,9 +59,11 @@ class Conversion {
   public:
     // Opens the source and plans; writes nothing, and starts workers only where the source may be on their
     // disks. Errors: those of openCheckpoint() and prepareConversion(), and of
-    // WorkerScheduler::connect().
+    // WorkerScheduler::connect(). `files` holds the source of a conversion that is done alone; null = by the
+    // path's scheme.
     static Result<std::unique_ptr<Conversion>> prepare(const ConversionRequest& request,
-                                                       const Execution& execution, const StopToken& stop);
+                                                       const Execution& execution, const StopToken& stop,
+                                                       std::shared_ptr<FileSystem> files = nullptr);
     ~Conversion();
 
     const PreparedConversion& prepared() const { return *prepared_; }

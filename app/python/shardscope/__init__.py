@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
            "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
-           "reshard", "run", "safetensors_open", "torch", "types", "validate"]
+           "reshard", "run", "safetensors_open", "save", "torch", "types", "validate"]
 
 
 def _opened(place: Union[_Place, Checkpoint], options: Mapping[str, Any]) -> Checkpoint:
@@ -136,6 +136,21 @@ def average(sources: list[_Place], destination: _Place, progress: Optional[Progr
             **options: Unpack[_options.AverageOptions]) -> types.Report:
     """Averages the values of several checkpoints of one model, in the order of training; as ``shardscope average``."""
     return _convert("average", [*sources, destination], options, progress)
+
+
+def save(state: Any, destination: _Place, progress: Optional[Progress] = None,
+         **options: Unpack[_options.ConvertOptions]) -> types.Report:
+    """Writes a state dict that this process has in memory, in any format and on any mesh (shardscope.report/1).
+
+    state: what torch.save takes: tensors (NumPy arrays count as such) and plain values in dicts and lists. Tensors of the processor are
+    read where they are; do not change them meanwhile.
+    options: as of ``convert``, ``to="safetensors"`` among them, but those of several processes.
+    """
+    from ._state import archive_of
+
+    archive = archive_of(state)
+    words = words_of({"to": "safetensors", **options})
+    return parsed(_shardscope.save(archive.pieces, os.fspath(destination), words, program(), progress))
 
 
 def __getattr__(name: str) -> Any:
