@@ -205,7 +205,11 @@ class PageServer::Impl {
 
     void serve(const StopToken& stop, std::chrono::seconds idle) {
         server_.open();
-        std::thread answers([this] { server_.listen_after_bind(); });
+        std::atomic<bool> ended{false};
+        std::thread answers([&] {
+            server_.listen_after_bind();
+            ended = true;
+        });
         while (!stop.stopRequested()) {
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
             if (idle.count() == 0 || streams_ > 0) continue;
@@ -213,6 +217,9 @@ class PageServer::Impl {
         }
         ending_ = true;
         if (content_.ending) content_.ending();
+        // A server that does not listen yet cannot be stopped.
+        while (!server_.is_running() && !ended)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         server_.stop();
         answers.join();
         server_.close();
