@@ -1,0 +1,166 @@
+"""Every block of commands and of Python in the documents runs, on checkpoints that stand where the pages say.
+
+A block that cannot run here has a comment before it, which a reader of the page does not see: `<!-- not run: REASON -->`. Another that
+ends with an exit code of its own: `<!-- exit 1 -->`. What `<!-- example output -->` stands over is not compared. Lines of a `console` block that begin with `$ ` are commands, the others what they
+print: `...` stands for anything, and numbers with their units may be others.
+"""
+import contextlib
+import io
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+
+import documents_worlds
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")})
+# Directories that the pages name from the root of the file system.
+PLACES = ("runs", "models", "checkpoints", "data", "scratch", "local", "shared")
+RUNNABLE = ("sh", "console", "python", "")
+# What stands for the user's own commands: a prompt of a host, or of a shell.
+PROMPT = re.compile(r"^(?:[a-z]+)?\$\s+")
+
+
+class Block:
+    def __init__(self, page, line, language, text, note):
+        self.page, self.line, self.language, self.text = page, line, language, text
+        self.not_run = re.search(r"<!-- not run: (.+?) -->", note)
+        self.example = "<!-- example output -->" in note
+        self.exit = int(match.group(1)) if (match := re.search(r"<!-- exit (\d+) -->", note)) else 0
+
+    def __str__(self):
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks_of(page):
+    blocks, before, start, language, lines = [], "", None, "", []
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if start is None:
+            if match := re.match(r"^\s*```(\w*)\s*$", line):
+                start, language, lines = number, match.group(1), []
+            elif line.strip():
+                before = line
+        elif line.strip() == "```":
+            blocks.append(Block(page, start, language, "\n".join(lines) + "\n", before))
+            start, before = None, ""
+        else:
+            lines.append(line)
+    assert start is None, f"{page}:{start}: the block does not end"
+    return blocks
+
+
+def is_runnable(block):
+    if block.language not in RUNNABLE or block.not_run:
+        return False
+    return block.language != "" or bool(re.search(r"^(\S*\$\s+)?(\S+=\S+ )?(shardscope|[A-Z]+=\$\()", block.text, re.MULTILINE))
+
+
+def pages_with_blocks():
+    for page in PAGES:
+        if any(is_runnable(block) for block in blocks_of(page)):
+            yield pytest.param(page, id=str(page.relative_to(ROOT)))
+
+
+def placed(text, root):
+    """The text with the pages' directories below `root`."""
+    names = "|".join(PLACES)
+    text = re.sub(rf"(ssh://[\w@:.]+)/({names})\b", rf"\1{root}/\2", text)
+    return re.sub(rf"(?<![\w./~>-])/({names})(?=[/\s\"'):]|$)", rf"{root}/\1", text, flags=re.MULTILINE)
+
+
+def commands_of(block):
+    """The commands, each with the lines that it is to print; None where the block does not say."""
+    if block.language == "console":
+        pairs = []
+        for line in block.text.splitlines():
+            if line.startswith("$ "):
+                pairs.append((line[2:], []))
+            else:
+                pairs[-1][1].append(line)
+        return [(command, None) for command, _ in pairs] if block.example else pairs
+    # A shell takes the block as a whole, as a user who pastes it.
+    return [("".join(PROMPT.sub("", line) + "\n" for line in block.text.splitlines()), None)]
+
+
+def as_pattern(line):
+    number = r"\d(?:[\d.,:]*\d)?(?: (?:[KMGT]i)?B)?"
+    parts = re.split(rf"(\.\.\.|{number})", line.rstrip())
+    return re.compile("".join(".*" if p == "..." else number if re.match(r"\d", p) else re.escape(p) for p in parts) + r"\s*")
+
+
+def missing_line(printed, wanted):
+    """The first of `wanted` that does not come in its order."""
+    rest = iter(printed.splitlines())
+    for line in wanted:
+        if line.strip() in ("", "..."):
+            continue
+        pattern = as_pattern(line)
+        if not any(pattern.fullmatch(candidate.rstrip()) for candidate in rest):
+            return line
+    return None
+
+
+class Shell:
+    """One shell for all blocks of a page: variables of an earlier block stand in later ones."""
+
+    def __init__(self, world):
+        self.world, self.state = world, world / ".state"
+        self.state.write_text("")
+
+    def run(self, command, check):
+        strict = "set -e -o pipefail\n" if check else ""
+        script = (f". {shlex.quote(str(self.state))}\n{strict}{placed(command, self.world)}\n"
+                  f"{{ code=$?; declare -p | grep -E '^declare -- [A-Z]+=' > {shlex.quote(str(self.state))}; exit $code; }}\n")
+        environment = {**os.environ, "PATH": f"{self.world}/bin:{os.environ['PATH']}", "SHARDSCOPE_SSH": f"{self.world}/bin/ssh",
+                       "XDG_STATE_HOME": f"{self.world}/state", "XDG_CONFIG_HOME": f"{self.world}/config", "COLUMNS": "200",
+                       "USER": "user", "SLURM_JOB_ID": "1", "QT_QPA_PLATFORM": "offscreen"}
+        return subprocess.run(["bash", "-c", script], cwd=self.world / "here", env=environment, capture_output=True, text=True, timeout=600)
+
+
+def run_shell(shell, block):
+    for command, wanted in commands_of(block):
+        done = shell.run(command, check=wanted is None)
+        said = f"{block}\n{command}\nexit code {done.returncode}\n{done.stdout[-1500:]}{done.stderr[-1500:]}"
+        if wanted is None:
+            if done.returncode != block.exit:
+                pytest.fail(said, pytrace=False)
+        else:
+            line = missing_line(done.stderr + done.stdout, [placed(line, shell.world) for line in wanted])
+            if line is not None:
+                pytest.fail(f"{said}\nis not printed: {line}", pytrace=False)
+
+
+def run_python(names, block, world):
+    text = placed(block.text, world).replace('device="cuda"', 'device="cpu"')
+    with contextlib.chdir(world / "here"), contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(text, str(block), "exec"), names)  # the page's own text
+
+
+@pytest.mark.parametrize("page", list(pages_with_blocks()))
+def test_blocks(page, tmp_path):
+    name = str(page.relative_to(ROOT))
+    assert name in documents_worlds.WORLDS, f"{name} has blocks that run: say in documents_worlds.py what they find"
+    names = documents_worlds.make(name, tmp_path)
+    shell = Shell(tmp_path)
+    for block in blocks_of(page):
+        if not is_runnable(block):
+            continue
+        if block.language == "python":
+            try:
+                run_python(names, block, tmp_path)
+            except Exception as error:
+                pytest.fail(f"{block}: {type(error).__name__}: {error}\n{block.text}", pytrace=False)
+        else:
+            run_shell(shell, block)
+
+
+def test_most_blocks():
+    """What does not run says why."""
+    runs = [b for page in PAGES for b in blocks_of(page) if is_runnable(b)]
+    stays = [b for page in PAGES for b in blocks_of(page) if b.not_run]
+    print(f"{len(runs)} blocks run, {len(stays)} do not:", *(f"{b}: {b.not_run.group(1)}" for b in stays), sep="\n  ", file=sys.stderr)
+    assert len(stays) * 4 < len(runs)
