@@ -72,7 +72,7 @@ int showPlan(const Context& context, const Conversion& conversion) {
 
 void sayBefore(const Plan& plan) {
     if (!plan.recipe.empty()) fmt::print(stderr, "recipe: {}\n", printable(plan.recipe));
-    for (const std::string& why : plan.unloadable)
+    for (const std::string& why : plan.runnable() ? plan.unloadable : std::vector<std::string>())
         fmt::print(stderr, "warning: transformers will not load the result: {}\n", printable(why));
     sayEntries("left out", plan.leftOut);
     sayEntries("unknown to the recipe", plan.unknown);

@@ -546,6 +546,14 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
     return {};
 }
 
+// Who asked for a model gets one that loads.
+void refuseUnloadable(PreparedConversion& p) {
+    for (const std::string& why : p.plan.unloadable)
+        p.plan.impossible.push_back(
+            {p.destination, fmt::format("transformers will not load it: {} ({} writes it all the same)", why,
+                                        option("to", "safetensors"))});
+}
+
 }  // namespace
 
 Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
@@ -556,7 +564,8 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
     SHARDSCOPE_ASSIGN(TargetRequest target, targetRequest(request));
-    if (request.map == kAutomaticRecipe) {
+    const bool model = asksForModel(request);
+    if (request.map == kAutomaticRecipe || (model && request.map.empty() && request.rename.empty())) {
         SHARDSCOPE_TRY(applyFittingRecipe(source, request,
                                           request.format.empty() ? source.catalog().format() : request.format,
                                           target, p.plan.recipe, stop));
@@ -620,6 +629,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     // An adapter is for PEFT.
     p.plan.forTransformers = !target.adapter && isForTransformers(p);
     if (p.plan.forTransformers) p.plan.unloadable = whyUnloadable(p);
+    if (model) refuseUnloadable(p);
     return p;
 }
 

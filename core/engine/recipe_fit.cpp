@@ -36,11 +36,12 @@ bool parseName(std::string_view name, RecipeFit& fit) {
     return true;
 }
 
-// Of a config.json: "qwen3_moe" is of the families qwen3-moe and, where that has no recipe, qwen3.
+// Of a config.json: "qwen3_moe" is of the families qwen3-moe and, where that has no recipe, qwen3. "olmo2" is
+// not of the family olmo.
 bool isOfFamily(std::string_view modelType, std::string_view family) {
     std::string type(modelType);
     std::ranges::replace(type, '_', '-');
-    return !type.empty() && type.starts_with(family);
+    return type == family || type.starts_with(std::string(family) + '-');
 }
 
 bool isWeight(const Catalog& catalog, TensorId t) {
@@ -182,7 +183,8 @@ bool equallyGood(const RecipeFit& a, const RecipeFit& b) {
 // "model." where a trainer kept the model under that key: what stands before the names that transformers has.
 std::string wrapperOf(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-        for (const std::string_view mark : {"model.layers.", "model.embed_tokens."}) {
+        for (const std::string_view mark :
+             {"model.layers.", "model.embed_tokens.", "transformer.h.", "transformer.wte."}) {
             const size_t at = name.find(mark);
             if (at == name.npos || at == 0 || name[at - 1] != '.') continue;
             const std::string prefix = name.substr(0, at);
@@ -301,6 +303,7 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
     } else {
         choice.why = "no recipe that is built in fits the names";
         if (best != fits.end()) choice.why += ": " + leavesText(*best);
+        results = weightsOf(source);
     }
     if (const std::string prefix = names == "hf" ? wrapperOf(results) : ""; !prefix.empty()) {
         choice.rename = {withoutRule(prefix)};
@@ -312,8 +315,10 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
 Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& request, std::string_view format,
                           TargetRequest& target, std::string& said, const StopToken& stop) {
     SHARDSCOPE_ASSIGN(const auto fits, fittingRecipes(source, request.assets, stop));
-    const RecipeChoice choice = chooseRecipe(fits, namesOfFormat(format), source.catalog());
-    if (!choice.known)
+    const Format* const known = findFormat(format);
+    const RecipeChoice choice =
+        chooseRecipe(fits, namesOfFormat(known ? known->info().name : format), source.catalog());
+    if (!choice.known && request.map == kAutomaticRecipe)
         return makeError(ErrorCode::usage, fmt::format("{}: {}", option("map", kAutomaticRecipe), choice.why))
             .withHint(choice.candidates.empty() ? "'shardscope recipes' lists those that are built in"
                                                 : "name the one that you mean");
@@ -346,10 +351,11 @@ std::string assetsBeside(const Checkpoint& checkpoint) {
     return model == own || model == joinPath(own, "huggingface") ? std::string() : model;
 }
 
-std::vector<std::string> unknownToFamily(const Catalog& target, std::string_view modelType) {
-    const RecipeSource source{std::make_shared<const StatedConfig>(), target, [](ObjectId) -> Result<Value> {
-                                  return makeError(ErrorCode::unsupported, "it is not written yet");
-                              }};
+std::vector<std::string> unknownToFamily(const Catalog& target, const StatedConfig& config) {
+    const std::string modelType = modelTypeOf(config);
+    const RecipeSource source{
+        std::make_shared<const StatedConfig>(config), target,
+        [](ObjectId) -> Result<Value> { return makeError(ErrorCode::unsupported, "it is not written yet"); }};
     std::optional<std::vector<std::string>> best;
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
         RecipeFit fit;

@@ -55,7 +55,9 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
 inline constexpr const char* kAutomaticRecipe = "auto";
 
 // Calls applyRecipe() with the recipe that chooseRecipe() chooses for a target of `format`. `said` becomes a
-// sentence that explains the choice. Errors: usage (none or several fit), cancelled, those of applyRecipe().
+// sentence that explains the choice. Where the request does not name kAutomaticRecipe, that none or several
+// fit is no error: a prefix goes, and no recipe is applied. Errors: usage (none or several fit), cancelled,
+// those of applyRecipe().
 struct ConversionRequest;
 Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& request, std::string_view format,
                           TargetRequest& target, std::string& said, const StopToken& stop);
@@ -67,7 +69,8 @@ std::string modelBeside(const Checkpoint& checkpoint);
 std::string assetsBeside(const Checkpoint& checkpoint);
 
 // The names of weights in `target` that the best-fitting recipe of the model's family does not know.
-// `modelType`: from config.json. Empty if all are known, or if no recipe is of that family.
-std::vector<std::string> unknownToFamily(const Catalog& target, std::string_view modelType);
+// `config`: the config.json of the model. Empty if all are known, or if no recipe of that family can be
+// applied.
+std::vector<std::string> unknownToFamily(const Catalog& target, const StatedConfig& config);
 
 }  // namespace shardscope

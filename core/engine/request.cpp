@@ -44,7 +44,9 @@ constexpr Field kFields[] = {
     {"source", "", "", &Request::source},
     {"destination", "", "", &Request::destination},
     {"format", "to", "Format", &Request::format, kTarget, "FORMAT",
-     "Format to write (default: the source's); 'shardscope formats' lists them",
+     "Format to write (default: the source's); 'shardscope formats' lists them. hf is a model that "
+     "transformers "
+     "loads: weights alone, Hugging Face's names, config.json; a result that would not load is refused",
      static_cast<ConvertVerbs>(kAllVerbs & ~kReshard)},
     {"variant", "variant", "Variant", &Request::variant, kTarget, "NAME",
      "Variant of the format, where it has several; id=N chooses a save of a Paddle source"},
@@ -409,8 +411,13 @@ MasterWeights openedWith(const Request& request) {
 
 }  // namespace
 
+bool asksForModel(const Request& request) {
+    return request.format == "hf" || request.format == "huggingface";
+}
+
 Result<TargetRequest> targetRequest(const Request& from) {
     TargetRequest target{from};
+    target.weightsOnly = from.weightsOnly || asksForModel(from);
     if (!from.average.empty() && !from.averageOptimizer) target.leavesOptimizer = true;
     if (target.masterWeights == MasterWeights::automatic) target.masterWeights = openedWith(from);
     SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, target.rename));
@@ -478,7 +485,8 @@ CheckpointOptions checkpointOptions(const Request& request) {
     // apart.
     const bool masters = request.masterWeights == MasterWeights::use ||
                          (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
-    if (masters && request.weightsOnly && options.open.valuesOf(commandOption(kBuckets)).empty())
+    if (masters && (request.weightsOnly || asksForModel(request)) &&
+        options.open.valuesOf(commandOption(kBuckets)).empty())
         options.open.own.emplace_back(commandOption(kBuckets), "parameters");
     return options;
 }

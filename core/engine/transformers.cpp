@@ -54,7 +54,7 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
             fmt::format("the config.json of {} does not say 'model_type'", prepared.plan.assetsFrom));
         return why;
     }
-    if (const auto unknown = unknownToFamily(target, modelType); !unknown.empty())
+    if (const auto unknown = unknownToFamily(target, config); !unknown.empty())
         why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
                                   countText(unknown.size()), modelType,
                                   printable(unknown.front(), kNameInMessage)));

@@ -58,7 +58,7 @@ std::string planText(const Plan& plan) {
         out += fmt::format("masters  {} weights are converted as stored, not from their fp32 masters ({})\n",
                            plan.mastersUnused, option("master-weights", "use"));
     if (!plan.recipe.empty()) out += fmt::format("recipe   {}\n", plan.recipe);
-    for (const std::string& why : plan.unloadable)
+    for (const std::string& why : plan.runnable() ? plan.unloadable : std::vector<std::string>())
         out += fmt::format("warning  transformers will not load the result: {}\n", why);
     if (!plan.checksums.empty()) out += fmt::format("check    {}\n", plan.checksums);
     if (const std::string warning = plan.wholeWarning(); !warning.empty())

@@ -1035,6 +1035,42 @@ class RecipeCliTest : public QObject {
         QCOMPARE(why({"--map", "auto", "--assets", model, "--weights-only"}), QString());
     }
 
+    // "hf" is a model that loads, or an error.
+    void modelForTransformers() {
+        const State hf = hfLlama();
+        const QString model = fresh();
+        writeFile(model.toStdString() + "/config.json", kModel);
+        const auto converted = [&](State state, const QStringList& more, std::string* error) {
+            state["optimizer.state.norm.weight.exp_avg"] = numbers({kHidden}, 0);
+            const QString from = fresh(), to = fresh();
+            writeState(from.toStdString() + "/model.safetensors", state);
+            const Outcome done = runShardscope(QStringList{"convert", from, to, "--to", "hf"} + more);
+            *error = done.exitCode == 0 ? "" : done.err;
+            return done.exitCode == 0 ? readState(to.toStdString()) : State();
+        };
+        std::string error;
+        for (const State& state :
+             {hf, prefixed(hf, "model."), mapped(hf, "llama-torchtitan-from-hf", {}, kConfig)}) {
+            const State got = converted(state, {"--assets", model}, &error);
+            QVERIFY2(error.empty(), error.c_str());
+            QVERIFY(got == hf);
+        }
+        converted(hf, {}, &error);
+        QVERIFY2(error.find("transformers will not load it: no config.json") != std::string::npos,
+                 error.c_str());
+        State other = hf;
+        other["vision.patch.weight"] = numbers({2, 2}, 0);
+        converted(other, {"--assets", model}, &error);
+        QVERIFY2(error.find("1 of its names are not those of 'llama', such as 'vision.patch.weight'") !=
+                     std::string::npos,
+                 error.c_str());
+        // A model whose recipe is another one's namesake says nothing of its names.
+        writeFile(model.toStdString() + "/config.json",
+                  R"({"model_type": "llama9", "num_attention_heads": 8, "num_hidden_layers": 2})");
+        converted(other, {"--assets", model}, &error);
+        QVERIFY2(error.empty(), error.c_str());
+    }
+
     // What a recipe of a family does not know is listed, not renamed in part, and --strict stops.
     void unknownToTheRecipe() {
         State state = mapped(hfLlama(), "llama-megatron-from-hf", {}, kConfig);
