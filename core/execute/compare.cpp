@@ -50,8 +50,8 @@ class CastElements final : public ElementReader {
     const Elements from_;
 };
 
-// Nothing of one tensor is held in memory while the one that it is compared with is prepared.
-Result<Elements> openSide(SourceContext& context, const ComparedSide& side, TensorId t, WorkerMemory& kept) {
+Result<Elements> openSide(SourceContext& context, const ComparedSide& side, TensorId t, WorkerMemory& kept,
+                          TensorReader::Strided strided) {
     const DType dtype = side.catalog().dtype(t);
     const TensorSource from = side.spec ? side.spec->sources[t] : TensorSource{t, nullptr};
     const DType stored = from.dtypeIn(side.reader->catalog(), dtype);
@@ -59,8 +59,7 @@ Result<Elements> openSide(SourceContext& context, const ComparedSide& side, Tens
         return makeError(ErrorCode::impossible,
                          fmt::format("{} cannot be cast to {}", dtypeName(stored), dtypeName(dtype)))
             .ofTensor(side.catalog().name(t));
-    SHARDSCOPE_ASSIGN(Elements elements,
-                      openElements(context, from, stored, kept, TensorReader::Strided::scratch));
+    SHARDSCOPE_ASSIGN(Elements elements, openElements(context, from, stored, kept, strided));
     if (stored == dtype) return elements;
     return Elements(std::make_unique<CastElements>(std::move(elements), dtype));
 }
@@ -163,8 +162,11 @@ Result<std::vector<ValueFigures>> compareTensors(const ComparedSide& a, const Co
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
         if (resources.progress) resources.progress->setTensor(a.catalog().name(read[i].first));
         const BusyTime busy(resources.progress, Progress::Work::read);
-        SHARDSCOPE_ASSIGN(Elements x, openSide(contextA, a, read[i].first, kept));
-        SHARDSCOPE_ASSIGN(Elements y, openSide(contextB, b, read[i].second, kept));
+        // The second does not wait for memory while the first holds some.
+        SHARDSCOPE_ASSIGN(Elements x,
+                          openSide(contextA, a, read[i].first, kept, TensorReader::Strided::held));
+        SHARDSCOPE_ASSIGN(Elements y,
+                          openSide(contextB, b, read[i].second, kept, TensorReader::Strided::scratch));
         if (x->elements() != y->elements() || x->dtype() != y->dtype())
             return makeError(ErrorCode::internal, "tensors of other shapes or dtypes are not compared")
                 .ofTensor(a.catalog().name(read[i].first));
