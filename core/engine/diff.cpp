@@ -81,10 +81,12 @@ class Matcher {
 
     Status map() {
         SHARDSCOPE_ASSIGN(TargetSpec spec, resolve(options_, &report_.recipe));
-        const Catalog& source = a_.catalog();
+        std::set<std::string_view> objects;
+        for (const ObjectInfo& object : a_.catalog().objects())
+            objects.insert(object.name);
         for (const auto* list : {&spec.excluded, &spec.leftOut})
             for (const PlanLeftOut& entry : *list)
-                if (source.find(entry.name) != kNone) report_.leftOutA.push_back(entry);
+                if (!objects.contains(entry.name)) report_.leftOutA.push_back(entry);
         mapped_ = std::make_shared<const TargetSpec>(std::move(spec));
         report_.mapped = {mapped_, &mapped_->target};
         if (options_.select.empty() && options_.exclude.empty()) return {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -74,7 +75,6 @@ class PairWork final : public TensorTask {
           grid_(tileGrid(a_->elements(), dtype_, dtype_,
                          std::max(a_->goodTileBytes(sizes.preferred, sizes.largest),
                                   b_->goodTileBytes(sizes.preferred, sizes.largest)))),
-          cells_(static_cast<size_t>(a_->elements() == 0 ? 0 : (a_->elements() - 1) / perCell_ + 1)),
           progress_(progress),
           found_(found) {}
 
@@ -95,31 +95,48 @@ class PairWork final : public TensorTask {
         }
         {
             const BusyTime busy(progress_, Progress::Work::compute);
-            const size_t cellBytes = bytesOfElements(dtype_, perCell_);
-            auto cell = static_cast<size_t>(begin / perCell_);
-            for (size_t at = 0; at < bytes; at += cellBytes, ++cell) {
-                const size_t length = std::min(cellBytes, bytes - at);
-                addFigures(dtype_, a.subspan(at, length), b.subspan(at, length), cells_[cell]);
-            }
+            take(tile, figuresOf(a, b));
         }
         if (progress_) progress_->add(2 * bytes);
         return {};
     }
 
-    Status finish() override {
-        for (const ValueFigures& cell : cells_)
-            found_.add(cell);
-        return {};
-    }
+    Status finish() override { return {}; }
 
   private:
+    // Of each digest cell of a tile.
+    std::vector<ValueFigures> figuresOf(std::span<const std::byte> a, std::span<const std::byte> b) const {
+        const size_t cellBytes = bytesOfElements(dtype_, perCell_);
+        std::vector<ValueFigures> cells;
+        for (size_t at = 0; at < a.size(); at += cellBytes) {
+            const size_t length = std::min(cellBytes, a.size() - at);
+            addFigures(dtype_, a.subspan(at, length), b.subspan(at, length), cells.emplace_back());
+        }
+        return cells;
+    }
+
+    // Adds the cells up in their order, whichever tile is done first and however large tiles are.
+    void take(int64_t tile, std::vector<ValueFigures> cells) {
+        const std::lock_guard lock(mutex_);
+        early_.emplace(tile, std::move(cells));
+        for (auto next = early_.begin(); next != early_.end() && next->first == next_;
+             next = early_.begin()) {
+            for (const ValueFigures& cell : next->second)
+                found_.add(cell);
+            early_.erase(next);
+            ++next_;
+        }
+    }
+
     const Elements a_, b_;
     const DType dtype_;
     const int64_t perCell_;
     const TileGrid grid_;
-    std::vector<ValueFigures> cells_;  // in their order, whichever tile is done first
     Progress* const progress_;
+    std::mutex mutex_;  // guards what follows
     ValueFigures& found_;
+    int64_t next_ = 0;                                    // tile
+    std::map<int64_t, std::vector<ValueFigures>> early_;  // tiles that are done before the next one
 };
 
 // Of several names of one tensor the first, by which it is read.
