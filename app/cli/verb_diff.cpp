@@ -133,8 +133,8 @@ void addDiff(CLI::App& app, Context& context) {
         "  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n"
         "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n"
         "  shardscope diff step-1000/ step-2000/ --weights-only --values --top 20\n\nExit code 1 when they "
-        "differ; a different placement alone is not a difference. Names, patterns, recipe and rename rules "
-        "are of A.");
+        "differ; a different placement alone is not a difference. Patterns, recipe and rename rules are about "
+        "names of A.");
     auto command = std::make_shared<DiffCommand>();
     verb->add_option("a", command->a, "First checkpoint")->required()->type_name("A");
     verb->add_option("b", command->b, "Second checkpoint")->required()->type_name("B");

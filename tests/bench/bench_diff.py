@@ -17,32 +17,35 @@ b = {name: (t * (1 + torch.randn_like(t) * 0.01)) for name, t in a.items()}
 for tensors, path in ((a, sys.argv[1]), (b, sys.argv[2])):
     save_file({name: t.to(dtype) for name, t in tensors.items()}, path)
 """
+# In blocks that stay in the cache, which is several times faster than whole tensors.
 PEER = """
 import json, resource, sys, torch
 from safetensors import safe_open
 torch.set_num_threads(1)
 before = resource.getrusage(resource.RUSAGE_SELF)
 found = {}
-def ordered(t, bits):
-    kind, wide = {16: (torch.int16, torch.int32), 32: (torch.int32, torch.int64)}[bits]
-    t = t.view(kind).to(wide)
-    return torch.where(t < 0, -(t & (2 ** (bits - 1) - 1)), t)
+exact = dict(dtype=torch.float64)
+kinds = {2: (torch.int16, torch.int32, 2 ** 15 - 1), 4: (torch.int32, torch.int64, 2 ** 31 - 1)}
+def ordered(bits, wide, magnitude):
+    bits = bits.to(wide)
+    return torch.where(bits < 0, -(bits & magnitude), bits)
 with safe_open(sys.argv[1], 'pt') as first, safe_open(sys.argv[2], 'pt') as second, torch.no_grad():
     for name in first.keys():
-        a, b = first.get_tensor(name), second.get_tensor(name)
-        bits = a.element_size() * 8
-        if torch.equal(a, b):
-            continue
-        x, y = a.float(), b.float()
-        d = (x - y).abs()
-        exact = dict(dtype=torch.float64)
-        l2 = torch.linalg.vector_norm(d, **exact).item()
-        na, nb = torch.linalg.vector_norm(x, **exact).item(), torch.linalg.vector_norm(y, **exact).item()
-        found[name] = {
-            'different': (a.view(torch.int16 if bits == 16 else torch.int32) != b.view(torch.int16 if bits == 16 else torch.int32)).sum().item(),
-            'max_abs': d.max().item(), 'max_rel': (d / torch.maximum(x.abs(), y.abs())).nan_to_num(0).max().item(),
-            'max_ulp': (ordered(a, bits) - ordered(b, bits)).abs().max().item(),
-            'cosine': torch.mul(x, y).sum(**exact).item() / (na * nb), 'l2': l2, 'rel_l2': l2 / na}
+        most, sums = torch.zeros(4, **exact), torch.zeros(4, **exact)
+        for a, b in zip(first.get_tensor(name).flatten().split(1 << 17), second.get_tensor(name).flatten().split(1 << 17)):
+            kind, wide, magnitude = kinds[a.element_size()]
+            p, q = a.view(kind), b.view(kind)
+            x, y = a.float(), b.float()
+            d = (x - y).abs()
+            rel = (d / torch.maximum(x.abs(), y.abs())).nan_to_num(0)
+            ulp = (ordered(p, wide, magnitude) - ordered(q, wide, magnitude)).abs()
+            most = torch.maximum(most, torch.stack([d.max().double(), rel.max().double(), ulp.max().double(), most[3]]))
+            most[3] += (p != q).sum()
+            sums += torch.stack([(d * d).sum(**exact), (x * y).sum(**exact), (x * x).sum(**exact), (y * y).sum(**exact)])
+        square, product, na, nb = sums.tolist()
+        if most[3]:
+            found[name] = {'different': int(most[3]), 'max_abs': most[0].item(), 'max_rel': most[1].item(), 'max_ulp': int(most[2]),
+                           'cosine': product / (na * nb) ** 0.5, 'l2': square ** 0.5, 'rel_l2': (square / na) ** 0.5}
 after = resource.getrusage(resource.RUSAGE_SELF)
 print(json.dumps({'values': found, 'processor': after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}))
 """

@@ -4,6 +4,8 @@
 #include <QTest>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <set>
 
 #include "cli/genuine_checks.h"
 
@@ -142,14 +144,14 @@ class DiffCliTest : public QObject {
 
     void worstComesFirst() {
         std::vector<std::string> names;
-        const QString other = changed("changed.safetensors", {1.001F, 4.0F, 1.5F}, &names);
-        QVERIFY(!other.isEmpty());
-        const Outcome text = diff(model_, other, {"--values"});
+        const QString second = changed("changed.safetensors", {1.001F, 4.0F, 1.5F}, &names);
+        QVERIFY(!second.isEmpty());
+        const Outcome text = diff(model_, second, {"--values"});
         QCOMPARE(text.exitCode, 1);
         QVERIFY2(says(text, "relative L2") && says(text, " tensors compared, ") &&
                      says(text, ", 3 different; at most "),
                  text.out.c_str());
-        const json said = diff(model_, other, {"--values", "--json"}).json();
+        const json said = diff(model_, second, {"--values", "--json"}).json();
         QCOMPARE(said["values"].size(), size_t{3});
         double before = std::numeric_limits<double>::infinity(), square = 0, most = 0;
         std::set<std::string> found;
@@ -169,13 +171,13 @@ class DiffCliTest : public QObject {
         QVERIFY(summary["rel_l2"].get<double>() > 0 &&
                 summary["rel_l2"].get<double>() < said["values"][0]["rel_l2"].get<double>());
 
-        const json one = diff(model_, other, {"--values", "--top", "1", "--json"}).json();
-        QVERIFY(one["equal"] == false);
-        COMPARE_JSON(one["values"], json::array({said["values"][0]}));
-        COMPARE_JSON(one["summary"], summary);
-        QVERIFY(says(diff(model_, other, {"--values", "--top", "1"}), "... and 2 more"));
+        const json first = diff(model_, second, {"--values", "--top", "1", "--json"}).json();
+        QVERIFY(first["equal"] == false);
+        COMPARE_JSON(first["values"], json::array({said["values"][0]}));
+        COMPARE_JSON(first["summary"], summary);
+        QVERIFY(says(diff(model_, second, {"--values", "--top", "1"}), "... and 2 more"));
 
-        const Outcome csv = diff(model_, other, {"--values", "--csv"});
+        const Outcome csv = diff(model_, second, {"--values", "--csv"});
         QCOMPARE(csv.exitCode, 1);
         const QStringList lines = QString::fromStdString(csv.out).trimmed().split('\n');
         QCOMPARE(lines.size(), 4);
@@ -185,16 +187,16 @@ class DiffCliTest : public QObject {
         QCOMPARE(lines[1].split(',')[10].toDouble(), said["values"][0]["rel_l2"].get<double>());
     }
 
-    // The same in other shardings, to the last digit.
+    // The same in second shardings, to the last digit.
     void shardingChangesNoFigure() {
         std::vector<std::string> names;
-        const QString other = changed("other.safetensors", {3.0F}, &names);
+        const QString second = changed("other.safetensors", {3.0F}, &names);
         const QString sharded = at("sharded");
         QCOMPARE(
-            runShardscope({"convert", other, sharded, "--to", "dcp", "--mesh", "dp=3", "--shard", "*:dp=0"})
+            runShardscope({"convert", second, sharded, "--to", "dcp", "--mesh", "dp=3", "--shard", "*:dp=0"})
                 .exitCode,
             0);
-        const json whole = diff(model_, other, {"--values", "--json"}).json();
+        const json whole = diff(model_, second, {"--values", "--json"}).json();
         const json cut = diff(model_, sharded, {"--values", "--json", "--threads", "3"}).json();
         QCOMPARE(whole["values"].size(), size_t{1});
         COMPARE_JSON(cut["values"], whole["values"]);
