@@ -96,7 +96,8 @@ class Check {
                        const std::string& where) const {
         for (const json& name : schema.value("required", json::array()))
             if (!value.contains(name.get<std::string>())) return where + ": has no " + name.dump();
-        for (const auto& [name, others] : schema.value("dependentRequired", json::object()).items())
+        const json dependent = schema.value("dependentRequired", json::object());
+        for (const auto& [name, others] : dependent.items())
             for (const json& other : others)
                 if (value.contains(name) && !value.contains(other.get<std::string>()))
                     return where + ": has " + name + " and no " + other.dump();
