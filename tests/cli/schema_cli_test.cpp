@@ -162,7 +162,7 @@ class SchemaCliTest : public QObject {
         QVERIFY(qputenv("XDG_STATE_HOME", at("state").toLocal8Bit()));
         const QStringList job{"convert", dcp("t2.15.0-standard"), at("job"),
                               "--to",    "safetensors",           "--weights-only"};
-        const json done = said(QStringList{"jobs", "run", "--wait"} + job);
+        const json done = take(runShardscope(QStringList{"jobs", "run", "--wait", "--json"} + job).json());
         QVERIFY(done["state"] == "done");
         const QString id = QString::fromStdString(done["id"].get<std::string>());
         said({"jobs", "show", id});

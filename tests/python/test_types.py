@@ -138,7 +138,7 @@ def documents_typed():
             yield pytest.param(schema.group(1), type, id=name)
 
 
-@pytest.mark.parametrize("name, type", documents_typed())
+@pytest.mark.parametrize("name, type", list(documents_typed()))
 def test_types_are_those_of_the_schemas(name, type):
     schema = schema_of(name)
     agrees(schema, schema, type, name)
