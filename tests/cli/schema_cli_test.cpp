@@ -37,14 +37,14 @@ class SchemaCliTest : public QObject {
         return document;
     }
     json said(const QStringList& words) { return take(runShardscope(words + QStringList{"--json"}).json()); }
-    // The first line of a program that goes on until it is interrupted.
+    // The first line of a program that goes on until it is ended.
     json firstLine(const QStringList& words) {
         QProcess program;
         program.start(SHARDSCOPE_PROGRAM, words);
         QByteArray out;
         while (!out.contains('\n') && program.waitForReadyRead(60'000))
             out += program.readAllStandardOutput();
-        ::kill(static_cast<pid_t>(program.processId()), SIGINT);
+        ::kill(static_cast<pid_t>(program.processId()), SIGTERM);
         program.waitForFinished(60'000);
         return take(json::parse(out.left(out.indexOf('\n')).toStdString(), nullptr, false));
     }
