@@ -1,5 +1,6 @@
 #include <QAbstractItemModelTester>
 #include <QAccessible>
+#include <QCheckBox>
 #include <QClipboard>
 #include <QComboBox>
 #include <QDragEnterEvent>
@@ -123,6 +124,7 @@ class CompareTest : public QObject {
     void differencesOfAConvertedCopy();
     void renameRules();
     void throughARecipe();
+    void weightsOnlyLeavesStateOut();
     void malformedRulesAreSaid();
     void valuesOnDemand();
     void togglesAndFilter();
@@ -269,6 +271,28 @@ void CompareTest::renameRules() {
     QTRY_VERIFY(page->comparison() && page->comparison() != before);
     QVERIFY2(page->summary().startsWith("Equal"), qPrintable(page->summary()));
     picture(*page, "compare-rules");
+}
+
+void CompareTest::weightsOnlyLeavesStateOut() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf<ComparePage>(*session);
+    page->setOtherPath(made({"reshard", "--weights-only"}));
+    page->compare();
+    QTRY_VERIFY(page->comparison());
+    const auto everything = page->comparison();
+    QVERIFY(everything->counts[static_cast<size_t>(DiffClass::onlyA)] > 0);
+    QTest::mouseClick(button<QCheckBox>(*page, "&Weights only"), Qt::LeftButton);
+    page->compare();
+    QTRY_VERIFY(page->comparison() && page->comparison() != everything);
+    const auto weights = page->comparison();
+    QVERIFY2(page->summary().startsWith("Equal") && page->summary().contains("Left out: "),
+             qPrintable(page->summary()));
+    QCOMPARE(weights->matched, everything->matched);
+    QCOMPARE(weights->report.leftOutA.size(), everything->report.onlyA.size());
+    page->compareValues();
+    QTRY_VERIFY(page->comparison() != weights);
+    QVERIFY(page->comparison()->report.equal() && page->comparison()->report.valuesCompared());
+    QVERIFY(page->command().contains("--weights-only") && page->command().contains("--values"));
 }
 
 void CompareTest::throughARecipe() {
