@@ -90,6 +90,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addAgent(*app, context);
     addFormats(*app, context);
     addRecipes(*app, context);
+    addSchema(*app, context);
     addDoctor(*app, context);
     addCompletion(*app, context);
     return app;

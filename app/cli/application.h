@@ -58,6 +58,7 @@ void addServe(CLI::App& app, Context& context);
 void addExtract(CLI::App& app, Context& context);
 void addFormats(CLI::App& app, Context& context);
 void addRecipes(CLI::App& app, Context& context);
+void addSchema(CLI::App& app, Context& context);
 void addDoctor(CLI::App& app, Context& context);
 void addCompletion(CLI::App& app, Context& context);
 

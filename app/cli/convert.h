@@ -1,8 +1,11 @@
-// plan, convert and reshard: what their command lines ask for, and carrying it out.
+// plan, convert and reshard: what their command lines ask for, and carrying it out; options that `diff`
+// shares.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "answers/conversion.h"
 #include "cli/context.h"
@@ -27,6 +30,10 @@ struct ConvertCommand {
     RankWords ranks;
     bool inParts() const { return parts.given(); }
 };
+
+// The options of the fields (engine/request.h) that the verb takes, of these groups.
+void addFields(CLI::App& verb, Context& context, ConversionRequest& request,
+               std::initializer_list<std::string_view> groups);
 
 // As `shardscope convert`: alone, or with the workers or ranks that `on` names. The other as what `execution`
 // says.

@@ -53,10 +53,12 @@ CLI::Option* addVariant(CLI::App& verb, Context& context, ConversionRequest& req
         ->allow_extra_args(false);
 }
 
+}  // namespace
+
 void addFields(CLI::App& verb, Context& context, ConversionRequest& request,
                std::initializer_list<std::string_view> groups) {
     for (const ConvertField& field : convertFields()) {
-        if (!std::ranges::count(groups, field.group) || !(field.verbs & convertVerb(verb.get_name())))
+        if (!std::ranges::count(groups, field.group) || !(field.verbs & verbWithFields(verb.get_name())))
             continue;
         CLI::Option* option =
             field.option == "variant"
@@ -73,6 +75,8 @@ void addFields(CLI::App& verb, Context& context, ConversionRequest& request,
             option->check(CLI::Validator([&field](std::string& text) { return field.malformed(text); }, ""));
     }
 }
+
+namespace {
 
 // After --to, whose word it refines.
 void addKeys(CLI::App& verb, ConversionRequest& request) {

@@ -7,7 +7,6 @@
 
 #include "base/similar.h"
 #include "engine/request.h"
-#include "plan/request_text.h"
 
 namespace shardscope::python {
 namespace {
@@ -23,19 +22,6 @@ bool isOpening(std::string_view name, const std::string& value, bool converts) {
 
 bool isSharedReading(std::string_view verb) {
     return verb == "validate" || verb == "digest";
-}
-
-// Whether `diff` has the option.
-Result<bool> takeDifference(DiffOptions& options, std::string_view name, const std::string& value) {
-    if (name == "--values") return options.values = true;
-    if (name == "--rename") {
-        SHARDSCOPE_ASSIGN(RenameRule rule, parseRenameRule(value));
-        options.rename.push_back(std::move(rule));
-        return true;
-    }
-    if (name == "--map") return options.map = value, true;
-    if (name == "--set") return options.set.push_back(value), true;
-    return false;
 }
 
 Result<bool> takeConversion(Asked& asked, ConvertVerbs verb, std::string_view name,
@@ -110,9 +96,8 @@ std::vector<KnownOption> openingOptions() {
 
 // What of a verb is in no table.
 std::vector<KnownOption> ownOptions(std::string_view verb) {
-    if (verb == "diff")
-        return {{"values", Takes::yes}, {"rename", Takes::texts}, {"map"}, {"set", Takes::texts}};
     std::vector<KnownOption> own;
+    if (verb == "diff") own = {{"values", Takes::yes}};
     if (isSharedReading(verb)) own = {{"on"}, {"records"}};
     if (convertVerb(verb))
         own = {{"dry_run", Takes::yes}, {"part"}, choice("finish", {"yes", "auto", "seal"})};
@@ -138,10 +123,10 @@ std::vector<KnownOption> optionsOf(std::string_view verb) {
     const auto add = [&](KnownOption option) {
         if (!std::ranges::count(all, option.name, &KnownOption::name)) all.push_back(std::move(option));
     };
-    const ConvertVerbs converts = convertVerb(verb);
+    const ConvertVerbs verbs = verbWithFields(verb);
     for (const ConvertField& field : convertFields()) {
         const bool limit = std::ranges::count(kLimits, field.option) > 0;
-        if (!field.option.empty() && (limit || (converts & field.verbs))) add(optionOf(field));
+        if (!field.option.empty() && (limit || (verbs & field.verbs))) add(optionOf(field));
     }
     for (KnownOption& option : openingOptions())
         add(std::move(option));
@@ -188,7 +173,11 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
         } else if (isSharedReading(verb) && name == "--records") {
             asked->parts.records = recordsPath(value);
         } else if (verb == "diff") {
-            SHARDSCOPE_ASSIGN(known, takeDifference(asked->difference, name, value));
+            if (name == "--values") {
+                asked->values = true;
+            } else {
+                SHARDSCOPE_ASSIGN(known, takeConvertOption(asked->request, kDiff, name.substr(2), value));
+            }
         } else {
             known = converts != 0;
             if (converts) {

@@ -14,10 +14,10 @@ namespace shardscope::python {
 struct Asked {
     Access access;
     AgentProgram program;
-    ConversionRequest request;  // of a conversion
+    ConversionRequest request;  // of a conversion; of `diff` what it shares with one
     PartRequest parts;          // of a conversion; of a validation and of digests who reads
     bool dryRun = false;        // of a conversion only its plan
-    DiffOptions difference;     // of `diff`
+    bool values = false;        // of `diff`
 };
 
 // Words options in messages as keyword arguments (base/option_words.h).

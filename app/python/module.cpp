@@ -656,7 +656,9 @@ nb::object diff(const OpenCheckpoint& a, const OpenCheckpoint& b, nb::list optio
     Call call(*how);
     return toText(valueOf(call.run(
         [&](Call&) -> Result<std::string> {
-            SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(how->access, first, second, how->difference));
+            SHARDSCOPE_ASSIGN(DiffOptions difference, diffOptions(how->request));
+            difference.values = how->values;
+            SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(how->access, first, second, difference));
             return dump(diffJson(report));
         },
         progress)));

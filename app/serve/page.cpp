@@ -326,11 +326,14 @@ class Page::Impl {
     }
 
     Result<std::string> diff(const PageCheckpoint& shown, const PageRequest& request) const {
-        if (request.flag("values") && !options_.allowJobs)
+        DiffOptions how;
+        how.values = request.flag("values");
+        how.weightsOnly = request.flag("weights_only");
+        if (how.values && !options_.allowJobs)
             return makeError(ErrorCode::permission, "values are compared only where jobs are allowed")
                 .withHint("'shardscope serve --allow-jobs'");
         SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
-        return shown.diff(other, request.flag("values"));
+        return shown.diff(other, how);
     }
 
     static Status validate(PageCheckpoint& shown, const PageRequest& request) {

@@ -479,11 +479,9 @@ Result<std::string> PageCheckpoint::object(const PageRequest& request) const {
     return dump(json);
 }
 
-Result<std::string> PageCheckpoint::diff(const Checkpoint& other, bool values) const {
-    DiffOptions options;
-    options.values = values;
+Result<std::string> PageCheckpoint::diff(const Checkpoint& other, const DiffOptions& options) const {
     std::unique_lock lock(reading_, std::defer_lock);
-    if (values && !lock.try_lock())
+    if (options.values && !lock.try_lock())
         return makeError(ErrorCode::exists, "values are being read already; ask again when they are there");
     SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(access_, *checkpoint_, other, options));
     return dump(diffJson(report));

@@ -46,12 +46,12 @@ class PageCheckpoint {
     // Errors: notFound; exists while another reading of values is under way.
     Result<std::string> tensor(const PageRequest& request) const;  // shardscope.show/1
     // A file's chunks by offset, and the objects in it. The name is that of shardscope.ls/1.
-    Result<std::string> files(const PageRequest& request) const;           // shardscope.ls/1
-    Result<std::string> file(const PageRequest& request) const;            // shardscope.file/1
-    Result<std::string> objects(const PageRequest& request) const;         // shardscope.objects/1
-    Result<std::string> object(const PageRequest& request) const;          // shardscope.object/1
-    Result<std::string> slice(const PageRequest& request) const;           // shardscope.slice/1
-    Result<std::string> diff(const Checkpoint& other, bool values) const;  // shardscope.diff/1
+    Result<std::string> files(const PageRequest& request) const;    // shardscope.ls/1
+    Result<std::string> file(const PageRequest& request) const;     // shardscope.file/1
+    Result<std::string> objects(const PageRequest& request) const;  // shardscope.objects/1
+    Result<std::string> object(const PageRequest& request) const;   // shardscope.object/1
+    Result<std::string> slice(const PageRequest& request) const;    // shardscope.slice/1
+    Result<std::string> diff(const Checkpoint& other, const DiffOptions& options) const;  // shardscope.diff/1
 
     static constexpr uint64_t kTile = 256;
 

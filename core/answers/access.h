@@ -10,6 +10,7 @@
 #include "base/memory_budget.h"
 #include "base/progress.h"
 #include "base/stop.h"
+#include "engine/diff.h"
 #include "engine/engine.h"
 #include "engine/run_directory.h"
 #include "hosts/worker_state.h"

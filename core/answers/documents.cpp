@@ -236,7 +236,7 @@ std::shared_ptr<const PlacementMatrix> matrixOf(const std::shared_ptr<const Chec
     return PlacementMatrix::build(checkpoint, tree, facts, options, stop);
 }
 
-// A million cells are sent: each is a list of numbers, as docs/cli.md says.
+// A million cells are sent: each is a list of numbers, as docs/schemas/placement.json says.
 Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
     const Catalog& catalog = matrix.catalog();
     Json json{{"schema", "shardscope.placement/1"},

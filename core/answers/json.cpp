@@ -189,6 +189,12 @@ Json diffJson(const DiffReport& report) {
             json.push_back({{"name", e.name}, {"a", e.a}, {"b", e.b}});
         return json;
     };
+    const auto leftOut = [](const std::vector<PlanLeftOut>& list) {
+        Json json = Json::array();
+        for (const PlanLeftOut& e : list)
+            json.push_back({{"name", e.name}, {"why", e.why}});
+        return json;
+    };
     const auto number = [](double value) { return std::isfinite(value) ? Json(value) : Json("inf"); };
     Json json;
     json["schema"] = "shardscope.diff/1";
@@ -205,9 +211,23 @@ Json diffJson(const DiffReport& report) {
                                   {"max_abs", number(v.maxAbs)},
                                   {"max_rel", number(v.maxRelative)},
                                   {"max_ulp", v.maxUlp},
-                                  {"cosine", number(v.cosine)}});
+                                  {"cosine", number(v.cosine())},
+                                  {"l2", number(v.l2())},
+                                  {"rel_l2", number(v.relativeL2())}});
     }
-    json["values_compared"] = report.valuesCompared;
+    json["values_compared"] = report.valuesCompared();
+    json["compared"] = report.compared;
+    json["summary"] = nullptr;
+    if (const auto& all = report.summary)
+        json["summary"] = {{"equal", all->equal},
+                           {"different", all->different},
+                           {"max_abs", number(all->maxAbs)},
+                           {"max_rel", number(all->maxRelative)},
+                           {"l2", number(all->l2)},
+                           {"rel_l2", number(all->relativeL2)}};
+    json["left_out_a"] = leftOut(report.leftOutA);
+    json["left_out_b"] = leftOut(report.leftOutB);
+    json["recipe"] = report.recipe.empty() ? Json() : Json(report.recipe);
     return json;
 }
 

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/diff.h"
 #include "engine/engine.h"
 
 namespace shardscope {

@@ -359,7 +359,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
         return resolved;
     };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
-    SHARDSCOPE_ASSIGN(const Asked asked, Asked::of(target));
+    SHARDSCOPE_ASSIGN(const TensorSelection asked, TensorSelection::of(target, target.leavesOptimizer));
     const Damage damage = damageOf(source, sourceTensors(catalog, spec), asked);
     if (damage.any() && !skipDamaged) return damage.asError(catalog);
     if (damage.any()) {

@@ -26,7 +26,7 @@ bool isJudgedElsewhere(std::string_view rule) {
 
 class DamageFinder {
   public:
-    DamageFinder(const Checkpoint& source, const Asked& asked)
+    DamageFinder(const Checkpoint& source, const TensorSelection& asked)
         : source_(source), catalog_(source.catalog()), asked_(asked) {
         for (const ObjectInfo& object : catalog_.objects())
             objects_.insert(object.name);
@@ -52,7 +52,7 @@ class DamageFinder {
   private:
     void take(const Note& note) {
         const bool optimizer = note.lacks == Note::Lacks::optimizerState;
-        if (asked_.weightsOnly && (optimizer || isState(note))) return;
+        if (asked_.leavesOptimizer() && (optimizer || isState(note))) return;
         if (note.lacks == Note::Lacks::nothing && isJudgedElsewhere(note.rule)) return;
         const TensorId t = note.tensor.empty() ? kNone : catalog_.find(note.tensor);
         Error error =
@@ -62,8 +62,7 @@ class DamageFinder {
         if (t != kNone && note.lacks == Note::Lacks::nothing) {
             damage_.tensors.try_emplace(t, std::move(error).inFile(pathOf(note.file)).ofTensor(note.tensor));
         } else if (t != kNone || note.lacks != Note::Lacks::nothing || !note.tensor.empty()) {
-            if (t == kNone && !note.tensor.empty() &&
-                (objects_.contains(note.tensor) || !asked_.wants(note.tensor)))
+            if (t == kNone && !note.tensor.empty() && (objects_.contains(note.tensor) || !wants(note.tensor)))
                 return;
             lacks(std::move(error), note.file, note.tensor);
         } else if (!note.file.empty() && !isThere(note.file)) {
@@ -91,6 +90,8 @@ class DamageFinder {
         return roles_->role(name);
     }
 
+    bool wants(std::string_view name) const { return asked_.whyNot(name).empty(); }
+
     bool isThere(const std::string& file) const {
         const auto found = files_.find(file);
         return found != files_.end() && found->second->state == FileInfo::State::present;
@@ -115,11 +116,10 @@ class DamageFinder {
             if (catalog_.special(t) != kNone) inner[catalog_.special(t)] = t;
         for (size_t s = 0; s < inner.size(); ++s) {
             const SpecialTensor& whole = catalog_.specials()[s];
-            const bool named =
-                asked_.wants(whole.name) && (inner[s] == kNone || asked_.wants(catalog_.name(inner[s])));
+            const bool named = wants(whole.name) && (inner[s] == kNone || wants(catalog_.name(inner[s])));
             const bool state =
                 isState(roleOf(whole.name)) || (inner[s] != kNone && isState(catalog_.role(inner[s])));
-            if (!named || (asked_.weightsOnly && state)) continue;
+            if (!named || (asked_.leavesOptimizer() && state)) continue;
             const bool part = whole.kind == "dtensor" || whole.kind == "sharded_tensor";
             damage_.lacking.push_back(
                 unsupported(
@@ -155,7 +155,7 @@ class DamageFinder {
 
     const Checkpoint& source_;
     const Catalog& catalog_;
-    const Asked& asked_;
+    const TensorSelection& asked_;
     std::set<std::string, std::less<>> objects_;
     std::map<std::string, const FileInfo*, std::less<>> files_;
     std::set<std::string> noted_;  // files that notes have said it of
@@ -168,23 +168,6 @@ std::string nameOf(const Error& error) {
 }
 
 }  // namespace
-
-Result<Asked> Asked::of(const TargetRequest& request) {
-    Asked asked;
-    asked.weightsOnly = request.weightsOnly || request.leavesOptimizer;
-    for (const auto& [texts, patterns] :
-         {std::pair(&request.select, &asked.select), {&request.exclude, &asked.exclude}}) {
-        for (const std::string& text : *texts) {
-            SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
-            patterns->push_back(std::move(pattern));
-        }
-    }
-    return asked;
-}
-
-bool Asked::wants(std::string_view name) const {
-    return (select.empty() || anyMatches(select, name)) && !anyMatches(exclude, name);
-}
 
 std::vector<PlanLeftOut> Damage::list(const Catalog& source) const {
     std::vector<PlanLeftOut> entries;
@@ -216,7 +199,7 @@ Error Damage::asError(const Catalog& source) const {
         option("skip-damaged"), option("exclude")));
 }
 
-Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const Asked& asked) {
+Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked) {
     return DamageFinder(source, asked).find(used);
 }
 

@@ -6,18 +6,9 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "plan/selection.h"
 
 namespace shardscope {
-
-// What a conversion asks for, as far as it decides which damage matters.
-struct Asked {
-    std::vector<NamePattern> select, exclude;
-    bool weightsOnly = false;
-
-    // Errors: usage for malformed patterns.
-    static Result<Asked> of(const TargetRequest& request);
-    bool wants(std::string_view name) const;
-};
 
 struct Damage {
     std::map<TensorId, Error> tensors;  // of the catalog: errors of validation, files missing or short
@@ -30,7 +21,7 @@ struct Damage {
     Error asError(const Catalog& source) const;
 };
 
-// `used`: the source tensors that the result is made of.
-Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const Asked& asked);
+// `used`: the source tensors that the result is made of. `asked` decides which damage matters.
+Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked);
 
 }  // namespace shardscope

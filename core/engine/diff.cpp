@@ -1,56 +1,23 @@
+#include "engine/diff.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <limits>
-#include <memory>
-#include <unordered_map>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "base/option_words.h"
-#include "engine/element.h"
-#include "engine/engine.h"
 #include "engine/mapped.h"
+#include "execute/compare.h"
 #include "model/coverage.h"
+#include "plan/selection.h"
+#include "plan/steps.h"
 
 namespace shardscope {
 namespace {
-
-constexpr uint64_t kSlabBytes = uint64_t{8} << 20;
-
-// Calls visit(box) for boxes of at most kSlabBytes that follow each other in row-major order and together
-// make the tensor.
-Status forEachSlab(DimSpan shape, unsigned itemBytes, const std::function<Status(const Box&)>& visit) {
-    if (elementCount(shape) == 0) return {};
-    // The first dimension whose inner slices are small enough is cut in steps; all before it go one by one.
-    size_t cut = 0;
-    int64_t inner = elementCount(shape);
-    while (cut < shape.size()) {
-        inner /= shape[cut];
-        if (static_cast<uint64_t>(inner) * itemBytes <= kSlabBytes) break;
-        ++cut;
-    }
-    Box box{Dims(shape.size(), 0), Dims(shape.begin(), shape.end())};
-    if (shape.empty()) return visit(box);
-    const int64_t step =
-        std::max<int64_t>(1, static_cast<int64_t>(kSlabBytes / (static_cast<uint64_t>(inner) * itemBytes)));
-    for (size_t i = 0; i < cut; ++i)
-        box.lengths[i] = 1;
-    for (;;) {
-        for (int64_t at = 0; at < shape[cut]; at += step) {
-            box.offsets[cut] = at;
-            box.lengths[cut] = std::min(step, shape[cut] - at);
-            SHARDSCOPE_TRY(visit(box));
-        }
-        size_t i = cut;
-        while (i-- > 0) {
-            if (++box.offsets[i] < shape[i]) break;
-            box.offsets[i] = 0;
-        }
-        if (i == static_cast<size_t>(-1)) return {};
-    }
-}
 
 std::string placementText(const Catalog& catalog, TensorId t) {
     const std::vector<ChunkId> chunks = coveringChunks(catalog, t);
@@ -83,146 +50,192 @@ bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb)
     return boxes(a, ta) == boxes(b, tb);
 }
 
-// The first of the two checkpoints, as it is or through a recipe.
-struct FirstSide {
-    const Checkpoint& checkpoint;
-    std::shared_ptr<const TargetSpec> mapped;
+// Finds what is compared with what, in metadata alone.
+class Matcher {
+  public:
+    Matcher(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options, const StopToken& stop)
+        : a_(a), b_(b), options_(options), stop_(stop) {}
 
-    const Catalog& catalog() const { return mapped ? mapped->target : checkpoint.catalog(); }
-    Result<std::vector<Digest128>> digests(const std::vector<TensorId>& tensors,
-                                           const Resources& resources) const {
-        return mapped ? digestPlanned(*checkpoint.reader, *mapped, tensors, resources)
-                      : digestsOf(*checkpoint.reader, tensors, resources);
-    }
-    // Reads boxes of forEachSlab(), each of which is one range of the tensor's row-major order.
-    using ReadBox = std::function<Result<std::vector<std::byte>>(const Box& box)>;
-    Result<ReadBox> open(TensorId t, const Resources& resources) const {
-        if (!mapped)
-            return ReadBox([this, t, &resources](const Box& box) {
-                return readRegion(*checkpoint.reader, t, box, 2 * kSlabBytes, resources);
-            });
-        SHARDSCOPE_ASSIGN(std::shared_ptr<PlannedTensor> planned,
-                          openPlanned(*checkpoint.reader, *mapped, t, resources));
-        return ReadBox([this, t, planned](const Box& box) {
-            const int64_t begin = positionOf(0, mapped->target.shape(t), box.offsets, box.lengths);
-            return planned->read(begin, begin + elementCount(box.lengths));
-        });
+    Status match() {
+        SHARDSCOPE_ASSIGN(selection_, TensorSelection::of(options_));
+        if (!options_.map.empty()) SHARDSCOPE_TRY(map());
+        if (options_.map.empty() && !options_.set.empty())
+            return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
+                                                           option("set"), option("map")));
+        SHARDSCOPE_TRY(pairUp());
+        return checkNotEmpty();
     }
 
-    static Result<std::vector<Digest128>> digestsOf(const Reader& reader,
-                                                    const std::vector<TensorId>& tensors,
-                                                    const Resources& resources) {
-        SHARDSCOPE_ASSIGN(const auto found, digestTensors(reader, tensors, {}, resources));
-        std::unordered_map<TensorId, Digest128> byTensor;
-        for (const TensorDigest& d : found)
-            byTensor.emplace(d.tensor, d.digest);
-        std::vector<Digest128> digests;
-        for (const TensorId t : tensors)
-            digests.push_back(byTensor.at(t));
-        return digests;
+    DiffReport& report() { return report_; }
+    const TargetSpec* mapped() const { return mapped_.get(); }
+    const Catalog& catalogA() const { return mapped_ ? mapped_->target : a_.catalog(); }
+    const std::vector<std::pair<TensorId, TensorId>>& pairs() const { return pairs_; }
+
+  private:
+    Result<TargetSpec> resolve(const TensorChoice& choice, std::string* said) const {
+        return mappedBy(a_,
+                        {options_.map, options_.set, options_.rename, MasterWeights::ignore, choice,
+                         b_.catalog().format()},
+                        stop_, said);
     }
+
+    Status map() {
+        SHARDSCOPE_ASSIGN(TargetSpec spec, resolve(options_, &report_.recipe));
+        std::set<std::string_view> objects;
+        for (const ObjectInfo& object : a_.catalog().objects())
+            objects.insert(object.name);
+        for (const auto* list : {&spec.excluded, &spec.leftOut})
+            for (const PlanLeftOut& entry : *list)
+                if (!objects.contains(entry.name)) report_.leftOutA.push_back(entry);
+        mapped_ = std::make_shared<const TargetSpec>(std::move(spec));
+        report_.mapped = {mapped_, &mapped_->target};
+        if (options_.select.empty() && options_.exclude.empty()) return {};
+        // What B holds of what is left out of A has the names that the recipe gives to that. A recipe that
+        // does not fit all of A says nothing of them.
+        TensorChoice all = options_;
+        all.select.clear();
+        all.exclude.clear();
+        const auto whole = resolve(all, nullptr);
+        if (!whole.ok()) return stop_.poll();
+        for (TensorId t = 0; t < whole->target.tensorCount(); ++t)
+            if (mapped_->target.find(whole->target.name(t)) == kNone)
+                leftOutNames_.emplace(whole->target.name(t));
+        return {};
+    }
+
+    Status pairUp() {
+        const Catalog &ca = catalogA(), &cb = b_.catalog();
+        SHARDSCOPE_ASSIGN(const Renamer rename,
+                          Renamer::make(mapped_ ? std::vector<RenameRule>() : options_.rename));
+        std::vector<bool> matched(cb.tensorCount(), false);
+        for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
+            const std::string name = rename(ca.name(ta));
+            const TensorId tb = cb.find(name);
+            if (tb != kNone) matched[tb] = true;
+            if (std::string why = mapped_ ? std::string() : selection_.whyNot(ca, ta); !why.empty()) {
+                if (tb != kNone) report_.leftOutB.push_back({name, why});
+                report_.leftOutA.push_back({std::string(ca.name(ta)), std::move(why)});
+            } else if (tb == kNone) {
+                report_.onlyA.push_back(name);
+            } else {
+                compareMetadata(name, ta, tb);
+            }
+        }
+        for (TensorId tb = 0; tb < cb.tensorCount(); ++tb) {
+            if (matched[tb]) continue;
+            const std::string name(cb.name(tb));
+            std::string why = selection_.whyNot(cb, tb);
+            if (why.empty() && leftOutNames_.contains(name)) why = "left out of A";
+            if (why.empty())
+                report_.onlyB.push_back(name);
+            else
+                report_.leftOutB.push_back({name, std::move(why)});
+        }
+        report_.compared = pairs_.size();
+        return {};
+    }
+
+    void compareMetadata(const std::string& name, TensorId ta, TensorId tb) {
+        const Catalog &ca = catalogA(), &cb = b_.catalog();
+        if (!std::ranges::equal(ca.shape(ta), cb.shape(tb))) {
+            report_.shape.push_back({name, formatDims(ca.shape(ta)), formatDims(cb.shape(tb))});
+            return;
+        }
+        if (ca.dtype(ta) != cb.dtype(tb)) {
+            report_.dtype.push_back(
+                {name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
+            return;
+        }
+        if (!mapped_ && !samePlacement(ca, ta, cb, tb))
+            report_.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
+        pairs_.emplace_back(ta, tb);
+    }
+
+    // Nothing compared is nothing proved.
+    Status checkNotEmpty() const {
+        const bool chosen = !options_.select.empty() || !options_.exclude.empty() || options_.weightsOnly;
+        if (!chosen || !pairs_.empty() || !report_.equal()) return {};
+        return makeError(ErrorCode::impossible,
+                         report_.leftOutA.empty() && report_.leftOutB.empty()
+                             ? "there is no tensor to compare"
+                             : "no tensor is left to compare: left out are " + report_.leftOutText());
+    }
+
+    const Checkpoint &a_, &b_;
+    const DiffOptions& options_;
+    const StopToken& stop_;
+    TensorSelection selection_;
+    std::shared_ptr<const TargetSpec> mapped_;
+    std::set<std::string, std::less<>> leftOutNames_;
+    std::vector<std::pair<TensorId, TensorId>> pairs_;
+    DiffReport report_;
 };
 
-Result<ValueDiff> compareValues(const FirstSide& a, TensorId ta, const Checkpoint& b, TensorId tb,
-                                const Resources& resources) {
-    const Catalog& ca = a.catalog();
-    ValueDiff diff;
-    diff.name = ca.name(ta);
-    const DType dtype = ca.dtype(ta);
-    const unsigned item = dtypeBytes(dtype);
-    double product = 0, squareA = 0, squareB = 0;
-    SHARDSCOPE_ASSIGN(const FirstSide::ReadBox readA, a.open(ta, resources));
-    SHARDSCOPE_TRY(forEachSlab(ca.shape(ta), item, [&](const Box& box) -> Status {
-        SHARDSCOPE_TRY(resources.stop.poll());
-        SHARDSCOPE_ASSIGN(const auto x, readA(box));
-        SHARDSCOPE_ASSIGN(const auto y, readRegion(*b.reader, tb, box, 2 * kSlabBytes, resources));
-        for (size_t i = 0; i + item <= x.size() && i + item <= y.size(); i += item) {
-            const bool same = std::memcmp(&x[i], &y[i], item) == 0;
-            const double valueA = elementValue(dtype, &x[i]);
-            const double valueB = same ? valueA : elementValue(dtype, &y[i]);
-            product += valueA * valueB;
-            squareA += valueA * valueA;
-            squareB += valueB * valueB;
-            if (same) continue;
-            ++diff.different;
-            const ElementDistance distance = elementDistance(dtype, &x[i], &y[i]);
-            diff.maxAbs = std::max(diff.maxAbs, distance.absolute);
-            diff.maxRelative = std::max(diff.maxRelative, distance.relative);
-            diff.maxUlp = std::max(diff.maxUlp, distance.ulp);
-        }
-        return {};
-    }));
-    // Magnitudes of complex elements say nothing about an angle; 0/0 is NaN.
-    diff.cosine = dtypeIsComplex(dtype) ? std::numeric_limits<double>::quiet_NaN()
-                                        : product / (std::sqrt(squareA) * std::sqrt(squareB));
-    if (std::isfinite(diff.cosine)) diff.cosine = std::clamp(diff.cosine, -1.0, 1.0);
-    return diff;
+// Worst first: by how far the difference is from nothing, beside the size of A's values.
+bool isWorse(const ValueDiff& x, const ValueDiff& y) {
+    const auto measures = [](const ValueDiff& v) {
+        const double relative = v.relativeL2();
+        return std::tuple(-(std::isnan(relative) ? std::numeric_limits<double>::infinity() : relative),
+                          -v.maxAbs);
+    };
+    return std::tuple(measures(x), std::string_view(x.name)) <
+           std::tuple(measures(y), std::string_view(y.name));
+}
+
+Status compareValues(const Checkpoint& a, const Checkpoint& b, const Matcher& matcher, DiffReport& report,
+                     const Resources& resources) {
+    SHARDSCOPE_ASSIGN(const auto figures,
+                      compareTensors({a.reader.get(), matcher.mapped()}, {b.reader.get(), nullptr},
+                                     matcher.pairs(), resources));
+    DiffSummary summary;
+    ValueFigures total;
+    for (size_t i = 0; i < figures.size(); ++i) {
+        total.add(figures[i]);
+        if (figures[i].different == 0) continue;
+        report.values.push_back({figures[i], std::string(b.catalog().name(matcher.pairs()[i].second))});
+    }
+    std::ranges::sort(report.values, isWorse);
+    summary.different = report.values.size();
+    summary.equal = figures.size() - summary.different;
+    summary.maxAbs = total.maxAbs;
+    summary.maxRelative = total.maxRelative;
+    summary.l2 = total.l2();
+    summary.relativeL2 = total.relativeL2();
+    report.summary = summary;
+    return {};
 }
 
 }  // namespace
 
+std::string DiffReport::leftOutText() const {
+    if (leftOutA.empty() && leftOutB.empty()) return {};
+    std::map<std::string, size_t> reasons;
+    for (const auto* list : {&leftOutA, &leftOutB})
+        for (const PlanLeftOut& entry : *list)
+            ++reasons[entry.why];
+    std::string why;
+    for (const auto& [reason, count] : reasons)
+        why += fmt::format("{}{} ({})", why.empty() ? "" : ", ", reason, count);
+    return fmt::format("{} tensors of A and {} of B: {}", leftOutA.size(), leftOutB.size(), why);
+}
+
+Result<DiffOptions> diffOptions(const ConversionRequest& request) {
+    DiffOptions options;
+    static_cast<TensorChoice&>(options) = request;
+    SHARDSCOPE_ASSIGN(TargetRequest rules, targetRequest(request));
+    options.rename = std::move(rules.rename);
+    options.map = request.map;
+    options.set = request.set;
+    return options;
+}
+
 Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
                                    const Resources& resources) {
-    DiffReport report;
-    FirstSide first{a, nullptr};
-    if (!options.map.empty()) {
-        SHARDSCOPE_ASSIGN(
-            TargetSpec spec,
-            mappedBy(a, {options.map, options.set, options.rename, MasterWeights::ignore}, resources.stop));
-        first.mapped = std::make_shared<const TargetSpec>(std::move(spec));
-        report.mapped = {first.mapped, &first.mapped->target};
-    } else if (!options.set.empty()) {
-        return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
-                                                       option("set"), option("map")));
-    }
-    const Catalog& ca = first.catalog();
-    const Catalog& cb = b.catalog();
-    SHARDSCOPE_ASSIGN(const Renamer rename,
-                      Renamer::make(first.mapped ? std::vector<RenameRule>() : options.rename));
-    std::vector<bool> matched(cb.tensorCount(), false);
-    std::vector<std::pair<TensorId, TensorId>> same;
-    for (TensorId ta = 0; ta < ca.tensorCount(); ++ta) {
-        const std::string name = rename(ca.name(ta));
-        const TensorId tb = cb.find(name);
-        if (tb == kNone) {
-            report.onlyA.push_back(name);
-            continue;
-        }
-        matched[tb] = true;
-        if (!std::ranges::equal(ca.shape(ta), cb.shape(tb))) {
-            report.shape.push_back({name, formatDims(ca.shape(ta)), formatDims(cb.shape(tb))});
-            continue;
-        }
-        if (ca.dtype(ta) != cb.dtype(tb)) {
-            report.dtype.push_back(
-                {name, std::string(dtypeName(ca.dtype(ta))), std::string(dtypeName(cb.dtype(tb)))});
-            continue;
-        }
-        if (!first.mapped && !samePlacement(ca, ta, cb, tb))
-            report.placement.push_back({name, placementText(ca, ta), placementText(cb, tb)});
-        same.emplace_back(ta, tb);
-    }
-    for (TensorId tb = 0; tb < cb.tensorCount(); ++tb) {
-        if (!matched[tb]) report.onlyB.emplace_back(cb.name(tb));
-    }
-    if (!options.values) return report;
-
-    // Digests first: they are independent of sharding and read each side once; only tensors that differ are
-    // compared element by element.
-    report.valuesCompared = true;
-    std::vector<TensorId> idsA, idsB;
-    for (const auto& [ta, tb] : same) {
-        idsA.push_back(ta);
-        idsB.push_back(tb);
-    }
-    SHARDSCOPE_ASSIGN(const auto digestsA, first.digests(idsA, resources));
-    SHARDSCOPE_ASSIGN(const auto digestsB, FirstSide::digestsOf(*b.reader, idsB, resources));
-    for (size_t i = 0; i < same.size(); ++i) {
-        if (digestsA[i] == digestsB[i]) continue;
-        SHARDSCOPE_ASSIGN(ValueDiff diff, compareValues(first, same[i].first, b, same[i].second, resources));
-        report.values.push_back(std::move(diff));
-    }
-    return report;
+    Matcher matcher(a, b, options, resources.stop);
+    SHARDSCOPE_TRY(matcher.match());
+    DiffReport& report = matcher.report();
+    if (options.values) SHARDSCOPE_TRY(compareValues(a, b, matcher, report, resources));
+    return std::move(report);
 }
 
 }  // namespace shardscope

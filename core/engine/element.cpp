@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include <fmt/format.h>
 
@@ -93,44 +92,6 @@ std::string elementText(DType dtype, const std::byte* bytes) {
         default:
             return fmt::format("{}", elementValue(dtype, bytes));
     }
-}
-
-ElementDistance elementDistance(DType dtype, const std::byte* a, const std::byte* b) {
-    ElementDistance distance;
-    if (dtypeIsComplex(dtype)) {
-        const unsigned half = dtypeBytes(dtype) / 2;
-        const DType part = dtype == DType::complex128  ? DType::float64
-                           : dtype == DType::complex64 ? DType::float32
-                           : dtype == DType::complex32 ? DType::float16
-                                                       : DType::bfloat16;
-        const ElementDistance real = elementDistance(part, a, b);
-        const ElementDistance imaginary = elementDistance(part, a + half, b + half);
-        return {std::max(real.absolute, imaginary.absolute), std::max(real.relative, imaginary.relative),
-                std::max(real.ulp, imaginary.ulp)};
-    }
-    const double x = elementValue(dtype, a);
-    const double y = elementValue(dtype, b);
-    if (std::isnan(x) || std::isnan(y)) {
-        distance.absolute = distance.relative =
-            std::isnan(x) && std::isnan(y) ? 0 : std::numeric_limits<double>::infinity();
-    } else if (x != y) {
-        distance.absolute = std::abs(x - y);
-        const double scale = std::max(std::abs(x), std::abs(y));
-        distance.relative =
-            std::isinf(scale) ? std::numeric_limits<double>::infinity() : distance.absolute / scale;
-    }
-    if (dtypeIsFloat(dtype) && dtypeBytes(dtype) <= 8) {
-        // Sign-magnitude bit patterns, mapped so that neighbors differ by one.
-        const unsigned bits = dtypeBytes(dtype) * 8;
-        const auto ordered = [bits](uint64_t pattern) {
-            const uint64_t sign = uint64_t{1} << (bits - 1);
-            return pattern & sign ? sign - (pattern & ~sign) : sign + pattern;
-        };
-        const uint64_t p = ordered(bitsOf(a, bits / 8));
-        const uint64_t q = ordered(bitsOf(b, bits / 8));
-        distance.ulp = p > q ? p - q : q - p;
-    }
-    return distance;
 }
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-// Single elements as numbers, for statistics and comparisons. Not for bulk conversion.
+// Single elements as numbers, for statistics. Not for bulk conversion.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,5 @@ double elementValue(DType dtype, const std::byte* bytes);
 
 // As text that reads back to the same value.
 std::string elementText(DType dtype, const std::byte* bytes);
-
-struct ElementDistance {
-    double absolute =
-        0;  // |a - b|; infinity when one of them is NaN or they are infinities of different sign
-    double relative = 0;  // |a - b| / max(|a|, |b|)
-    uint64_t ulp = 0;     // representable values between them; real float types only
-};
-ElementDistance elementDistance(DType dtype, const std::byte* a, const std::byte* b);
 
 }  // namespace shardscope

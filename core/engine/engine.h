@@ -1,5 +1,4 @@
-// The front door: opens, validates, plans, converts and compares checkpoints, for command line, page and
-// window.
+// The front door: opens, validates, plans and converts checkpoints, for command line, page and window.
 #pragma once
 
 #include <atomic>
@@ -191,41 +190,5 @@ Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const Conv
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.
 Result<uint64_t> bufferBudget(uint64_t memory, uint64_t held);
-
-// ------------------------------------------------------------------ comparing
-
-struct DiffOptions {
-    bool values = false;
-    std::vector<RenameRule> rename;  // applied to names of A
-    // A recipe that A goes through first, as in a conversion, and values of its parameters. Placement is not
-    // compared then.
-    std::string map;
-    std::vector<std::string> set;
-};
-struct DiffEntry {
-    std::string name;
-    std::string a, b;  // what each side has, as text
-};
-struct ValueDiff {
-    std::string name;
-    uint64_t different = 0;  // elements
-    double maxAbs = 0, maxRelative = 0;
-    uint64_t maxUlp = 0;
-    double cosine = 0;  // of the angle between all of A and all of B; NaN where it means nothing
-};
-struct DiffReport {
-    // What the recipe makes of A, whose tensors the lists name; null without a recipe.
-    std::shared_ptr<const Catalog> mapped;
-    std::vector<std::string> onlyA, onlyB;
-    std::vector<DiffEntry> shape, dtype, placement;
-    std::vector<ValueDiff> values;
-    bool valuesCompared = false;
-    // Names, shapes, dtypes and (when compared) values are equal; placement does not count.
-    bool equal() const {
-        return onlyA.empty() && onlyB.empty() && shape.empty() && dtype.empty() && values.empty();
-    }
-};
-Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
-                                   const Resources& resources);
 
 }  // namespace shardscope

@@ -9,14 +9,18 @@
 namespace shardscope {
 
 struct Mapping {
-    std::string map;               // a recipe: a file, or one that is built in; empty = none
+    std::string map;  // a recipe: a file, one that is built in, or kAutomaticRecipe; empty = none
     std::vector<std::string> set;  // "NAME=VALUE" for its parameters
     std::vector<RenameRule> rename;
     MasterWeights masterWeights = MasterWeights::ignore;
+    TensorChoice choice{};
+    std::string format{};  // whose names kAutomaticRecipe looks for; empty = the checkpoint's own
 };
 
 // The tensors and objects that the recipe makes, with the source of each; read with openPlanned() and
-// readPlannedRegions(). Errors: usage, impossible (the recipe does not fit the checkpoint).
-Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping, const StopToken& stop = {});
+// readPlannedRegions(). `said` may be null, else it is told which recipe was chosen by the names, as a
+// sentence. Errors: usage, impossible (the recipe does not fit the checkpoint).
+Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping, const StopToken& stop = {},
+                            std::string* said = nullptr);
 
 }  // namespace shardscope

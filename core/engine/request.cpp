@@ -37,6 +37,7 @@ constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average
                      *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works";
 constexpr auto kWrites = static_cast<ConvertVerbs>(kAllVerbs & ~kPlan);
 constexpr auto kOfOne = static_cast<ConvertVerbs>(kAllVerbs & ~kAverage);
+constexpr auto kAndDiff = static_cast<ConvertVerbs>(kAllVerbs | kDiff);
 constexpr std::string_view kFills[] = {"nan", "zero"}, kBackends[] = {"gloo", "nccl"},
                            kComputes[] = {"auto", "cpu", "gpu"};
 
@@ -53,8 +54,9 @@ constexpr Field kFields[] = {
     {"max_file_size", "max-file-size", "Largest file", &Request::maxFileSize, kTarget, "SIZE",
      "Start a new file above this size"},
     {"", "select", "Only these names", &Request::select, kWhat, "GLOB",
-     "Only these names (GLOB or re:REGEX, repeatable)"},
-    {"", "exclude", "Not these names", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)"},
+     "Only these names (GLOB or re:REGEX, repeatable)", kAndDiff},
+    {"", "exclude", "Not these names", &Request::exclude, kWhat, "GLOB", "Not these names (repeatable)",
+     kAndDiff},
     {"average", "", "", &Request::average},
     {"weights", "weights", "Weights", &Request::weights, kAverages, "WEIGHTS",
      "uniform (default), one number for each checkpoint (1,2,4), linear, minus-sqrt or "
@@ -72,7 +74,8 @@ constexpr Field kFields[] = {
     {"average_optimizer", "optimizer", "Average optimizer state too", &Request::averageOptimizer, kAverages,
      "", "Average optimizer state too (otherwise it is left behind)", kAverage},
     {"weights_only", "weights-only", "Weights only", &Request::weightsOnly, kWhat, "",
-     "Parameters and buffers alone: no optimizer state, nothing else of the trainer", kOfOne},
+     "Parameters and buffers alone: no optimizer state, nothing else of the trainer",
+     static_cast<ConvertVerbs>(kOfOne | kDiff)},
     {"master_weights", "master-weights", "fp32 masters", &Request::masterWeights, kWhat, "HOW",
      "Values of weights whose fp32 masters the source holds: auto (default; from the "
      "masters where a cast asks for more than the weight has), use (from the masters, as "
@@ -80,17 +83,18 @@ constexpr Field kFields[] = {
     {"skip_damaged", "skip-damaged", "Skip what is damaged", &Request::skipDamaged, kWhat, "",
      "Leave out and list what is damaged or not a plain array (otherwise an error)"},
     {"", "rename", "Rename", &Request::rename, kWhat, "FROM=TO",
-     "Regular expression and replacement for names (repeatable)", kAllVerbs, malformed<parseRenameRule>},
+     "Regular expression and replacement for names (repeatable)", kAndDiff, malformed<parseRenameRule>},
     {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
      "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
     {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
      "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto: the one "
-     "that fits all names"},
+     "that fits all names",
+     kAndDiff},
     {"expect", "expect", "Expected model", &Request::expect, kWhat, "DIR",
      "Write nothing unless the result has the tensors of this model: its weights, or the "
      "layers, experts and vocabulary of its config.json"},
     {"set", "set", "Recipe parameters", &Request::set, kWhat, "NAME=VALUE",
-     "Value of a parameter of the recipe (repeatable)"},
+     "Value of a parameter of the recipe (repeatable)", kAndDiff},
     {"objects", "objects", "Objects file", &Request::objectsFile, kWhat, "FILE.pt",
      "Keep objects that the target cannot hold in this torch.save file"},
     {"assets", "assets", "Assets from", &Request::assets, kWhat, "DIR",
@@ -511,6 +515,10 @@ ConvertVerbs convertVerb(std::string_view name) {
            : name == "reshard" ? kReshard
            : name == "average" ? kAverage
                                : ConvertVerbs();
+}
+
+ConvertVerbs verbWithFields(std::string_view name) {
+    return name == "diff" ? kDiff : convertVerb(name);
 }
 
 Status takeKeys(Request& request, const std::string& keys) {

@@ -38,9 +38,18 @@ CheckpointOptions checkpointOptions(const Opening& opening);
 // As a conversion opens its source.
 CheckpointOptions checkpointOptions(const ConversionRequest& request);
 
-// The verbs that convert, as a set.
-enum ConvertVerbs : uint8_t { kPlan = 1, kConvert = 2, kReshard = 4, kAverage = 8, kAllVerbs = 15 };
-ConvertVerbs convertVerb(std::string_view name);  // 0 for other names
+// The verbs that take fields of a request, as a set: those that convert, and `diff`, which compares what a
+// conversion would take.
+enum ConvertVerbs : uint8_t {
+    kPlan = 1,
+    kConvert = 2,
+    kReshard = 4,
+    kAverage = 8,
+    kAllVerbs = 15,
+    kDiff = 16
+};
+ConvertVerbs convertVerb(std::string_view name);     // one that converts; 0 for other names
+ConvertVerbs verbWithFields(std::string_view name);  // `diff`, too
 
 // One of the fields of a request: what it is in recipes, on command lines and in Python.
 struct ConvertField {

@@ -543,17 +543,6 @@ class OpenedTensor : public PlannedTensor {
 
 }  // namespace
 
-Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
-                                             const std::vector<TensorId>& tensors,
-                                             const Resources& resources) {
-    PlannedSource planned(source, spec, resources);
-    SHARDSCOPE_TRY(runWork(planned.state, *planned.context, tensors));
-    std::vector<Digest128> digests;
-    for (const TensorId t : tensors)
-        digests.push_back(*planned.state.digests[t]);
-    return digests;
-}
-
 Result<std::unique_ptr<PlannedTensor>> openPlanned(const Reader& source, const TargetSpec& spec,
                                                    TensorId target, const Resources& resources) {
     auto opened = std::make_unique<OpenedTensor>(source, spec, target, resources);

@@ -15,9 +15,24 @@ bool isMean(const ConvertJob& job, TensorId target) {
     return job.average && job.average->rules[target] == Average::Rule::mean;
 }
 
-Result<std::unique_ptr<ElementReader>> openSource(SourceContext& context, const TensorSource& from,
-                                                  DType empty, WorkerMemory& kept,
-                                                  TensorReader::Strided strided) {
+// Of each input. Nothing of one is held in memory while the others are prepared.
+Result<std::vector<std::unique_ptr<ElementReader>>> openInputs(const ConvertJob& job, SourceContext& context,
+                                                               TensorId target, WorkerMemory& kept) {
+    std::vector<std::unique_ptr<ElementReader>> readers;
+    for (size_t i = 0; i < context.inputs.size(); ++i) {
+        SHARDSCOPE_ASSIGN(auto reader,
+                          openElements(*context.inputs[i], job.average->inputs[i].sources[target],
+                                       job.spec->target.dtype(target), kept, TensorReader::Strided::scratch));
+        readers.push_back(std::move(reader));
+    }
+    return readers;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ElementReader>> openElements(SourceContext& context, const TensorSource& from,
+                                                    DType empty, WorkerMemory& kept,
+                                                    TensorReader::Strided strided) {
     if (from.view) {
         SHARDSCOPE_ASSIGN(std::unique_ptr<ElementReader> view,
                           ViewReader::prepare(context, *from.view, empty, kept, strided));
@@ -27,21 +42,6 @@ Result<std::unique_ptr<ElementReader>> openSource(SourceContext& context, const 
                       TensorReader::prepare(context, from.source, &kept, strided));
     return tensor;
 }
-
-// Of each input. Nothing of one is held in memory while the others are prepared.
-Result<std::vector<std::unique_ptr<ElementReader>>> openInputs(const ConvertJob& job, SourceContext& context,
-                                                               TensorId target, WorkerMemory& kept) {
-    std::vector<std::unique_ptr<ElementReader>> readers;
-    for (size_t i = 0; i < context.inputs.size(); ++i) {
-        SHARDSCOPE_ASSIGN(auto reader,
-                          openSource(*context.inputs[i], job.average->inputs[i].sources[target],
-                                     job.spec->target.dtype(target), kept, TensorReader::Strided::scratch));
-        readers.push_back(std::move(reader));
-    }
-    return readers;
-}
-
-}  // namespace
 
 std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources) {
     auto context =
@@ -92,8 +92,8 @@ Result<std::unique_ptr<ElementReader>> TileSource::open(const ConvertState& stat
                                                         TensorId target, WorkerMemory& kept) {
     const ConvertJob& job = state.job;
     if (!job.average || job.average->rules[target] == Average::Rule::last)
-        return openSource(context, job.spec->sources[target], sourceDType(job, target), kept,
-                          TensorReader::Strided::held);
+        return openElements(context, job.spec->sources[target], sourceDType(job, target), kept,
+                            TensorReader::Strided::held);
     SHARDSCOPE_ASSIGN(auto inputs, openInputs(job, context, target, kept));
     std::unique_ptr<ElementReader> reader;
     if (isMean(job, target)) {

@@ -100,6 +100,12 @@ struct ConvertState {
     LiteralSink literals();
 };
 
+// The elements that a wanted tensor is made of; `empty` is the dtype of a view of no tensor. Errors: those of
+// TensorReader.
+Result<std::unique_ptr<ElementReader>> openElements(SourceContext& context, const TensorSource& from,
+                                                    DType empty, WorkerMemory& kept,
+                                                    TensorReader::Strided strided);
+
 // What the readers of the job's source share, and those of the other inputs of an average.
 std::unique_ptr<SourceContext> sourceContext(const ConvertJob& job, const Resources& resources);
 

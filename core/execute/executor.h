@@ -181,11 +181,7 @@ struct ConvertReport {
 // anything in it is worth keeping.
 Result<ConvertReport> runConversion(const ConvertJob& job, const Resources& resources);
 
-// What a conversion would write, without writing it: tensors of a plan as they come out of the source.
-// Digests of the wanted tensors, in the order of `tensors`. Errors: those of reading.
-Result<std::vector<Digest128>> digestPlanned(const Reader& source, const TargetSpec& spec,
-                                             const std::vector<TensorId>& tensors,
-                                             const Resources& resources);
+// What a conversion would write, without writing it: a tensor of a plan as it comes out of the source.
 // One wanted tensor, for small reads by one thread.
 class PlannedTensor {
   public:

@@ -59,11 +59,15 @@ enum class Verify : uint8_t {
     none,
 };
 
-// Which tensors and objects are converted, and how dimensions that do not divide evenly are split.
-struct TargetChoice {
+// Which tensors and objects are converted or compared (plan/selection.h).
+struct TensorChoice {
     std::vector<std::string> select;  // GLOB or re:REGEX; empty = all
     std::vector<std::string> exclude;
     bool weightsOnly = false;  // parameters and buffers: no optimizer state, nothing else of the trainer
+};
+// The same of a conversion, with where values come from and how dimensions that do not divide evenly are
+// split.
+struct TargetChoice : TensorChoice {
     MasterWeights masterWeights = MasterWeights::automatic;
     SplitRule split = SplitRule::torch;
 };

@@ -12,19 +12,11 @@
 #include "model/coverage.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
+#include "plan/selection.h"
 #include "plan/steps.h"
 
 namespace shardscope {
 namespace {
-
-Result<std::vector<NamePattern>> compile(const std::vector<std::string>& texts) {
-    std::vector<NamePattern> patterns;
-    for (const std::string& text : texts) {
-        SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
-        patterns.push_back(std::move(pattern));
-    }
-    return patterns;
-}
 
 // The path of a renamed entry: the trailing parts that the new name still ends with are kept as they are (so
 // that a dot inside a key survives), what stands before them is split at its dots.
@@ -85,9 +77,6 @@ bool underOptimizer(const Path& path, const std::set<std::string>& prefixes) {
     return false;
 }
 
-constexpr const char* kOptimizerState = "optimizer state";
-constexpr const char* kNotAWeight = "neither a parameter nor a buffer";
-
 class TargetResolver {
   public:
     TargetResolver(const TargetInput& input, const TargetRequest& request)
@@ -97,15 +86,13 @@ class TargetResolver {
           builder_(input.format, input.variant, "shardscope") {}
 
     Result<TargetSpec> make() {
-        SHARDSCOPE_ASSIGN(select_, compile(request_.select));
-        SHARDSCOPE_ASSIGN(exclude_, compile(request_.exclude));
+        SHARDSCOPE_ASSIGN(selection_, TensorSelection::of(request_, request_.leavesOptimizer));
         SHARDSCOPE_ASSIGN(rename_, Renamer::make(request_.rename));
         for (const CastRule& rule : request_.cast) {
             SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
             casts_.emplace_back(std::move(pattern), rule.dtype);
         }
-        leavesOptimizer_ = request_.weightsOnly || request_.leavesOptimizer;
-        if (leavesOptimizer_) optimizer_ = optimizerPrefixes(source_);
+        if (selection_.leavesOptimizer()) optimizer_ = optimizerPrefixes(source_);
         SHARDSCOPE_TRY(preparePlacement());
 
         StepState state;
@@ -152,12 +139,12 @@ class TargetResolver {
   private:
     // A pattern with a slip in it would otherwise make an empty checkpoint.
     void checkSelect() {
-        if (select_.empty()) return;
+        if (request_.select.empty()) return;
         for (TensorId t = 0; t < source_.tensorCount(); ++t) {
-            if (anyMatches(select_, source_.name(t))) return;
+            if (selection_.selected(source_.name(t))) return;
         }
         for (const ObjectInfo& object : source_.objects()) {
-            if (anyMatches(select_, object.name)) return;
+            if (selection_.selected(object.name)) return;
         }
         spec_.impossible.push_back({fmt::format("{}", fmt::join(request_.select, " ")),
                                     "no tensor and no object matches " + option("select")});
@@ -166,7 +153,7 @@ class TargetResolver {
     // Weights that no step of the recipe has matched: they would stand under the source's names among those
     // of another family.
     Status findUnknown(const StepState& state) {
-        SHARDSCOPE_ASSIGN(const std::vector<NamePattern> leaves, compile(*request_.leaves));
+        SHARDSCOPE_ASSIGN(const std::vector<NamePattern> leaves, parsePatterns(*request_.leaves));
         std::set<TensorId> seen;
         for (const StepTensor& tensor : state.tensors) {
             const Role role = source_.role(tensor.origin);
@@ -210,18 +197,6 @@ class TargetResolver {
         return {};
     }
 
-    bool wantedByUser(std::string_view name, std::string* why) const {
-        if (!select_.empty() && !anyMatches(select_, name)) {
-            *why = "not matched by " + option("select");
-            return false;
-        }
-        if (anyMatches(exclude_, name)) {
-            *why = "matched by " + option("exclude");
-            return false;
-        }
-        return true;
-    }
-
     // Registers a name of the destination; false (with an `impossible` entry) when it is taken.
     bool takeName(std::string_view from, const std::string& name) {
         const auto [it, fresh] = names_.emplace(name, std::string(from));
@@ -235,14 +210,8 @@ class TargetResolver {
     // Whether a source tensor is to be carried at all; says why not.
     bool comesAlong(TensorId t) {
         const std::string name(source_.name(t));
-        std::string why;
-        if (!wantedByUser(name, &why)) {
-            spec_.excluded.push_back({name, why});
-            return false;
-        }
-        const bool optimizer = source_.role(t) == Role::optimizer;
-        if ((optimizer && leavesOptimizer_) || (source_.role(t) == Role::other && request_.weightsOnly)) {
-            spec_.excluded.push_back({name, optimizer ? kOptimizerState : kNotAWeight});
+        if (std::string why = selection_.whyNot(source_, t); !why.empty()) {
+            spec_.excluded.push_back({name, std::move(why)});
             return false;
         }
         if (std::string damage = input_.damaged ? input_.damaged(t) : std::string(); !damage.empty()) {
@@ -478,12 +447,11 @@ class TargetResolver {
     }
 
     bool comesAlong(const ObjectInfo& object) {
-        std::string why;
-        if (!wantedByUser(object.name, &why)) {
-            spec_.excluded.push_back({object.name, why});
+        if (std::string why = selection_.whyNot(object.name); !why.empty()) {
+            spec_.excluded.push_back({object.name, std::move(why)});
             return false;
         }
-        const bool optimizer = leavesOptimizer_ && underOptimizer(object.path, optimizer_);
+        const bool optimizer = selection_.leavesOptimizer() && underOptimizer(object.path, optimizer_);
         if (optimizer || (request_.weightsOnly && input_.isState && input_.isState(object))) {
             spec_.excluded.push_back({object.name, optimizer ? kOptimizerState : kNotAWeight});
             return false;
@@ -527,10 +495,9 @@ class TargetResolver {
     const Catalog& source_;
     CatalogBuilder builder_;
     TargetSpec spec_;
-    std::vector<NamePattern> select_, exclude_;
+    TensorSelection selection_;
     Renamer rename_;
     std::vector<std::pair<NamePattern, DType>> casts_;
-    bool leavesOptimizer_ = false;
     std::set<std::string> optimizer_;
     std::optional<Placer> placer_;
     std::unordered_map<std::string, std::string> names_;  // wanted name -> source name

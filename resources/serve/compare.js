@@ -9,18 +9,23 @@ function section(title, columns, rows) {
     rows.length > kMost ? element("p", { class: "quiet" }, countText(rows.length - kMost) + " more; shardscope diff --json lists all.") : null);
 }
 
+const figure = (value) => (typeof value === "number" ? String(Number(value.toPrecision(4))) : value);
+
 function showResult(said, other, into) {
   const name = (text) => button(text, () => tell("tensor", text), { class: "link mono" });
   const same = said.equal ? element("p", {}, element("b", { class: "safe" }, "✓ Equal: "), "same names, shapes" + (said.values_compared ? ", dtypes and values." : " and dtypes; values were not compared."))
     : element("p", {}, element("b", { class: "care" }, "≠ They differ."), said.values_compared ? "" : " Values were not compared.");
   const pairs = (list) => list.map((entry) => [name(entry.name), entry.a, entry.b]);
-  fill(into, same,
+  const norm = said.summary && said.summary.different ? element("p", {}, "The L2 norm of the difference is " + figure(said.summary.l2) + ", " + figure(said.summary.rel_l2) + " of that of the values here.") : null;
+  const left = said.left_out_a.length + said.left_out_b.length;
+  fill(into, same, norm,
+    left ? element("p", { class: "quiet" }, "Weights only: left out are " + countText(said.left_out_a.length) + " tensors here and " + countText(said.left_out_b.length) + " in " + other + ".") : null,
     section("Only here", ["tensor"], said.only_a.map((text) => [name(text)])),
     section("Only in " + other, ["tensor"], said.only_b.map((text) => [element("span", { class: "mono" }, text)])),
     section("Other shape", ["tensor", "here", "there"], pairs(said.shape)),
     section("Other dtype", ["tensor", "here", "there"], pairs(said.dtype)),
-    section("Other values", ["tensor", { text: "elements", number: true }, { text: "most, absolute", number: true }, { text: "most, relative", number: true }, { text: "ulp", number: true }, { text: "cosine", number: true }],
-      said.values.map((entry) => [name(entry.name), countText(entry.different), String(entry.max_abs), String(entry.max_rel), countText(entry.max_ulp), String(entry.cosine)])),
+    section("Other values", ["tensor", ...["relative L2", "L2", "elements", "most, absolute", "most, relative", "ulp", "cosine"].map((text) => ({ text, number: true }))],
+      said.values.map((entry) => [name(entry.name), figure(entry.rel_l2), figure(entry.l2), countText(entry.different), figure(entry.max_abs), figure(entry.max_rel), countText(entry.max_ulp), String(entry.cosine)])),
     section("Other placement (not a difference)", ["tensor", "here", "there"], pairs(said.placement)));
 }
 
@@ -28,6 +33,7 @@ export function showCompare(page) {
   if (page.childElementCount) return;
   const field = element("input", { type: "text", id: "compare-with", spellcheck: "false", autocomplete: "off", placeholder: "/checkpoints/step-2000", list: "compare-steps" });
   const values = element("input", { type: "checkbox", disabled: !allowed() });
+  const weights = element("input", { type: "checkbox" });
   const start = element("button", { class: "main" }, "Compare");
   const result = element("div", {}, element("p", { class: "empty" }, "Name a checkpoint on the server's machine: names, shapes, dtypes and placement are compared from metadata alone."));
   const steps = shown.run ? element("datalist", { id: "compare-steps" }, ...shown.run.steps.filter((other) => other.name !== step).map((other) => element("option", { value: other.path }))) : null;
@@ -37,11 +43,11 @@ export function showCompare(page) {
     if (!other) return field.focus();
     start.disabled = true;
     result.replaceChildren(element("p", { class: "empty" }, values.checked ? "Comparing every value …" : "Comparing …"));
-    try { showResult(await get("diff", values.checked ? { with: other, values: 1 } : { with: other }), other, result); }
+    try { showResult(await get("diff", { with: other, ...(values.checked ? { values: 1 } : {}), ...(weights.checked ? { weights_only: 1 } : {}) }), other, result); }
     catch (error) { result.replaceChildren(element("p", { class: "error" }, error.message)); }
     start.disabled = false;
   } }, element("label", { for: "compare-with" }, "Compare with"), field, steps ?? "",
-  element("label", {}, values, allowed() ? "Values too" : "Values too (needs --allow-jobs)"), start);
+  element("label", {}, weights, "Weights only"), element("label", {}, values, allowed() ? "Values too" : "Values too (needs --allow-jobs)"), start);
   page.append(form, result);
   // Asked for by the page of the run, by the name of a step of it.
   const asked = new URLSearchParams(location.search).get("with");

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import bench_diff
 import bench_places
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -916,7 +917,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python,places")
+    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,diff,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python,places")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
@@ -933,6 +934,8 @@ def main():
         bench_merge(options.work, options.size)
     if "values" in only:
         bench_values(options.work, options.size)
+    if "diff" in only:
+        bench_diff.run(options.work, 1.4, row, BIN + "/shardscope")
     if "paddle-metadata" in only:
         bench_paddle_metadata(options.work)
     if "paddle" in only:
@@ -959,7 +962,7 @@ def main():
         bench_python(options.work)
     if "places" in only:
         bench_places.run(options.work, min(options.size, 2), row, child, best)
-    if len(only) == 19:
+    if len(only) == 20:
         write_document()
     if not options.keep:
         shutil.rmtree(options.work)

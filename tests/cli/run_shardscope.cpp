@@ -3,6 +3,8 @@
 #include <QProcess>
 #include <QTemporaryDir>
 
+#include "cli/schema_check.h"
+
 namespace shardscope::test {
 namespace {
 
@@ -31,6 +33,13 @@ Outcome run(QProcess& process, const QStringList& arguments, int timeoutMs) {
 }
 
 }  // namespace
+
+nlohmann::json Outcome::json() const {
+    auto document = nlohmann::json::parse(out, nullptr, false);
+    if (const std::string wrong = schemaViolation(document); !wrong.empty())
+        qFatal("not as docs/schemas says: %s", wrong.c_str());
+    return document;
+}
 
 Outcome runShardscope(const QStringList& arguments, int timeoutMs) {
     QProcess process;

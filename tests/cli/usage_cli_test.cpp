@@ -26,7 +26,7 @@ class UsageCliTest : public QObject {
         QTest::addColumn<QString>("verb");
         for (const char* verb :
              {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard",
-              "extract", "formats", "recipes", "doctor", "completion", "report", "index", "jobs"}) {
+              "extract", "formats", "recipes", "schema", "doctor", "completion", "report", "index", "jobs"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }

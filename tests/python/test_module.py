@@ -112,6 +112,9 @@ def test_convert_plan_diff(tmp_path):
     assert calls and all(len(call) == 4 for call in calls)
     again = shardscope.diff(target, target, values=True)
     assert again["equal"] and again["values_compared"]
+    proof = shardscope.diff(STANDARD, target, values=True, weights_only=True, exclude="*.none")
+    assert proof["equal"] and proof["summary"]["different"] == 0 and proof["left_out_a"]
+    assert shardscope.diff(STANDARD, target, select=["model.embed.weight"])["compared"] == 1
     with pytest.raises(shardscope.Error) as raised:
         shardscope.convert(STANDARD, target, to="safetensors")
     assert raised.value.code == "exists" and "overwrite=True" in raised.value.hint

@@ -71,6 +71,79 @@ def test_the_check_finds_what_does_not_fit():
         assert not fits(wrong, types.MeshAxis)
 
 
+def agrees(schema, root, type, where):
+    """That a schema and a type speak of the same fields, and of values of the same kinds."""
+    if "$ref" in schema:
+        reference = schema["$ref"]
+        if reference.startswith("urn:"):
+            other = schema_of(reference.split(":")[2])
+            return agrees(other, other, type, where)
+        return agrees(root["$defs"][reference.rsplit("/", 1)[1]], root, type, where)
+    if type is typing.Any:
+        return
+    origin, arguments = typing.get_origin(type), typing.get_args(type)
+    if "anyOf" in schema and type is not types.Number:
+        rest = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        if len(rest) == len(schema["anyOf"]):  # more than the package asks for
+            return agrees(rest[0], root, type, where)
+        assert NONE in arguments, (where, type)
+        arguments = tuple(each for each in arguments if each is not NONE)
+        return agrees(rest[0], root, typing.Union[arguments], where)
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if type is types.Number:
+        assert {"type": "number"} in schema["anyOf"], (where, schema)
+    elif origin is typing.Union:
+        assert "null" in kinds and NONE in arguments, (where, schema, type)
+        rest = {**schema, "type": [kind for kind in kinds if kind != "null"]}
+        agrees(rest, root, typing.Union[tuple(each for each in arguments if each is not NONE)], where)
+    elif origin is typing.Literal:
+        assert set(schema["enum"]) == set(arguments), (where, schema, type)
+    elif origin is list:
+        assert kinds == ["array"], (where, schema)
+        agrees(schema["items"], root, arguments[0], where + "[]")
+    elif origin is dict:
+        assert kinds == ["object"] and "properties" not in schema, (where, schema)
+        agrees(schema.get("additionalProperties", {}), root, arguments[1], where + "{}")
+    elif hasattr(type, "__required_keys__"):
+        assert kinds == ["object"], (where, schema)
+        fields = typing.get_type_hints(type)
+        # Findings of a run say the step; the package does not ask which recipes fit.
+        more = {types.FindingDocument: {"step"}, types.Recipes: {"choices", "model", "assets"}}.get(type, set())
+        assert set(fields) - more == set(schema["properties"]) - more, (where, set(fields) ^ set(schema["properties"]))
+        if type is not types.JudgedRun:  # of a run, a verdict is there where it was judged
+            assert type.__required_keys__ == set(schema["required"]), (where, type)
+        for name, field in fields.items():
+            if name in schema["properties"]:
+                agrees(schema["properties"][name], root, field, where + "." + name)
+    elif type is str and ("const" in schema or "enum" in schema):
+        pass
+    else:
+        assert [KINDS[type]] == kinds, (where, schema, type)
+
+
+NONE = type(None)
+KINDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+SCHEMAS = PACKAGE.parent.parent.parent / "docs" / "schemas"
+
+
+def schema_of(name):
+    return json.loads((SCHEMAS / f"{name}.json").read_text())
+
+
+def documents_typed():
+    for name, type in vars(types).items():
+        schema = re.match(r"shardscope\.(\w+)/1", getattr(type, "__doc__", None) or "")
+        if schema and type is not types.RunDocument:
+            yield pytest.param(schema.group(1), type, id=name)
+
+
+@pytest.mark.parametrize("name, type", list(documents_typed()))
+def test_types_are_those_of_the_schemas(name, type):
+    schema = schema_of(name)
+    agrees(schema, schema, type, name)
+
+
 @pytest.mark.parametrize("name", ["dcp/t2.15.0-standard", "dcp/t2.15.0-damaged-gap", "deepspeed/z1_bf16_w2",
                                   "torch_save/t2.15.0-state-dict", "megatron/m0.16.1-gpt-tp2-llama"])
 def test_documents_of_a_checkpoint(name):

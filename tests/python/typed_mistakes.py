@@ -11,7 +11,7 @@ shardscope.convert("a", "b", to="safetensor")  # wrong
 shardscope.convert("a", "b", mehs="tp=2")  # wrong
 shardscope.convert("a", "b", verify="hard")  # wrong
 shardscope.average(["a"], "b", fill_gaps="nan")  # wrong
-shardscope.diff("a", "b", weights_only=True)  # wrong
+shardscope.diff("a", "b", verify="full")  # wrong
 checkpoint.validate(level="value")  # wrong
 checkpoint.validate(variant="id=1")  # wrong
 checkpoint.info()["total"]  # wrong

@@ -1,5 +1,6 @@
 #include <QAbstractItemModelTester>
 #include <QAccessible>
+#include <QCheckBox>
 #include <QClipboard>
 #include <QComboBox>
 #include <QDragEnterEvent>
@@ -87,8 +88,21 @@ DiffReport mixedReport() {
     report.shape = {{"model.w", "[2, 3]", "[3, 2]"}};
     report.dtype = {{"model.v", "float32", "bfloat16"}};
     report.placement = {{"model.p", "one chunk", "2 chunks, cut [2, 1]"}};
-    report.values = {{"model.q", 12, 0.5, 0.25, 7}, {"model.r", 3, 2.5, 0.01, 70}};
-    report.valuesCompared = true;
+    const auto values = [](const char* name, uint64_t different, double maxAbs, double maxRelative,
+                           uint64_t maxUlp, double square) {
+        ValueDiff diff;
+        diff.name = name;
+        diff.elements = 100;
+        diff.different = different;
+        diff.maxAbs = maxAbs;
+        diff.maxRelative = maxRelative;
+        diff.maxUlp = maxUlp;
+        diff.squareA = diff.squareB = diff.product = 16;
+        diff.squareDifference = square;
+        return diff;
+    };
+    report.values = {values("model.q", 12, 0.5, 0.25, 7, 4), values("model.r", 3, 2.5, 0.01, 70, 1)};
+    report.summary = DiffSummary{.equal = 3, .different = 2, .maxAbs = 2.5, .l2 = 0.5, .relativeL2 = 0.125};
     return report;
 }
 
@@ -110,6 +124,7 @@ class CompareTest : public QObject {
     void differencesOfAConvertedCopy();
     void renameRules();
     void throughARecipe();
+    void weightsOnlyLeavesStateOut();
     void malformedRulesAreSaid();
     void valuesOnDemand();
     void togglesAndFilter();
@@ -136,6 +151,10 @@ void CompareTest::model() {
     QCOMPARE(model.index(2, CompareModel::sideB).data().toString(), QStringLiteral("float32 [2, 3]"));
     QCOMPARE(model.index(5, CompareModel::sideB).data().toString(), QStringLiteral("2 chunks, cut [2, 1]"));
     QCOMPARE(model.index(6, CompareModel::different).data().toString(), QStringLiteral("12"));
+    QCOMPARE(model.index(6, CompareModel::l2).data().toString(), QStringLiteral("2"));
+    QCOMPARE(model.index(6, CompareModel::relativeL2).data().toString(), QStringLiteral("0.5"));
+    model.sort(CompareModel::relativeL2, Qt::AscendingOrder);
+    QCOMPARE(model.index(7, CompareModel::name).data().toString(), QStringLiteral("model.q"));
     model.sort(CompareModel::maxUlp, Qt::DescendingOrder);
     QCOMPARE(model.index(0, CompareModel::name).data().toString(), QStringLiteral("model.r"));
     model.sort(CompareModel::maxAbs, Qt::AscendingOrder);
@@ -156,20 +175,20 @@ void CompareTest::model() {
 void CompareTest::summaries() {
     DiffReport report;
     QVERIFY(reported(report)->summary().startsWith("Equal as far as metadata tells"));
-    report.valuesCompared = true;
+    report.summary = DiffSummary();
     QVERIFY(reported(report)->summary().endsWith("placement and values."));
     report.placement = {{"model.a", "one chunk", "2 chunks"}};
     QCOMPARE(reported(report)->summary(),
              QStringLiteral(
                  "Equal but for placement, values included: 1 tensor is sharded or placed differently."));
-    report.valuesCompared = false;
+    report.summary.reset();
     QVERIFY(reported(report)->summary().startsWith("Equal but for placement: 1 tensor"));
     QVERIFY(reported(report)->summary().endsWith("Values were not compared."));
     QCOMPARE(reported(mixedReport())->summary(),
              QStringLiteral(
                  "They differ: 2 tensors are only in A, 1 tensor is only in B, 1 tensor has another shape, "
                  "1 tensor has another dtype, 2 tensors have other values, 1 tensor is sharded or placed "
-                 "differently."));
+                 "differently. The L2 norm of the difference is 0.5, 0.125 of that of A."));
 }
 
 void CompareTest::aMillionRows() {
@@ -254,6 +273,28 @@ void CompareTest::renameRules() {
     picture(*page, "compare-rules");
 }
 
+void CompareTest::weightsOnlyLeavesStateOut() {
+    auto session = openSession(sampleCheckpoint());
+    auto page = pageOf<ComparePage>(*session);
+    page->setOtherPath(made({"reshard", "--weights-only"}));
+    page->compare();
+    QTRY_VERIFY(page->comparison());
+    const auto everything = page->comparison();
+    QVERIFY(everything->counts[static_cast<size_t>(DiffClass::onlyA)] > 0);
+    QTest::mouseClick(button<QCheckBox>(*page, "&Weights only"), Qt::LeftButton);
+    page->compare();
+    QTRY_VERIFY(page->comparison() && page->comparison() != everything);
+    const auto weights = page->comparison();
+    QVERIFY2(page->summary().startsWith("Equal") && page->summary().contains("Left out: "),
+             qPrintable(page->summary()));
+    QCOMPARE(weights->matched, everything->matched);
+    QCOMPARE(weights->report.leftOutA.size(), everything->report.onlyA.size());
+    page->compareValues();
+    QTRY_VERIFY(page->comparison() != weights);
+    QVERIFY(page->comparison()->report.equal() && page->comparison()->report.valuesCompared());
+    QVERIFY(page->command().contains("--weights-only") && page->command().contains("--values"));
+}
+
 void CompareTest::throughARecipe() {
     QTemporaryDir dir;
     QFile file(dir.filePath("recipe.json"));
@@ -278,7 +319,7 @@ void CompareTest::throughARecipe() {
                       table(*page)->visualRect(table(*page)->model()->index(0, 1)).center());
     QTest::mouseClick(button<QPushButton>(*page, "Compare values"), Qt::LeftButton);
     QTRY_VERIFY(page->comparison() != metadata);
-    QVERIFY(page->comparison()->report.valuesCompared);
+    QVERIFY(page->comparison()->report.valuesCompared());
     QVERIFY(page->comparison()->report.values.empty());
     QVERIFY(page->command().contains("--map " + file.fileName() + " --set parts=2 --values"));
     QTest::mouseClick(button<QToolButton>(*page, "Recipe ✓, rename rules"), Qt::LeftButton);
@@ -326,7 +367,7 @@ void CompareTest::valuesOnDemand() {
     QVERIFY(values && values->isEnabled());
     QVERIFY(page->comparison()->valueBytes == 2 * session->catalog().totalBytes());
     QTest::mouseClick(values, Qt::LeftButton);
-    QTRY_VERIFY(page->comparison()->report.valuesCompared);
+    QTRY_VERIFY(page->comparison()->report.valuesCompared());
     QVERIFY2(page->summary().contains("1 tensor has other values"), qPrintable(page->summary()));
     QVERIFY(!table(*page)->isColumnHidden(CompareModel::maxAbs));
     QCOMPARE(table(*page)->model()->rowCount(), 1);
@@ -478,7 +519,7 @@ void CompareTest::failures() {
     QTRY_VERIFY(second->comparison());
     second->compareValues();
     QTRY_VERIFY2(second->summary().contains("The disk went away."), qPrintable(second->summary()));
-    QVERIFY(second->comparison() && !second->comparison()->report.valuesCompared);
+    QVERIFY(second->comparison() && !second->comparison()->report.valuesCompared());
     QVERIFY(button<QPushButton>(*second, "Compare values")->isEnabled());
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cluster/coordinator.h"
+#include "engine/diff.h"
 #include "engine/engine.h"
 #include "engine/run_verdicts.h"
 #include "engine/slice_values.h"

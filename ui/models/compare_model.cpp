@@ -108,6 +108,9 @@ Result<std::shared_ptr<const Comparison>> Comparison::make(CheckpointPtr a, Chec
     SHARDSCOPE_TRY(add(DiffClass::dtype, made->report.dtype, named));
     SHARDSCOPE_TRY(add(DiffClass::placement, made->report.placement, named));
     SHARDSCOPE_TRY(add(DiffClass::values, made->report.values, named));
+    for (const PlanLeftOut& entry : made->report.leftOutA) {
+        if (const TensorId t = ca.find(entry.name); t != kNone && !made->report.mapped) unmatched[t] = true;
+    }
     for (TensorId t = 0; t < ca.tensorCount(); ++t) {
         if (unmatched[t]) continue;
         ++made->matched;
@@ -142,9 +145,14 @@ QString Comparison::summary() const {
     const auto count = [&](DiffClass cls) { return counts[static_cast<size_t>(cls)]; };
     const size_t moved = count(DiffClass::placement);
     const QString tensors = countedText(matched, tr("1 tensor"), tr("%1 tensors"));
-    const QString values = report.valuesCompared ? QString() : tr(" Values were not compared.");
+    QString values = report.valuesCompared() ? QString() : tr(" Values were not compared.");
+    if (report.summary && report.summary->different > 0)
+        values = tr(" The L2 norm of the difference is %1, %2 of that of A.")
+                     .arg(measure(report.summary->l2), measure(report.summary->relativeL2));
+    if (const std::string left = report.leftOutText(); !left.empty())
+        values += tr(" Left out: %1.").arg(toQString(left));
     if (report.equal() && moved == 0) {
-        return (report.valuesCompared
+        return (report.valuesCompared()
                     ? tr("Equal: %1 with the same names, shapes, dtypes, placement and values.")
                     : tr("Equal as far as metadata tells: %1 with the same names, shapes, dtypes "
                          "and placement."))
@@ -154,8 +162,8 @@ QString Comparison::summary() const {
     const QString elsewhere = countedText(moved, tr("1 tensor is sharded or placed differently"),
                                           tr("%1 tensors are sharded or placed differently"));
     if (report.equal())
-        return (report.valuesCompared ? tr("Equal but for placement, values included: %1.")
-                                      : tr("Equal but for placement: %1."))
+        return (report.valuesCompared() ? tr("Equal but for placement, values included: %1.")
+                                        : tr("Equal but for placement: %1."))
                    .arg(elsewhere) +
                values;
     QStringList parts;
@@ -182,7 +190,9 @@ CompareModel::CompareModel(Tasks& tasks, QObject* parent)
                {tr("Max abs"), true},
                {tr("Max relative"), true},
                {tr("Max ULP"), true},
-               {tr("Cosine"), true}},
+               {tr("Cosine"), true},
+               {tr("L2"), true},
+               {tr("Relative L2"), true}},
               parent),
       tasks_(tasks) {}
 
@@ -295,7 +305,11 @@ bool CompareModel::less(const Comparison& comparison, int column, uint32_t x, ui
             return va->maxRelative < vb->maxRelative;
         case cosine:
             // What has none comes first.
-            return std::isnan(va->cosine) ? !std::isnan(vb->cosine) : va->cosine < vb->cosine;
+            return std::isnan(va->cosine()) ? !std::isnan(vb->cosine()) : va->cosine() < vb->cosine();
+        case l2:
+            return va->l2() < vb->l2();
+        case relativeL2:
+            return va->relativeL2() < vb->relativeL2();
         default:
             return va->maxUlp < vb->maxUlp;
     }
@@ -330,7 +344,12 @@ QString CompareModel::text(const Comparison::Row& row, int column) const {
         case maxUlp:
             return numberText(values->maxUlp);
         case cosine:
-            return std::isnan(values->cosine) ? QStringLiteral("–") : QString::number(values->cosine, 'g', 9);
+            return std::isnan(values->cosine()) ? QStringLiteral("–")
+                                                : QString::number(values->cosine(), 'g', 9);
+        case l2:
+            return measure(values->l2());
+        case relativeL2:
+            return measure(values->relativeL2());
         default:
             return {};
     }

@@ -55,6 +55,8 @@ class CompareModel : public Columns<QAbstractTableModel> {
         maxRelative,
         maxUlp,
         cosine,
+        l2,
+        relativeL2,
         columnCountValue
     };
     enum Roles { RowRole = Qt::UserRole + 1 };

@@ -187,7 +187,8 @@ QString ComparePage::command() const {
             words << QStringLiteral("--map") << QString::fromStdString(comparison()->options.map);
         for (const std::string& value : comparison()->options.set)
             words << QStringLiteral("--set") << QString::fromStdString(value);
-        if (comparison()->report.valuesCompared) words << QStringLiteral("--values");
+        if (comparison()->options.weightsOnly) words << QStringLiteral("--weights-only");
+        if (comparison()->report.valuesCompared()) words << QStringLiteral("--values");
     }
     words += session_.options().words();
     return shellLine(words);
@@ -264,7 +265,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
     setup_->remember(path);
     model_->setComparison(std::move(answer).value());
     summary_->setText(comparison()->summary());
-    const bool compared = comparison()->report.valuesCompared;
+    const bool compared = comparison()->report.valuesCompared();
     values_->setText(compared ? tr("Values compared")
                               : tr("Compare values (reads %1)").arg(sizeText(comparison()->valueBytes)));
     values_->setEnabled(!compared && comparison()->matched > 0);
@@ -312,7 +313,8 @@ void ComparePage::refreshToggles() {
     for (int i = 0; i < kDiffClassCount; ++i) {
         const size_t count = comparison() ? comparison()->counts[static_cast<size_t>(i)] : 0;
         const auto cls = static_cast<DiffClass>(i);
-        const bool unknown = cls == DiffClass::values && comparison() && !comparison()->report.valuesCompared;
+        const bool unknown =
+            cls == DiffClass::values && comparison() && !comparison()->report.valuesCompared();
         QToolButton* toggle = toggles_[static_cast<size_t>(i)];
         toggle->setText(unknown ? tr("%1 (?)").arg(diffClassName(cls))
                                 : tr("%1 (%2)").arg(diffClassName(cls), numberText(count)));

@@ -1,5 +1,6 @@
 #include "ui/pages/compare_setup.h"
 
+#include <QCheckBox>
 #include <QComboBox>
 #include <QCompleter>
 #include <QFormLayout>
@@ -57,6 +58,9 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     browse_ = withName(new QPushButton(tr("Browse…"), this), tr("Browse for the checkpoint to compare with"));
     compare_ = withName(new QPushButton(tr("Compare"), this), tr("Compare"));
     cancel_ = withName(new QPushButton(tr("Cancel"), this), tr("Cancel the comparison"));
+    weightsOnly_ = withName(new QCheckBox(tr("&Weights only"), this), tr("Compare weights only"));
+    weightsOnly_->setToolTip(
+        tr("Parameters and buffers alone: what a conversion of weights only leaves out is left out here"));
     rulesButton_ = new QToolButton(this);
     rulesButton_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
     rulesButton_->setArrowType(Qt::RightArrow);
@@ -78,7 +82,8 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     rules_->setFixedHeight(3 * rules_->fontMetrics().lineSpacing() + 14);
     rulesProblem_ = wrappedLabel(names_);
     grid->addWidget(a, 0, 0);
-    grid->addWidget(thisPath_, 0, 1, 1, 2);
+    grid->addWidget(thisPath_, 0, 1);
+    grid->addWidget(weightsOnly_, 0, 2);
     grid->addWidget(rulesButton_, 0, 3, Qt::AlignRight);
     grid->addWidget(b, 1, 0);
     grid->addWidget(other_, 1, 1);
@@ -148,6 +153,7 @@ void CompareSetup::setRecipe(const QString& map, const QStringList& set) {
 Result<DiffOptions> CompareSetup::options() const {
     DiffOptions options;
     SHARDSCOPE_ASSIGN(options.rename, rules());
+    options.weightsOnly = weightsOnly_->isChecked();
     options.map = recipe_->map().toStdString();
     for (const QString& value : recipe_->set())
         options.set.push_back(value.toStdString());

@@ -5,8 +5,9 @@
 #include <QWidget>
 
 #include "base/result.h"
-#include "engine/engine.h"
+#include "engine/diff.h"
 
+class QCheckBox;
 class QComboBox;
 class QLabel;
 class QPlainTextEdit;
@@ -48,6 +49,7 @@ class CompareSetup : public QWidget {
     QString whole_;
     QComboBox* other_;
     QPushButton *browse_, *compare_, *cancel_;
+    QCheckBox* weightsOnly_;
     QToolButton* rulesButton_;
     QWidget* names_;  // what changes the names of A: recipe and rules
     RecipeEdit* recipe_;

@@ -98,7 +98,8 @@ def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: boo
          progress: Optional[Progress] = None, **options: Unpack[_options.DiffOptions]) -> types.Diff:
     """What differs between two checkpoints, whatever their formats and shardings (shardscope.diff/1).
 
-    values: compare every element. options: as of ``shardscope diff``: ``rename=["FROM=TO"]``, ``map=``, ``set=``.
+    values: compare every element; what differs most comes first. options: as of ``shardscope diff``: ``weights_only=True``,
+    ``select=``, ``exclude=``, ``rename=["FROM=TO"]``, ``map=``, ``set=``.
     """
     first, second = _opened(a, options), _opened(b, options)
     return parsed(_shardscope.diff(first._open, second._open, words_of({"values": values, **options}), progress))

@@ -86,6 +86,7 @@ class DiffOptions(TypedDict, total=False):
     """Of ``shardscope diff``."""
 
     buckets: Optional[Literal["keep", "parameters"]]
+    exclude: Optional[Texts]
     format: Optional[ReadFormat]
     io: Optional[Literal["auto", "direct", "buffered"]]
     map: Optional[Text]
@@ -93,10 +94,12 @@ class DiffOptions(TypedDict, total=False):
     memory: Optional[Size]
     remote_program: Optional[Text]
     rename: Optional[Texts]
+    select: Optional[Texts]
     set: Optional[Texts]
     threads: int
     tp_dim: Optional[Texts]
     variant: Optional[Text]
+    weights_only: bool
 
 
 class PlanOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""The JSON documents of docs/cli.md as types. Fields of classes with ``total=False`` are there where they mean something."""
+"""The JSON documents of docs/schemas as types. Fields of classes with ``total=False`` are there where they mean something."""
 from __future__ import annotations
 
 from typing import Any, Literal, Optional, TypedDict, Union
@@ -339,6 +339,17 @@ class ValueDifference(TypedDict):
     max_rel: Number
     max_ulp: int
     cosine: Number
+    l2: Number
+    rel_l2: Number
+
+
+class DiffSummary(TypedDict):
+    equal: int
+    different: int
+    max_abs: Number
+    max_rel: Number
+    l2: Number
+    rel_l2: Number
 
 
 class Diff(TypedDict):
@@ -353,6 +364,11 @@ class Diff(TypedDict):
     placement: list[Difference]
     values: list[ValueDifference]
     values_compared: bool
+    compared: int
+    summary: Optional[DiffSummary]
+    left_out_a: list[Reason]
+    left_out_b: list[Reason]
+    recipe: Optional[str]
 
 
 class PlanSource(TypedDict):
@@ -430,10 +446,21 @@ class _Plan(TypedDict):
     estimate_s: float
 
 
+class _Group(TypedDict):
+    ranks: int
+    mode: str
+    backend: str
+    expected_bytes_moved: int
+    expected_seconds: float
+    link_rate: float
+    compute: str
+
+
 class Plan(_Plan, total=False):
     """shardscope.plan/1"""
 
     average: Average
+    group: _Group
 
 
 class Checksums(TypedDict):
@@ -454,9 +481,23 @@ class ReportFinding(_ReportFinding, total=False):
     message: str
 
 
-class Report(TypedDict):
-    """shardscope.report/1"""
+class DiskShare(TypedDict):
+    rank: int
+    files: int
+    bytes: int
 
+
+class _GroupDone(_Group):
+    bytes_moved: int
+
+
+class GroupDone(_GroupDone, total=False):
+    """Of ranks: how they have worked."""
+
+    disks: list[DiskShare]
+
+
+class _Report(TypedDict):
     schema: str
     plan: Plan
     started: str
@@ -477,6 +518,12 @@ class Report(TypedDict):
     findings: list[ReportFinding]
     checksums: Checksums
     digests: dict[str, str]
+
+
+class Report(_Report, total=False):
+    """shardscope.report/1"""
+
+    group: GroupDone
 
 
 # ---------------------------------------------------------------- what there is

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/diff.h"
 #include "engine/engine.h"
 #include "support/genuine.h"
 
