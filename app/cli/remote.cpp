@@ -242,7 +242,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     order.host = hostText(call.host);
     order.color = context.colored();
     order.width = terminalWidth();
-    order.progress = context.progressBar() || context.progress == ProgressMode::json;
+    order.progress = context.progress != ProgressMode::none;
 
     std::signal(SIGPIPE, SIG_IGN);  // of the connection; see Stream for our own
     Stream out(stdout), err(stderr);

@@ -10,7 +10,9 @@ namespace shardscope::cli {
 // What `info` says of a run.
 Result<int> showRun(const Context& context, const Run& run, const ValidateRequest& words, bool judge);
 // What `validate` says of a run: 1 when a step has a finding of this severity or does not open.
-Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words,
-                        Severity failOn);
+Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words, Severity failOn,
+                        ReportForm form);
+// With a finding for a step that does not open.
+ValidationReport reportOf(const StepVerdict& verdict);
 
 }  // namespace shardscope::cli

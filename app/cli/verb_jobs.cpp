@@ -11,7 +11,9 @@
 #include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/convert.h"
+#include "cli/help.h"
 #include "cli/one_of.h"
+#include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
 #include "cluster/coordinator.h"
@@ -50,6 +52,7 @@ struct JobsOptions {
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
     bool drawn = false;
+    Pace pace;
     for (;;) {
         SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
         if (context.stop.stopRequested() || !job.active()) {
@@ -73,6 +76,8 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
             drawn = true;
         } else if (context.progress == ProgressMode::json && job.progress.is_object()) {
             printLine(stderr, job.progress);
+        } else if (context.progressLines() && pace.due()) {
+            fmt::print(stderr, "{} {}\n", job.id, stateLine(job));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
@@ -88,13 +93,12 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     Context context;
     const auto app = makeApp(context);
     try {
-        std::reverse(words.begin(), words.end());
-        app->parse(words);
+        app->parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const CLI::Success&) {
         return makeError(ErrorCode::usage, "a job cannot show help")
             .withHint("'shardscope convert --help' does");
     } catch (const CLI::ParseError& error) {
-        return makeError(ErrorCode::usage, error.what()).withHint("see 'shardscope convert --help'");
+        return usageError(*app, words, error);
     }
     if (!context.conversion || context.conversion->dryRun)
         return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");

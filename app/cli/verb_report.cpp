@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/one_of.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
@@ -12,14 +11,12 @@
 namespace shardscope::cli {
 namespace {
 
-enum class Form : uint8_t { html, json, junit };
-
 struct ReportOptions {
     ValidateRequest what;
     std::string output;
     bool overwrite = false;
     Replace replace() const { return overwrite ? Replace::yes : Replace::no; }
-    Form form = Form::html;
+    ReportForm form = ReportForm::html;
 };
 
 Result<int> report(const Context& context, const ReportOptions& options) {
@@ -28,10 +25,11 @@ Result<int> report(const Context& context, const ReportOptions& options) {
     SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
     const std::vector<Suppression> accepted = acceptedBy(options.what, done.checkpoint.path);
     done.checkpoint.path = context.shown(done.checkpoint.path);
-    const std::string text =
-        options.form == Form::html   ? validationHtml(done.checkpoint, done.report, accepted)
-        : options.form == Form::json ? harmlessJson(validationJson(done.report, accepted)) + "\n"
-                                     : validationJunit(done.checkpoint.path, done.report, accepted);
+    const std::string text = options.form == ReportForm::html
+                                 ? validationHtml(done.checkpoint, done.report, accepted)
+                             : options.form == ReportForm::json
+                                 ? harmlessJson(validationJson(done.report, accepted)) + "\n"
+                                 : formOf(options.form, {{done.checkpoint.path, done.report, accepted}});
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
@@ -43,8 +41,8 @@ Result<int> report(const Context& context, const ReportOptions& options) {
 }  // namespace
 
 void addReport(CLI::App& app, Context& context) {
-    CLI::App* verb =
-        app.add_subcommand("report", "Validate and write a report: one HTML file, JSON or JUnit XML");
+    CLI::App* verb = app.add_subcommand(
+        "report", "Validate and write a report: one HTML file, JSON, or what a CI system reads");
     verb->footer(
         "Example:\n  shardscope report /checkpoints/step-1000 --output step-1000.html\n\n"
         "The exit code is 0 whatever was found; 'shardscope validate' is the gate.");
@@ -52,11 +50,8 @@ void addReport(CLI::App& app, Context& context) {
     addValidateWords(*verb, options->what);
     verb->add_option("-o,--output", options->output, "File to write (default: stdout)")->type_name("FILE");
     verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there");
-    static const std::map<std::string, Form> forms{
-        {"html", Form::html}, {"json", Form::json}, {"junit", Form::junit}};
-    verb->add_option("--as", options->form, "html (default), json or junit")
-        ->transform(oneOf(forms))
-        ->type_name("FORM");
+    addForm(*verb, "--as", options->form, "html (default), json, junit, github, gitlab or sarif",
+            {{"html", ReportForm::html}, {"json", ReportForm::json}});
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return report(context, *options); }; });

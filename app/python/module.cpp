@@ -27,6 +27,7 @@
 #include "answers/conversion.h"
 #include "answers/documents.h"
 #include "answers/extraction.h"
+#include "answers/rank_shares.h"
 #include "answers/reading.h"
 #include "answers/runs.h"
 #include "base/checked.h"
@@ -321,6 +322,11 @@ OpenCheckpoint* openPath(nb::list options, nb::str path, nb::str program, nb::st
 nb::object infoOf(const OpenCheckpoint& open) {
     const Checkpoint& checkpoint = open.get();
     return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint.catalog()))));
+}
+
+nb::object ranksOf(const OpenCheckpoint& open) {
+    const Catalog& catalog = open.get().catalog();
+    return toText(dump(rankSharesJson(catalog, rankShares(catalog))));
 }
 
 nb::list namesOf(const OpenCheckpoint& open) {
@@ -698,6 +704,7 @@ NB_MODULE(_shardscope, m) {
     m.attr("__version__") = SHARDSCOPE_VERSION;
     nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
         .def("info", &infoOf)
+        .def("rank_shares", &ranksOf)
         .def_prop_ro("path", [](const OpenCheckpoint& open) { return toText(open.checkpoint().path); })
         .def_prop_ro("chosen", [](const OpenCheckpoint& open) { return toText(open.checkpoint().chosen); })
         .def_prop_ro("format",

@@ -18,6 +18,7 @@
 #include "engine/recipe_fields.h"
 #include "engine/recipe_fit.h"
 #include "plan/request_text.h"
+#include "storage/named_path.h"
 
 namespace shardscope {
 namespace {
@@ -620,6 +621,16 @@ std::string packRequest(Request request) {
 Result<Request> unpackRequest(std::string_view text) {
     SHARDSCOPE_ASSIGN(Request request, requestFromJson(text));
     forEachText(request, [](std::string& packed) { packed = unpackText(packed); });
+    return request;
+}
+
+Request withNamedPaths(Request request) {
+    for (std::string Request::*member :
+         {&Request::source, &Request::destination, &Request::map, &Request::like, &Request::expect,
+          &Request::objectsFile, &Request::assets})
+        request.*member = namedPath(request.*member);
+    for (std::string& path : request.average)
+        path = namedPath(path);
     return request;
 }
 

@@ -179,7 +179,7 @@ Conversion::~Conversion() = default;
 
 Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest& request,
                                                         const Execution& execution, const StopToken& stop) {
-    std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
+    std::unique_ptr<Conversion> made(new Conversion(withNamedPaths(request), execution, stop));
     if (const auto* coordinator = std::get_if<Coordinator>(&made->execution_))
         SHARDSCOPE_TRY(made->connect(*coordinator));
     if (const auto* worker = std::get_if<Worker>(&made->execution_)) {

@@ -7,6 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "storage/named_path.h"
+
 namespace shardscope::ui {
 
 namespace {
@@ -25,9 +27,9 @@ QString wholePath(const QString& path) {
     if (const auto there = parseSshPath(path.toStdString()); there.ok())
         return QString::fromStdString(hostText(there->host)) +
                withoutSlashes(QString::fromStdString(there->path));
-    const QFileInfo info(path);
+    const QFileInfo info(QString::fromStdString(namedPath(path.toStdString())));
     // The file system is asked about relative paths only: this is the GUI thread.
-    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : path;
+    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : info.filePath();
 }
 
 QString hostOf(const QString& path) {

@@ -1,0 +1,26 @@
+// What --help, `help` and wrong words show.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/result.h"
+
+namespace shardscope::cli {
+
+// The group of options that only some formats' checkpoints need: --help-all has them.
+constexpr const char* kOtherFormats = "For formats that do not say everything";
+
+// Lines as wide as the terminal, 80 to 120 columns.
+std::shared_ptr<CLI::FormatterBase> helpFormatter();
+// `text` in lines of at most `width` columns, those after the first behind `indent` spaces. Lines that begin
+// with a space are left as they are.
+std::string wrapped(const std::string& text, size_t width, size_t indent = 0);
+
+// What `app` said to the words, as an error with what may be meant.
+Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);
+
+}  // namespace shardscope::cli
