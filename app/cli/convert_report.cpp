@@ -5,6 +5,7 @@
 #include "base/option_words.h"
 #include "base/units.h"
 #include "cli/convert.h"
+#include "cli/part_option.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {

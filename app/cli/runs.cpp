@@ -105,6 +105,12 @@ ValidationReport reportOf(const StepVerdict& verdict) {
     return report;
 }
 
+JudgedPath judgedPath(const Context& context, const Run& run, const RunStep* step,
+                      const StepVerdict& verdict) {
+    return {context.shown(step ? run.pathOf(*step) : run.source.display), reportOf(verdict),
+            verdict.accepted};
+}
+
 Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words, Severity failOn,
                         ReportForm form) {
     const Style style{context.colored()};
@@ -115,9 +121,7 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateRe
     const auto seen = [&](const RunStep* step, const StepVerdict& verdict) {
         fails = fails || verdict.error || anyAsSevere(verdict.report, verdict.accepted, failOn);
         good += step && verdict.verdict() == Verdict::safe;
-        if (!forPeople)
-            all.push_back({context.shown(step ? run.pathOf(*step) : run.source.display), reportOf(verdict),
-                           verdict.accepted});
+        if (!forPeople) all.push_back(judgedPath(context, run, step, verdict));
         if (context.json || !forPeople) return;
         if (!step) return printFinding(verdict.report.findings[0], style);
         fmt::print("{}: {}{}\n", style.bold(printable(step->name)), coloredVerdict(verdict.verdict(), style),

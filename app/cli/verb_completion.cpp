@@ -16,8 +16,8 @@ namespace {
 struct OptionWords {
     std::string name, description;  // "--to"
     bool takesValue = false;
-    std::vector<std::string> values;  // those that are known; empty = any, such as a file
-    bool files = false;               // files, too
+    std::vector<std::string> values{};  // those that are known; empty = any, such as a file
+    bool files = false;                 // files, too
 };
 
 struct VerbWords {

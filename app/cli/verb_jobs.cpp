@@ -229,7 +229,7 @@ void addJobs(CLI::App& app, Context& context) {
         "  shardscope jobs run --on ssh:node7,node8 --wait reshard /data/step-1000 /data/step-1000-tp8 "
         "--mesh tp=8 "
         "--shard '*:tp=0'\n  shardscope jobs run --on slurm:nodes=4,partition=cpu saved.json\n  shardscope "
-        "jobs attach 20261121");
+        "jobs attach 20261121-14");
     jobs->require_subcommand(1);
     auto options = std::make_shared<JobsOptions>();
     const auto verb = [&](const char* name, const char* about, bool longRunning) {

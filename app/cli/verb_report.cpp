@@ -4,6 +4,7 @@
 
 #include "cli/application.h"
 #include "cli/output_file.h"
+#include "cli/runs.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -19,17 +20,38 @@ struct ReportOptions {
     ReportForm form = ReportForm::html;
 };
 
+// Of a run one document for all its steps. HTML is of one step.
+Result<std::string> reportText(const Context& context, const ReportOptions& options) {
+    std::optional<CheckpointOrRun> opened;
+    if (options.form == ReportForm::html) {
+        SHARDSCOPE_ASSIGN(opened, context.open(options.what.path));
+    } else {
+        SHARDSCOPE_ASSIGN(opened, context.openAny(options.what.path));
+    }
+    if (const Run* run = std::get_if<Run>(&*opened)) {
+        std::vector<JudgedPath> steps;
+        SHARDSCOPE_ASSIGN(
+            const JudgedRun judged,
+            judgeRun(context, *run, options.what, [&](const RunStep* step, const StepVerdict& verdict) {
+                steps.push_back(judgedPath(context, *run, step, verdict));
+            }));
+        return options.form == ReportForm::json
+                   ? dump(judgedJson(context, *run, judged, options.what.level)) + "\n"
+                   : formOf(options.form, steps);
+    }
+    auto& checkpoint = std::get<Checkpoint>(*opened);
+    SHARDSCOPE_ASSIGN(const ValidationReport found, validateOpen(context, checkpoint, options.what));
+    const std::vector<Suppression> accepted = acceptedBy(options.what, checkpoint.path);
+    checkpoint.path = context.shown(checkpoint.path);
+    if (options.form == ReportForm::html) return validationHtml(checkpoint, found, accepted);
+    if (options.form == ReportForm::json) return harmlessJson(validationJson(found, accepted)) + "\n";
+    return formOf(options.form, {{checkpoint.path, found, accepted}});
+}
+
 Result<int> report(const Context& context, const ReportOptions& options) {
     if (!options.output.empty() && !context.away())
         SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path, options.replace()));
-    SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
-    const std::vector<Suppression> accepted = acceptedBy(options.what, done.checkpoint.path);
-    done.checkpoint.path = context.shown(done.checkpoint.path);
-    const std::string text = options.form == ReportForm::html
-                                 ? validationHtml(done.checkpoint, done.report, accepted)
-                             : options.form == ReportForm::json
-                                 ? harmlessJson(validationJson(done.report, accepted)) + "\n"
-                                 : formOf(options.form, {{done.checkpoint.path, done.report, accepted}});
+    SHARDSCOPE_ASSIGN(const std::string text, reportText(context, options));
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;

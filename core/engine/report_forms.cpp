@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "engine/html_template.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
 #include "storage/url.h"

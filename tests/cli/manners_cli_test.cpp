@@ -8,7 +8,6 @@
 #include <QTemporaryDir>
 #include <QTemporaryFile>
 #include <QTest>
-
 #include <set>
 
 #include <fcntl.h>
@@ -149,10 +148,11 @@ class MannersCliTest : public QObject {
         const std::string first = runShardscope({"ls", source, "--json"}).json()["tensors"][0]["name"];
         const QString tensor = QString::fromStdString(first);
         QTest::newRow("convert") << QStringList{"convert", source, "@/out", "--to", "safetensors"};
-        QTest::newRow("workers") << QStringList{"convert", source, "@/out", "--to", "safetensors", "--on", "local:2"};
+        QTest::newRow("workers") << QStringList{"convert",     source, "@/out",  "--to",
+                                                "safetensors", "--on", "local:2"};
         QTest::newRow("reshard") << QStringList{"reshard", sharded_, "@/out", "--mesh", "tp=2"};
         QTest::newRow("average") << QStringList{"average", source, source, "@/out"};
-        QTest::newRow("part") << QStringList{"convert", source, "@/out", "--to", "dcp",
+        QTest::newRow("part") << QStringList{"convert", source, "@/out",    "--to", "dcp",
                                              "--part",  "0/1",  "--finish", "auto"};
         QTest::newRow("extract") << QStringList{"extract", source, tensor, "@/x.npy"};
         QTest::newRow("index") << QStringList{"index", source, "-o", "@/x.ssidx"};
@@ -187,7 +187,8 @@ class MannersCliTest : public QObject {
         QVERIFY(QFileInfo::exists(directory.filePath("a")));
         QVERIFY(!QFileInfo::exists(directory.filePath("a/b")));
         // A request that is refused makes nothing.
-        QVERIFY(runShardscope({"convert", source, directory.filePath("c/out"), "--to", "pickle"}).exitCode != 0);
+        QVERIFY(runShardscope({"convert", source, directory.filePath("c/out"), "--to", "pickle"}).exitCode !=
+                0);
         QCOMPARE(runShardscope({"plan", source, directory.filePath("c/out"), "--to", "dcp"}).exitCode, 0);
         QVERIFY(!QFileInfo::exists(directory.filePath("c")));
     }
@@ -220,11 +221,16 @@ class MannersCliTest : public QObject {
     void otherSchemes_data() {
         QTest::addColumn<QString>("path");
         QTest::addColumn<QString>("says");
-        QTest::newRow("unknown") << "abc://bucket/x" << "s3://, gs://, hf://";
-        QTest::newRow("azure") << "az://container/x" << "s3://, gs://, hf://";
-        QTest::newRow("another host") << "file://no-such-host/x" << "ssh://";
-        QTest::newRow("zero") << "file:///x%00y" << "file:///";
-        QTest::newRow("half") << "file:///x%2" << "file:///";
+        QTest::newRow("unknown") << "abc://bucket/x"
+                                 << "s3://, gs://, hf://";
+        QTest::newRow("azure") << "az://container/x"
+                               << "s3://, gs://, hf://";
+        QTest::newRow("another host") << "file://no-such-host/x"
+                                      << "ssh://";
+        QTest::newRow("zero") << "file:///x%00y"
+                              << "file:///";
+        QTest::newRow("half") << "file:///x%2"
+                              << "file:///";
     }
     void otherSchemes() {
         QFETCH(QString, path);
@@ -260,7 +266,8 @@ class MannersCliTest : public QObject {
         row("option with a value", {"validate", source, "--levle=values"}, "did you mean '--level'?");
         row("option of a job", {"jobs", "run", "convert", source, "/x", "--mehs", "tp=2"},
             "did you mean '--mesh'?");
-        row("option of others", {"info", source, "--weights-only"}, "it is an option of plan, convert, reshard");
+        row("option of others", {"info", source, "--weights-only"},
+            "it is an option of plan, convert, reshard");
         row("value", {"validate", source, "--level", "value"}, "did you mean 'values'?");
         row("choice", {"convert", source, "/x", "--to", "dcp", "--verify", "ful"}, "did you mean 'full'?");
         row("sort", {"ls", source, "--sort", "byte"}, "did you mean 'bytes'?");
@@ -269,7 +276,8 @@ class MannersCliTest : public QObject {
         row("recipe", {"plan", source, "/x", "--map", "lama-hf-from-megatron"},
             "did you mean 'llama-hf-from-megatron'?");
         row("tensor", {"show", sharded_, "model.fc1.wieght"}, "did you mean 'model.fc1.weight'?");
-        row("extracted", {"extract", sharded_, "model.fc1.wieght", "/x.npy"}, "did you mean 'model.fc1.weight'?");
+        row("extracted", {"extract", sharded_, "model.fc1.wieght", "/x.npy"},
+            "did you mean 'model.fc1.weight'?");
         row("rule", {"validate", source, "--accept", "file.mising", "--because", "x"},
             "did you mean 'file.missing'?");
     }
@@ -284,7 +292,8 @@ class MannersCliTest : public QObject {
     // ------------------------------------------------------------------ help
 
     void helpInTwoLengths() {
-        const Outcome help = runShardscope({"help", "convert"}), all = runShardscope({"convert", "--help-all"});
+        const Outcome help = runShardscope({"help", "convert"}),
+                      all = runShardscope({"convert", "--help-all"});
         QCOMPARE(help.exitCode, 0);
         QCOMPARE(help.out, runShardscope({"convert", "--help"}).out);
         QCOMPARE(all.out, runShardscope({"help", "convert", "--all"}).out);
@@ -313,7 +322,8 @@ class MannersCliTest : public QObject {
         QFETCH(int, width);
         const Variable variable("COLUMNS", columns ? QByteArray::number(columns) : QByteArray());
         int longest = 0;
-        for (const QStringList& words : {QStringList{"--help"}, {"convert", "--help-all"}, {"validate", "--help"}}) {
+        for (const QStringList& words :
+             {QStringList{"--help"}, {"convert", "--help-all"}, {"validate", "--help"}}) {
             for (const QString& line : linesOf(runShardscope(words).out)) {
                 if (line.startsWith("  shardscope ")) continue;  // an example is one line
                 QVERIFY2(line.size() <= width, qPrintable(line));
@@ -338,7 +348,8 @@ class MannersCliTest : public QObject {
         QTest::newRow("an empty word") << QByteArrayList{"FORCE_COLOR=1", "NO_COLOR="} << none << true;
         QTest::newRow("dumb, forced") << QByteArrayList{"TERM=dumb", "FORCE_COLOR=1"} << none << true;
         QTest::newRow("option") << QByteArrayList{"NO_COLOR=1"} << QStringList{"--color", "always"} << true;
-        QTest::newRow("other option") << QByteArrayList{"FORCE_COLOR=1"} << QStringList{"--color", "never"} << false;
+        QTest::newRow("other option")
+            << QByteArrayList{"FORCE_COLOR=1"} << QStringList{"--color", "never"} << false;
         QTest::newRow("document") << QByteArrayList{"FORCE_COLOR=1"} << QStringList{"--json"} << false;
     }
     void colors() {
@@ -393,8 +404,8 @@ class MannersCliTest : public QObject {
         const Outcome outcome = runShardscope(
             {"convert", dcp("t2.15.0-fsdp2-adam"), directory.filePath("out"), "--to", "safetensors"});
         QCOMPARE(outcome.exitCode, 0);
-        const json plan = runShardscope({"plan", dcp("t2.15.0-fsdp2-adam"), directory.filePath("out2"), "--to",
-                                         "safetensors", "--json"})
+        const json plan = runShardscope({"plan", dcp("t2.15.0-fsdp2-adam"), directory.filePath("out2"),
+                                         "--to", "safetensors", "--json"})
                               .json();
         std::set<std::string> reasons;
         for (const json& entry : plan["left_out"])
@@ -418,7 +429,8 @@ class MannersCliTest : public QObject {
         QTest::newRow("equals") << "convert a b --verify = f" << QStringList{"full"};
         QTest::newRow("to") << "convert a b --to safe" << QStringList{"safetensors"};
         QTest::newRow("progress") << "info x --progress " << QStringList{"auto", "bar", "json", "none"};
-        QTest::newRow("recipe") << "convert a b --map gpt2-" << QStringList{"gpt2-hf-from-megatron", "gpt2-megatron-from-hf"};
+        QTest::newRow("recipe") << "convert a b --map gpt2-"
+                                << QStringList{"gpt2-hf-from-megatron", "gpt2-megatron-from-hf"};
         QTest::newRow("help") << "help vali" << QStringList{"validate"};
         QTest::newRow("nested") << "jobs att" << QStringList{"attach"};
         QTest::newRow("form") << "validate x --output-format s" << QStringList{"sarif"};
@@ -437,7 +449,8 @@ class MannersCliTest : public QObject {
                                   words.split(' '));
         if (!process.waitForStarted()) QSKIP("bash is not installed");
         QVERIFY(process.waitForFinished(60'000));
-        QStringList found = QString::fromUtf8(process.readAllStandardOutput()).split('\n', Qt::SkipEmptyParts);
+        QStringList found =
+            QString::fromUtf8(process.readAllStandardOutput()).split('\n', Qt::SkipEmptyParts);
         found.sort();
         QCOMPARE(found, all);
     }
@@ -506,7 +519,13 @@ class MannersCliTest : public QObject {
         QVERIFY2(holds(github.out, "step-2/") && !holds(github.out, "step-1/"), github.out.c_str());
         const Outcome junit = runShardscope({"validate", run, "--output-format", "junit"});
         QCOMPARE(QString::fromStdString(junit.out).count("<testsuite "), 2);
-        QCOMPARE(runShardscope({"validate", run, "--output-format", "sarif"}).json()["runs"].size(), size_t(1));
+        QCOMPARE(runShardscope({"validate", run, "--output-format", "sarif"}).json()["runs"].size(),
+                 size_t(1));
+        const Outcome report = runShardscope({"report", run, "--as", "junit"});
+        QCOMPARE(report.exitCode, 0);
+        QCOMPARE(report.out, junit.out);
+        COMPARE_JSON(runShardscope({"report", run, "--as", "json"}).json()["schema"],
+                     json("shardscope.run/1"));
     }
 
     // ------------------------------------------------------------------ --dtype
@@ -520,18 +539,22 @@ class MannersCliTest : public QObject {
             const QString out = directory.filePath(QString::number(n++) + ".safetensors");
             const Outcome outcome = runShardscope({"convert", source, out, "--dtype", rule});
             QVERIFY2(outcome.exitCode == 0, outcome.err.c_str());
-            QVERIFY2(holds(outcome.err, "--dtype changes floating-point tensors only; 1 other tensor stays: ids"),
-                     outcome.err.c_str());
+            QVERIFY2(
+                holds(outcome.err, "--dtype changes floating-point tensors only; 1 other tensor stays: ids"),
+                outcome.err.c_str());
             const json tensors = runShardscope({"ls", out, "--json"}).json()["tensors"];
             for (const json& tensor : tensors)
                 COMPARE_JSON(tensor["dtype"], json(tensor["name"] == "ids" ? "int64" : "bfloat16"));
-            const json plan = runShardscope({"plan", source, out + "x", "--to", "safetensors", "--dtype", rule, "--json"}).json();
+            const json plan =
+                runShardscope({"plan", source, out + "x", "--to", "safetensors", "--dtype", rule, "--json"})
+                    .json();
             QCOMPARE(plan["notes"].size(), size_t(1));
         }
         // What is asked for by name is done or refused.
-        QCOMPARE(runShardscope({"plan", source, directory.filePath("x"), "--to", "dcp", "--dtype", "ids=bf16"})
-                     .exitCode,
-                 5);
+        QCOMPARE(
+            runShardscope({"plan", source, directory.filePath("x"), "--to", "dcp", "--dtype", "ids=bf16"})
+                .exitCode,
+            5);
     }
 };
 

@@ -27,9 +27,10 @@ QString wholePath(const QString& path) {
     if (const auto there = parseSshPath(path.toStdString()); there.ok())
         return QString::fromStdString(hostText(there->host)) +
                withoutSlashes(QString::fromStdString(there->path));
-    const QFileInfo info(QString::fromStdString(namedPath(path.toStdString())));
+    const QString named = QString::fromStdString(namedPath(path.toStdString()));
+    const QFileInfo info(named);
     // The file system is asked about relative paths only: this is the GUI thread.
-    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : info.filePath();
+    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : named;
 }
 
 QString hostOf(const QString& path) {
