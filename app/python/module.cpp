@@ -40,6 +40,7 @@
 #include "execute/region_reading.h"
 #include "hosts/remote_file_system.h"
 #include "plan/request_text.h"
+#include "storage/named_path.h"
 
 namespace shardscope::python {
 namespace {
@@ -607,7 +608,7 @@ nb::object digestOf(const OpenCheckpoint& open, nb::list options, nb::str patter
 
 nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
     const Checkpoint& checkpoint = open.get();
-    const std::string given = fromText(file);
+    const std::string given = namedPath(fromText(file));
     const std::string into = given.empty() ? indexName(checkpoint.path) : given;
     return documentOf(
         open, asked("index", nb::list()), nb::none(), [&](const Access& access) -> Result<Json> {
@@ -619,7 +620,7 @@ nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
 nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tensor, nb::str file,
                      bool overwrite, nb::object progress) {
     const Checkpoint& checkpoint = asStored(open, "files are");
-    const ExtractRequest what{fromText(tensor), fromText(file), overwrite};
+    const ExtractRequest what{fromText(tensor), namedPath(fromText(file)), overwrite};
     return documentOf(open, asked("extract", options), progress, [&](const Access& access) -> Result<Json> {
         SHARDSCOPE_ASSIGN(const Extracted done, extractTensor(access, checkpoint, what));
         return extractJson(checkpoint.catalog(), what, done);
