@@ -48,11 +48,11 @@ Error unexpected(const std::system_error& failure) {
 
 // Options whose values are paths take "~" and file:// as such.
 void expandPaths(CLI::App& verb) {
-    static const std::set<std::string, std::less<>> kPaths{
+    static const std::set<std::string, std::less<>> kPathTypes{
         "PATH",    "SRC", "DST", "SRC SRC... DST", "A",          "B",      "FILE",
         "FILE.pt", "DIR", "RUN", "OTHER",          "CHECKPOINT", "RECIPE", "WEIGHTS"};
     for (CLI::Option* option : verb.get_options())
-        if (kPaths.contains(option->get_type_name()))
+        if (kPathTypes.contains(option->get_type_name()))
             option->transform([](const std::string& text) { return namedPath(text); });
     for (CLI::App* nested : verb.get_subcommands([](const CLI::App*) { return true; }))
         expandPaths(*nested);
