@@ -48,22 +48,17 @@ class HelpFormatter final : public CLI::Formatter {
         if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
         std::string out = wrapped(make_description(app), helpWidth()) + make_usage(app, name);
         out += make_positionals(app);
-        bool more = false;
+        std::string more;
         for (const std::string& group : app->get_groups()) {
             const auto options = app->get_options(
                 [&](const CLI::Option* o) { return o->get_group() == group && o->nonpositional(); });
             if (options.empty() || group.empty()) continue;
-            const bool hidden = group == kOtherFormats && mode != CLI::AppFormatMode::All;
-            more = more || hidden;
-            if (!hidden) out += make_group(group, false, options);
+            if (mode == CLI::AppFormatMode::All || (group != kOtherFormats && group != kForRanks))
+                out += make_group(group, false, options);
+            else
+                more += fmt::format("{}f{}", more.empty() ? "" : "; ", group.substr(1));
         }
-        if (more)
-            out += "\n" +
-                   wrapped(
-                       "More options, for formats that do not record everything (PaddleNLP, DeepSpeed, "
-                       "Megatron): --help-all",
-                       helpWidth()) +
-                   "\n";
+        if (!more.empty()) out += "\n" + wrapped("More options with --help-all: " + more, helpWidth()) + "\n";
         return out + make_subcommands(app, mode) + "\n" + wrapped(make_footer(app), helpWidth());
     }
 

@@ -11,8 +11,10 @@
 
 namespace shardscope::cli {
 
-// The group of options that only some formats' checkpoints need: --help-all has them.
-constexpr const char* kOtherFormats = "For formats that do not say everything";
+// Groups of options that --help-all alone shows: few need them.
+constexpr const char* kOtherFormats =
+    "For formats that do not record everything (PaddleNLP, DeepSpeed, Megatron)";
+constexpr const char* kForRanks = "For ranks (--on ranks)";  // as core/engine/request.cpp calls it
 
 // Lines as wide as the terminal, 80 to 120 columns.
 std::shared_ptr<CLI::FormatterBase> helpFormatter();

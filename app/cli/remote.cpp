@@ -230,7 +230,8 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
     const Replace replace =
         !reportFile.empty() && verb.get_option("--overwrite")->count() > 0 ? Replace::yes : Replace::no;
-    if (!reportFile.empty()) SHARDSCOPE_TRY(checkOutputFile(reportFile, "", replace));
+    Parents parents;
+    if (!reportFile.empty()) SHARDSCOPE_TRY(prepareOutputFile(reportFile, "", replace, parents));
     const bool toFile = name == "index" || !reportFile.empty();
 
     AgentProgram program;

@@ -49,8 +49,9 @@ Result<std::string> reportText(const Context& context, const ReportOptions& opti
 }
 
 Result<int> report(const Context& context, const ReportOptions& options) {
+    Parents parents;
     if (!options.output.empty() && !context.away())
-        SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path, options.replace()));
+        SHARDSCOPE_TRY(prepareOutputFile(options.output, options.what.path, options.replace(), parents));
     SHARDSCOPE_ASSIGN(const std::string text, reportText(context, options));
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);

@@ -325,7 +325,7 @@ nb::object infoOf(const OpenCheckpoint& open) {
     return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint.catalog()))));
 }
 
-nb::object ranksOf(const OpenCheckpoint& open) {
+nb::object rankSharesOf(const OpenCheckpoint& open) {
     const Catalog& catalog = open.get().catalog();
     return toText(dump(rankSharesJson(catalog, rankShares(catalog))));
 }
@@ -705,7 +705,7 @@ NB_MODULE(_shardscope, m) {
     m.attr("__version__") = SHARDSCOPE_VERSION;
     nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
         .def("info", &infoOf)
-        .def("rank_shares", &ranksOf)
+        .def("rank_shares", &rankSharesOf)
         .def_prop_ro("path", [](const OpenCheckpoint& open) { return toText(open.checkpoint().path); })
         .def_prop_ro("chosen", [](const OpenCheckpoint& open) { return toText(open.checkpoint().chosen); })
         .def_prop_ro("format",

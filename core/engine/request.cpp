@@ -35,7 +35,8 @@ std::string malformed(const std::string& text) {
 }
 
 constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average",
-                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works";
+                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works",
+                     *kRanks = "For ranks (--on ranks)";
 constexpr auto kWrites = static_cast<ConvertVerbs>(kAllVerbs & ~kPlan);
 constexpr auto kOfOne = static_cast<ConvertVerbs>(kAllVerbs & ~kAverage);
 constexpr std::string_view kFills[] = {"nan", "zero"}, kBackends[] = {"gloo", "nccl"},
@@ -126,14 +127,14 @@ constexpr Field kFields[] = {
      "srun starts; local-gpus, one on each GPU here, over NCCL. After a comma how ranks "
      "read the source: direct (each what it writes), broadcast (rank 0 for all), exchange "
      "(each the files that it has) or auto (as it is stored)"},
-    {"backend", "backend", "", &Request::backend, kWho, "NAME",
+    {"backend", "backend", "", &Request::backend, kRanks, "NAME",
      "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)", kAllVerbs,
      nullptr, kBackends, "gloo"},
-    {"compute", "compute", "", &Request::compute, kWho, "WHO",
+    {"compute", "compute", "", &Request::compute, kRanks, "WHO",
      "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the "
      "GPU with --backend nccl, else the processor; the default)",
      kAllVerbs, nullptr, kComputes},
-    {"own_disks", "own-disks", "", &Request::ownDisks, kWho, "",
+    {"own_disks", "own-disks", "", &Request::ownDisks, kRanks, "",
      "The ranks share no file system for the destination: each of its files stays on the "
      "disk of the rank that writes it"},
     {"threads", "threads", "Threads", &Request::threads},

