@@ -325,7 +325,8 @@ class MannersCliTest : public QObject {
         for (const QStringList& words :
              {QStringList{"--help"}, {"convert", "--help-all"}, {"validate", "--help"}}) {
             for (const QString& line : linesOf(runShardscope(words).out)) {
-                if (line.startsWith("  ") && line.contains(" shardscope ")) continue;  // an example is one line
+                if (line.startsWith("  ") && line.contains(" shardscope "))
+                    continue;  // an example is one line
                 QVERIFY2(line.size() <= width, qPrintable(line));
                 longest = std::max(longest, int(line.size()));
             }
