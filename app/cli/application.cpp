@@ -3,14 +3,17 @@
 #include <csignal>
 #include <cstdlib>
 #include <new>
+#include <set>
 #include <system_error>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/help.h"
 #include "cli/remote.h"
 #include "cli/text.h"
+#include "storage/named_path.h"
 
 namespace shardscope::cli {
 namespace {
@@ -43,6 +46,18 @@ Error unexpected(const std::system_error& failure) {
     return makeError(ErrorCode::io, failure.what());
 }
 
+// Options whose values are paths take "~" and file:// as such.
+void expandPaths(CLI::App& verb) {
+    static const std::set<std::string, std::less<>> kPathTypes{
+        "PATH",    "SRC", "DST", "SRC SRC... DST", "A",          "B",      "FILE",
+        "FILE.pt", "DIR", "RUN", "OTHER",          "CHECKPOINT", "RECIPE", "WEIGHTS"};
+    for (CLI::Option* option : verb.get_options())
+        if (kPathTypes.contains(option->get_type_name()))
+            option->transform([](const std::string& text) { return namedPath(text); });
+    for (CLI::App* nested : verb.get_subcommands([](const CLI::App*) { return true; }))
+        expandPaths(*nested);
+}
+
 }  // namespace
 
 const std::vector<ExitStatus>& exitStatuses() {
@@ -63,10 +78,11 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
         "Inspect, validate, convert and reshard distributed checkpoints, in place and without loading "
         "them.",
         "shardscope");
-    app->set_version_flag("--version", std::string("shardscope ") + SHARDSCOPE_VERSION);
+    app->formatter(helpFormatter());
+    app->set_help_all_flag("--help-all", "All options, those for other formats too");
+    app->set_version_flag("-V,--version", std::string("shardscope ") + SHARDSCOPE_VERSION);
     app->require_subcommand(1);
     app->fallthrough(false);
-    app->get_formatter()->column_width(34);
     std::string footer = "Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes:";
     for (const ExitStatus& status : exitStatuses())
         footer += fmt::format("\n  {:<3}  {}", status.code, status.meaning);
@@ -93,6 +109,9 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addSchema(*app, context);
     addDoctor(*app, context);
     addCompletion(*app, context);
+    addHelp(*app, context);
+    for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; }))
+        expandPaths(*verb);
     return app;
 }
 
@@ -119,20 +138,6 @@ int run(int argc, char** argv, const Accelerator* accelerator) {
         SHARDSCOPE_ASSIGN(const int code, runRemote(context, app, *call));
         return std::optional(code);
     });
-}
-
-Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error) {
-    std::string hint = "see 'shardscope --help'";
-    std::string message = error.what();
-    if (!words.empty() && !words[0].starts_with('-')) {
-        const auto named = [&](const CLI::App* verb) { return verb->get_name() == words[0]; };
-        if (!app.get_subcommands(named).empty()) {
-            hint = fmt::format("see 'shardscope {} --help'", words[0]);
-        } else {
-            message = fmt::format("'{}' is not a verb", words[0]);
-        }
-    }
-    return makeError(ErrorCode::usage, std::move(message)).withHint(hint);
 }
 
 Status flushAnswer() {

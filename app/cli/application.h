@@ -26,9 +26,6 @@ int runWords(Context& context, const std::function<Status(const CLI::App&)>& acc
 // That all of the answer has arrived on standard output. Errors: io.
 Status flushAnswer();
 
-// What `app` said to the words, as an error with a hint at the help.
-Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);
-
 // What each exit code means, as --help, the manual and docs/cli.md say it.
 struct ExitStatus {
     int code;
@@ -61,5 +58,6 @@ void addRecipes(CLI::App& app, Context& context);
 void addSchema(CLI::App& app, Context& context);
 void addDoctor(CLI::App& app, Context& context);
 void addCompletion(CLI::App& app, Context& context);
+void addHelp(CLI::App& app, Context& context);
 
 }  // namespace shardscope::cli

@@ -7,21 +7,49 @@
 #include <unistd.h>
 
 #include "cli/convert.h"
+#include "cli/help.h"
 #include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
+namespace {
+
+// Variables that many programs know: no-color.org, force-color.org, bixense.com/clicolors.
+std::string_view variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value ? value : "";
+}
+bool isSet(const char* name) {
+    return !variable(name).empty();
+}
+bool isOff(const char* name) {
+    return variable(name) == "0";
+}
+bool isOn(const char* name) {
+    return isSet(name) && !isOff(name);
+}
+// A terminal that knows neither colors nor how to write a line anew.
+bool isDumb() {
+    return variable("TERM") == "dumb";
+}
+
+}  // namespace
 
 bool Output::colored() const {
     if (color != ColorMode::automatic) return color == ColorMode::always;
-    const char* noColor = std::getenv("NO_COLOR");
-    if (noColor && *noColor) return false;
-    return !json && isatty(STDOUT_FILENO);
+    if (json || isSet("NO_COLOR")) return false;
+    if (isOn("FORCE_COLOR") || isOn("CLICOLOR_FORCE")) return true;
+    return isatty(STDOUT_FILENO) && !isDumb() && !isOff("CLICOLOR");
 }
 
 bool Output::progressBar() const {
-    return progress == ProgressMode::bar || (progress == ProgressMode::automatic && isatty(STDERR_FILENO));
+    return progress == ProgressMode::bar ||
+           (progress == ProgressMode::automatic && isatty(STDERR_FILENO) && !isDumb());
+}
+
+bool Output::progressLines() const {
+    return progress == ProgressMode::automatic && !progressBar();
 }
 
 Context::Context() {
@@ -51,7 +79,8 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
     if (!verb.get_option_no_throw("--variant")) {
         verb.add_option("--variant", context.variant,
                         "Which of several checkpoints in one directory (id=N, for Paddle's)")
-            ->type_name("KEY=VALUE");
+            ->type_name("KEY=VALUE")
+            ->group(kOtherFormats);
     }
     for (const FormatOption& option : formatOptions()) {
         // Of a conversion it is more than how the source is opened.
@@ -63,13 +92,16 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
         CLI::Option* added =
             verb.add_option_function<std::vector<std::string>>(option.name, take, option.help)
                 ->type_name(option.value)
+                ->group(kOtherFormats)
                 ->allow_extra_args(false);
         if (!option.repeats) added->expected(1);
         if (!option.choices.empty()) added->check(oneOf(option.values()));
     }
     static const std::map<std::string, ColorMode> colors{
         {"auto", ColorMode::automatic}, {"always", ColorMode::always}, {"never", ColorMode::never}};
-    verb.add_option("--color", context.color, "Colors: auto, always or never (NO_COLOR is respected)")
+    verb.add_option("--color", context.color,
+                    "Colors: auto, always or never; NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE and TERM=dumb "
+                    "count for auto")
         ->transform(oneOf(colors))
         ->type_name("WHEN");
     verb.add_option_function<std::string>(
@@ -83,7 +115,9 @@ void addCommon(CLI::App& verb, Context& context, bool longRunning) {
             "Most memory that the whole process may take")
         ->type_name("SIZE")
         ->default_str("512MiB");
-    addProgress(verb, context, "Progress on stderr: auto (a bar on a terminal), bar, json or none");
+    addProgress(
+        verb, context,
+        "Progress on stderr: auto (a bar on a terminal, else a line every 30 seconds), bar, json or none");
     // Conversions have it among who works.
     if (!verb.get_option_no_throw("--remote-program")) {
         verb.add_option("--remote-program", context.remoteProgram,

@@ -27,8 +27,9 @@ struct Output {
     // Where this command line runs for one on another machine (cli/remote.h): who is shown the progress.
     std::function<void(const Progress&, const std::vector<WorkerState>&)> onProgress;
 
-    bool colored() const;      // of stdout
-    bool progressBar() const;  // on stderr
+    bool colored() const;        // of stdout
+    bool progressBar() const;    // on stderr
+    bool progressLines() const;  // a line now and then, where there is no terminal to draw on
 };
 
 // One command line. Where it runs for one on another machine nothing is written into files here.

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "cli/application.h"
 #include "cli/convert.h"
+#include "cli/help.h"
 #include "cli/one_of.h"
 #include "cli/part_option.h"
 #include "cli/ranks.h"
@@ -124,7 +125,7 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
             ->type_name("FILE")
             ->group("How");
     }
-    addFields(*verb, context, command->request, {kWhoWorks});
+    addFields(*verb, context, command->request, {kWhoWorks, kForRanks});
     addRankWords(*verb, *command);
     if (name != "plan") {
         addPartWords(*verb, command->parts, "Verify and publish what all parts have done", true);

@@ -1,7 +1,11 @@
+#include <unordered_map>
+
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/units.h"
 #include "cli/convert.h"
+#include "cli/part_option.h"
 #include "cli/text.h"
 
 namespace shardscope::cli {
@@ -12,13 +16,31 @@ std::string groupText(const GroupReport& group) {
                        group.compute == "cpu" ? "" : ", casts by GPUs");
 }
 
+// One line for each reason, with the first of its names.
 void sayEntries(std::string_view title, const std::vector<PlanLeftOut>& entries) {
-    constexpr size_t kMost = 20;
-    for (size_t i = 0; i < std::min(kMost, entries.size()); ++i)
-        fmt::print(stderr, "{}: {}: {}\n", title, printable(entries[i].name), printable(entries[i].why));
-    if (entries.size() > kMost)
-        fmt::print(stderr, "{}: ... and {} more (all of them with 'shardscope plan --json')\n", title,
-                   entries.size() - kMost);
+    constexpr size_t kMost = 20, kNames = 3;
+    std::vector<std::pair<std::string, std::vector<const std::string*>>> reasons;
+    std::unordered_map<std::string, size_t> places;
+    for (const PlanLeftOut& entry : entries) {
+        const auto [at, added] = places.emplace(entry.why, reasons.size());
+        if (added) reasons.push_back({entry.why, {}});
+        reasons[at->second].second.push_back(&entry.name);
+    }
+    bool folded = reasons.size() > kMost;
+    for (size_t i = 0; i < std::min(kMost, reasons.size()); ++i) {
+        const auto& [why, names] = reasons[i];
+        std::string text;
+        for (size_t n = 0; n < std::min(kNames, names.size()); ++n)
+            text += (n ? ", " : "") + printable(*names[n]);
+        if (names.size() > kNames) {
+            folded = true;
+            text += fmt::format(" and {} more", countText(names.size() - kNames));
+        }
+        fmt::print(stderr, "{}: {}: {}\n", title, text, printable(why));
+    }
+    if (reasons.size() > kMost)
+        fmt::print(stderr, "{}: ... for {} more reasons\n", title, reasons.size() - kMost);
+    if (folded) fmt::print(stderr, "({}: all of them with 'shardscope plan --json')\n", title);
 }
 
 uint64_t rateOf(const ConvertReport& report) {
@@ -74,6 +96,9 @@ void sayBefore(const Plan& plan) {
     if (!plan.recipe.empty()) fmt::print(stderr, "recipe: {}\n", printable(plan.recipe));
     for (const std::string& why : plan.runnable() ? plan.unloadable : std::vector<std::string>())
         fmt::print(stderr, "warning: transformers will not load the result: {}\n", printable(why));
+    // The others are numbers of the recipe.
+    for (const PlanLeftOut& note : plan.notes)
+        if (note.why.starts_with(option("dtype"))) fmt::print(stderr, "note: {}\n", printable(note.why));
     sayEntries("left out", plan.leftOut);
     sayEntries("unknown to the recipe", plan.unknown);
 }

@@ -3,17 +3,25 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "base/similar.h"
 #include "engine/request.h"
 
 namespace shardscope::cli {
+
+// The words stand in the validator's name, for completions (choicesOfOption).
+constexpr const char* kOneOf = "one of";
 
 // The option takes one of these words. (CLI11's own transformer names the enumerators' numbers in its
 // errors.)
 template <class T>
 CLI::Validator oneOf(const std::map<std::string, T>& words) {
+    std::string name = kOneOf;
+    for (const auto& [word, value] : words)
+        name += "\n" + word;
     return CLI::Validator(
         [words](std::string& input) -> std::string {
             if (const auto it = words.find(input); it != words.end()) {
@@ -21,11 +29,15 @@ CLI::Validator oneOf(const std::map<std::string, T>& words) {
                 return {};
             }
             std::string all;
-            for (const auto& [word, value] : words)
+            std::vector<std::string> known;
+            for (const auto& [word, value] : words) {
                 all += (all.empty() ? "" : ",") + word;
-            return input + " not in {" + all + "}";
+                known.push_back(word);
+            }
+            const std::string meant = didYouMean(input, known);
+            return input + " not in {" + all + "}" + (meant.empty() ? "" : "; " + meant);
         },
-        "");
+        "", name);
 }
 
 inline CLI::Validator oneOf(const std::vector<std::string>& words) {
@@ -43,5 +55,8 @@ CLI::Validator oneOf() {
         words.emplace(name, choice);
     return oneOf(words);
 }
+
+// All values that an option takes; empty = any.
+std::vector<std::string> choicesOfOption(CLI::Option& option);
 
 }  // namespace shardscope::cli

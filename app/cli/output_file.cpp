@@ -69,6 +69,12 @@ Status checkOutputFile(const std::string& file, const std::string& source, Repla
     return checkOutside(file, source);
 }
 
+Status prepareOutputFile(const std::string& file, const std::string& source, Replace replace,
+                         Parents& parents) {
+    SHARDSCOPE_TRY(checkOutputFile(file, source, replace));
+    return isDevice(file) ? Status() : parents.make(*systemFileSystem(), file);
+}
+
 Status writeOutputFile(const std::string& file, std::string_view text, Replace replace) {
     if (isDevice(file)) return writeInPlace(file, text);
     return putWholeFile(systemFileSystem(), file, text, mayReplace(file, replace));

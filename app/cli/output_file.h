@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "storage/parents.h"
 
 namespace shardscope::cli {
 
@@ -19,6 +20,10 @@ Status checkOutputPlace(const std::string& file, const std::string& source);
 
 // What can be known before the work: that, and whether something is in the way. Errors: io, usage, exists.
 Status checkOutputFile(const std::string& file, const std::string& source, Replace replace);
+
+// The same before long work, so that what cannot be written is known early: makes the directories above it.
+Status prepareOutputFile(const std::string& file, const std::string& source, Replace replace,
+                         Parents& parents);
 
 // Whole or not at all (engine/whole_file.h); devices and pipes are written to. Errors: exists, those of
 // writing.

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/own_program.h"
 #include "cli/agent.h"
+#include "cli/help.h"
 #include "cli/part_option.h"
 #include "cluster/rendezvous.h"
 
@@ -186,7 +187,7 @@ Accelerator acceleratorOf(const Context& context) {
 void addRankWords(CLI::App& verb, ConvertCommand& command) {
     RankWords& words = command.ranks;
     const auto add = [&](const char* name, auto& value, const char* type, const char* help) {
-        return verb.add_option(name, value, help)->type_name(type)->group(kWhoWorks);
+        return verb.add_option(name, value, help)->type_name(type)->group(kForRanks);
     };
     add("--master", words.master, "ADDRESS",
         "HOST:PORT of rank 0, if the launcher of the ranks does not say");

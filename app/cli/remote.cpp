@@ -230,7 +230,8 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
     const Replace replace =
         !reportFile.empty() && verb.get_option("--overwrite")->count() > 0 ? Replace::yes : Replace::no;
-    if (!reportFile.empty()) SHARDSCOPE_TRY(checkOutputFile(reportFile, "", replace));
+    Parents parents;
+    if (!reportFile.empty()) SHARDSCOPE_TRY(prepareOutputFile(reportFile, "", replace, parents));
     const bool toFile = name == "index" || !reportFile.empty();
 
     AgentProgram program;
@@ -242,7 +243,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     order.host = hostText(call.host);
     order.color = context.colored();
     order.width = terminalWidth();
-    order.progress = context.progressBar() || context.progress == ProgressMode::json;
+    order.progress = context.progress != ProgressMode::none;
 
     std::signal(SIGPIPE, SIG_IGN);  // of the connection; see Stream for our own
     Stream out(stdout), err(stderr);

@@ -5,6 +5,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include "base/rule.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -91,15 +92,37 @@ Result<int> showRun(const Context& context, const Run& run, const ValidateReques
     return 0;
 }
 
-Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words,
-                        Severity failOn) {
+ValidationReport reportOf(const StepVerdict& verdict) {
+    ValidationReport report = verdict.report;
+    if (!verdict.error) return report;
+    Finding finding;
+    finding.rule = verdict.error->location.rule.empty() ? std::string(rule::metaInconsistent)
+                                                        : verdict.error->location.rule;
+    finding.count = 1;
+    finding.message = describe(*verdict.error);
+    report.verdict = Verdict::unsafe;
+    report.findings.push_back(std::move(finding));
+    return report;
+}
+
+JudgedPath judgedPath(const Context& context, const Run& run, const RunStep* step,
+                      const StepVerdict& verdict) {
+    return {context.shown(step ? run.pathOf(*step) : run.source.display), reportOf(verdict),
+            verdict.accepted};
+}
+
+Result<int> validateRun(const Context& context, const Run& run, const ValidateRequest& words, Severity failOn,
+                        ReportForm form) {
     const Style style{context.colored()};
     bool fails = false;
     size_t good = 0;
+    const bool forPeople = form == ReportForm::text || form == ReportForm::json;
+    std::vector<JudgedPath> all;
     const auto seen = [&](const RunStep* step, const StepVerdict& verdict) {
         fails = fails || verdict.error || anyAsSevere(verdict.report, verdict.accepted, failOn);
         good += step && verdict.verdict() == Verdict::safe;
-        if (context.json) return;
+        if (!forPeople) all.push_back(judgedPath(context, run, step, verdict));
+        if (context.json || !forPeople) return;
         if (!step) return printFinding(verdict.report.findings[0], style);
         fmt::print("{}: {}{}\n", style.bold(printable(step->name)), coloredVerdict(verdict.verdict(), style),
                    verdict.remembered ? style.dim(" (unchanged since it was checked)") : "");
@@ -108,7 +131,9 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateRe
         std::fflush(stdout);
     };
     SHARDSCOPE_ASSIGN(const JudgedRun judged, judgeRun(context, run, words, seen));
-    if (context.json) {
+    if (!forPeople) {
+        fmt::print("{}", formOf(form, all));
+    } else if (context.json) {
         printJson(judgedJson(context, run, judged, words.level));
     } else {
         const RunFacts facts = factsOf(judged.lines);

@@ -39,6 +39,26 @@ void addValidateWords(CLI::App& verb, ValidateRequest& words) {
     verb.add_option("--examples", words.examples, "Most examples listed for a finding")->type_name("N");
 }
 
+void addForm(CLI::App& verb, const std::string& name, ReportForm& form, const std::string& description,
+             std::map<std::string, ReportForm> more) {
+    for (const auto& [word, each] : ciForms())
+        more.emplace(word, each);
+    verb.add_option(name, form, description)->transform(oneOf(more))->type_name("FORM");
+}
+
+std::string formOf(ReportForm form, const std::vector<JudgedPath>& judged) {
+    const std::string text = validationForm(form, judged);
+    if (form == ReportForm::gitlab || form == ReportForm::sarif) return harmlessJson(text);
+    if (form != ReportForm::github) return text;
+    std::string lines;
+    for (size_t begin = 0; begin < text.size();) {
+        const size_t end = text.find('\n', begin);
+        lines += printable(std::string_view(text).substr(begin, end - begin)) + "\n";
+        begin = end + 1;
+    }
+    return lines;
+}
+
 void printFinding(const Finding& finding, const Style& style, size_t indent) {
     const std::string margin(indent, ' ');
     const std::string severity(severityName(finding.severity));

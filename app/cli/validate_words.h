@@ -7,6 +7,7 @@
 
 #include "answers/validation.h"
 #include "cli/text.h"
+#include "engine/report_forms.h"
 
 namespace shardscope::cli {
 
@@ -16,6 +17,12 @@ void addLevel(CLI::App& verb, ValidateLevel& level, const std::string& descripti
 void addJudging(CLI::App& verb, ValidateRequest& words, const std::string& level);
 // The same with a path, --expect and --examples.
 void addValidateWords(CLI::App& verb, ValidateRequest& words);
+
+// An option for the form of a report: those of CI systems and `more`. `form` is kept by reference.
+void addForm(CLI::App& verb, const std::string& name, ReportForm& form, const std::string& description,
+             std::map<std::string, ReportForm> more);
+// validationForm() with what misleads a reader or drives a terminal escaped where that changes nothing.
+std::string formOf(ReportForm form, const std::vector<JudgedPath>& judged);
 
 void printFinding(const Finding& finding, const Style& style, size_t indent = 0);
 // Those that count, then those that somebody has accepted, with the reason.

@@ -1,34 +1,80 @@
+#include <algorithm>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/application.h"
+#include "cli/one_of.h"
+#include "engine/format_names.h"
+#include "engine/recipe.h"
+#include "validate/rules.h"
 
 namespace shardscope::cli {
 namespace {
 
+struct OptionWords {
+    std::string name, description;  // "--to"
+    bool takesValue = false;
+    std::vector<std::string> values{};  // those that are known; empty = any, such as a file
+    bool files = false;                 // files, too
+};
+
 struct VerbWords {
     std::string name, description;
-    std::vector<std::pair<std::string, std::string>> options;  // --name, description
+    std::vector<OptionWords> options;
+    std::vector<std::string> arguments;  // what may stand for a positional beside files
 };
+
+// What is known of an option's values beside what its parser checks.
+void addKnownValues(OptionWords& option) {
+    if (option.name == "--to") option.values = formatNames(&FormatInfo::writes);
+    if (option.name == "--format") option.values = formatNames(&FormatInfo::reads);
+    if (option.name == "--accept" || option.name == "--withdraw")
+        for (const RuleInfo& rule : validationRules())
+            option.values.emplace_back(rule.id);
+    if (option.name == "--map") {
+        for (const BuiltinRecipe& recipe : builtinRecipes())
+            option.values.emplace_back(recipe.name);
+        option.values.emplace_back("auto");
+        option.files = true;
+    }
+}
 
 std::vector<VerbWords> verbWords() {
     Context context;
     const auto app = makeApp(context);
+    const std::vector<CLI::App*> all = app->get_subcommands([](const CLI::App*) { return true; });
     std::vector<VerbWords> verbs;
-    for (const CLI::App* verb : app->get_subcommands({})) {
-        VerbWords words{verb->get_name(), verb->get_description(), {}};
-        std::vector<const CLI::App*> apps = verb->get_subcommands({});
+    for (CLI::App* verb : all) {
+        VerbWords words{verb->get_name(), verb->get_description(), {}, {}};
+        std::vector<CLI::App*> apps = verb->get_subcommands([](const CLI::App*) { return true; });
+        for (const CLI::App* nested : apps)
+            words.arguments.push_back(nested->get_name());
         apps.insert(apps.begin(), verb);
         std::set<std::string> known;  // those of nested verbs are completed after any of them
-        for (const CLI::App* one : apps) {
-            for (const CLI::Option* option : one->get_options()) {
-                for (const std::string& name : option->get_lnames())
-                    if (known.insert(name).second)
-                        words.options.emplace_back("--" + name, option->get_description());
+        for (CLI::App* one : apps) {
+            for (CLI::Option* option : one->get_options()) {
+                if (option->get_positional()) {
+                    const auto values = choicesOfOption(*option);
+                    words.arguments.insert(words.arguments.end(), values.begin(), values.end());
+                }
+                for (const std::string& name : option->get_lnames()) {
+                    if (!known.insert(name).second) continue;
+                    OptionWords added{"--" + name, option->get_description()};
+                    added.takesValue = option->get_type_size() != 0;
+                    if (added.takesValue) added.values = choicesOfOption(*option);
+                    addKnownValues(added);
+                    words.options.push_back(std::move(added));
+                }
             }
         }
+        if (words.name == "help")
+            for (const CLI::App* each : all)
+                words.arguments.push_back(each->get_name());
+        if (words.name == "recipes")
+            for (const BuiltinRecipe& recipe : builtinRecipes())
+                words.arguments.emplace_back(recipe.name);
         verbs.push_back(std::move(words));
     }
     return verbs;
@@ -51,30 +97,61 @@ std::string zshText(const std::string& text) {
 }
 
 std::string bash() {
-    std::string names, cases;
+    std::string names, cases, values;
     for (const VerbWords& verb : verbWords()) {
         names += (names.empty() ? "" : " ") + verb.name;
         std::string options;
-        for (const auto& [name, description] : verb.options)
-            options += (options.empty() ? "" : " ") + name;
-        cases += fmt::format("        {}) options=\"{}\" ;;\n", verb.name, options);
+        for (const OptionWords& option : verb.options) {
+            options += (options.empty() ? "" : " ") + option.name;
+            if (option.values.empty()) continue;
+            values += fmt::format("        {},{}) values=\"{}\"{} ;;\n", verb.name, option.name,
+                                  fmt::join(option.values, " "), option.files ? "; files=1" : "");
+        }
+        cases += fmt::format("        {}) options=\"{}\"; arguments=\"{}\" ;;\n", verb.name, options,
+                             fmt::join(verb.arguments, " "));
     }
+    // "--to=x" is three words here.
     return fmt::format(
         "_shardscope() {{\n"
-        "    local word=\"${{COMP_WORDS[COMP_CWORD]}}\" options=\"\"\n"
+        "    local word=\"${{COMP_WORDS[COMP_CWORD]}}\" options=\"\" arguments=\"\" values=\"\" files=\"\"\n"
         "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-        "        COMPREPLY=($(compgen -W \"{} --help --version\" -- \"$word\"))\n"
+        "        COMPREPLY=($(compgen -W \"{} --help --help-all --version\" -- \"$word\"))\n"
+        "        return\n"
+        "    fi\n"
+        "    local before=\"${{COMP_WORDS[COMP_CWORD-1]}}\"\n"
+        "    if [ \"$word\" = \"=\" ]; then\n"
+        "        word=\"\"\n"
+        "    elif [ \"$before\" = \"=\" ]; then\n"
+        "        before=\"${{COMP_WORDS[COMP_CWORD-2]}}\"\n"
+        "    fi\n"
+        "    case \"${{COMP_WORDS[1]}},$before\" in\n{}"
+        "    esac\n"
+        "    if [ -n \"$values\" ]; then\n"
+        "        COMPREPLY=($(compgen -W \"$values\" -- \"$word\"))\n"
+        "        [ -z \"$files\" ] || COMPREPLY+=($(compgen -f -- \"$word\"))\n"
         "        return\n"
         "    fi\n"
         "    case \"${{COMP_WORDS[1]}}\" in\n{}"
         "    esac\n"
         "    case \"$word\" in\n"
         "        -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")) ;;\n"
-        "        *) COMPREPLY=($(compgen -f -- \"$word\")) ;;\n"
+        "        *) COMPREPLY=($(compgen -W \"$arguments\" -- \"$word\") $(compgen -f -- \"$word\")) ;;\n"
         "    esac\n"
         "}}\n"
         "complete -o filenames -F _shardscope shardscope\n",
-        names, cases);
+        names, values, cases);
+}
+
+// "[what it does]:what:(values)"
+std::string zshOption(const OptionWords& option) {
+    std::string spec =
+        fmt::format("{}{}[{}]", option.name, option.takesValue ? "=" : "", zshText(option.description));
+    if (!option.takesValue) return spec;
+    if (option.values.empty()) return spec + ":value:_files";
+    const std::string values = fmt::format("({})", fmt::join(option.values, " "));
+    if (!option.files) return spec + ":value:" + values;
+    return spec +
+           fmt::format(":value:{{_alternative \"values\\:value\\:{}\" \"files\\:file\\:_files\"}}", values);
 }
 
 std::string zsh() {
@@ -82,8 +159,13 @@ std::string zsh() {
     for (const VerbWords& verb : verbWords()) {
         names += fmt::format("        {}\n", quoted(zshText(verb.name) + ":" + verb.description));
         cases += fmt::format("        {}) _arguments", verb.name);
-        for (const auto& [name, description] : verb.options)
-            cases += " \\\n            " + quoted(fmt::format("{}[{}]", name, zshText(description)));
+        for (const OptionWords& option : verb.options)
+            cases += " \\\n            " + quoted(zshOption(option));
+        if (!verb.arguments.empty())
+            cases += " \\\n            " +
+                     quoted(fmt::format(
+                         "1:argument:{{_alternative \"words\\:word\\:({})\" \"files\\:file\\:_files\"}}",
+                         fmt::join(verb.arguments, " ")));
         cases += " \\\n            '*:file:_files' ;;\n";
     }
     return fmt::format(
@@ -109,9 +191,19 @@ std::string fish() {
     for (const VerbWords& verb : verbWords()) {
         out += fmt::format("complete -c shardscope -f -n __fish_use_subcommand -a {} -d {}\n", verb.name,
                            quoted(verb.description));
-        for (const auto& [name, description] : verb.options) {
-            out += fmt::format("complete -c shardscope -n '__fish_seen_subcommand_from {}' -l {} -d {}\n",
-                               verb.name, name.substr(2), quoted(description));
+        const std::string when = fmt::format("-n '__fish_seen_subcommand_from {}'", verb.name);
+        if (!verb.arguments.empty())
+            out += fmt::format("complete -c shardscope {} -a {}\n", when,
+                               quoted(fmt::format("{}", fmt::join(verb.arguments, " "))));
+        for (const OptionWords& option : verb.options) {
+            std::string values;
+            if (!option.values.empty())
+                values = fmt::format(" {} -a {}", option.files ? "-r" : "-x",
+                                     quoted(fmt::format("{}", fmt::join(option.values, " "))));
+            else if (option.takesValue)
+                values = " -r";
+            out += fmt::format("complete -c shardscope {} -l {}{} -d {}\n", when, option.name.substr(2),
+                               values, quoted(option.description));
         }
     }
     return out;
@@ -126,7 +218,7 @@ void addCompletion(CLI::App& app, Context& context) {
     auto shell = std::make_shared<std::string>();
     verb->add_option("shell", *shell, "bash, zsh or fish")
         ->required()
-        ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+        ->check(oneOf({"bash", "zsh", "fish"}))
         ->type_name("SHELL");
     verb->callback([&context, shell] {
         context.verb = [shell]() -> Result<int> {

@@ -30,21 +30,22 @@ Replace replacesReport(const ConvertCommand& command) {
     return command.inParts() ? Replace::earlierReport : Replace::no;
 }
 
-Status checkReportFile(const ConvertCommand& command) {
+Status prepareReportFile(const ConvertCommand& command, Parents& parents) {
     const std::string& file = command.report;
     if (file.empty()) return {};
     SHARDSCOPE_TRY(checkBeside(file, command.request.destination));
     if (!command.request.objectsFile.empty()) SHARDSCOPE_TRY(checkBeside(file, command.request.objectsFile));
     for (const std::string& other : command.request.average)
         SHARDSCOPE_TRY(checkOutside(file, other));
-    return checkOutputFile(file, command.request.source, replacesReport(command));
+    return prepareOutputFile(file, command.request.source, replacesReport(command), parents);
 }
 
 }  // namespace
 
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution) {
     const Verify verify = command.request.verify;
-    SHARDSCOPE_TRY(checkReportFile(command));
+    Parents parents;  // of the report; after a failure they go again
+    SHARDSCOPE_TRY(prepareReportFile(command, parents));
     // The reader of the progress may go away; the job continues.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(command.request, execution, context.stop));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
+#include "cli/one_of.h"
 #include "cli/part_option.h"
 #include "cli/text.h"
 
@@ -52,7 +53,7 @@ void addDigest(CLI::App& app, Context& context) {
         ->type_name("PATH");
     verb->add_option("glob", options->what.pattern, "Only names that match")->type_name("GLOB");
     verb->add_option("--algorithm", options->what.algorithm, "tile (default), sha256 or crc32")
-        ->check(CLI::IsMember({"tile", "sha256", "crc32"}).description(""))
+        ->check(oneOf({"tile", "sha256", "crc32"}))
         ->type_name("NAME");
     addReadingWords(*verb, context, options->parts, "Say the digests of what all parts have read");
     addCommon(*verb, context, true);

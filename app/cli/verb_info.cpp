@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "answers/rank_shares.h"
 #include "cli/application.h"
 #include "cli/runs.h"
 #include "cli/text.h"
@@ -15,11 +16,50 @@ struct InfoOptions {
     std::string path;
     ValidateRequest how{.level = ValidateLevel::metadata};  // of the steps of a run
     bool judge = false;                                     // --level was given
+    bool ranks = false, csv = false;
 };
+
+std::string filesText(const Catalog& catalog, const std::vector<FileId>& files) {
+    if (files.size() == 1) return printable(catalog.files()[files[0]].path);
+    return countText(files.size());
+}
+
+void printRanks(const Context& context, const Catalog& catalog, bool csv) {
+    const RankShares shares = rankShares(catalog);
+    using A = Table::Align;
+    Table table({{"rank", A::right},
+                 {"place", A::left},
+                 {"tensors", A::right},
+                 {"bytes", A::right},
+                 {"parameters", A::right},
+                 {"optimizer", A::right},
+                 {"rest", A::right},
+                 {"files", A::left}});
+    const auto addRow = [&](const std::string& rank, const std::string& place, const RankShare& share) {
+        const auto bytesIn = [&](uint64_t bytes) { return csv ? std::to_string(bytes) : bytesText(bytes); };
+        const auto of = [&](Role role) { return share.bytesOf[static_cast<size_t>(role)]; };
+        table.add({rank, place, csv ? std::to_string(share.tensors) : countText(share.tensors),
+                   bytesIn(share.bytes), bytesIn(of(Role::parameter)), bytesIn(of(Role::optimizer)),
+                   bytesIn(of(Role::buffer) + of(Role::other)),
+                   csv ? std::to_string(share.files.size()) : filesText(catalog, share.files)});
+    };
+    for (uint32_t rank = 0; rank < shares.ranks.size(); ++rank)
+        addRow(std::to_string(rank), shares.placeOf(rank), shares.ranks[rank]);
+    if (csv) return table.printCsv(stdout);
+    addRow("all", "", shares.all);
+    table.print(stdout, Style{context.colored()});
+    if (shares.all.bytes > catalog.totalBytes())
+        fmt::print("\nThe tensors have {}; what several ranks store counts for each of them.\n",
+                   bytesText(catalog.totalBytes()));
+}
 
 Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string& path = options.path;
     SHARDSCOPE_ASSIGN(const auto opened, context.openAny(path));
+    if (std::holds_alternative<Run>(opened) && options.ranks)
+        return makeError(ErrorCode::usage, "this is the directory of a run; --ranks is for a checkpoint")
+            .inFile(path)
+            .withHint("name the directory of a step");
     if (const Run* run = std::get_if<Run>(&opened)) return showRun(context, *run, options.how, options.judge);
     if (options.judge || options.how.noAccepted || options.how.accepted)
         return makeError(ErrorCode::usage,
@@ -32,7 +72,13 @@ Result<int> info(const Context& context, const InfoOptions& options) {
 
     const Summary summary = summaryOf(catalog);
     if (context.json) {
-        printJson(infoJson(checkpoint, context.shown(path), summary));
+        Json json = infoJson(checkpoint, context.shown(path), summary);
+        if (options.ranks) json["ranks"] = rankSharesJson(catalog, rankShares(catalog));
+        printJson(json);
+        return 0;
+    }
+    if (options.ranks) {
+        printRanks(context, catalog, options.csv);
         return 0;
     }
 
@@ -106,12 +152,17 @@ void addInfo(CLI::App& app, Context& context) {
         "info",
         "What a checkpoint is and holds: format, totals, dtypes, mesh, modules; or the steps of a run");
     verb->footer(
-        "Examples:\n  shardscope info /checkpoints/step-1000\n  shardscope info /checkpoints --level files");
+        "Examples:\n  shardscope info /checkpoints/step-1000\n  shardscope info /checkpoints/step-1000 "
+        "--ranks\n  shardscope info /checkpoints --level files");
     auto options = std::make_shared<InfoOptions>();
     verb->add_option("path", options->path,
                      "Checkpoint: a directory, a file, or ssh://host/path; or the directory of a run")
         ->required()
         ->type_name("PATH");
+    CLI::Option* ranks = verb->add_flag("--ranks", options->ranks,
+                                        "What each rank holds: its place on the mesh, tensors, bytes "
+                                        "(parameters, optimizer), files; and the sums");
+    verb->add_flag("--csv", options->csv, "Comma-separated values, of --ranks")->needs(ranks);
     addJudging(*verb, options->how,
                "Judge each step of a run: metadata, files or values (default: show what is known already)");
     addCommon(*verb, context, true);

@@ -11,7 +11,9 @@
 #include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/convert.h"
+#include "cli/help.h"
 #include "cli/one_of.h"
+#include "cli/progress.h"
 #include "cli/ranks.h"
 #include "cli/text.h"
 #include "cluster/coordinator.h"
@@ -50,6 +52,7 @@ struct JobsOptions {
 // Shows a job until it ends, with its exit code; Ctrl-C leaves it alone.
 Result<int> attach(const Context& context, const JobDirectory& jobs, const std::string& id) {
     bool drawn = false;
+    Pace pace;
     for (;;) {
         SHARDSCOPE_ASSIGN(const JobRecord job, jobs.find(id));
         if (context.stop.stopRequested() || !job.active()) {
@@ -73,6 +76,8 @@ Result<int> attach(const Context& context, const JobDirectory& jobs, const std::
             drawn = true;
         } else if (context.progress == ProgressMode::json && job.progress.is_object()) {
             printLine(stderr, job.progress);
+        } else if (context.progressLines() && pace.due()) {
+            fmt::print(stderr, "{} {}\n", job.id, stateLine(job));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
@@ -88,13 +93,12 @@ Result<JobOrder> parseWords(std::vector<std::string> words) {
     Context context;
     const auto app = makeApp(context);
     try {
-        std::reverse(words.begin(), words.end());
-        app->parse(words);
+        app->parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const CLI::Success&) {
         return makeError(ErrorCode::usage, "a job cannot show help")
             .withHint("'shardscope convert --help' does");
     } catch (const CLI::ParseError& error) {
-        return makeError(ErrorCode::usage, error.what()).withHint("see 'shardscope convert --help'");
+        return usageError(*app, words, error);
     }
     if (!context.conversion || context.conversion->dryRun)
         return makeError(ErrorCode::usage, "a job converts: leave out --dry-run, or say 'shardscope plan'");
@@ -225,7 +229,7 @@ void addJobs(CLI::App& app, Context& context) {
         "  shardscope jobs run --on ssh:node7,node8 --wait reshard /data/step-1000 /data/step-1000-tp8 "
         "--mesh tp=8 "
         "--shard '*:tp=0'\n  shardscope jobs run --on slurm:nodes=4,partition=cpu saved.json\n  shardscope "
-        "jobs attach 20261121");
+        "jobs attach 20261121-14");
     jobs->require_subcommand(1);
     auto options = std::make_shared<JobsOptions>();
     const auto verb = [&](const char* name, const char* about, bool longRunning) {

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <map>
 
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "answers/rank_shares.h"
 #include "cli/application.h"
+#include "cli/one_of.h"
 #include "cli/text.h"
 #include "survey/file_state.h"
 
@@ -18,35 +21,57 @@ struct LsOptions {
     std::string sort = "position";
 };
 
-bool onRank(const Catalog& catalog, TensorId t, int64_t rank) {
-    for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
-        if (catalog.chunk(t, c).rank == static_cast<uint32_t>(rank)) return true;
-    }
-    return false;
-}
-
-Result<std::vector<TensorId>> chosenTensors(const Catalog& catalog, const LsOptions& options) {
-    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+// Rows and what a rank holds of them; of all ranks, what there is.
+struct Chosen {
     std::vector<TensorId> ids;
-    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-        if (pattern.matches(catalog.name(t)) && (options.rank < 0 || onRank(catalog, t, options.rank)))
-            ids.push_back(t);
+    std::vector<RankShare> held;  // with --rank, by position in `ids`
+    RankShare sum;                // of these, an alias not counted again
+
+    uint64_t bytes(const Catalog& catalog, size_t i) const {
+        return held.empty() ? catalog.bytes(ids[i]) : held[i].bytes;
     }
+};
+
+Result<Chosen> chosenTensors(const Catalog& catalog, const LsOptions& options) {
+    SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
+    const auto rank = static_cast<uint32_t>(options.rank);
+    if (options.rank >= 0) SHARDSCOPE_TRY(checkRank(catalog, rank));
+    Chosen chosen;
+    std::vector<TensorId>& ids = chosen.ids;
+    std::map<TensorId, RankShare> held;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (!pattern.matches(catalog.name(t))) continue;
+        if (options.rank >= 0) {
+            const RankShare share = shareOf(catalog, t, rank);
+            if (share.chunks == 0) continue;
+            held.emplace(t, share);
+        }
+        ids.push_back(t);
+    }
+    const auto bytes = [&](TensorId t) { return options.rank < 0 ? catalog.bytes(t) : held.at(t).bytes; };
     const auto by = [&](auto key) {
         std::stable_sort(ids.begin(), ids.end(), [&](TensorId a, TensorId b) { return key(a) < key(b); });
     };
     if (options.sort == "name") by([&](TensorId t) { return catalog.name(t); });
-    if (options.sort == "bytes") by([&](TensorId t) { return -static_cast<int64_t>(catalog.bytes(t)); });
+    if (options.sort == "bytes") by([&](TensorId t) { return -static_cast<int64_t>(bytes(t)); });
     if (options.sort == "dtype") by([&](TensorId t) { return dtypeName(catalog.dtype(t)); });
     if (options.sort == "chunks")
         by([&](TensorId t) { return -static_cast<int64_t>(catalog.endChunk(t) - catalog.firstChunk(t)); });
-    return ids;
+    for (const TensorId t : ids) {
+        if (options.rank < 0) continue;
+        const RankShare& share = chosen.held.emplace_back(held.at(t));
+        if (catalog.aliasOf(t) != kNone && held.contains(catalog.aliasOf(t))) continue;
+        ++chosen.sum.tensors;
+        chosen.sum.chunks += share.chunks;
+        chosen.sum.bytes += share.bytes;
+    }
+    return chosen;
 }
 
 // Written piece by piece: a million chunks as one document in memory would take gigabytes.
-Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
-                        const std::vector<TensorId>& ids) {
+Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options, const Chosen& chosen) {
     const Catalog& catalog = checkpoint.catalog();
+    const std::vector<TensorId>& ids = chosen.ids;
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
     std::string out = "{\"schema\":\"shardscope.ls/1\",\"tensors\":[";
     const auto flush = [&out] {
@@ -66,10 +91,14 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
     for (size_t i = 0; i < ids.size(); ++i) {
         if (i) out += ',';
         Json tensor = tensorJson(catalog, ids[i], options.chunks);
+        if (options.rank >= 0) tensor["rank_bytes"] = chosen.held[i].bytes;
         if (options.chunks && options.rank >= 0) {
             auto& chunks = tensor["chunks"];
             chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
-                                        [&](const Json& c) { return c["rank"] != options.rank; }),
+                                        [&](const Json& c) {
+                                            return (c["rank"].is_null() ? 0 : c["rank"].get<int64_t>()) !=
+                                                   options.rank;
+                                        }),
                          chunks.end());
         }
         add(tensor);
@@ -106,27 +135,39 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
         if (f) out += ',';
         add(fileJson(catalog, f, used[f]));
     }
-    out += "]}\n";
+    out += "]";
+    if (options.rank >= 0)
+        out += fmt::format(R"(,"rank":{{"rank":{},"tensors":{},"chunks":{},"bytes":{}}})", options.rank,
+                           chosen.sum.tensors, chosen.sum.chunks, chosen.sum.bytes);
+    out += "}\n";
     flush();
     return 0;
 }
 
-Table tensorTable(const Catalog& catalog, const std::vector<TensorId>& ids, bool csv) {
+// With --rank: the bytes and chunks of that rank, and beside them the whole tensor's bytes.
+Table tensorTable(const Catalog& catalog, const Chosen& chosen, bool csv) {
     using A = Table::Align;
-    Table table({{"name", A::left},
-                 {"dtype", A::left},
-                 {"shape", A::left},
-                 {"bytes", A::right},
-                 {"chunks", A::right},
-                 {"role", A::left}});
-    for (TensorId t : ids) {
+    const bool ofRank = !chosen.held.empty();
+    std::vector<std::pair<std::string, A>> columns{{"name", A::left},    {"dtype", A::left},
+                                                   {"shape", A::left},   {"bytes", A::right},
+                                                   {"chunks", A::right}, {"role", A::left}};
+    if (ofRank) columns.insert(columns.begin() + 4, {"of", A::right});
+    Table table(std::move(columns));
+    const auto bytesIn = [&](uint64_t bytes) { return csv ? std::to_string(bytes) : bytesText(bytes); };
+    for (size_t i = 0; i < chosen.ids.size(); ++i) {
+        const TensorId t = chosen.ids[i];
         std::string role(roleName(catalog.role(t)));
         if (catalog.aliasOf(t) != kNone)
             role += fmt::format(", same as {}", printable(catalog.name(catalog.aliasOf(t))));
-        table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
-                   std::string(dtypeName(catalog.dtype(t))), formatDims(catalog.shape(t)),
-                   csv ? std::to_string(catalog.bytes(t)) : bytesText(catalog.bytes(t)),
-                   std::to_string(catalog.endChunk(t) - catalog.firstChunk(t)), role});
+        const uint64_t chunks = ofRank ? chosen.held[i].chunks : catalog.endChunk(t) - catalog.firstChunk(t);
+        std::vector<std::string> row{csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
+                                     std::string(dtypeName(catalog.dtype(t))),
+                                     formatDims(catalog.shape(t)),
+                                     bytesIn(chosen.bytes(catalog, i)),
+                                     std::to_string(chunks),
+                                     role};
+        if (ofRank) row.insert(row.begin() + 4, bytesIn(catalog.bytes(t)));
+        table.add(std::move(row));
     }
     return table;
 }
@@ -142,7 +183,7 @@ Table chunkTable(const Catalog& catalog, const std::vector<TensorId>& ids, int64
     for (TensorId t : ids) {
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog.chunk(t, c);
-            if (rank >= 0 && chunk.rank != static_cast<uint32_t>(rank)) continue;
+            if (rank >= 0 && (chunk.rank == kNone ? 0 : chunk.rank) != static_cast<uint32_t>(rank)) continue;
             std::string box = formatBox(chunk.offsets, chunk.lengths);
             if (chunk.flat) box += fmt::format(" elements {}..{}", chunk.flat->start, chunk.flat->stop);
             table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
@@ -189,8 +230,10 @@ Table fileTable(const Catalog& catalog, const LsOptions& options) {
 Result<int> ls(const Context& context, const LsOptions& options) {
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
-    SHARDSCOPE_ASSIGN(const std::vector<TensorId> ids, chosenTensors(catalog, options));
-    if (context.json) return printLsJson(checkpoint, options, ids);
+    auto found = chosenTensors(catalog, options);
+    if (!found.ok()) return std::move(found).error().inFile(options.path);
+    const Chosen chosen = std::move(found).value();
+    if (context.json) return printLsJson(checkpoint, options, chosen);
 
     // Each flag asks for a table of its own; without any it is that of the tensors.
     const Style style{context.colored()};
@@ -200,13 +243,16 @@ Result<int> ls(const Context& context, const LsOptions& options) {
         first = false;
         options.csv ? table.printCsv(stdout) : table.print(stdout, style);
     };
-    if (options.chunks) print(chunkTable(catalog, ids, options.rank, options.csv));
+    if (options.chunks) print(chunkTable(catalog, chosen.ids, options.rank, options.csv));
     if (options.objects) {
         SHARDSCOPE_ASSIGN(const Table table, objectTable(checkpoint, options));
         print(table);
     }
     if (options.files) print(fileTable(catalog, options));
-    if (first) print(tensorTable(catalog, ids, options.csv));
+    if (first) print(tensorTable(catalog, chosen, options.csv));
+    if (options.rank >= 0 && !options.csv)
+        fmt::print("\nrank {} holds {} in {} chunks of {} tensors\n", options.rank,
+                   bytesText(chosen.sum.bytes), countText(chosen.sum.chunks), countText(chosen.sum.tensors));
     return 0;
 }
 
@@ -227,11 +273,11 @@ void addLs(CLI::App& app, Context& context) {
     verb->add_flag("--chunks", options->chunks, "One row for each stored chunk");
     verb->add_flag("--files", options->files, "The files, with size and bytes in use");
     verb->add_flag("--objects", options->objects, "The non-tensor entries, with their values");
-    verb->add_option("--rank", options->rank, "Only what this rank holds")
+    verb->add_option("--rank", options->rank, "Only what this rank holds, with its bytes and their sum")
         ->check(CLI::Range(int64_t{0}, int64_t{UINT32_MAX} - 1).description(""))
         ->type_name("N");
     verb->add_option("--sort", options->sort, "position (as stored), name, bytes, dtype or chunks")
-        ->check(CLI::IsMember({"position", "name", "bytes", "dtype", "chunks"}).description(""))
+        ->check(oneOf({"position", "name", "bytes", "dtype", "chunks"}))
         ->type_name("KEY");
     verb->add_flag("--csv", options->csv, "Comma-separated values");
     addCommon(*verb, context, false);

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/application.h"
-#include "cli/one_of.h"
 #include "cli/output_file.h"
+#include "cli/runs.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -12,26 +12,47 @@
 namespace shardscope::cli {
 namespace {
 
-enum class Form : uint8_t { html, json, junit };
-
 struct ReportOptions {
     ValidateRequest what;
     std::string output;
     bool overwrite = false;
     Replace replace() const { return overwrite ? Replace::yes : Replace::no; }
-    Form form = Form::html;
+    ReportForm form = ReportForm::html;
 };
 
+// Of a run one document for all its steps. HTML is of one step.
+Result<std::string> reportText(const Context& context, const ReportOptions& options) {
+    std::optional<CheckpointOrRun> opened;
+    if (options.form == ReportForm::html) {
+        SHARDSCOPE_ASSIGN(opened, context.open(options.what.path));
+    } else {
+        SHARDSCOPE_ASSIGN(opened, context.openAny(options.what.path));
+    }
+    if (const Run* run = std::get_if<Run>(&*opened)) {
+        std::vector<JudgedPath> steps;
+        SHARDSCOPE_ASSIGN(
+            const JudgedRun judged,
+            judgeRun(context, *run, options.what, [&](const RunStep* step, const StepVerdict& verdict) {
+                steps.push_back(judgedPath(context, *run, step, verdict));
+            }));
+        return options.form == ReportForm::json
+                   ? dump(judgedJson(context, *run, judged, options.what.level)) + "\n"
+                   : formOf(options.form, steps);
+    }
+    auto& checkpoint = std::get<Checkpoint>(*opened);
+    SHARDSCOPE_ASSIGN(const ValidationReport found, validateOpen(context, checkpoint, options.what));
+    const std::vector<Suppression> accepted = acceptedBy(options.what, checkpoint.path);
+    checkpoint.path = context.shown(checkpoint.path);
+    if (options.form == ReportForm::html) return validationHtml(checkpoint, found, accepted);
+    if (options.form == ReportForm::json) return harmlessJson(validationJson(found, accepted)) + "\n";
+    return formOf(options.form, {{checkpoint.path, found, accepted}});
+}
+
 Result<int> report(const Context& context, const ReportOptions& options) {
+    Parents parents;
     if (!options.output.empty() && !context.away())
-        SHARDSCOPE_TRY(checkOutputFile(options.output, options.what.path, options.replace()));
-    SHARDSCOPE_ASSIGN(Validated done, openAndValidate(context, options.what));
-    const std::vector<Suppression> accepted = acceptedBy(options.what, done.checkpoint.path);
-    done.checkpoint.path = context.shown(done.checkpoint.path);
-    const std::string text =
-        options.form == Form::html   ? validationHtml(done.checkpoint, done.report, accepted)
-        : options.form == Form::json ? harmlessJson(validationJson(done.report, accepted)) + "\n"
-                                     : validationJunit(done.checkpoint.path, done.report, accepted);
+        SHARDSCOPE_TRY(prepareOutputFile(options.output, options.what.path, options.replace(), parents));
+    SHARDSCOPE_ASSIGN(const std::string text, reportText(context, options));
     if (options.output.empty() || context.away()) {
         std::fwrite(text.data(), 1, text.size(), stdout);
         return 0;
@@ -43,8 +64,8 @@ Result<int> report(const Context& context, const ReportOptions& options) {
 }  // namespace
 
 void addReport(CLI::App& app, Context& context) {
-    CLI::App* verb =
-        app.add_subcommand("report", "Validate and write a report: one HTML file, JSON or JUnit XML");
+    CLI::App* verb = app.add_subcommand(
+        "report", "Validate and write a report: one HTML file, JSON, or what a CI system reads");
     verb->footer(
         "Example:\n  shardscope report /checkpoints/step-1000 --output step-1000.html\n\n"
         "The exit code is 0 whatever was found; 'shardscope validate' is the gate.");
@@ -52,11 +73,8 @@ void addReport(CLI::App& app, Context& context) {
     addValidateWords(*verb, options->what);
     verb->add_option("-o,--output", options->output, "File to write (default: stdout)")->type_name("FILE");
     verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there");
-    static const std::map<std::string, Form> forms{
-        {"html", Form::html}, {"json", Form::json}, {"junit", Form::junit}};
-    verb->add_option("--as", options->form, "html (default), json or junit")
-        ->transform(oneOf(forms))
-        ->type_name("FORM");
+    addForm(*verb, "--as", options->form, "html (default), json, junit, github, gitlab or sarif",
+            {{"html", ReportForm::html}, {"json", ReportForm::json}});
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return report(context, *options); }; });

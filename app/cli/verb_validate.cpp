@@ -6,7 +6,7 @@
 #include "cli/runs.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
-#include "engine/report.h"
+#include "validate/rules.h"
 
 namespace shardscope::cli {
 namespace {
@@ -16,6 +16,7 @@ struct ValidateOptions {
     Severity failOn = Severity::error;
     PartRequest parts;
     std::string accept, because, withdraw;  // rules
+    ReportForm form = ReportForm::text;
 };
 
 void printReport(const Context& context, const ValidationReport& report,
@@ -61,7 +62,14 @@ Status changeAccepted(const ValidateOptions& options, const ValidationReport& re
                                               : store.add(path, {rule, finding.cause, options.because}));
     }
     if (any) return {};
-    return makeError(ErrorCode::usage, fmt::format("no finding has the rule '{}'", rule)).inFile(path);
+    std::vector<std::string> known;
+    for (const RuleInfo& each : validationRules())
+        known.emplace_back(each.id);
+    const bool isRule = findRule(rule) != nullptr;
+    return makeError(ErrorCode::usage, isRule ? fmt::format("no finding has the rule '{}'", rule)
+                                              : fmt::format("'{}' is not a rule", rule))
+        .inFile(path)
+        .withHint(isRule ? std::string() : didYouMean(rule, known));
 }
 
 Result<int> validate(const Context& context, const ValidateOptions& options) {
@@ -75,7 +83,7 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
                 .inFile(options.what.path)
                 .withHint("name the directory of a step");
         if (std::holds_alternative<Alone>(by))
-            return validateRun(context, *run, options.what, options.failOn);
+            return validateRun(context, *run, options.what, options.failOn, options.form);
         return makeError(ErrorCode::usage, "this is the directory of a run; parts are of one checkpoint")
             .inFile(options.what.path)
             .withHint("name the directory of a step");
@@ -91,7 +99,10 @@ Result<int> validate(const Context& context, const ValidateOptions& options) {
     SHARDSCOPE_TRY(changeAccepted(options, done.report, path));
     const std::vector<Suppression> accepted = acceptedBy(options.what, path);
     const bool fails = anyAsSevere(done.report, accepted, options.failOn);
-    printReport(context, done.report, accepted);
+    if (options.form == ReportForm::text || options.form == ReportForm::json)
+        printReport(context, done.report, accepted);
+    else
+        fmt::print("{}", formOf(options.form, {{context.shown(checkpoint.path), done.report, accepted}}));
     if (done.read.found) SHARDSCOPE_TRY(removeRecords(*done.read.found));
     return fails ? 1 : 0;
 }
@@ -116,6 +127,10 @@ void addValidate(CLI::App& app, Context& context) {
                      "Least severity that makes the exit code 1: error (default) or warning")
         ->transform(oneOf(severities))
         ->type_name("SEVERITY");
+    addForm(*verb, "--output-format", options->form,
+            "text (default), json (as --json), or what a CI system reads: github (annotations), gitlab (code "
+            "quality), sarif or junit",
+            {{"text", ReportForm::text}, {"json", ReportForm::json}});
     verb->add_option("--accept", options->accept,
                      "Accept what is found of this rule, as in the window; it no longer counts")
         ->type_name("RULE");
@@ -125,8 +140,10 @@ void addValidate(CLI::App& app, Context& context) {
         ->excludes("--accept");
     addReadingWords(*verb, context, options->parts, "Judge what all parts have read");
     addCommon(*verb, context, true);
-    verb->callback(
-        [&context, options] { context.verb = [&context, options] { return validate(context, *options); }; });
+    verb->callback([&context, options] {
+        context.json = context.json || options->form == ReportForm::json;
+        context.verb = [&context, options] { return validate(context, *options); };
+    });
 }
 
 }  // namespace shardscope::cli

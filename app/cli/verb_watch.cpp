@@ -9,12 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/rule.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/output_file.h"
 #include "cli/runs.h"
-#include "engine/report.h"
+#include "engine/report_forms.h"
 #include "storage/url.h"
 
 namespace shardscope::cli {
@@ -164,20 +163,6 @@ class Watch {
         std::fwrite(text.data(), 1, text.size(), stdout);
         std::fflush(stdout);
         return {};
-    }
-
-    // With a finding for a step that does not open.
-    static ValidationReport reportOf(const StepVerdict& verdict) {
-        ValidationReport report = verdict.report;
-        if (!verdict.error) return report;
-        Finding finding;
-        finding.rule = verdict.error->location.rule.empty() ? std::string(rule::metaInconsistent)
-                                                            : verdict.error->location.rule;
-        finding.count = 1;
-        finding.message = describe(*verdict.error);
-        report.verdict = Verdict::unsafe;
-        report.findings.push_back(std::move(finding));
-        return report;
     }
 
     const Context& context_;

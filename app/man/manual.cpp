@@ -58,7 +58,8 @@ std::string heading(const std::string& name, const Edition& edition) {
 }
 
 bool isHelp(const CLI::App& app, const CLI::Option* option) {
-    return option == app.get_help_ptr() || option == app.get_version_ptr();
+    return option == app.get_help_ptr() || option == app.get_help_all_ptr() ||
+           option == app.get_version_ptr();
 }
 
 std::vector<const CLI::App*> subcommands(const CLI::App& app) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/similar.h"
+#include "engine/format_names.h"
 #include "engine/request.h"
 
 namespace shardscope::python {
@@ -47,18 +48,6 @@ using Takes = KnownOption::Takes;
 // One that takes one of these names.
 KnownOption choice(std::string_view name, std::vector<std::string> names) {
     return {keyword(name), Takes::name, std::move(names)};
-}
-
-std::vector<std::string> formatNames(bool FormatInfo::*able) {
-    std::vector<std::string> names;
-    for (const Format* format : builtinFormats()) {
-        const FormatInfo& info = format->info();
-        if (!(info.*able)) continue;
-        names.push_back(info.name);
-        names.insert(names.end(), info.synonyms.begin(), info.synonyms.end());
-    }
-    std::ranges::sort(names);
-    return names;
 }
 
 template <class T>

@@ -27,6 +27,7 @@
 #include "answers/conversion.h"
 #include "answers/documents.h"
 #include "answers/extraction.h"
+#include "answers/rank_shares.h"
 #include "answers/reading.h"
 #include "answers/runs.h"
 #include "base/checked.h"
@@ -39,6 +40,7 @@
 #include "execute/region_reading.h"
 #include "hosts/remote_file_system.h"
 #include "plan/request_text.h"
+#include "storage/named_path.h"
 
 namespace shardscope::python {
 namespace {
@@ -323,6 +325,11 @@ nb::object infoOf(const OpenCheckpoint& open) {
     return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint.catalog()))));
 }
 
+nb::object rankSharesOf(const OpenCheckpoint& open) {
+    const Catalog& catalog = open.get().catalog();
+    return toText(dump(rankSharesJson(catalog, rankShares(catalog))));
+}
+
 nb::list namesOf(const OpenCheckpoint& open) {
     nb::list names;
     const Catalog& catalog = open.catalog();
@@ -601,7 +608,7 @@ nb::object digestOf(const OpenCheckpoint& open, nb::list options, nb::str patter
 
 nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
     const Checkpoint& checkpoint = open.get();
-    const std::string given = fromText(file);
+    const std::string given = namedPath(fromText(file));
     const std::string into = given.empty() ? indexName(checkpoint.path) : given;
     return documentOf(
         open, asked("index", nb::list()), nb::none(), [&](const Access& access) -> Result<Json> {
@@ -613,7 +620,7 @@ nb::object indexOf(const OpenCheckpoint& open, nb::str file, bool overwrite) {
 nb::object extractOf(const OpenCheckpoint& open, nb::list options, nb::str tensor, nb::str file,
                      bool overwrite, nb::object progress) {
     const Checkpoint& checkpoint = asStored(open, "files are");
-    const ExtractRequest what{fromText(tensor), fromText(file), overwrite};
+    const ExtractRequest what{fromText(tensor), namedPath(fromText(file)), overwrite};
     return documentOf(open, asked("extract", options), progress, [&](const Access& access) -> Result<Json> {
         SHARDSCOPE_ASSIGN(const Extracted done, extractTensor(access, checkpoint, what));
         return extractJson(checkpoint.catalog(), what, done);
@@ -700,6 +707,7 @@ NB_MODULE(_shardscope, m) {
     m.attr("__version__") = SHARDSCOPE_VERSION;
     nb::class_<OpenCheckpoint>(m, "OpenCheckpoint")
         .def("info", &infoOf)
+        .def("rank_shares", &rankSharesOf)
         .def_prop_ro("path", [](const OpenCheckpoint& open) { return toText(open.checkpoint().path); })
         .def_prop_ro("chosen", [](const OpenCheckpoint& open) { return toText(open.checkpoint().chosen); })
         .def_prop_ro("format",

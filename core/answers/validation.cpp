@@ -26,12 +26,6 @@ std::vector<Suppression> honored(const ValidateRequest& request, std::vector<Sup
     return accepted;
 }
 
-Result<Validated> openAndValidate(const Access& access, const ValidateRequest& request) {
-    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, access.open(request.path));
-    SHARDSCOPE_ASSIGN(ValidationReport report, validateOpen(access, checkpoint, request));
-    return Validated{std::move(checkpoint), std::move(report)};
-}
-
 namespace {
 
 // How a checkpoint is validated; calls `run` with that.

@@ -29,12 +29,7 @@ std::vector<Suppression> honored(const ValidateRequest& request, std::vector<Sup
 // The findings of a checkpoint that do not count.
 std::vector<Suppression> acceptedBy(const ValidateRequest& request, const std::string& path);
 
-struct Validated {
-    Checkpoint checkpoint;
-    ValidationReport report;
-};
-Result<Validated> openAndValidate(const Access& access, const ValidateRequest& request);
-// The same for a checkpoint that is open.
+// The path in the request is not looked at.
 Result<ValidationReport> validateOpen(const Access& access, const Checkpoint& checkpoint,
                                       const ValidateRequest& request);
 // The same by several, with level `values` (reading.h): the report is there unless this process has done a

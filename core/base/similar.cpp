@@ -41,7 +41,15 @@ void Similar::see(std::string_view candidate) {
     const size_t errors = errorsBetween(word_, candidate, most_);
     if (errors > most_) return;
     best_ = candidate;
+    if (errors == 0) return void(most_ = 0);  // nothing is better
     most_ = errors - 1;
+}
+
+std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates) {
+    Similar similar(word);
+    for (const std::string& candidate : candidates)
+        similar.see(candidate);
+    return similar.best().empty() ? std::string() : "did you mean '" + similar.best() + "'?";
 }
 
 }  // namespace shardscope

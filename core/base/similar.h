@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardscope {
 
@@ -19,5 +20,8 @@ class Similar {
     size_t most_;  // errors that are worth a look
     std::string best_;
 };
+
+// "did you mean 'files'?"; empty where none is like it.
+std::string didYouMean(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace shardscope

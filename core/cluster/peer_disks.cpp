@@ -9,6 +9,7 @@
 
 #include "base/token.h"
 #include "execute/executor.h"
+#include "storage/parents.h"
 
 namespace shardscope {
 namespace {
@@ -189,6 +190,7 @@ Result<std::shared_ptr<Directory>> PeerDisks::openDirectory(const std::string& p
 }
 
 Status PeerDisks::makeDirectory(const std::string& path) {
+    if (path == staging_) SHARDSCOPE_TRY(makeParents(files(0), path));
     Status made = files(0).makeDirectory(path);
     if (!made.ok() && made.error().code != ErrorCode::exists) return made;
     if (path == staging_) {
@@ -240,13 +242,8 @@ Result<int> PeerDisks::findDisk(int peer, const std::string& token, bool fresh) 
     } else if (directory.error().code != ErrorCode::notFound) {
         return directory.error();
     }
+    SHARDSCOPE_TRY(makeParents(there, staging_));
     Status made = there.makeDirectory(staging_);
-    if (!made.ok() && made.error().code == ErrorCode::notFound) {
-        Error error = std::move(made).error();
-        error.code = ErrorCode::io;
-        return std::move(error).withHint(
-            "the directory that is to hold the destination must exist on every rank");
-    }
     if (!made.ok() && made.error().code != ErrorCode::exists) return std::move(made).error();
     SHARDSCOPE_ASSIGN(locks_[peer], lock());
     SHARDSCOPE_TRY(sign(there, staging_, token, peer));

@@ -18,6 +18,7 @@
 #include "engine/damage.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
+#include "engine/format_names.h"
 #include "engine/masters.h"
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
@@ -31,6 +32,7 @@
 #include "model/infer_mesh.h"
 #include "plan/request_text.h"
 #include "plan/source_placement.h"
+#include "storage/named_path.h"
 #include "storage/url.h"
 
 namespace shardscope {
@@ -55,6 +57,7 @@ bool isMountPoint(const std::string& path) {
 
 // The destination is put in place by renaming, which some directories do not allow.
 Status checkName(const std::string& destination) {
+    SHARDSCOPE_TRY(checkScheme(destination));
     if (!schemeOf(destination).empty()) return {};  // what is there says by itself what it takes
     const std::string name = splitPath(destination).second;
     if (name.empty() || name == "/" || name == "." || name == "..")
@@ -443,9 +446,7 @@ namespace {
 // What is written, and how. Errors: usage, unsupported.
 Status chooseFormat(PreparedConversion& p, const ConversionRequest& request, const StopToken& stop) {
     p.format = request.format.empty() ? p.source.format : findFormat(request.format);
-    if (!p.format)
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", request.format))
-            .withHint("'shardscope formats' lists them");
+    if (!p.format) return notAFormat(request.format);
     const FormatInfo& info = p.format->info();
     if (!info.writes) return unsupported(fmt::format("{} is read but not written", info.title));
     SHARDSCOPE_TRY(checkName(p.destination));

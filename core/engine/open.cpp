@@ -9,12 +9,14 @@
 #include "base/text.h"
 #include "encoding/tar.h"
 #include "engine/engine.h"
+#include "engine/format_names.h"
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "formats/companions.h"
 #include "formats/open_files.h"
 #include "places/places.h"
+#include "storage/named_path.h"
 #include "storage/url.h"
 
 namespace shardscope {
@@ -52,16 +54,12 @@ std::string looksLike(std::string_view head) {
     return {};
 }
 
-std::string formatList() {
-    std::string list;
-    for (const Format* format : builtinFormats())
-        list += (list.empty() ? "" : ", ") + format->info().name;
-    return list;
-}
-
 // Takes the files that a path means by its scheme, unless the caller has said whose they are.
 Status usePlace(std::string& path, std::shared_ptr<FileSystem>& files) {
-    if (files || schemeOf(path).empty()) return {};
+    if (files) return {};
+    path = namedPath(path);
+    SHARDSCOPE_TRY(checkScheme(path));
+    if (schemeOf(path).empty()) return {};
     SHARDSCOPE_ASSIGN(Place place, placeOf(path));
     path = std::move(place.path);
     files = std::move(place.files);
@@ -110,7 +108,7 @@ Error nothingMatches(const Source& source) {
         return unsupported(what.empty() ? "is not a checkpoint of a known format"
                                         : fmt::format("looks like {}", what))
             .inFile(source.display)
-            .withHint("formats: " + formatList());
+            .withHint(formatsHint());
     }
     size_t files = 0;
     for (const DirectoryEntry& e : source.entries)
@@ -126,7 +124,7 @@ Error nothingMatches(const Source& source) {
             break;
         }
     }
-    return unsupported(std::move(message)).inFile(source.display).withHint("formats: " + formatList());
+    return unsupported(std::move(message)).inFile(source.display).withHint(formatsHint());
 }
 
 // A directory that counts what is listed and opened in it.
@@ -227,10 +225,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     checkpoint.fileSystem = options.fileSystem;
     if (!options.format.empty()) {
         checkpoint.format = findFormat(options.format);
-        if (!checkpoint.format) {
-            return makeError(ErrorCode::usage, fmt::format("'{}' is not a format", options.format))
-                .withHint("formats: " + formatList());
-        }
+        if (!checkpoint.format) return notAFormat(options.format);
     } else {
         checkpoint.format = detected;
         if (!checkpoint.format && source.entry.empty()) {

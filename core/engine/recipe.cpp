@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "base/similar.h"
 #include "base/text.h"
 #include "engine/embedded.h"
 #include "engine/engine.h"
@@ -145,13 +146,25 @@ std::string recipeDescription(const BuiltinRecipe& recipe) {
     return json.is_object() ? json.value("description", std::string()) : std::string();
 }
 
+namespace {
+
+std::string meantRecipe(const std::string& name) {
+    std::vector<std::string> names;
+    for (const BuiltinRecipe& recipe : builtinRecipes())
+        names.emplace_back(recipe.name);
+    const std::string meant = didYouMean(name, names);
+    return meant.empty() ? meant : meant + " ";
+}
+
+}  // namespace
+
 Result<std::string> recipeText(const std::string& map) {
     if (const BuiltinRecipe* builtin = findBuiltin(map)) return std::string(builtin->text);
     auto text = readWholeFile(map, kLargestRecipe);
     if (text.ok()) return text;
     Error error = std::move(text).error();
     if (error.code == ErrorCode::notFound && map.find('/') == std::string::npos && !map.ends_with(".json"))
-        error.hint = "'shardscope recipes' lists those that are built in";
+        error.hint = meantRecipe(map) + "'shardscope recipes' lists those that are built in";
     return error;
 }
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "engine/embedded.h"
 #include "engine/html_template.h"
+#include "engine/report_forms.h"
 #include "validate/rules.h"
 
 namespace shardscope {
@@ -22,22 +23,9 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kMostRanksDrawn = 512;
-constexpr size_t kMostExamplesShown = 50;
 
 OrderedJson dims(const Dims& values) {
     return OrderedJson(values);
-}
-
-std::string exampleText(const FindingExample& e) {
-    std::string text;
-    const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-    if (!e.tensor.empty()) add(e.tensor);
-    if (e.box) add(formatBox(e.box->offsets, e.box->lengths));
-    if (e.rank != kNone) add(fmt::format("rank {}", e.rank));
-    if (!e.file.empty()) add(e.file);
-    if (e.offset) add(fmt::format("byte {}", *e.offset));
-    if (!e.detail.empty()) add(e.detail);
-    return text;
 }
 
 // The value that has this name, of an enumeration of three.
@@ -212,51 +200,6 @@ Result<ValidationReport> validationFromJson(std::string_view text) {
     } catch (const nlohmann::json::exception&) {
         return damaged("not a report of a validation");
     }
-}
-
-// One test case a rule, so that CI shows which ones ran; findings of a rule are its failures.
-std::string validationJunit(const std::string& path, const ValidationReport& report,
-                            const std::vector<Suppression>& suppressions) {
-    std::string cases;
-    size_t tests = 0, failures = 0, skipped = 0;
-    for (const RuleInfo& rule : validationRules()) {
-        std::string body;
-        bool failed = false;
-        for (const Finding& finding : report.findings) {
-            if (finding.rule != rule.id || finding.severity == Severity::info) continue;
-            if (const Suppression* accepted = suppressionOf(finding, suppressions)) {
-                body += fmt::format("      <system-out>accepted: {} ({})</system-out>\n",
-                                    escapedMarkup(finding.message), escapedMarkup(accepted->reason));
-                continue;
-            }
-            failed = true;
-            body += fmt::format("      <failure type=\"{}\" message=\"{}\">", severityName(finding.severity),
-                                escapedMarkup(finding.message));
-            if (!finding.cause.empty()) body += escapedMarkup("cause: " + finding.cause) + "\n";
-            for (size_t i = 0; i < finding.examples.size() && i < kMostExamplesShown; ++i)
-                body += escapedMarkup(exampleText(finding.examples[i])) + "\n";
-            body += "</failure>\n";
-        }
-        const bool ran =
-            rule.level <= report.level &&
-            (!rule.id.starts_with("expect.") ||
-             std::any_of(report.checked.begin(), report.checked.end(),
-                         [](const std::string& text) { return text.find("expect") != std::string::npos; }));
-        if (body.empty() && !ran) {
-            body = "      <skipped message=\"not looked at by this level\"/>\n";
-            ++skipped;
-        }
-        ++tests;
-        failures += failed;
-        cases +=
-            fmt::format("    <testcase classname=\"shardscope.validate\" name=\"{}\">\n{}    </testcase>\n",
-                        rule.id, body);
-    }
-    return fmt::format(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{}\" tests=\"{}\" "
-        "failures=\"{}\" "
-        "errors=\"0\" skipped=\"{}\">\n{}  </testsuite>\n</testsuites>\n",
-        escapedMarkup(path), tests, failures, skipped, cases);
 }
 
 namespace {

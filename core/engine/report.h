@@ -1,5 +1,5 @@
-// A validation report as others read it: JSON (shardscope.validate/1), one HTML file that needs nothing else,
-// JUnit XML for CI.
+// A validation report as others read it: JSON (shardscope.validate/1) and one HTML file that needs nothing
+// else. What CI systems read is in report_forms.h.
 #pragma once
 
 #include <optional>
@@ -42,8 +42,6 @@ bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>&
 std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions = {});
 // Reads validationJson(). Errors: damaged.
 Result<ValidationReport> validationFromJson(std::string_view text);
-std::string validationJunit(const std::string& path, const ValidationReport& report,
-                            const std::vector<Suppression>& suppressions = {});
 // With a summary of the checkpoint; every text from the checkpoint is escaped.
 std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport& report,
                            const std::vector<Suppression>& suppressions = {});

@@ -18,6 +18,7 @@
 #include "engine/recipe_fields.h"
 #include "engine/recipe_fit.h"
 #include "plan/request_text.h"
+#include "storage/named_path.h"
 
 namespace shardscope {
 namespace {
@@ -34,7 +35,8 @@ std::string malformed(const std::string& text) {
 }
 
 constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average",
-                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works";
+                     *kWhere = "Where each byte goes", *kHow = "How", *kWho = "Who works",
+                     *kRanks = "For ranks (--on ranks)";
 constexpr auto kWrites = static_cast<ConvertVerbs>(kAllVerbs & ~kPlan);
 constexpr auto kOfOne = static_cast<ConvertVerbs>(kAllVerbs & ~kAverage);
 constexpr auto kAndDiff = static_cast<ConvertVerbs>(kAllVerbs | kDiff);
@@ -131,14 +133,14 @@ constexpr Field kFields[] = {
      "srun starts; local-gpus, one on each GPU here, over NCCL. After a comma how ranks "
      "read the source: direct (each what it writes), broadcast (rank 0 for all), exchange "
      "(each the files that it has) or auto (as it is stored)"},
-    {"backend", "backend", "", &Request::backend, kWho, "NAME",
+    {"backend", "backend", "", &Request::backend, kRanks, "NAME",
      "How rank 0 hands on what it reads in broadcast mode: gloo (TCP) or nccl (between GPUs)", kAllVerbs,
      nullptr, kBackends, "gloo"},
-    {"compute", "compute", "", &Request::compute, kWho, "WHO",
+    {"compute", "compute", "", &Request::compute, kRanks, "WHO",
      "Who casts, scans and hashes for ranks: cpu, gpu (one for each rank) or auto (the "
      "GPU with --backend nccl, else the processor; the default)",
      kAllVerbs, nullptr, kComputes},
-    {"own_disks", "own-disks", "", &Request::ownDisks, kWho, "",
+    {"own_disks", "own-disks", "", &Request::ownDisks, kRanks, "",
      "The ranks share no file system for the destination: each of its files stays on the "
      "disk of the rank that writes it"},
     {"threads", "threads", "Threads", &Request::threads},
@@ -636,6 +638,16 @@ std::string packRequest(Request request) {
 Result<Request> unpackRequest(std::string_view text) {
     SHARDSCOPE_ASSIGN(Request request, requestFromJson(text));
     forEachText(request, [](std::string& packed) { packed = unpackText(packed); });
+    return request;
+}
+
+Request withNamedPaths(Request request) {
+    for (std::string Request::*member :
+         {&Request::source, &Request::destination, &Request::map, &Request::like, &Request::expect,
+          &Request::objectsFile, &Request::assets})
+        request.*member = namedPath(request.*member);
+    for (std::string& path : request.average)
+        path = namedPath(path);
     return request;
 }
 

@@ -99,6 +99,9 @@ Result<ConversionRequest> unpackRequest(std::string_view text);
 std::string packText(const std::string& text);
 std::string unpackText(const std::string& packed);
 
+// Its paths as those of this machine (storage/named_path.h).
+ConversionRequest withNamedPaths(ConversionRequest request);
+
 // A recipe of which this is all, or that keeps a conversion under "job". One with steps stays where it is
 // and is named as `map`. Errors: usage, naming the field; those of recipeText().
 Result<ConversionRequest> requestFromRecipe(const std::string& path);

@@ -182,7 +182,7 @@ Conversion::~Conversion() = default;
 Result<std::unique_ptr<Conversion>> Conversion::prepare(const ConversionRequest& request,
                                                         const Execution& execution, const StopToken& stop,
                                                         std::shared_ptr<FileSystem> files) {
-    std::unique_ptr<Conversion> made(new Conversion(request, execution, stop));
+    std::unique_ptr<Conversion> made(new Conversion(withNamedPaths(request), execution, stop));
     made->files_ = std::move(files);
     if (const auto* coordinator = std::get_if<Coordinator>(&made->execution_))
         SHARDSCOPE_TRY(made->connect(*coordinator));

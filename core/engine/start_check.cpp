@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "execute/executor.h"
 #include "places/bucket_files.h"
+#include "storage/parents.h"
 #include "storage/url.h"
 
 namespace shardscope {
@@ -30,7 +31,7 @@ DestinationPlace lookAtDestination(FileSystem& files, const std::string& destina
     DestinationPlace place;
     place.exists = files.stat(destination).ok();
     place.unfinished = files.stat(stagingPath(destination)).ok();
-    const std::string above = splitPath(destination).first;
+    const std::string above = nearestAbove(files, destination);
     const auto parent = files.stat(above);
     place.parentMissing = parent.ok() ? parent->kind != DirectoryEntry::Kind::directory
                                       : parent.error().code == ErrorCode::notFound;
@@ -52,7 +53,7 @@ std::vector<std::string> startObstacles(const Plan& plan, const DestinationPlace
         list.emplace_back("An interrupted job has left its work beside the destination: resume it.");
     if (place.exists && !request.overwrite)
         list.emplace_back("The destination exists: choose another one, or overwrite it.");
-    if (place.parentMissing) list.emplace_back("The parent directory of the destination does not exist.");
+    if (place.parentMissing) list.emplace_back("What is to hold the destination is not a directory.");
     if (place.freeBytes && plan.bytesWritten > place.freeBytes)
         list.push_back(fmt::format("The result needs {}, but only {} are free there.",
                                    bytesText(plan.bytesWritten), bytesText(place.freeBytes)));

@@ -13,7 +13,7 @@ namespace shardscope {
 struct DestinationPlace {
     bool exists = false;
     bool unfinished = false;     // an interrupted job has left its work beside it
-    bool parentMissing = false;  // the directory that is to hold it
+    bool parentMissing = false;  // no directory holds it, and none can be made
     uint64_t freeBytes = 0;      // 0 = not known
     std::string refused;         // why nothing can be written there; empty = it can
 };

@@ -10,6 +10,7 @@
 
 #include "base/option_words.h"
 #include "execute/executor.h"
+#include "storage/named_path.h"
 #include "storage/system_file.h"
 #include "storage/url.h"
 
@@ -44,6 +45,7 @@ Result<std::unique_ptr<WholeFile>> WholeFile::begin(std::shared_ptr<FileSystem> 
 }
 
 Status WholeFile::create(uint64_t size) {
+    SHARDSCOPE_TRY(parents_.make(*fileSystem_, file_));
     SHARDSCOPE_ASSIGN(directory_, fileSystem_->openDirectory(parent_));
     const std::string name = splitPath(file_).second.substr(0, kMostOfName);
     for (int n = 0;; ++n) {
@@ -96,9 +98,12 @@ Status checkParent(FileSystem& fileSystem, const std::string& file) {
         return makeError(ErrorCode::impossible, "a file is not written to a bucket or to a web server")
             .inFile(file)
             .withHint("write to a directory, and upload that");
-    const auto parent = fileSystem.stat(splitPath(file).first);
+    SHARDSCOPE_TRY(checkScheme(file));
+    const std::string above = nearestAbove(fileSystem, file);
+    const auto parent = fileSystem.stat(above);
     if (parent.ok() && parent->kind == DirectoryEntry::Kind::directory) return {};
-    return makeError(ErrorCode::io, "the directory that is to hold the file does not exist").inFile(file);
+    return makeError(ErrorCode::io, fmt::format("'{}', which is to hold the file, is not a directory", above))
+        .inFile(file);
 }
 
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace) {

@@ -7,11 +7,13 @@
 #include <string_view>
 
 #include "storage/file_system.h"
+#include "storage/parents.h"
 
 namespace shardscope {
 
 // One file on its way: written under a new name beside its own, so that no link is followed and nothing of
-// that name is touched, brought to disk, and then put in its place. One thread.
+// that name is touched, brought to disk, and then put in its place. Directories above it are made. One
+// thread.
 class WholeFile {
   public:
     // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is
@@ -38,6 +40,7 @@ class WholeFile {
     const std::shared_ptr<FileSystem> fileSystem_;
     const std::string file_, parent_;
     const bool replace_;
+    Parents parents_;
     std::string partial_;  // a name in the parent; empty = nothing to remove
     std::shared_ptr<Directory> directory_;
     std::shared_ptr<WriteFile> out_;
@@ -48,7 +51,7 @@ class WholeFile {
 Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
                     std::string_view bytes, bool replace);
 
-// Errors: io, when there is no directory to hold `file`.
+// Errors: io, when there is no directory to hold `file` and none can be made.
 Status checkParent(FileSystem& fileSystem, const std::string& file);
 // What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);

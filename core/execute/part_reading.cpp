@@ -10,6 +10,7 @@
 #include "execute/part_shares.h"
 #include "execute/part_worker.h"
 #include "execute/staging.h"
+#include "storage/parents.h"
 
 namespace shardscope {
 namespace {
@@ -66,12 +67,8 @@ Status checkOnlyRecords(const Directory& directory) {
 }
 
 Result<std::shared_ptr<Directory>> recordsDirectory(FileSystem& system, const std::string& path) {
+    SHARDSCOPE_TRY(makeParents(system, path));
     const Status made = system.makeDirectory(path);
-    if (!made.ok() && made.error().code == ErrorCode::notFound) {
-        Error error = made.error();
-        error.code = ErrorCode::io;  // it is not the source that is missing
-        return std::move(error).withHint("the directory that is to hold the records must exist");
-    }
     if (!made.ok() && made.error().code != ErrorCode::exists) return made.error();
     SHARDSCOPE_ASSIGN(auto directory, system.openDirectory(path));
     SHARDSCOPE_TRY(checkOnlyRecords(*directory));

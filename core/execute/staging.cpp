@@ -240,12 +240,13 @@ void Staging::removeLeftOver() {
 
 Status Staging::makeStagingDirectory() {
     Status made = system_.makeDirectory(path_);
-    if (!made.ok() && made.error().code == ErrorCode::notFound) {
-        Error error = made.error();
-        error.code = ErrorCode::io;  // it is not the source that is missing
-        return std::move(error).withHint("the directory that is to hold the destination must exist");
-    }
-    return made;
+    if (made.ok() || made.error().code != ErrorCode::notFound) return made;
+    SHARDSCOPE_TRY(parents_.make(system_, path_));
+    made = system_.makeDirectory(path_);
+    if (made.ok() || made.error().code != ErrorCode::notFound) return made;
+    Error error = std::move(made).error();
+    error.code = ErrorCode::io;  // it is not the source that is missing
+    return error;
 }
 
 Status Staging::takeLock(const char* whoElse) {

@@ -22,6 +22,7 @@
 #include "execute/part_journals.h"
 #include "execute/part_worker.h"
 #include "execute/parts.h"
+#include "storage/parents.h"
 
 namespace shardscope {
 
@@ -140,6 +141,7 @@ class Staging {
     FileSystem& system_;
     JournalHeader header_;
     const std::string path_;
+    Parents parents_;  // of the destination
     std::string parent_, name_;
     bool replaces_ = false;  // a destination is there already
     bool owned_ = false;     // the staging directory is ours to remove

@@ -71,7 +71,7 @@ std::string planText(const Plan& plan) {
     listEntries(out, "Carried in another form", plan.changed, ": ");
     listEntries(out, "Made of other tensors", plan.made, " = ");
     listEntries(out, "Not averaged", plan.notAveraged, ": ");
-    listEntries(out, "Numbers of the recipe, and what it left as it is", plan.notes, ": ");
+    listEntries(out, "Notes", plan.notes, ": ");
     listEntries(out, "Renamed", plan.renamed, " -> ");
     return out;
 }

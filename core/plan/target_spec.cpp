@@ -90,7 +90,7 @@ class TargetResolver {
         SHARDSCOPE_ASSIGN(rename_, Renamer::make(request_.rename));
         for (const CastRule& rule : request_.cast) {
             SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
-            casts_.emplace_back(std::move(pattern), rule.dtype);
+            casts_.push_back({std::move(pattern), rule.dtype, rule.pattern, {}});
         }
         if (selection_.leavesOptimizer()) optimizer_ = optimizerPrefixes(source_);
         SHARDSCOPE_TRY(preparePlacement());
@@ -113,6 +113,7 @@ class TargetResolver {
         if (request_.leaves) SHARDSCOPE_TRY(findUnknown(state));
         for (StepTensor& tensor : state.tensors)
             SHARDSCOPE_TRY(addTensor(std::move(tensor)));
+        noteCasts();
         for (auto& [name, why] : state.dropped)
             spec_.excluded.push_back({std::move(name), std::move(why)});
         for (const auto& [name, value] : request_.values)
@@ -137,6 +138,16 @@ class TargetResolver {
     }
 
   private:
+    struct Cast {
+        NamePattern names;
+        DType dtype;
+        std::string pattern;
+        std::vector<std::string> left;  // that it would take in, and that hold no floating-point numbers
+        bool forMany() const {
+            return pattern.starts_with("re:") || pattern.find_first_of("*?") != std::string::npos;
+        }
+    };
+
     // A pattern with a slip in it would otherwise make an empty checkpoint.
     void checkSelect() {
         if (request_.select.empty()) return;
@@ -245,10 +256,10 @@ class TargetResolver {
         info.role = source_.role(t);
         const DimSpan shape = tensor.view ? DimSpan(tensor.view->shape()) : source_.shape(t);
         info.shape.assign(shape.begin(), shape.end());
-        const auto cast =
-            std::ranges::find_if(casts_, [&](const auto& rule) { return rule.first.matches(name); });
-        if (cast != casts_.end()) info.dtype = cast->second;
-        const bool fromMasters = takesMasters(tensor, cast != casts_.end(), info.dtype);
+        const auto rule = std::ranges::find_if(casts_, [&](const Cast& c) { return c.names.matches(name); });
+        const bool cast = rule != casts_.end() && takesCast(*rule, info);
+        if (cast) info.dtype = rule->dtype;
+        const bool fromMasters = takesMasters(tensor, cast, info.dtype);
         if (input_.cannotHold) {
             if (std::string reason = input_.cannotHold(info.name); !reason.empty()) {
                 spec_.leftOut.push_back({name, std::move(reason)});
@@ -323,6 +334,29 @@ class TargetResolver {
 
     static std::vector<TensorId> sourcesOf(const StepTensor& tensor) {
         return tensor.view ? tensor.view->sources() : std::vector<TensorId>{tensor.origin};
+    }
+
+    // Whether a rule changes the tensor. One for many names means their floating-point numbers.
+    static bool takesCast(Cast& rule, const TensorInfo& tensor) {
+        if (dtypeIsFloat(tensor.dtype) || tensor.dtype == rule.dtype || !rule.forMany()) return true;
+        rule.left.push_back(tensor.name);
+        return false;
+    }
+
+    void noteCasts() {
+        constexpr size_t kMost = 20;
+        for (const Cast& rule : casts_) {
+            if (rule.left.empty()) continue;
+            std::string names;
+            for (size_t i = 0; i < std::min(kMost, rule.left.size()); ++i)
+                names += (i ? ", " : "") + rule.left[i];
+            if (rule.left.size() > kMost) names += fmt::format(" and {} more", rule.left.size() - kMost);
+            const bool one = rule.left.size() == 1;
+            spec_.notes.push_back(
+                {fmt::format("{}={}", rule.pattern, dtypeName(rule.dtype)),
+                 fmt::format("{} changes floating-point tensors only; {} other tensor{} stay{}: {}",
+                             option("dtype"), rule.left.size(), one ? "" : "s", one ? "s" : "", names)});
+        }
     }
 
     // Whether a tensor takes its values from masters; sets its dtype where that is theirs.
@@ -497,7 +531,7 @@ class TargetResolver {
     TargetSpec spec_;
     TensorSelection selection_;
     Renamer rename_;
-    std::vector<std::pair<NamePattern, DType>> casts_;
+    std::vector<Cast> casts_;
     std::set<std::string> optimizer_;
     std::optional<Placer> placer_;
     std::unordered_map<std::string, std::string> names_;  // wanted name -> source name

@@ -303,9 +303,9 @@ class InterruptCliTest : public QObject {
     }
 
     void noPlaceToWrite() {
-        const Measured nowhere = runMeasured(words(source_, "/nonexistent/parent/out"));
+        const Measured nowhere = runMeasured(words(source_, "/proc/nonexistent/parent/out"));
         QVERIFY2(nowhere.exitCode == 4 || nowhere.exitCode == 3, nowhere.describe().c_str());
-        QVERIFY2(nowhere.json()["file"].get<std::string>().find("/nonexistent") != std::string::npos,
+        QVERIFY2(nowhere.json()["file"].get<std::string>().find("/proc/nonexistent") != std::string::npos,
                  nowhere.describe().c_str());
         QVERIFY2(runMeasured(words(source_, sources_.filePath("source.safetensors/out"))).exitCode != 0,
                  "a file is not a directory");

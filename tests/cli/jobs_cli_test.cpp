@@ -346,6 +346,10 @@ class JobsCliTest : public QObject {
         for (const QTemporaryDir* each : {&given, &other})
             QVERIFY(writeRandomSource(each->filePath("m.safetensors").toStdString(), 2, 10,
                                       each == &given ? 10 : 11, 3));
+        // A file where a directory is to be.
+        const auto block = [&] { return QFile(given.filePath("sub")).open(QIODevice::WriteOnly); };
+        const auto unblock = [&] { return QFile::remove(given.filePath("sub")); };
+        QVERIFY(block());
         QVERIFY(QDir::setCurrent(given.path()));
         const Measured failed = runMeasured(
             {"jobs", "run", "--wait", "--json", "convert", "m.safetensors", "sub/out", "--to", "dcp"});
@@ -356,7 +360,7 @@ class JobsCliTest : public QObject {
         // Where it went wrong stands where it is asked for.
         const Measured list = runMeasured({"jobs", "list"});
         QVERIFY2(list.out.find("failed: sub") != std::string::npos, list.describe().c_str());
-        QVERIFY(QDir(given.path()).mkdir("sub"));
+        QVERIFY(unblock());
         const Measured resumed = runMeasured({"jobs", "resume", id, "--json"});
         QVERIFY2(resumed.exitCode == 0 && resumed.json()["id"] == json(id), resumed.describe().c_str());
         const Measured done = runMeasured({"jobs", "attach", id, "--json"});
@@ -370,13 +374,13 @@ class JobsCliTest : public QObject {
 
         // Of several that resume it at the same time, one does.
         QVERIFY(QDir(given.filePath("sub/out")).removeRecursively());
-        QVERIFY(QDir(given.path()).rmdir("sub"));
+        QVERIFY(QDir(given.path()).rmdir("sub") && block());
         QVERIFY(QDir::setCurrent(given.path()));
         const std::string again = runMeasured({"jobs", "run", "--wait", "--json", "convert", "m.safetensors",
                                                "sub/out", "--to", "dcp"})
                                       .json()["id"];
         QVERIFY(QDir::setCurrent(before));
-        QVERIFY(QDir(given.path()).mkdir("sub"));
+        QVERIFY(unblock());
         std::atomic<int> started = 0;
         std::vector<std::thread> all;
         for (int i = 0; i < 3; ++i)

@@ -272,3 +272,29 @@ def test_dir_names_what_there_is():
     names = dir(shardscope)
     assert {"torch", "safetensors_open", "types", "latest", "open"} <= set(names) and "os" not in names
     assert all(getattr(shardscope, name, None) is not None for name in names if name != "torch")
+
+
+def test_paths_as_people_write_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "my ckpt").symlink_to(STANDARD)
+    checkpoint = shardscope.open("~/my ckpt")
+    assert checkpoint.path == str(tmp_path / "my ckpt") and pickle.loads(pickle.dumps(checkpoint)).path == checkpoint.path
+    assert shardscope.open(f"file://{tmp_path}/my%20ckpt").path == checkpoint.path
+    checkpoint.extract(NAME, "~/new/x.npy")
+    checkpoint.index("~/new/x.ssidx")
+    assert sorted(os.listdir(tmp_path / "new")) == ["x.npy", "x.ssidx"]
+    shardscope.convert("~/my ckpt", "~/new/out", to="safetensors")
+    assert list(shardscope.open(tmp_path / "new" / "out"))
+    for other in ("abc://bucket/x", "file://no-such-host/x"):
+        with pytest.raises(shardscope.Error) as raised:
+            shardscope.open(other)
+        assert raised.value.code == "unsupported" and "://" in raised.value.hint
+
+
+def test_ranks_add_up():
+    checkpoint = shardscope.open(genuine("dcp/t2.15.0-fsdp2-tp"))
+    ranks = checkpoint.ranks
+    assert [rank["rank"] for rank in ranks] == [0, 1, 2, 3] and all(rank["place"] for rank in ranks)
+    assert sum(rank["bytes"] for rank in ranks) >= checkpoint.info()["totals"]["bytes"]
+    for rank in ranks:
+        assert rank["bytes"] == sum(rank[f"{role}_bytes"] for role in ("parameter", "buffer", "optimizer", "other"))

@@ -538,8 +538,13 @@ class WizardTest : public QObject, protected WizardFixture {
         QVERIFY(wizard.spec().overwrite);
         waitUntilReady(wizard);
         wizard.showPage(target);
+        const QString file = fresh() + "/file";
+        QVERIFY(QFile(file).open(QIODevice::WriteOnly));
+        type(named<QLineEdit>(wizard, "destination"), file + "/place");
+        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("not a directory")), kPatience);
+        // Directories that are not there are made.
         type(named<QLineEdit>(wizard, "destination"), fresh() + "/no/such/place");
-        QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("does not exist")), kPatience);
+        waitUntilReady(wizard);
         type(named<QLineEdit>(wizard, "destination"), sampleCheckpoint());
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).contains(QStringLiteral("source")), kPatience);
         named<QLineEdit>(wizard, "destination")->setFocus();

@@ -7,6 +7,8 @@
 #include <future>
 #include <thread>
 
+#include "storage/named_path.h"
+
 namespace shardscope::ui {
 
 namespace {
@@ -25,9 +27,10 @@ QString wholePath(const QString& path) {
     if (const auto there = parseSshPath(path.toStdString()); there.ok())
         return QString::fromStdString(hostText(there->host)) +
                withoutSlashes(QString::fromStdString(there->path));
-    const QFileInfo info(path);
+    const QString named = QString::fromStdString(namedPath(path.toStdString()));
+    const QFileInfo info(named);
     // The file system is asked about relative paths only: this is the GUI thread.
-    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : path;
+    return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : named;
 }
 
 QString hostOf(const QString& path) {

@@ -34,7 +34,7 @@ QString groupText(PlanModel::Group group, size_t entries) {
         case PlanModel::Group::fromMasters:
             return PlanModel::tr("Values from fp32 master weights (%n)", nullptr, n);
         case PlanModel::Group::notes:
-            return PlanModel::tr("Numbers of the recipe, and what it left as it is (%n)", nullptr, n);
+            return PlanModel::tr("Notes (%n)", nullptr, n);
         case PlanModel::Group::renamed:
             return PlanModel::tr("Renamed (%n)", nullptr, n);
         case PlanModel::Group::excluded:

@@ -2,7 +2,7 @@
 
 #include <QSaveFile>
 
-#include "engine/report.h"
+#include "engine/report_forms.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {

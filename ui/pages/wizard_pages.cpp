@@ -341,7 +341,7 @@ void TargetStep::showOutlook() {
     if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Enter the destination."));
     if (state_.working() || !outlook) return space_->setText(tr("Checking the destination…"));
     QStringList lines;
-    if (outlook->place.parentMissing) lines += tr("▲ Its parent directory does not exist.");
+    if (outlook->place.parentMissing) lines += tr("▲ What is to hold it is not a directory.");
     if (outlook->place.exists)
         lines += state_.spec().overwrite ? tr("It exists, and is replaced when the new one is complete.")
                                          : tr("▲ It exists already. Choose another path, or overwrite it.");

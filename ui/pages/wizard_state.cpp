@@ -362,7 +362,7 @@ Obstacle WizardState::obstacle() const {
     if (outlook_->place.exists && !spec_.overwrite)
         return {tr("The destination exists. Choose another one, or Overwrite."), WizardPageId::target};
     if (outlook_->place.parentMissing)
-        return {tr("The parent directory of the destination does not exist."), WizardPageId::target};
+        return {tr("What is to hold the destination is not a directory."), WizardPageId::target};
     if (outlook_->place.freeBytes && plan.bytesWritten > outlook_->place.freeBytes)
         return {tr("The result needs %1, but only %2 are free there.")
                     .arg(sizeText(plan.bytesWritten), sizeText(outlook_->place.freeBytes)),

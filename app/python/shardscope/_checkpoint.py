@@ -133,6 +133,12 @@ class Checkpoint(_Tensors):
         return parsed(self._open.info())
 
     @property
+    def ranks(self) -> list[types.RankShare]:
+        """What each rank holds, one row for each, as ``shardscope info --ranks`` says it: ``rank``, ``place`` (its coordinates
+        on the mesh), ``tensors``, ``chunks``, ``bytes`` and what they are of, ``files``."""
+        return parsed(self._open.rank_shares())
+
+    @property
     def objects(self) -> Objects:
         """The values that are no tensors."""
         return Objects(self)

@@ -100,6 +100,22 @@ class Info(_Info, total=False):
     """shardscope.info/1"""
 
     data_elsewhere: str
+    ranks: list[RankShare]
+
+
+class RankShare(TypedDict):
+    """What a rank holds: an entry of ``Checkpoint.ranks``. ``bytes`` is the sum of the four that follow."""
+
+    rank: int
+    place: Optional[dict[str, int]]
+    tensors: int
+    chunks: int
+    bytes: int
+    parameter_bytes: int
+    buffer_bytes: int
+    optimizer_bytes: int
+    other_bytes: int
+    files: list[str]
 
 
 class Flat(TypedDict):

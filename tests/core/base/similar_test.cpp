@@ -21,6 +21,11 @@ class SimilarTest : public QObject {
         QCOMPARE(meant("weight_only", {"weights", "weights_only"}), "weights_only");
         QCOMPARE(meant("model.layers.1.w", {"model.layers.10.w", "model.layers.2.w"}), "model.layers.10.w");
     }
+    void theWordItselfIsTheBest() {
+        QCOMPARE(meant("values", {"values", "valves"}), "values");
+        QCOMPARE(didYouMean("valeus", {"files", "values"}), "did you mean 'values'?");
+        QCOMPARE(didYouMean("all", {"files", "values"}), "");
+    }
     void leavesOtherWordsAlone() {
         QCOMPARE(meant("embed", {"head", "layers"}), "");
         QCOMPARE(meant("io", {"on", "in"}), "");
