@@ -30,7 +30,7 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string elsewhere = checkpoint.reader->dataElsewhere();
     const std::optional<Mesh> mesh = meshOf(catalog);
 
-    const Summary summary = summaryOf(catalog);
+    const Summary summary = summaryOf(checkpoint);
     if (context.json) {
         printJson(infoJson(checkpoint, context.shown(path), summary));
         return 0;
@@ -58,6 +58,10 @@ Result<int> info(const Context& context, const InfoOptions& options) {
                countText(catalog.rankCount()), bytesText(summary.fileBytes));
     for (const auto& [name, share] : summary.dtypes) {
         fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
+    }
+    for (const QuantizedShare& share : summary.quantized) {
+        fmt::print("  quantized   {} weights, {} in {} tensors: {}\n", countText(share.weights),
+                   bytesText(share.bytes), countText(share.tensors), printable(share.title));
     }
     if (mesh) {
         fmt::print("\n{} {} ({})\n", style.bold("mesh"), formatMesh(*mesh),

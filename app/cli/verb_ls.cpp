@@ -63,9 +63,11 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
         else
             out += text;
     };
+    const QuantizedParts quantized(checkpoint);
     for (size_t i = 0; i < ids.size(); ++i) {
         if (i) out += ',';
         Json tensor = tensorJson(catalog, ids[i], options.chunks);
+        quantized.describe(tensor, ids[i]);
         if (options.chunks && options.rank >= 0) {
             auto& chunks = tensor["chunks"];
             chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
@@ -111,7 +113,9 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options,
     return 0;
 }
 
-Table tensorTable(const Catalog& catalog, const std::vector<TensorId>& ids, bool csv) {
+Table tensorTable(const Checkpoint& checkpoint, const std::vector<TensorId>& ids, bool csv) {
+    const Catalog& catalog = checkpoint.catalog();
+    const QuantizedParts quantized(checkpoint);
     using A = Table::Align;
     Table table({{"name", A::left},
                  {"dtype", A::left},
@@ -123,6 +127,7 @@ Table tensorTable(const Catalog& catalog, const std::vector<TensorId>& ids, bool
         std::string role(roleName(catalog.role(t)));
         if (catalog.aliasOf(t) != kNone)
             role += fmt::format(", same as {}", printable(catalog.name(catalog.aliasOf(t))));
+        if (const std::string part = quantized.word(t); !part.empty()) role += ", " + part;
         table.add({csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
                    std::string(dtypeName(catalog.dtype(t))), formatDims(catalog.shape(t)),
                    csv ? std::to_string(catalog.bytes(t)) : bytesText(catalog.bytes(t)),
@@ -206,7 +211,7 @@ Result<int> ls(const Context& context, const LsOptions& options) {
         print(table);
     }
     if (options.files) print(fileTable(catalog, options));
-    if (first) print(tensorTable(catalog, ids, options.csv));
+    if (first) print(tensorTable(checkpoint, ids, options.csv));
     return 0;
 }
 
