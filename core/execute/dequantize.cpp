@@ -173,6 +173,9 @@ class WeightValues {
             SHARDSCOPE_ASSIGN(table_, part(kTable).floats());
         } else {
             table_.assign(kFloat4.begin(), kFloat4.end());
+            // Model Optimizer's table has no negative zero.
+            if (weight_.scheme->kind == QuantKind::nvfp4 && weight_.scheme->parts[0].suffix.empty())
+                table_[8] = 0;
         }
         if (has(kNestedTable)) {
             SHARDSCOPE_ASSIGN(nestedTable_, part(kNestedTable).floats());
@@ -402,6 +405,8 @@ class WeightValues {
             }
             return;
         }
+        const bool blocks =
+            weight_.scheme->kind == QuantKind::mxfp4 && weight_.scheme->parts[0].suffix == "_blocks";
         const float last = weight_.scheme->kind == QuantKind::rows ? kOver127 : 1;
         for (int64_t i = 0; i < length;) {
             const int64_t c = scaleColumnOf(column + i);
@@ -409,6 +414,11 @@ class WeightValues {
                                     ? length
                                     : std::min(length, (c + 1) * weight_.blockColumns - column);
             const float scale = b.scales[scaleAt(c)], zero = zeros ? b.zeroPoints[scaleAt(c)] : 0;
+            // 2^128 is not a float, and half of it is: transformers scales as ldexp() does.
+            if (blocks && std::isinf(scale)) {
+                for (; i < end; ++i)
+                    values[i] = values[i] * 2 * 0x1p127F;
+            }
             for (; i < end; ++i)
                 values[i] = (values[i] - zero) * scale * last;
         }

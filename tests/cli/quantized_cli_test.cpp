@@ -130,13 +130,13 @@ class QuantizedCliTest : public QObject {
         QFETCH(QStringList, how);
         const QString row = QTest::currentDataTag();
         for (const QString name : {"mxfp4", "gptq", "bnb4", "fp8_blocks"}) {
-            const QString other = at(row + name);
+            const QString between = at(row + name);
             const Outcome moved =
-                runShardscope(QStringList{"convert", kCases + "/" + name, other} + container);
+                runShardscope(QStringList{"convert", kCases + "/" + name, between} + container);
             QVERIFY2(moved.exitCode == 0, moved.err.c_str());
             // What a config.json would say is not there; blocks of 128x128 and GPTQ's first format need none.
             const Outcome done =
-                convert(other, row + name + "-bf16", QStringList{"--dequantize", "bf16"} + how);
+                convert(between, row + name + "-bf16", QStringList{"--dequantize", "bf16"} + how);
             QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
             std::ifstream file((kCases + "/" + name + "/expected.json").toStdString());
             const nlohmann::json made = digests(at(row + name + "-bf16"));
