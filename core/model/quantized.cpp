@@ -171,6 +171,8 @@ class WeightFinder {
             return part.part == kPayload ? shape.size() >= 3 && shape.back() == 16
                                          : shape.size() >= 2 && catalog_.dtype(t) == uint8;
         }
+        // Many weights are int8.
+        if (scheme.kind == QuantKind::rows) return part.part == kScale;
         return part.suffix == "_scale_inv" || !scheme.weight.empty() || stem.ends_with("weight");
     }
 

@@ -97,7 +97,8 @@ class QuantizedCliTest : public QObject {
         std::ifstream file((source + "/expected.json").toStdString());
         const nlohmann::json expected = nlohmann::json::parse(file);
         size_t weights = 0;
-        for (const auto& share : runShardscope({"info", source, "--json"}).json()["quantized"])
+        const nlohmann::json info = runShardscope({"info", source, "--json"}).json();
+        for (const auto& share : info["quantized"])
             weights += share["weights"].get<size_t>();
         QCOMPARE(weights, expected.size());
         const Outcome healthy = runShardscope({"validate", source, "--level", "metadata", "--json"});
@@ -139,8 +140,9 @@ class QuantizedCliTest : public QObject {
                 convert(between, row + name + "-bf16", QStringList{"--dequantize", "bf16"} + how);
             QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
             std::ifstream file((kCases + "/" + name + "/expected.json").toStdString());
+            const nlohmann::json expected = nlohmann::json::parse(file);
             const nlohmann::json made = digests(at(row + name + "-bf16"));
-            for (const auto& [weight, answer] : nlohmann::json::parse(file).items())
+            for (const auto& [weight, answer] : expected.items())
                 COMPARE_JSON(made.value(weight, "missing"), answer["bf16"]);
         }
     }
@@ -163,7 +165,8 @@ class QuantizedCliTest : public QObject {
         COMPARE_JSON(part["shape"], (nlohmann::json{4, 4}));
         COMPARE_JSON(part["parts"],
                      (nlohmann::json{{"values", "layers.1.weight"}, {"scale", "layers.1.weight_scale_inv"}}));
-        for (const auto& tensor : runShardscope({"ls", at("model"), "--json"}).json()["tensors"])
+        const nlohmann::json listed = runShardscope({"ls", at("model"), "--json"}).json();
+        for (const auto& tensor : listed["tensors"])
             QCOMPARE(tensor.contains("quantized"),
                      tensor["name"].get<std::string>().find("norm") == std::string::npos);
         QVERIFY(runShardscope({"ls", at("model")}).out.find("scale of fp8-inverse") != std::string::npos);
@@ -248,7 +251,7 @@ class QuantizedCliTest : public QObject {
         }
         // Without it the other layer is whole.
         const QString broken = gone.contains('1') ? "layers.1.*" : "layers.0.*";
-        QCOMPARE(convert(directory, at("rest") + QTest::currentDataTag(),
+        QCOMPARE(convert(directory, QString("rest-") + QTest::currentDataTag(),
                          {"--dequantize", "bf16", "--exclude", broken})
                      .exitCode,
                  0);
