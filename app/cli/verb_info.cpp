@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -70,7 +71,7 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     const std::string elsewhere = checkpoint.reader->dataElsewhere();
     const std::optional<Mesh> mesh = meshOf(catalog);
 
-    const Summary summary = summaryOf(catalog);
+    const Summary summary = summaryOf(checkpoint);
     if (context.json) {
         Json json = infoJson(checkpoint, context.shown(path), summary);
         if (options.ranks) json["ranks"] = rankSharesJson(catalog, rankShares(catalog));
@@ -105,6 +106,10 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     for (const auto& [name, share] : summary.dtypes) {
         fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
     }
+    for (const QuantizedShare& share : summary.quantized) {
+        fmt::print("  quantized   {} weights, {} in {} tensors: {}\n", countText(share.weights),
+                   bytesText(share.bytes), countText(share.tensors), printable(share.title));
+    }
     if (mesh) {
         fmt::print("\n{} {} ({})\n", style.bold("mesh"), formatMesh(*mesh),
                    mesh->source == Mesh::Source::declared ? "declared" : "inferred");
@@ -129,17 +134,28 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     }
     if (const std::vector<Note> notes = checkpoint.allNotes(); !notes.empty()) {
         fmt::print("\n{}\n", style.bold("notes"));
+        // What is said of many tensors of a file is said once.
+        std::map<std::tuple<std::string, std::string, std::string>, size_t> alike;
+        for (const Note& note : notes)
+            ++alike[{note.rule, note.file, note.message}];
         size_t shown = 0;
         for (const Note& note : notes) {
+            size_t& count = alike[{note.rule, note.file, note.message}];
+            if (count == 0) continue;
             if (++shown > 20) {
-                fmt::print("  ... and {} more (all of them with --json)\n", notes.size() - 20);
+                fmt::print("  ... and more (all of them with --json)\n");
                 break;
             }
             const std::string severity(severityName(note.severity));
             const std::string word = note.severity == Severity::error     ? style.red(severity)
                                      : note.severity == Severity::warning ? style.yellow(severity)
                                                                           : severity;
-            fmt::print("  {} {}: {}\n", word, printable(note.rule), printable(note.message));
+            std::string about;
+            if (count > 1 && !note.file.empty()) about += fmt::format("{}: ", printable(note.file));
+            about += printable(note.message);
+            if (count > 1) about += fmt::format(" ({} times)", countText(count));
+            count = 0;
+            fmt::print("  {} {}: {}\n", word, printable(note.rule), about);
         }
     }
     return 0;

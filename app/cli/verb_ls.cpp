@@ -88,10 +88,12 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options, 
         else
             out += text;
     };
+    const QuantizedParts quantized(checkpoint);
     for (size_t i = 0; i < ids.size(); ++i) {
         if (i) out += ',';
         Json tensor = tensorJson(catalog, ids[i], options.chunks);
         if (options.rank >= 0) tensor["rank_bytes"] = chosen.held[i].bytes;
+        quantized.describe(tensor, ids[i]);
         if (options.chunks && options.rank >= 0) {
             auto& chunks = tensor["chunks"];
             chunks.erase(std::remove_if(chunks.begin(), chunks.end(),
@@ -145,7 +147,9 @@ Result<int> printLsJson(const Checkpoint& checkpoint, const LsOptions& options, 
 }
 
 // With --rank: the bytes and chunks of that rank, and beside them the whole tensor's bytes.
-Table tensorTable(const Catalog& catalog, const Chosen& chosen, bool csv) {
+Table tensorTable(const Checkpoint& checkpoint, const Chosen& chosen, bool csv) {
+    const Catalog& catalog = checkpoint.catalog();
+    const QuantizedParts quantized(checkpoint);
     using A = Table::Align;
     const bool ofRank = !chosen.held.empty();
     std::vector<std::pair<std::string, A>> columns{{"name", A::left},    {"dtype", A::left},
@@ -159,6 +163,7 @@ Table tensorTable(const Catalog& catalog, const Chosen& chosen, bool csv) {
         std::string role(roleName(catalog.role(t)));
         if (catalog.aliasOf(t) != kNone)
             role += fmt::format(", same as {}", printable(catalog.name(catalog.aliasOf(t))));
+        if (const std::string part = quantized.word(t); !part.empty()) role += ", " + part;
         const uint64_t chunks = ofRank ? chosen.held[i].chunks : catalog.endChunk(t) - catalog.firstChunk(t);
         std::vector<std::string> row{csv ? std::string(catalog.name(t)) : printable(catalog.name(t)),
                                      std::string(dtypeName(catalog.dtype(t))),
@@ -249,7 +254,7 @@ Result<int> ls(const Context& context, const LsOptions& options) {
         print(table);
     }
     if (options.files) print(fileTable(catalog, options));
-    if (first) print(tensorTable(catalog, chosen, options.csv));
+    if (first) print(tensorTable(checkpoint, chosen, options.csv));
     if (options.rank >= 0 && !options.csv)
         fmt::print("\nrank {} holds {} in {} chunks of {} tensors\n", options.rank,
                    bytesText(chosen.sum.bytes), countText(chosen.sum.chunks), countText(chosen.sum.tensors));

@@ -54,7 +54,9 @@ Result<int> show(const Context& context, const ShowOptions& options) {
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint.reader, t, 64, work.resources()));
     }
     if (context.json) {
-        printJson(showJson(catalog, t, {}, statistics ? &*statistics : nullptr));
+        Json json = showJson(catalog, t, {}, statistics ? &*statistics : nullptr);
+        QuantizedParts(checkpoint).describe(json["tensor"], t);
+        printJson(json);
         return 0;
     }
     const Style style{context.colored()};
@@ -62,6 +64,8 @@ Result<int> show(const Context& context, const ShowOptions& options) {
                formatDims(catalog.shape(t)), bytesText(catalog.bytes(t)), roleName(catalog.role(t)));
     if (catalog.aliasOf(t) != kNone)
         fmt::print("  the same storage as {}\n", printable(catalog.name(catalog.aliasOf(t))));
+    if (const std::string part = QuantizedParts(checkpoint).text(t); !part.empty())
+        fmt::print("  {}\n", part);
     std::string pieces;
     for (size_t d = 0; d < cut.parts.size(); ++d) {
         if (cut.parts[d] > 1)

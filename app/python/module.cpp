@@ -322,7 +322,7 @@ OpenCheckpoint* openPath(nb::list options, nb::str path, nb::str program, nb::st
 
 nb::object infoOf(const OpenCheckpoint& open) {
     const Checkpoint& checkpoint = open.get();
-    return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint.catalog()))));
+    return toText(dump(infoJson(checkpoint, checkpoint.path, summaryOf(checkpoint))));
 }
 
 nb::object rankSharesOf(const OpenCheckpoint& open) {

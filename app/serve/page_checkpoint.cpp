@@ -54,7 +54,7 @@ PageCheckpoint::PageCheckpoint(const Access& access, Checkpoint checkpoint, Vali
                                OnReport onReport)
     : checkpoint_(std::make_shared<const Checkpoint>(std::move(checkpoint))),
       onReport_(std::move(onReport)),
-      info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(catalog())))),
+      info_(dump(infoJson(*checkpoint_, checkpoint_->path, summaryOf(*checkpoint_)))),
       key_(acceptedName(checkpoint_->path)),
       used_(usedBytes(catalog())) {
     static_cast<WorkLimits&>(access_) = access;
@@ -326,6 +326,7 @@ Result<std::string> PageCheckpoint::tensor(const PageRequest& request) const {
         SHARDSCOPE_ASSIGN(statistics, tensorStatistics(*checkpoint_->reader, t, kBins, work.resources()));
     }
     Json json = showJson(catalog(), t, {page.first, page.count}, statistics ? &*statistics : nullptr);
+    QuantizedParts(*checkpoint_).describe(json["tensor"], t);
     if (request.flag("state")) {
         SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
         json["state"] = tensorStateText(*known, catalog(), t);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/similar.h"
+#include "base/text.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fit.h"
 #include "model/coverage.h"
@@ -98,8 +99,10 @@ Json jobJson(const JobRecord& job) {
 
 }  // namespace
 
-Summary summaryOf(const Catalog& catalog) {
+Summary summaryOf(const Checkpoint& checkpoint) {
+    const Catalog& catalog = checkpoint.catalog();
     Summary summary;
+    summary.quantized = sharesOf(catalog, quantizedOf(checkpoint));
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         Summary::Share& share = summary.dtypes[std::string(dtypeName(catalog.dtype(t)))];
         ++share.tensors;
@@ -135,6 +138,13 @@ Json infoJson(const Checkpoint& checkpoint, const std::string& path, const Summa
     json["dtypes"] = Json::object();
     for (const auto& [name, share] : summary.dtypes)
         json["dtypes"][name] = {{"tensors", share.tensors}, {"bytes", share.bytes}};
+    json["quantized"] = Json::array();
+    for (const QuantizedShare& share : summary.quantized)
+        json["quantized"].push_back({{"scheme", share.scheme},
+                                     {"title", share.title},
+                                     {"weights", share.weights},
+                                     {"tensors", share.tensors},
+                                     {"bytes", share.bytes}});
     json["mesh"] = meshJson(meshOf(catalog));
     json["modules"] = Json::array();
     for (const Summary::Module& module : summary.modules)
@@ -153,6 +163,48 @@ Json infoJson(const Checkpoint& checkpoint, const std::string& path, const Summa
             {{"rule", note.rule}, {"severity", severityName(note.severity)}, {"message", note.message}});
     }
     return json;
+}
+
+QuantizedParts::QuantizedParts(const Checkpoint& checkpoint)
+    : catalog_(checkpoint.catalog()),
+      weights_(quantizedOf(checkpoint)),
+      of_(quantizedByTensor(catalog_, weights_)) {}
+
+namespace {
+
+QuantPart partOf(const QuantizedWeight& weight, TensorId id) {
+    return static_cast<QuantPart>(std::ranges::find(weight.parts, id) - weight.parts.begin());
+}
+
+}  // namespace
+
+void QuantizedParts::describe(Json& tensor, TensorId id) const {
+    if (of_[id] == kNone) return;
+    const QuantizedWeight& weight = weights_[of_[id]];
+    Json parts = Json::object();
+    for (const QuantScheme::Part& part : weight.scheme->parts)
+        if (const TensorId t = weight.part(part.part); t != kNone)
+            parts[std::string(partWord(*weight.scheme, part.part))] = catalog_.name(t);
+    tensor["quantized"] = {{"scheme", weight.scheme->name},
+                           {"title", schemeText(weight)},
+                           {"weight", weight.name},
+                           {"shape", weight.shape.empty() ? Json() : dimsJson(weight.shape)},
+                           {"part", partWord(*weight.scheme, partOf(weight, id))},
+                           {"parts", std::move(parts)}};
+}
+
+std::string QuantizedParts::text(TensorId id) const {
+    if (of_[id] == kNone) return {};
+    const QuantizedWeight& weight = weights_[of_[id]];
+    return fmt::format("{} of the quantized weight '{}'{}, {}", partWord(*weight.scheme, partOf(weight, id)),
+                       printable(weight.name, kNameInMessage),
+                       weight.shape.empty() ? "" : " " + formatDims(weight.shape), schemeText(weight));
+}
+
+std::string QuantizedParts::word(TensorId id) const {
+    if (of_[id] == kNone) return {};
+    const QuantizedWeight& weight = weights_[of_[id]];
+    return fmt::format("{} of {}", partWord(*weight.scheme, partOf(weight, id)), weight.scheme->name);
 }
 
 std::string placementCells(const Catalog& catalog, TensorId t) {

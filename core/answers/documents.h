@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "answers/json.h"
+#include "engine/quantized.h"
 #include "engine/slice_values.h"
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
@@ -27,10 +28,27 @@ struct Summary {
     std::map<std::string, Share> dtypes;
     std::vector<Module> modules;  // the biggest, by the first components of names
     uint64_t optimizerBytes = 0, fileBytes = 0;
+    std::vector<QuantizedShare> quantized;
 };
-Summary summaryOf(const Catalog& catalog);
+Summary summaryOf(const Checkpoint& checkpoint);
 Json infoJson(const Checkpoint& checkpoint, const std::string& path,
               const Summary& summary);  // shardscope.info/1
+
+// Which tensors of a checkpoint are parts of quantized weights.
+class QuantizedParts {
+  public:
+    explicit QuantizedParts(const Checkpoint& checkpoint);
+    // Adds "quantized" to a tensor's entry where it is one.
+    void describe(Json& tensor, TensorId id) const;
+    // "scale of 'x.weight' [4096, 4096], fp8 with one scale"; empty = it is none.
+    std::string text(TensorId id) const;
+    std::string word(TensorId id) const;  // "fp8 scale"; empty = it is none
+
+  private:
+    const Catalog& catalog_;
+    const std::vector<QuantizedWeight> weights_;
+    const std::vector<uint32_t> of_;  // by tensor
+};
 
 // How much of a tensor each rank holds, one digit for a rank: '0' nothing, '1' up to an eighth, '2' a
 // quarter, '3' a half, '4' nearly all, '5' all.

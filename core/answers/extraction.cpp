@@ -97,6 +97,7 @@ Status writeSafetensors(const Access& access, const Checkpoint& checkpoint, cons
     settings.format = "safetensors";
     settings.select = {exactly(request.tensor)};
     settings.overwrite = request.overwrite;
+    settings.takesParts = true;
     settings.masterWeights = masters ? MasterWeights::use : MasterWeights::automatic;
     static_cast<WorkLimits&>(settings) = access;
     SHARDSCOPE_ASSIGN(const PreparedConversion prepared,

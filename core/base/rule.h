@@ -28,6 +28,7 @@ inline constexpr char metaAlias[] = "meta.alias";  // a note, never a finding
 inline constexpr char rankMissing[] = "rank.missing";
 inline constexpr char replicaDiffers[] = "replica.differs";
 inline constexpr char layoutFused[] = "layout.fused";
+inline constexpr char quantPart[] = "quant.part";
 
 // What a resumed run needs, against what is there.
 inline constexpr char stateMissing[] = "state.missing";

@@ -57,8 +57,10 @@ struct LocalParts {
 // Where the parts of a tensor are.
 struct TensorPlacement {
     std::optional<DTensorSpec> dtensor;  // of a DTensor that can be interpreted
-    std::optional<int64_t> rank;         // of a ShardedTensor: this rank, where its shard states it
-    int64_t world = 0;  // of a ShardedTensor: one more than the highest rank that its metadata lists
+    // Of a ShardedTensor: the rank that wrote it and how many there were, as its process group states them;
+    // else the rank of its shard, and one more than the highest rank that its metadata lists.
+    std::optional<int64_t> rank;
+    int64_t world = 0;
 };
 
 // Reads a DTensorSpec object. Errors: damaged (missing or contradicting fields).

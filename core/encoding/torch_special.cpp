@@ -168,6 +168,21 @@ Status wrapperShape(const ValueGraph& g, std::span<const NodeId> args, Special& 
     return {};
 }
 
+// Shards name ranks of the group that holds the tensor, which is a part of all ranks under HYBRID_SHARD. Who
+// wrote them stands beside the shards (torch/distributed/_shard/sharded_tensor/api.py, ProcessGroupState).
+void takeProcessGroup(const ValueGraph& g, std::span<const NodeId> parts, TensorPlacement& placement) {
+    for (const NodeId part : parts) {
+        const NodeId rank = attributeOf(g, part, "global_rank"),
+                     world = attributeOf(g, part, "global_world_size");
+        if (rank == kNoNode || world == kNoNode || g.kind(rank) != ValueKind::integer ||
+            g.kind(world) != ValueKind::integer)
+            continue;
+        if (g.integer(rank) < 0 || g.integer(rank) >= g.integer(world)) continue;
+        placement.rank = g.integer(rank);
+        placement.world = std::max(placement.world, g.integer(world));
+    }
+}
+
 // The shards of a ShardedTensor: objects whose attributes hold a `tensor`, and `metadata` with its place. The
 // state is (local shards, metadata, process group, sharding spec, rrefs); the metadata knows the whole size.
 Status addShards(const ValueGraph& g, NodeId state, Special& special) {
@@ -201,6 +216,7 @@ Status addShards(const ValueGraph& g, NodeId state, Special& special) {
             SHARDSCOPE_ASSIGN(special.parts.back().shardOffsets, asDims(g, offsets, "the place of a shard"));
         }
     }
+    takeProcessGroup(g, parts, special.placement);
     return {};
 }
 

@@ -22,11 +22,13 @@
 #include "engine/masters.h"
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
+#include "engine/quantized.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fit.h"
 #include "engine/transformers.h"
 #include "execute/view_reader.h"
 #include "formats/companions.h"
+#include "formats/open_files.h"
 #include "formats/roles.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -217,7 +219,13 @@ Status checkNotEmpty(const TargetSpec& spec, const TargetRequest& target) {
 }
 
 // What reading this tensor takes, scratch files included.
-uint64_t bytesReadFor(const Catalog& source, const TensorSource& from, uint64_t memory) {
+uint64_t bytesReadFor(const Checkpoint& checkpoint, const TensorSource& from, uint64_t memory) {
+    const Catalog& source = checkpoint.catalog();
+    if (!from.view && checkpoint.dequantized) {
+        const auto& computed = checkpoint.dequantized->weights;
+        if (const auto found = computed.find(source.name(from.source)); found != computed.end())
+            return found->second.stored;
+    }
     if (!from.view) return source.bytes(from.source);
     const std::vector<TensorId> parts = from.tensors();
     if (parts.empty()) return 0;
@@ -246,6 +254,20 @@ void countWhole(const PreparedConversion& p, const ConversionRequest& request, P
     }
 }
 
+// Names the tensors that are computed of quantized weights, and what these are.
+void listComputed(const PreparedConversion& p, Plan& plan) {
+    if (!p.source.dequantized) return;
+    const auto& computed = p.source.dequantized->weights;
+    for (TensorId w = 0; w < p.spec->target.tensorCount(); ++w) {
+        for (const TensorId t : p.spec->sources[w].tensors()) {
+            if (t >= p.source.catalog().tensorCount()) continue;
+            if (const auto found = computed.find(p.source.catalog().name(t)); found != computed.end())
+                plan.made.push_back(
+                    {std::string(p.spec->target.name(w)), "dequantized: " + found->second.how});
+        }
+    }
+}
+
 // Completes what was found on the way.
 Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     const Catalog& source = p.source.catalog();
@@ -258,11 +280,11 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     plan.targetVariant = p.writeOptions.variant;
     for (TensorId w = 0; w < target.tensorCount(); ++w) {
         if (target.aliasOf(w) != kNone) continue;
-        plan.bytesRead += bytesReadFor(source, p.spec->sources[w], request.memory);
+        plan.bytesRead += bytesReadFor(p.source, p.spec->sources[w], request.memory);
         for (size_t i = 0; i < p.inputs.size() && p.average->rules[w] != Average::Rule::last; ++i) {
             const TensorSource& from = p.average->inputs[i].sources[w];
             if (from.view || from.source != kNone)
-                plan.bytesRead += bytesReadFor(p.inputs[i].source.catalog(), from, request.memory);
+                plan.bytesRead += bytesReadFor(p.inputs[i].source, from, request.memory);
         }
     }
     if (p.layout) {
@@ -278,6 +300,7 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     plan.excluded = p.spec->excluded;
     plan.renamed = p.spec->renamed;
     plan.made = p.spec->made;
+    listComputed(p, plan);
     plan.notes = p.spec->notes;
     plan.unknown = p.spec->unknown;
     plan.fromMasters = p.spec->fromMasters;
@@ -481,6 +504,22 @@ Result<std::set<std::string, std::less<>>> keepObjects(PreparedConversion& p, co
     return kept;
 }
 
+// A configuration that says that the weights are quantized, where they no longer are.
+Status describeComputed(PreparedConversion& p, std::vector<AddedFile>& assets) {
+    for (AddedFile& asset : assets) {
+        if (asset.name != "config.json" || !asset.copied) continue;
+        SHARDSCOPE_ASSIGN(const std::string text, wholeText(*asset.copied, kMostConfig));
+        std::string plain = configWithoutQuantization(text);
+        if (plain.empty()) continue;
+        asset.bytes = std::move(plain);
+        asset.copied = nullptr;
+        p.plan.changed.push_back(
+            {asset.name, fmt::format("without what it says of quantization: the weights are {}",
+                                     dtypeName(p.source.dequantized->dtype))});
+    }
+    return {};
+}
+
 // Where each byte goes, with the files that are added. Errors: usage, and those of the format.
 Status layOut(PreparedConversion& p, const ConversionRequest& request, const TargetRequest& target) {
     const FormatInfo& info = p.format->info();
@@ -503,6 +542,7 @@ Status layOut(PreparedConversion& p, const ConversionRequest& request, const Tar
         SHARDSCOPE_ASSIGN(added, adapterFiles(p.spec->target, *target.adapter, **layout));
     } else if (takesAssets) {
         SHARDSCOPE_ASSIGN(added, findAssets(p.source, request.assets, p.plan.assetsFrom));
+        if (p.source.dequantized) SHARDSCOPE_TRY(describeComputed(p, added));
         for (AddedFile& asset : added) {
             if (info.assets != ".") asset.name = joinPath(info.assets, asset.name);
             p.plan.assets.push_back(asset.name);
@@ -557,10 +597,15 @@ void refuseUnloadable(PreparedConversion& p) {
 
 }  // namespace
 
-Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std::string& destination,
+Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop) {
     PreparedConversion p;
-    p.source = source;
+    p.source = given;
+    if (!request.dequantize.empty()) {
+        SHARDSCOPE_ASSIGN(const DType dtype, dequantizedDtype(request.dequantize));
+        SHARDSCOPE_ASSIGN(p.source, dequantized(given, dtype, stop));
+    }
+    const Checkpoint source = p.source;
     p.destination = destination;
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
@@ -602,6 +647,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& source, const std
     size_t replicas = 0;
     findImpossible(source.catalog(), *p.spec, request, impossible, replicas);
     findHiddenMasters(source.catalog(), *p.spec, target.masterWeights, impossible);
+    if (!request.takesParts) checkQuantized(source, *p.spec, impossible, p.spec->notes);
     SHARDSCOPE_ASSIGN(const auto kept, keepObjects(p, request.objectsFile));
     if (!request.average.empty()) {
         SHARDSCOPE_TRY(prepareAverage(

@@ -59,6 +59,7 @@ struct FormatMatch {
     const Format* format = nullptr;
     std::string file;  // that it takes for a checkpoint
 };
+struct Dequantized;  // engine/quantized.h
 struct Checkpoint {
     std::string path;
     std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
@@ -72,6 +73,9 @@ struct Checkpoint {
     // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
     // formats.
     std::vector<Note> notes;
+    // Of a checkpoint whose quantized weights are computed (ConversionRequest::dequantize): how each is
+    // stored.
+    std::shared_ptr<const Dequantized> dequantized;
     // Other formats that fit the directory, because of files which this checkpoint does not consist of.
     std::vector<FormatMatch> others;
     std::vector<Note> allNotes() const;  // those of the catalog, then these
@@ -146,8 +150,10 @@ struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     std::string format, variant;            // of the target; empty = the source's, the format's default
     uint64_t maxFileSize = 0;               // bytes; 0 = the format's default
     std::vector<std::string> rename, cast;  // "FROM=TO", "GLOB=bf16"
-    std::string map;                        // a recipe: a file, or one that is built in
-    std::vector<std::string> set;           // "NAME=VALUE" for its parameters
+    std::string dequantize;        // "bf16": quantized weights as tensors of this dtype; empty = as stored
+    bool takesParts = false;       // of quantized weights, too: an extraction
+    std::string map;               // a recipe: a file, or one that is built in
+    std::vector<std::string> set;  // "NAME=VALUE" for its parameters
     // Checkpoints of which the result is the average, in the order of training; the source comes after them.
     // The other fields for averages count only where there are some.
     std::vector<std::string> average;

@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/text.h"
 #include "engine/expected.h"
+#include "engine/quantized.h"
 #include "engine/whole_file.h"
 #include "formats/open_files.h"
 #include "model/coverage.h"
@@ -188,6 +189,8 @@ Result<ValidationReport> validateCheckpoint(const Checkpoint& checkpoint, const 
     ValidateOptions all = options;
     SHARDSCOPE_ASSIGN(std::vector<Note> notes, expectedNotes(checkpoint, options.level, resources));
     notes.insert(notes.begin(), checkpoint.notes.begin(), checkpoint.notes.end());
+    for (Note& note : quantizedNotes(checkpoint))
+        notes.push_back(std::move(note));
     if (options.notes) notes.insert(notes.end(), options.notes->begin(), options.notes->end());
     all.notes = &notes;
     FilledElements filled;

@@ -14,6 +14,7 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/units.h"
+#include "engine/quantized.h"
 #include "engine/recipe.h"
 #include "engine/recipe_fields.h"
 #include "engine/recipe_fit.h"
@@ -88,6 +89,10 @@ constexpr Field kFields[] = {
      "Regular expression and replacement for names (repeatable)", kAndDiff, malformed<parseRenameRule>},
     {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
      "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
+    {"dequantize", "dequantize", "Quantized weights as", &Request::dequantize, kWhat, "DTYPE",
+     "Write quantized weights (fp8, MXFP4, NVFP4, GPTQ, AWQ, bitsandbytes, compressed-tensors) as the "
+     "tensors that they stand for: bf16, fp16 or fp32",
+     kOfOne, malformed<dequantizedDtype>},
     {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
      "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto: the one "
      "that fits all names",

@@ -72,6 +72,10 @@ constexpr RuleInfo kRules[] = {
     {rule::layoutFused, metadata, "A fused projection that was cut rank by rank",
      "Each rank's piece holds parts of several projections; laying them end to end gives a wrong order.",
      "Convert with a recipe that splits and joins the parts (fused-qkv)."},
+    {rule::quantPart, metadata, "A quantized weight that is not whole",
+     "A weight is stored as several tensors, such as values of few bits and their scales, and one of them is "
+     "missing or does not fit the others. What is left of it means nothing.",
+     "Restore the tensor that is missing, or quantize the model again."},
     {rule::stateMissing, metadata, "State that resuming needs is not there",
      "The weights load, but what a run resumes from is incomplete: optimizer state, or weights themselves.",
      "Resume from an earlier step; to load the weights alone it may be enough."},

@@ -42,6 +42,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.skipDamaged, request.skipDamaged);
     use(spec.rename, request.rename);
     use(spec.cast, request.cast);
+    use(spec.dequantize, request.dequantize);
     use(spec.map, request.map);
     use(spec.set, request.set);
     use(spec.expect, request.expect);

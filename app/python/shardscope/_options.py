@@ -31,6 +31,7 @@ class OpenOptions(TypedDict, total=False):
     threads: int
     tp_dim: Optional[Texts]
     variant: Optional[Text]
+    weight_map: Optional[Literal["use", "ignore"]]
 
 
 class OpenedOptions(TypedDict, total=False):
@@ -45,6 +46,7 @@ class OpenedOptions(TypedDict, total=False):
     threads: int
     tp_dim: Optional[Texts]
     variant: Optional[Text]
+    weight_map: Optional[Literal["use", "ignore"]]
 
 
 class WorkOptions(TypedDict, total=False):
@@ -80,6 +82,7 @@ class ValidateOptions(TypedDict, total=False):
     threads: int
     tp_dim: Optional[Texts]
     variant: Optional[Text]
+    weight_map: Optional[Literal["use", "ignore"]]
 
 
 class DiffOptions(TypedDict, total=False):
@@ -100,6 +103,7 @@ class DiffOptions(TypedDict, total=False):
     tp_dim: Optional[Texts]
     variant: Optional[Text]
     weights_only: bool
+    weight_map: Optional[Literal["use", "ignore"]]
 
 
 class PlanOptions(TypedDict, total=False):
@@ -109,6 +113,7 @@ class PlanOptions(TypedDict, total=False):
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
     compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dequantize: Optional[Text]
     dtype: Optional[Texts]
     exclude: Optional[Texts]
     expect: Optional[Text]
@@ -140,6 +145,7 @@ class PlanOptions(TypedDict, total=False):
     to: Optional[WrittenFormat]
     tp_dim: Optional[Texts]
     variant: Optional[Text]
+    weight_map: Optional[Literal["use", "ignore"]]
     weights_only: bool
 
 
@@ -150,6 +156,7 @@ class ConvertOptions(TypedDict, total=False):
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
     compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dequantize: Optional[Text]
     dry_run: bool
     dtype: Optional[Texts]
     exclude: Optional[Texts]
@@ -185,6 +192,7 @@ class ConvertOptions(TypedDict, total=False):
     tp_dim: Optional[Texts]
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weight_map: Optional[Literal["use", "ignore"]]
     weights_only: bool
 
 
@@ -195,6 +203,7 @@ class ReshardOptions(TypedDict, total=False):
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
     compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dequantize: Optional[Text]
     dry_run: bool
     dtype: Optional[Texts]
     exclude: Optional[Texts]
@@ -228,6 +237,7 @@ class ReshardOptions(TypedDict, total=False):
     tp_dim: Optional[Texts]
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weight_map: Optional[Literal["use", "ignore"]]
     weights_only: bool
 
 
@@ -276,4 +286,5 @@ class AverageOptions(TypedDict, total=False):
     tp_dim: Optional[Texts]
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
+    weight_map: Optional[Literal["use", "ignore"]]
     weights: Optional[Text]

@@ -82,6 +82,16 @@ class Note(TypedDict):
     message: str
 
 
+class Quantized(TypedDict):
+    """What a checkpoint holds of one scheme of quantized weights."""
+
+    scheme: str
+    title: str
+    weights: int
+    tensors: int
+    bytes: int
+
+
 class _Info(TypedDict):
     schema: str
     path: str
@@ -90,6 +100,7 @@ class _Info(TypedDict):
     writer: str
     totals: Totals
     dtypes: dict[str, Share]
+    quantized: list[Quantized]
     mesh: Optional[Mesh]
     modules: list[Module]
     specials: list[Special]

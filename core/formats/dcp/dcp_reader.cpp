@@ -241,6 +241,8 @@ Result<Value> DcpReader::valueOf(ObjectId id) const {
 
 Probe probeDcp(const Source& source) {
     if (!source.entry.empty()) {
+        if (rankOfDataFile(source.entry) != kNone)
+            return {Probe::Match::certain, "is named as the data of one rank of a distributed checkpoint"};
         if (source.entry != ".metadata" && rankOfMetadataFile(source.entry) == kNone) return {};
         if (looksLikeMetadata(source, source.entry))
             return {Probe::Match::certain,
@@ -271,6 +273,19 @@ Probe probeDcp(const Source& source) {
 
 Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions& options) {
     std::vector<std::string> names;
+    if (rankOfDataFile(source.entry) != kNone) {
+        const bool whole = source.hasFile(".metadata");
+        return unsupported(
+                   fmt::format("is what rank {} wrote of a distributed checkpoint (DCP); which tensors its "
+                               "bytes are stands in .metadata",
+                               rankOfDataFile(source.entry)))
+            .inFile(joinPath(source.directory->path(), source.entry))
+            .withHint(
+                whole ? "open the directory, where .metadata is"
+                      : ".metadata is not beside it: rank 0 writes it, on its own host where the hosts have "
+                        "no disk in common; copy the .distcp files of all hosts beside it, and open the "
+                        "directory");
+    }
     if (!source.entry.empty()) {
         names.push_back(source.entry);
     } else if (source.hasFile(".metadata")) {
@@ -288,10 +303,12 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions&
         const bool begun = source.hasFile(".metadata.tmp");
         return makeError(ErrorCode::notFound, "the checkpoint was never committed: it has no .metadata file")
             .inFile(source.directory->path())
-            .withHint(begun ? "the save died while it wrote .metadata.tmp; use an earlier checkpoint"
-                            : "the save died before its metadata was written, or .metadata was not copied "
-                              "(its name begins with a "
-                              "dot); use an earlier checkpoint");
+            .withHint(
+                begun ? "the save died while it wrote .metadata.tmp; use an earlier checkpoint"
+                      : "the save died before its metadata was written (use an earlier checkpoint), or "
+                        ".metadata was not copied: its name begins with a dot, and where hosts have no disk "
+                        "in common it is on that of rank 0 alone, to which the .distcp files of the others "
+                        "belong");
     }
     std::vector<MetadataFile> files;
     for (std::string& name : names) {

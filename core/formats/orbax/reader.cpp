@@ -47,7 +47,7 @@ class UnpackedFile final : public ReadFile, public StoredBytes {
   public:
     using Unpack = std::function<Result<std::shared_ptr<const ReadFile>>()>;
     UnpackedFile(std::shared_ptr<const ReadFile> origin, uint64_t size, uint64_t stored, Unpack unpack)
-        : origin_(std::move(origin)), size_(size), stored_(stored), unpack_(std::move(unpack)) {}
+        : origin_(std::move(origin)), size_(size), share_(size, stored), unpack_(std::move(unpack)) {}
     const std::string& path() const override { return origin_->path(); }
     uint64_t size() const override { return size_; }
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
@@ -70,23 +70,14 @@ class UnpackedFile final : public ReadFile, public StoredBytes {
         }
         return {};
     }
-    // In proportion: the difference of what all reads took before and after this one.
-    uint64_t countStored(uint64_t bytes) const override {
-        if (size_ == 0) return 0;
-        const uint64_t before = counted_.fetch_add(bytes);
-        const double ratio = static_cast<double>(stored_) / static_cast<double>(size_);
-        const auto taken = [&](uint64_t read) {
-            return read / size_ * stored_ + static_cast<uint64_t>(static_cast<double>(read % size_) * ratio);
-        };
-        return taken(before + bytes) - taken(before);
-    }
+    uint64_t countStored(uint64_t bytes) const override { return share_.count(bytes); }
     Result<Fingerprint> fingerprint() const override { return origin_->fingerprint(); }
 
   private:
     const std::shared_ptr<const ReadFile> origin_;
-    const uint64_t size_, stored_;
+    const uint64_t size_;
+    const StoredShare share_;
     const Unpack unpack_;
-    mutable std::atomic<uint64_t> counted_ = 0;
     mutable std::mutex mutex_;
     mutable std::shared_ptr<const ReadFile> plain_;
     mutable uint64_t read_ = 0;

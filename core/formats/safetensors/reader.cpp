@@ -164,7 +164,13 @@ class Opener : private CatalogOpener {
             if (isTensorFile(entry.name)) tensorFiles.push_back(entry.name);
             if (isIndexFile(entry.name)) indexFiles.push_back(entry.name);
         }
-        if (!source_.entry.empty()) indexFiles = {source_.entry};
+        if (ignoresIndex()) {
+            for (const std::string& name : indexFiles)
+                note(rule::fileUnreferenced, Severity::info, "left aside, as was asked for", name);
+            indexFiles.clear();
+        } else if (!source_.entry.empty()) {
+            indexFiles = {source_.entry};
+        }
         if (!indexFiles.empty()) {
             SHARDSCOPE_TRY(readIndexed(indexFiles, tensorFiles));
             if (shardedFolder) {
@@ -214,6 +220,41 @@ class Opener : private CatalogOpener {
         return std::ranges::count(all, std::string(stem.substr(0, line)) + std::string(kSuffix)) > 0;
     }
 
+    bool ignoresIndex() const {
+        const auto values = options_.valuesOf(kWeightMap);
+        return !values.empty() && values.back() == kIgnore;
+    }
+
+    // An index of another save, beside files that hold what it names.
+    void noteOtherSave(const std::vector<std::string>& extra) {
+        std::vector<std::string> holders;
+        NameSet held;
+        readAhead(extra);
+        for (const std::string& name : extra) {
+            const auto header = ahead_.find(name);
+            if (header == ahead_.end() || !header->second.ok()) continue;
+            bool any = false;
+            for (size_t t = 0; t < header->second->tensors.size(); ++t) {
+                const std::string_view tensor = header->second->names[t];
+                const size_t i = index_->names.find(tensor);
+                if (i == SIZE_MAX || fileOfIndex_[index_->fileOf[i]] != kNone) continue;
+                any = true;
+                held.insert(tensor);
+            }
+            if (any) holders.push_back(fmt::format("'{}'", printable(name, kNameInMessage)));
+        }
+        if (holders.empty()) return;
+        const size_t count = holders.size();
+        holders.resize(std::min<size_t>(count, 3));
+        note(rule::metaInconsistent, Severity::error,
+             fmt::format(
+                 "{} of the {} tensors that it names are in files that it does not name: {}. It is the "
+                 "index of another save; {} reads the files without it",
+                 held.size(), index_->names.size(), listed(holders, count),
+                 option(kWeightMap.substr(2), kIgnore)),
+             index_->name);
+    }
+
     Status readIndexed(const std::vector<std::string>& indexFiles,
                        const std::vector<std::string>& tensorFiles) {
         std::string chosen = indexFiles[0];
@@ -253,14 +294,17 @@ class Opener : private CatalogOpener {
             SHARDSCOPE_TRY(readOneOfSet(name));
             if (files_.size() > next) fileOfIndex_[i] = next;
         }
+        std::vector<std::string> unnamed;
         for (const std::string& name : tensorFiles) {
             if (std::find(index_->files.begin(), index_->files.end(), name) != index_->files.end()) continue;
+            unnamed.push_back(name);
             FileInfo extra;
             extra.path = name;
             extra.referenced = false;
             if (const auto entry = source_.directory->stat(name); entry.ok()) extra.size = entry->size;
             builder_.addFile(std::move(extra));
         }
+        if (!unnamed.empty() && std::ranges::count(fileOfIndex_, kNone) > 0) noteOtherSave(unnamed);
         variant_ = "sharded";
         return {};
     }

@@ -21,6 +21,9 @@ struct SetName {
 };
 SetName parseSetName(std::string_view fileName);
 
+// The option of opening, and the value with which an index counts for nothing.
+inline constexpr std::string_view kWeightMap = "--weight-map", kIgnore = "ignore";
+
 bool isTensorFile(std::string_view name);
 bool isIndexFile(std::string_view name);
 

@@ -58,6 +58,15 @@ const Format& safetensorsFormat() {
                   .title = "safetensors (Hugging Face)",
                   .synonyms = {"hf", "huggingface"},
                   .suffixes = {"safetensors"},
+                  .options = {{.name = std::string(safetensors::kWeightMap),
+                               .value = "HOW",
+                               .help =
+                                   "What *.index.json says of which file holds a tensor: use (default), or "
+                                   "ignore (read what the files themselves hold)",
+                               .title = "Index of files",
+                               .unset = "use",
+                               .choices = {{"use", "the index says which file holds a tensor"},
+                                           {"ignore", "the files say what they hold"}}}},
                   .reads = true,
                   .writes = true,
                   .generations = {"one file", "several files with *.safetensors.index.json",

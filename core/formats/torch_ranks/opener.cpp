@@ -61,7 +61,9 @@ class RankFilesOpener {
         assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mayDrift);
         addRankObjects(assembly_, objects_);
         addMissing();
-        return assembly_.finish(parts_.world(), parts_.mesh("the DeviceMesh of the DTensors"));
+        auto mesh = parts_.mesh("the DeviceMesh of the DTensors");
+        if (!mesh && !parts_.largestMesh()) mesh = meshOfShards();
+        return assembly_.finish(parts_.world(), std::move(mesh));
     }
 
   private:
@@ -239,6 +241,7 @@ class RankFilesOpener {
         piece.offsets = stored.shardOffsets;
         piece.lengths = stored.shape;
         sharded_ = true;
+        shardPlaces_[encodePath(path)].insert(stored.shardOffsets);
         const std::string name = pathName(path);
         if (name.ends_with("_flat_param") && !std::exchange(flatNoted_, true)) {
             assembly_.note(rule::layoutFused, Severity::info,
@@ -247,6 +250,20 @@ class RankFilesOpener {
                            saved.name, name);
         }
         assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(piece));
+    }
+
+    // HYBRID_SHARD: groups of ranks that hold the same shards.
+    std::optional<Mesh> meshOfShards() const {
+        size_t shards = 0;
+        for (const auto& [path, places] : shardPlaces_)
+            shards = std::max(shards, places.size());
+        const uint32_t world = parts_.world(), group = static_cast<uint32_t>(shards);
+        if (group < 2 || group >= world || world % group != 0) return std::nullopt;
+        Mesh mesh;
+        mesh.axes = {{"replicate", world / group}, {"fsdp", group}};
+        mesh.evidence = {
+            fmt::format("{}: {} ranks wrote ShardedTensors of {} shards", formatMesh(mesh), world, group)};
+        return mesh;
     }
 
     // Tensors without a placement are copies of one, or differ by rank.
@@ -411,6 +428,7 @@ class RankFilesOpener {
     std::unordered_map<std::string, size_t> plainByPath_;  // encoded
     std::deque<Value> values_;                             // of objects_
     std::vector<RankObject> objects_;
+    std::map<std::string, std::set<Dims>> shardPlaces_;  // of ShardedTensors, by encoded path
     bool sharded_ = false, flatNoted_ = false;
     size_t misfits_ = 0;  // states whose flat pieces do not add up to their parameter; the first one:
     struct {

@@ -247,6 +247,38 @@ class SafetensorsReadTest : public QObject {
         QVERIFY(checkpoint.open("model.safetensors.index.json").ok());
     }
 
+    // All tensors are there, in files that the index of another save does not name.
+    void indexOfAnotherSave() {
+        const auto file = [](const std::string& name) {
+            return fileText(R"({")" + name + R"(":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4);
+        };
+        MemoryCheckpoint checkpoint;
+        checkpoint.put("model-00001-of-00002.safetensors", file("a"));
+        checkpoint.put("model-00002-of-00002.safetensors", file("b"));
+        checkpoint.put(
+            "model.safetensors.index.json",
+            R"({"weight_map":{"a":"model-00001-of-00003.safetensors","b":"model-00003-of-00003.safetensors",)"
+            R"("c":"model-00003-of-00003.safetensors"}})");
+        const auto opened = checkpoint.open();
+        QVERIFY(opened.ok());
+        const auto& notes = (*opened)->catalog().notes();
+        const auto said = std::ranges::find_if(
+            notes, [](const Note& note) { return note.message.find("another save") != std::string::npos; });
+        QVERIFY(said != notes.end());
+        QVERIFY2(said->message.starts_with("2 of the 3 tensors"), said->message.c_str());
+        QVERIFY(said->message.find("--weight-map ignore") != std::string::npos);
+        QVERIFY(said->severity == Severity::error);
+        OpenOptions ignored;
+        ignored.own = {{"--weight-map", "ignore"}};
+        for (const char* entry : {"", "model.safetensors.index.json"}) {
+            const auto whole = checkpoint.open(entry, ignored);
+            QVERIFY(whole.ok());
+            QCOMPARE((*whole)->catalog().tensorCount(), size_t{2});
+            for (const Note& note : (*whole)->catalog().notes())
+                QVERIFY2(note.severity == Severity::info, note.message.c_str());
+        }
+    }
+
     // A name in two files is one tensor where both hold the same, else an error; never a second name.
     void equalNamesAreCopiesOrAnError() {
         const std::string one =
