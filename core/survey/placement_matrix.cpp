@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <string>
 #include <string_view>
 #include <tuple>
 
 #include "model/coverage.h"
+#include "survey/hues.h"
 #include "survey/layer_name.h"
 #include "survey/matrix_parts.h"
 
@@ -92,6 +94,9 @@ bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken&
         if (const uint32_t at = columnOf(file.rank); at != kNone) sources[at].fileMissing = true;
     }
     std::tie(columns_, columnOfRank_) = columnsOf(sources, options.foldColumns);
+    for (MatrixColumn& column : columns_) {
+        if (column.fileMissing) column.health = Health::missing;
+    }
     return true;
 }
 
@@ -234,7 +239,39 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
         }
     }
     markCopies(c, t, chunks, held, detail.cells);
+    findGhosts(detail);
     return detail;
+}
+
+// Along an axis where all that is stored has one place, the others hold the same, unless the axis deals out
+// whole tensors (stages, experts). Several places, but not all of them, are shards, some of which are empty.
+void PlacementMatrix::findGhosts(RowDetail& detail) const {
+    if (axes_.empty() || detail.cells.empty() || detail.cells.size() == columns_.size()) return;
+    const auto placeOf = [&](uint32_t column, size_t axis) { return columns_[column].places[axis].first; };
+    std::vector<size_t> fixed;  // axes along which a replica is where its original is
+    for (size_t axis = 0; axis < axes_.size(); ++axis) {
+        const AxisKind kind = axisKind(axes_[axis].name);
+        const uint32_t place = placeOf(detail.cells.front().column, axis);
+        if (kind == AxisKind::pipeline || kind == AxisKind::expert ||
+            std::ranges::any_of(detail.cells,
+                                [&](const MatrixCell& cell) { return placeOf(cell.column, axis) != place; }))
+            fixed.push_back(axis);
+    }
+    if (fixed.size() == axes_.size()) return;
+    std::map<std::vector<uint32_t>, uint32_t> originals;
+    const auto placesOf = [&](uint32_t column) {
+        std::vector<uint32_t> places;
+        for (const size_t axis : fixed)
+            places.push_back(placeOf(column, axis));
+        return places;
+    };
+    for (const MatrixCell& cell : detail.cells)
+        originals.emplace(placesOf(cell.column), cell.column);
+    for (uint32_t column = 0; column < columns_.size(); ++column) {
+        const auto found = originals.find(placesOf(column));
+        if (found != originals.end() && found->second != column && !detail.at(column))
+            detail.ghosts.push_back({column, found->second});
+    }
 }
 
 // Where an axis of the mesh cuts a dimension by itself, its cuts are the long ticks; with several, the one

@@ -132,7 +132,10 @@ void Panel::fillMenu(QMenu& menu) {
     if (exports_.picture || exports_.rows) {
         if (!menu.isEmpty()) menu.addSeparator();
         Exports exports = exports_;
-        if (showsTable()) exports.picture = twin_;
+        if (showsTable()) {
+            exports.picture = twin_;
+            exports.svg = nullptr;
+        }
         addExportActions(menu, exports, this);
     }
 }
