@@ -372,6 +372,18 @@ std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId
     return fmt::format("{} of {} shards", whole.size(), shards.size());
 }
 
+double lostShare(const Facts& facts, const Catalog& catalog, TensorId tensor) {
+    if (facts.tensorHealth[tensor] != Health::missing) return 0;
+    int64_t all = 0, lost = 0;
+    for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor); ++c) {
+        const int64_t elements = catalog.chunk(tensor, c).elements();
+        all += elements;
+        if (facts.chunkHealth[c] == Health::missing) lost += elements;
+    }
+    // A finding may speak of the tensor as a whole.
+    return lost > 0 ? static_cast<double>(lost) / static_cast<double>(all) : 1;
+}
+
 std::string rankStateText(const RankFacts& rank) {
     return rank.health == Health::missing && rank.cut ? "truncated" : healthName(rank.health);
 }

@@ -109,6 +109,8 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
 // file is), "truncated" (the file ends early), "31 of 32 shards".
 std::string chunkStateText(const Facts& facts, const Catalog& catalog, ChunkId chunk);
 std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId tensor);
+// How much of a tensor's chunks is missing or truncated, 0..1.
+double lostShare(const Facts& facts, const Catalog& catalog, TensorId tensor);
 std::string rankStateText(const RankFacts& rank);
 
 // "pp0 dp1 tp3", or "rank 7" without a mesh of that size.

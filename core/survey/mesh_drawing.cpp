@@ -91,7 +91,7 @@ class Layout {
         double height = a.cellHeight / a.foldDown;
         for (size_t i = down + 1; i < down_.size(); ++i)
             height *= picture_.axes()[down_[i]].size;
-        if (height < type_.line - 3) return kNarrowBand;
+        if (height < type_.line - 1) return kNarrowBand;
         const std::string widest = std::to_string(of.size - 1);
         return std::max(lettersOf(of.name, type_), lettersOf(widest, type_)) + 6;
     }
@@ -258,7 +258,7 @@ class Layout {
                 drawing_.bands.push_back({{at, top + (r - firstRow) * a.cellHeight, width - 1, height},
                                           axis.kind,
                                           place % 2 == 1,
-                                          width > kNarrowBand && height >= type_.line - 3
+                                          width > kNarrowBand && height >= type_.line - 1
                                               ? std::to_string(place)
                                               : std::string()});
                 r = end;
@@ -297,7 +297,7 @@ class Layout {
             if (!fits(cell.text)) cell.text.clear();
             const std::string& experts = picture_.rank(cell.ranks[0]).experts;
             const std::string second = experts.empty() ? std::string() : "e" + experts;
-            if (rect.height >= 2 * type_.line - 3 && fits(second)) cell.second = second;
+            if (rect.height >= 2 * type_.line - 1 && fits(second)) cell.second = second;
         }
         drawing_.cells.push_back(std::move(cell));
     }

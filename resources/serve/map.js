@@ -16,7 +16,7 @@ const kBudget = 2, kBudgetAtRest = 4;  // milliseconds of a frame for new pictur
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
 const kMarks = ["", "", " N", " ≠", " 2", " /", " X"];  // beside the number of a rank, as in the window
-const kStateWords = ["", "not checked", "NaN or infinities", "replicas that differ", "overlap", "bytes missing", "no owner"];
+const kStateWords = ["", "not checked", "NaN or infinities", "replicas that differ", "overlap", "missing or truncated", "no owner"];
 const kGlyphs = ["", "", "N", "≠", "2", "/", "✕"];
 const healthOfByte = (value) => (value < 165 ? 0 : value < 175 ? 1 : value < 185 ? 2 : value < 195 ? 3 : value < 210 ? 4 : value < 230 ? 5 : 6);
 

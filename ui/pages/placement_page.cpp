@@ -331,7 +331,7 @@ void PlacementPage::fillLegend() {
     const auto state = [&](Health health, const QString& text) {
         if (present[static_cast<size_t>(health)]) entries.push_back(Legend::state(health, text));
     };
-    state(Health::missing, tr("bytes missing"));
+    state(Health::missing, tr("missing or truncated"));
     state(Health::gap, tr("no owner"));
     state(Health::overlap, tr("claimed twice"));
     state(Health::differs, tr("replicas differ"));

@@ -60,7 +60,7 @@ std::vector<Legend::Entry> legendEntries() {
          }});
     entries.push_back(Legend::state(Health::gap, TensorPage::tr("no chunk holds it")));
     entries.push_back(Legend::state(Health::overlap, TensorPage::tr("claimed twice")));
-    entries.push_back(Legend::state(Health::missing, TensorPage::tr("bytes missing")));
+    entries.push_back(Legend::state(Health::missing, TensorPage::tr("missing or truncated")));
     entries.push_back(Legend::state(Health::differs, TensorPage::tr("replicas differ")));
     entries.push_back(Legend::state(Health::nonFinite, TensorPage::tr("NaN or infinite")));
     entries.push_back({TensorPage::tr("target sharding"), [](QPainter& painter, const QRectF& rect) {

@@ -42,11 +42,18 @@ void MeshView::setPicture(std::shared_ptr<const MeshPicture> picture) {
 void MeshView::layOut() {
     const QFontMetricsF metrics(font());
     const DrawnType type{metrics.averageCharWidth() * 1.06, metrics.height()};
-    drawing_ = picture_ ? drawMesh(*picture_, width() - 2 * kMeshMargin, height() - 2 * kMeshMargin, type)
+    drawing_ = picture_ ? drawMesh(*picture_, width() - 2 * kMeshMargin, most_ - 2 * kMeshMargin, type)
                         : MeshDrawing();
+    if (picture_) setFixedHeight(static_cast<int>(drawing_.height + 2 * kMeshMargin) + 1);
     if (current_ >= static_cast<int>(drawing_.cells.size())) current_ = -1;
     hover_ = -1;
     update();
+}
+
+void MeshView::setMostHeight(int pixels) {
+    if (pixels == most_) return;
+    most_ = pixels;
+    layOut();
 }
 
 void MeshView::setSelected(const std::vector<uint32_t>& ranks) {
@@ -185,7 +192,7 @@ void MeshView::paintGroups(QPainter& painter) const {
             for (const MeshDrawing::Cell& cell : drawing_.cells) {
                 const bool in = std::ranges::any_of(
                     cell.ranks, [&](uint32_t r) { return std::ranges::binary_search(group, r); });
-                if (!in) continue;
+                if (!in || &cell == &drawing_.cells[static_cast<size_t>(lit)]) continue;
                 const QRectF rect = rectOf(cell.rect);
                 painter.fillRect(rect, washed(color, 0.3));
                 if (std::min(rect.width(), rect.height()) < kSmallCell) continue;
@@ -193,6 +200,10 @@ void MeshView::paintGroups(QPainter& painter) const {
                 painter.drawRect(rect.adjusted(1, 1, -1, -1));
             }
         }
+    }
+    if (lit >= 0) {
+        painter.setPen(QPen(palette().color(QPalette::WindowText), 2));
+        painter.drawRect(rectOf(drawing_.cells[static_cast<size_t>(lit)].rect).adjusted(1, 1, -1, -1));
     }
     for (const MeshDrawing::Cell& cell : drawing_.cells) {
         const bool chosen = std::ranges::any_of(
@@ -242,7 +253,7 @@ bool MeshView::event(QEvent* event) {
 
 void MeshView::resizeEvent(QResizeEvent* event) {
     PaintedView::resizeEvent(event);
-    layOut();
+    if (event->size().width() != event->oldSize().width()) layOut();
 }
 
 void MeshView::changeEvent(QEvent* event) {
