@@ -162,7 +162,7 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->setShowGrid(false);
     table->setAlternatingRowColors(true);
     table->setWordWrap(false);
-    table->setTextElideMode(Qt::ElideMiddle);
+    table->setItemDelegate(new NameDelegate(table));
     table->setTabKeyNavigation(false);
     table->setHorizontalScrollMode(QAbstractItemView::ScrollPerPixel);
     table->verticalHeader()->hide();

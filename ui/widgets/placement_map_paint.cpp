@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/theme.h"
 
@@ -35,20 +36,6 @@ std::pair<double, double> painted(double origin, double length, float from, floa
 QColor faded(QColor color, int alpha) {
     color.setAlpha(alpha);
     return color;
-}
-
-// A path that is too long loses letters of its outer modules first: their place says what they are, while
-// layer and tensor tell rows apart. Then its middle.
-QString shortened(const QString& path, const QFontMetrics& metrics, int width) {
-    if (metrics.horizontalAdvance(path) <= width) return path;
-    QStringList parts = path.split(QLatin1Char('.'));
-    QString text = path;
-    for (qsizetype i = 0; i + 1 < parts.size() && metrics.horizontalAdvance(text) > width; ++i) {
-        if (parts[i].size() < 2 || parts[i][0].isDigit()) continue;
-        parts[i] = parts[i].left(1);
-        text = parts.join(QLatin1Char('.'));
-    }
-    return metrics.elidedText(text, Qt::ElideMiddle, width);
 }
 
 }  // namespace
@@ -451,9 +438,10 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString name = shortened((index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString()) +
-                                           toQString(matrix_->rowLabel(index)),
-                                       metrics, static_cast<int>(right - box.left()));
+        const QString pin = index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString();
+        const QString name =
+            pin + elidedName(toQString(matrix_->rowLabel(index)), metrics,
+                             static_cast<int>(right - box.left()) - metrics.horizontalAdvance(pin));
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
