@@ -153,7 +153,7 @@ class ServeCliTest : public QObject {
         QVERIFY(written.open(QIODevice::ReadOnly));
         QCOMPARE(QByteArray::fromStdString(drawn->body), written.readAll());
         // Written into the checkpoint, or over another file: never unasked.
-        QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file}).exitCode, 3);
+        QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file}).exitCode, 4);
         QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file, "--overwrite"}).exitCode, 0);
         QVERIFY(runShardscope({"map", source, "--mesh", "-o", source + "/mesh.svg"}).exitCode != 0);
         const auto tile =

@@ -287,7 +287,7 @@ class PlacementMatrixTest : public QObject {
         QCOMPARE(row.cells[0].copyOf, kNone);
         QCOMPARE(row.cells[1].copyOf, row.cells[0].column);
         QVERIFY(
-            toQString(matrix->cellText(expert, row.cells[1].column)).contains("a copy of what rank 1 holds"));
+            toQString(matrix->cellText(expert, row.cells[1].column)).contains("a replica of what rank 1 holds"));
         QVERIFY(!toQString(matrix->cellText(expert, row.cells[0].column)).contains("copy"));
         const uint32_t attention = matrix->rowOf(tensorNamed(*session, "model.layers.0.attn.qkv.weight"));
         for (const MatrixCell& cell : matrix->detail(attention).cells)

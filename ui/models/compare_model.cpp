@@ -255,10 +255,10 @@ void CompareModel::startArranging() {
         });
 }
 
-void CompareModel::take(Arranged arranged) {
+void CompareModel::take(Arranged now) {
     beginResetModel();
-    rows_ = std::move(arranged.rows);
-    layers_ = std::move(arranged.layers);
+    rows_ = std::move(now.rows);
+    layers_ = std::move(now.layers);
     endResetModel();
     emit arranged();
 }
@@ -290,10 +290,10 @@ void CompareModel::fold(const Comparison& comparison, Arranged& arranged, const 
 }
 
 QString CompareModel::nameOf(int index) const {
-    const std::string_view name = comparison_->name(row(index));
+    const std::string_view first = comparison_->name(row(index));
     const auto several = layers_.find(rows_[static_cast<size_t>(index)]);
-    if (several == layers_.end()) return toQString(name);
-    const LayerName layer = splitLayer(name);
+    if (several == layers_.end()) return toQString(first);
+    const LayerName layer = splitLayer(first);
     return toQString(std::string(layer.before) + spansText(several->second) + std::string(layer.after));
 }
 

@@ -101,7 +101,7 @@ class CompareModel : public Columns<QAbstractTableModel> {
     static void fold(const Comparison& comparison, Arranged& arranged, const StopToken& stop);
     static bool less(const Comparison& comparison, int column, uint32_t x, uint32_t y);
     void startArranging();
-    void take(Arranged arranged);
+    void take(Arranged now);
     QString nameOf(int row) const;  // "model.layers.0–31.w", where it stands for several
 
     Tasks& tasks_;

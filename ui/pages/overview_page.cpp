@@ -189,8 +189,6 @@ void OverviewPage::arrange() {
 
 void OverviewPage::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
-    constexpr int kLeastMesh = 260;
-    mesh_->setMostHeight(std::max(kLeastMesh, height() * 2 / 5));
     arrange();
 }
 

@@ -189,7 +189,7 @@ void Icicle::paintHealthOf(QPainter& painter, const Tile& tile, QRectF& label) c
     if (tile.health <= Health::unread) return;
     const QRectF rect = tileRect(tile);
     const double share = tile.health == Health::missing && tile.bytes > 0 ? tile.lost / tile.bytes : 1;
-    if (rect.width() < kLeastMark || (tile.more > 0 && share < 1)) {
+    if (rect.width() < (share < 1 ? kGlyphWidth : kLeastMark) || (tile.more > 0 && share < 1)) {
         const double height = std::max(2.0, rect.height() * share);
         painter.fillRect(QRectF(rect.left(), rect.bottom() - height, rect.width(), height),
                          healthColor(tile.health));

@@ -14,9 +14,10 @@ namespace shardscope::ui {
 namespace {
 
 constexpr double kMeshMargin = 4;
-constexpr double kSmallCell = 6;   // below, cells have no outline and their state fills them
-constexpr double kCorner = 12;     // of a state
-constexpr double kGlyphCell = 18;  // cells of this size have the glyph of their state
+constexpr double kMostHeight = 300;  // pixels, of the view
+constexpr double kSmallCell = 6;     // below, cells have no outline and their state fills them
+constexpr double kCorner = 12;       // of a state
+constexpr double kGlyphCell = 18;    // cells of this size have the glyph of their state
 
 QRectF rectOf(const DrawnRect& r) {
     return {r.x + kMeshMargin, r.y + kMeshMargin, r.width, r.height};
@@ -42,18 +43,12 @@ void MeshView::setPicture(std::shared_ptr<const MeshPicture> picture) {
 void MeshView::layOut() {
     const QFontMetricsF metrics(font());
     const DrawnType type{metrics.averageCharWidth() * 1.06, metrics.height()};
-    drawing_ = picture_ ? drawMesh(*picture_, width() - 2 * kMeshMargin, most_ - 2 * kMeshMargin, type)
+    drawing_ = picture_ ? drawMesh(*picture_, width() - 2 * kMeshMargin, kMostHeight - 2 * kMeshMargin, type)
                         : MeshDrawing();
     if (picture_) setFixedHeight(static_cast<int>(drawing_.height + 2 * kMeshMargin) + 1);
     if (current_ >= static_cast<int>(drawing_.cells.size())) current_ = -1;
     hover_ = -1;
     update();
-}
-
-void MeshView::setMostHeight(int pixels) {
-    if (pixels == most_) return;
-    most_ = pixels;
-    layOut();
 }
 
 void MeshView::setSelected(const std::vector<uint32_t>& ranks) {
@@ -128,7 +123,8 @@ void MeshView::paintCell(QPainter& painter, const MeshDrawing::Cell& cell) const
         if (side < kSmallCell) {
             painter.fillRect(rect, healthColor(cell.health));
         } else if (side >= kGlyphCell) {
-            paintHealth(painter, QRectF(rect.right() - kCorner, rect.top(), kCorner, kCorner), cell.health);
+            paintHealth(painter, QRectF(rect.right() - kCorner - 1, rect.top() + 1, kCorner, kCorner),
+                        cell.health);
         } else {
             painter.save();
             painter.setRenderHint(QPainter::Antialiasing);

@@ -15,8 +15,7 @@ class MeshView : public PaintedView {
   public:
     explicit MeshView(QWidget* parent = nullptr);
 
-    // It is as high as the picture needs in its width, and at most so high.
-    void setMostHeight(int pixels);
+    // The view is as high as the picture needs in its width.
     void setPicture(std::shared_ptr<const MeshPicture> picture);  // null = nothing to show
     const std::shared_ptr<const MeshPicture>& picture() const { return picture_; }
     const MeshDrawing& drawing() const { return drawing_; }
@@ -53,7 +52,6 @@ class MeshView : public PaintedView {
     MeshDrawing drawing_;
     std::vector<uint32_t> selected_;  // ascending
     int current_ = -1, hover_ = -1;
-    int most_ = 300;
 };
 
 }  // namespace shardscope::ui

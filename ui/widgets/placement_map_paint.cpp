@@ -207,7 +207,7 @@ void PlacementMap::paintTiles(QPainter& painter, Span rows) {
             const QPointF to(std::floor(columnLeft(static_cast<int>(column) + 1)), std::floor(rowTop(r + 1)));
             return QRectF(from, to).adjusted(1, 1, -1, -1);
         };
-        QPen ghost(faintTextColor());
+        QPen ghost(faded(faintTextColor(), 120));
         ghost.setDashPattern({3, 3});
         painter.setPen(ghost);
         painter.setBrush(Qt::NoBrush);
