@@ -87,7 +87,7 @@ void ReadyPanel::addRows(const std::vector<ReadyLine>& lines) {
         while (rows_.size() < end)
             addRow(*grid);
         grid->setRowStretch(grid->rowCount(), 1);
-        halves_->addLayout(grid, halves_->isEmpty() ? 0 : 1);  // one above the other: no gap between them
+        halves_->addLayout(grid, halves_->count() ? 1 : 0);  // one above the other: no gap between them
     }
     arrange();
 }

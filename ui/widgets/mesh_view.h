@@ -21,6 +21,7 @@ class MeshView : public PaintedView {
     const MeshDrawing& drawing() const { return drawing_; }
     QPointF centerOf(int cell) const;
     int current() const { return current_; }
+    QSize sizeHint() const override { return {PaintedView::sizeHint().width(), minimumHeight()}; }
     void setSelected(const std::vector<uint32_t>& ranks);  // by the program: no signal
 
   signals:
