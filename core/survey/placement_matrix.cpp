@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -18,6 +17,7 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kPyramidBudget = size_t{16} << 20;
+constexpr size_t kMostPlaces = size_t{1} << 22;
 
 }  // namespace
 
@@ -258,19 +258,30 @@ void PlacementMatrix::findGhosts(RowDetail& detail) const {
             fixed.push_back(axis);
     }
     if (fixed.size() == axes_.size()) return;
-    std::map<std::vector<uint32_t>, uint32_t> originals;
+    size_t count = 1;
+    for (const size_t axis : fixed) {
+        if (axes_[axis].size > kMostPlaces / count) return;  // a mesh may be declared with any size
+        count *= axes_[axis].size;
+    }
+    // By the places along those axes, as one number.
     const auto placesOf = [&](uint32_t column) {
-        std::vector<uint32_t> places;
+        size_t number = 0;
         for (const size_t axis : fixed)
-            places.push_back(placeOf(column, axis));
-        return places;
+            number = number * axes_[axis].size + placeOf(column, axis);
+        return number;
     };
-    for (const MatrixCell& cell : detail.cells)
-        originals.emplace(placesOf(cell.column), cell.column);
+    std::vector<uint32_t> originals(count, kNone);
+    for (const MatrixCell& cell : detail.cells) {
+        uint32_t& original = originals[placesOf(cell.column)];
+        original = std::min(original, cell.column);
+    }
+    auto cell = detail.cells.begin();
     for (uint32_t column = 0; column < columns_.size(); ++column) {
-        const auto found = originals.find(placesOf(column));
-        if (found != originals.end() && found->second != column && !detail.at(column))
-            detail.ghosts.push_back({column, found->second});
+        while (cell != detail.cells.end() && cell->column < column)
+            ++cell;
+        const bool held = cell != detail.cells.end() && cell->column == column;
+        if (const uint32_t original = originals[placesOf(column)]; !held && original != kNone)
+            detail.ghosts.push_back({column, original});
     }
 }
 
