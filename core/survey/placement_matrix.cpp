@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -243,6 +244,38 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
     return detail;
 }
 
+// Of each shard another place of the axis that replicates may store it, as DCP deals them out: then every
+// place on the other axes is there, and once. The outermost such axis; axes_.size() = none.
+size_t PlacementMatrix::spreadingAxis(const RowDetail& detail) const {
+    const auto dealsOut = [&](size_t axis) {  // whole tensors
+        const AxisKind kind = axisKind(axes_[axis].name);
+        return kind == AxisKind::pipeline || kind == AxisKind::expert;
+    };
+    for (size_t axis = 0; axis < axes_.size(); ++axis) {
+        if (dealsOut(axis)) continue;
+        std::set<uint64_t> shards, stages;
+        bool once = true;
+        for (auto cell = detail.cells.begin(); once && cell != detail.cells.end(); ++cell) {
+            uint64_t shard = 0, stage = 0;
+            for (size_t other = 0; other < axes_.size(); ++other) {
+                const uint64_t place = columns_[cell->column].places[other].first;
+                if (dealsOut(other)) stage = stage * axes_[other].size + place;
+                if (other != axis) shard = shard * axes_[other].size + place;
+            }
+            once = shards.insert(shard).second;
+            stages.insert(stage);
+        }
+        size_t all = stages.size();
+        for (size_t other = 0; once && other < axes_.size(); ++other) {
+            if (other != axis && !dealsOut(other))
+                all *= std::min<size_t>(axes_[other].size, shards.size() + 1);
+            once = all <= shards.size();
+        }
+        if (once && all == shards.size()) return axis;
+    }
+    return axes_.size();
+}
+
 // Along an axis where all that is stored has one place, the others hold the same, unless the axis deals out
 // whole tensors (stages, experts). Several places, but not all of them, are shards, some of which are empty.
 void PlacementMatrix::findGhosts(RowDetail& detail) const {
@@ -257,6 +290,7 @@ void PlacementMatrix::findGhosts(RowDetail& detail) const {
                                 [&](const MatrixCell& cell) { return placeOf(cell.column, axis) != place; }))
             fixed.push_back(axis);
     }
+    if (fixed.size() == axes_.size()) std::erase(fixed, spreadingAxis(detail));
     if (fixed.size() == axes_.size()) return;
     size_t count = 1;
     for (const size_t axis : fixed) {

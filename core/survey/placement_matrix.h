@@ -151,6 +151,7 @@ class PlacementMatrix {
     template <class Visit>
     void forEachChunk(uint32_t r, Visit&& visit) const;
     void findGhosts(RowDetail& detail) const;
+    size_t spreadingAxis(const RowDetail& detail) const;
 
     std::shared_ptr<const Checkpoint> checkpoint_;
     std::shared_ptr<const ModuleTree> tree_;

@@ -296,6 +296,18 @@ class PlacementMatrixTest : public QObject {
         QVERIFY(matrix->detail(weight).ghosts.empty());
     }
 
+    // DCP stores each shard by another rank of those that replicate it.
+    void replicasThatAreDealtOut() {
+        const auto session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
+        const auto matrix = matrixOf(*session);
+        const RowDetail row = matrix->detail(matrix->rowOf(tensorNamed(*session, "model.fc1.bias")));
+        QCOMPARE(row.cells.size(), size_t{2});
+        std::vector<std::pair<uint32_t, uint32_t>> ghosts;
+        for (const RowDetail::Ghost& ghost : row.ghosts)
+            ghosts.emplace_back(ghost.column, ghost.of);
+        QCOMPARE(ghosts, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 2}, {3, 1}}));
+    }
+
     // Of ranks that hold the same slice, all but the first are outlined with dots.
     void copiesAreKnown() {
         const auto session = openSynthetic(mixtureOfExperts());
