@@ -58,13 +58,10 @@ async function draw(width) {
     return { node, ranks: ranksOf(node), x: Number(back.getAttribute("x")), y: Number(back.getAttribute("y")) };
   });
   current = -1;
-  picture.setAttribute("tabindex", "0");
-  picture.setAttribute("aria-describedby", line.id);
   const over = (event) => cells.findIndex((cell) => cell.node.contains(event.target));
   picture.addEventListener("pointermove", (event) => light(over(event)));
   picture.addEventListener("pointerleave", () => light(current));
   picture.addEventListener("click", (event) => { const index = over(event); if (index >= 0) tell("rank", cells[index].ranks[0]); });
-  picture.addEventListener("keydown", key);
   place.replaceChildren(picture);
   light(-1);
 }
@@ -78,8 +75,8 @@ async function save() {
 export function meshPanel() {
   const info = shown.info;
   if (info.totals.ranks < 2) return null;
-  place = element("div", { id: "mesh" });
   line = element("p", { id: "mesh-line", class: "quiet small", role: "status" });
+  place = element("div", { id: "mesh", tabindex: "0", role: "application", "aria-label": "Mesh of ranks", "aria-describedby": "mesh-line", onkeydown: (event) => { if (cells.length) key(event); } });
   drawnWidth = 0;
   new ResizeObserver(() => {
     const width = Math.floor(place.clientWidth / kStep) * kStep;

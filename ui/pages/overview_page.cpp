@@ -295,14 +295,14 @@ void OverviewPage::refreshMesh() {
         for (const std::string& sentence : facts->mesh->evidence)
             why += QStringLiteral("• ") + toQString(sentence);
     }
-    if (const QString context = contextParallelText(facts->mesh); !context.isEmpty())
-        why += QStringLiteral("• ") + context;
+    const QStringList said{toQString(picture->remarks()), contextParallelText(facts->mesh)};
+    const QString remarks = said.join(' ').trimmed();
     meshTitle_->setText(why[0]);
     why_ = why.join('\n');
     mesh_->setToolTip(why_);
     mesh_->setAccessibleDescription(why_);
-    remarks_->setText(toQString(picture->remarks()));
-    remarks_->setVisible(!picture->remarks().empty());
+    remarks_->setText(remarks);
+    remarks_->setVisible(!remarks.isEmpty());
 }
 
 void OverviewPage::refreshNotes() {
