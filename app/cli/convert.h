@@ -26,6 +26,7 @@ struct ConvertCommand {
         ends;             // of `average`: the sources and the destination, before they are told apart
     std::string report;   // a file for the report; empty = none
     bool dryRun = false;  // only the plan is shown
+    bool flow = false;    // with who reads what from whom
     PartRequest parts;
     RankWords ranks;
     bool inParts() const { return parts.given(); }
@@ -41,7 +42,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command);
 Result<int> convert(const Context& context, const ConvertCommand& command, const Execution& execution);
 
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
-int showPlan(const Context& context, const Conversion& conversion);
+Result<int> showPlan(const Context& context, const Conversion& conversion, bool flow);
 void sayBefore(const Plan& plan);
 // What one part has done, where it has not finished the conversion.
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);

@@ -119,6 +119,8 @@ void addOne(CLI::App& app, Context& context, const std::string& name, const std:
     addFields(*verb, context, command->request, {"Target"});
     if (name != "reshard") addKeys(*verb, command->request);
     addFields(*verb, context, command->request, {"What", "Average", "Where each byte goes", "How"});
+    if (name == "plan")
+        verb->add_flag("--flow", command->flow, "Also how much each rank reads from each file")->group("How");
     if (name != "plan") {
         verb->add_flag("--dry-run", command->dryRun, "Only show the plan")->group("How");
         verb->add_option("--report", command->report, "Write the report to this file as JSON")

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -49,6 +52,34 @@ uint64_t rateOf(const ConvertReport& report) {
                : 0;
 }
 
+// A line for each rank of the target.
+std::string flowText(const Catalog& source, const Flow& flow) {
+    constexpr size_t kMostRanks = 256, kNamed = 4;
+    std::map<uint32_t, std::vector<const Flow::Row*>> ranks;
+    for (const Flow::Row& row : flow.rows)
+        ranks[row.rank].push_back(&row);
+    std::string text = flow.exact ? "who reads what:\n"
+                                  : "who reads what (tensors that the recipe puts together: by shares):\n";
+    size_t shown = 0;
+    for (auto& [rank, rows] : ranks) {
+        if (shown++ == kMostRanks)
+            return text + fmt::format("  and {} more ranks\n", ranks.size() - kMostRanks);
+        std::ranges::stable_sort(rows, std::greater(), &Flow::Row::bytes);
+        uint64_t bytes = 0;
+        std::string files;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            bytes += rows[i]->bytes;
+            if (i < kNamed)
+                files += fmt::format("{}{} {}", i ? ", " : "", printable(source.files()[rows[i]->file].path),
+                                     bytesText(rows[i]->bytes));
+        }
+        text += fmt::format("  rank {} reads {} from {}: {}{}\n", rank, bytesText(bytes),
+                            rows.size() == 1 ? "1 file" : fmt::format("{} files", rows.size()), files,
+                            rows.size() > kNamed ? ", …" : "");
+    }
+    return text;
+}
+
 }  // namespace
 
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
@@ -69,11 +100,18 @@ void sayPart(const Context& context, const Conversion& conversion, const Parts& 
                              "completes " + printable(context.shown(conversion.prepared().destination))));
 }
 
-int showPlan(const Context& context, const Conversion& conversion) {
+Result<int> showPlan(const Context& context, const Conversion& conversion, bool flow) {
     const Plan plan = shownPlan(context, conversion);
     const auto& group = conversion.group();
+    const PreparedConversion& prepared = conversion.prepared();
+    Flow read;
+    if (flow) {
+        SHARDSCOPE_ASSIGN(read, flowOf(prepared.source.catalog(), *prepared.spec, context.stop));
+    }
     if (context.json) {
-        printJson(planJson(context, conversion));
+        Json json = planJson(context, conversion);
+        if (flow) json["flow"] = flowJson(prepared.source.catalog(), read, prepared.spec->target.rankCount());
+        printJson(json);
     } else {
         std::string text;
         const std::string plain = planText(plan);
@@ -87,6 +125,7 @@ int showPlan(const Context& context, const Conversion& conversion) {
                                 bytesText(group->expected.bytesMoved),
                                 bytesText(static_cast<uint64_t>(group->expected.linkRate)),
                                 durationText(group->expected.seconds));
+        if (flow) text += flowText(prepared.source.catalog(), read);
         fmt::print("{}", text);
     }
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);

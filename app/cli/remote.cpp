@@ -227,7 +227,8 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
 Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteCall& call) {
     const CLI::App& verb = *chosen(app);
     const std::string name = verb.get_name();
-    const std::string reportFile = name == "report" ? valueOf(verb, "--output") : std::string();
+    const std::string reportFile =
+        name == "report" || name == "map" ? valueOf(verb, "--output") : std::string();
     const Replace replace =
         !reportFile.empty() && verb.get_option("--overwrite")->count() > 0 ? Replace::yes : Replace::no;
     Parents parents;

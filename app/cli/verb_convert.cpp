@@ -49,7 +49,8 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
     // The reader of the progress may go away; the job continues.
     std::signal(SIGPIPE, SIG_IGN);
     SHARDSCOPE_ASSIGN(const auto conversion, Conversion::prepare(command.request, execution, context.stop));
-    if (command.dryRun) return conversion->speaks() ? showPlan(context, *conversion) : 0;
+    if (command.dryRun)
+        return conversion->speaks() ? showPlan(context, *conversion, command.flow) : Result<int>(0);
 
     // Before the job starts, not only in its report.
     const auto* parts = std::get_if<Parts>(&execution);

@@ -5,6 +5,7 @@
 
 #include "answers/documents.h"
 #include "cli/application.h"
+#include "cli/output_file.h"
 #include "cli/text.h"
 #include "model/name_pattern.h"
 
@@ -16,6 +17,9 @@ struct MapOptions {
     std::string pattern = "*";
     bool ascii = false;
     bool slices = false;
+    bool mesh = false;
+    std::string output;
+    bool overwrite = false;
 };
 
 // The digits of placementCells() as one character each.
@@ -55,7 +59,35 @@ Result<int> mapSlices(const Context& context, Checkpoint opened, const NamePatte
     return 0;
 }
 
+// The picture of the mesh that window and page show.
+Result<int> mapMesh(const Context& context, const MapOptions& options) {
+    constexpr double kWidth = 960, kHeight = 540;
+    const Replace replace = options.overwrite ? Replace::yes : Replace::no;
+    const bool file = !options.output.empty() && !context.away();
+    if (file) SHARDSCOPE_TRY(checkOutputFile(options.output, options.path, replace));
+    SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
+    const auto facts = computeFacts(checkpoint.catalog(), context.stop);
+    if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
+    const auto picture = MeshPicture::of(facts);
+    if (context.json) {
+        printJson(meshPictureJson(picture.get()));
+    } else if (!picture) {
+        return makeError(ErrorCode::unsupported, "one rank wrote all of it: there is no mesh to draw")
+            .inFile(options.path);
+    } else if (options.output.empty()) {
+        fmt::print("{}", picture->text(options.ascii));
+    } else {
+        const std::string svg = svgOf(*picture, kWidth, kHeight, false);
+        if (!file)
+            fmt::print("{}", svg);
+        else
+            SHARDSCOPE_TRY(writeOutputFile(options.output, svg, replace));
+    }
+    return 0;
+}
+
 Result<int> map(const Context& context, const MapOptions& options) {
+    if (options.mesh) return mapMesh(context, options);
     SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -158,6 +190,14 @@ void addMap(CLI::App& app, Context& context) {
     verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
     verb->add_flag("--slices", options->slices,
                    "With --json: rows as the window folds them, with the slices that each rank holds");
+    CLI::Option* mesh = verb->add_flag("--mesh", options->mesh,
+                                       "The mesh instead: stages, in each its ranks with bytes and states");
+    CLI::Option* output = verb->add_option("-o,--output", options->output,
+                                           "With --mesh: write it as an SVG drawing into this file")
+                              ->type_name("FILE")
+                              ->needs(mesh);
+    verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there")
+        ->needs(output);
     addCommon(*verb, context, false);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return map(context, *options); }; });

@@ -15,6 +15,8 @@
 #include "engine/several.h"
 #include "engine/start_check.h"
 #include "engine/whole_file.h"
+#include "plan/flow.h"
+#include "survey/flow_picture.h"
 #include "validate/rules.h"
 
 namespace shardscope::serve {
@@ -168,6 +170,9 @@ class Page::Impl {
         get("/api/placement/tile",
             of([](Shown& s, const PageRequest& r) { return s.tile(r); }, "application/octet-stream"));
         get("/api/placement/cell", of([](Shown& s, const PageRequest& r) { return s.cell(r); }));
+        get("/api/mesh", of([](Shown& s, const PageRequest&) { return s.mesh(); }));
+        get("/api/mesh/svg",
+            of([](Shown& s, const PageRequest& r) { return s.meshSvg(r); }, "image/svg+xml"));
         get("/api/tensors", of([](Shown& s, const PageRequest& r) { return s.tensors(r); }));
         get("/api/tensor", of([](Shown& s, const PageRequest& r) { return s.tensor(r); }));
         get("/api/files", of([](Shown& s, const PageRequest& r) { return s.files(r); }));
@@ -194,6 +199,7 @@ class Page::Impl {
                }));
         change("/api/accept", of([](Shown& s, const PageRequest& r) { return accept(s, r); }));
         change("/api/plan", of([this](Shown& s, const PageRequest& r) { return plan(s, r); }));
+        get("/api/plan/flow", [this](const PageRequest& r) { return answerOf(flow(r), "image/svg+xml"); });
         change("/api/convert", [this](const PageRequest& r) { return answerOf(convert(r)); });
         change("/api/jobs/cancel", [this](const PageRequest& r) {
             return answerOf(
@@ -358,6 +364,7 @@ class Page::Impl {
     struct Planned {
         ConversionRequest request;
         Plan plan;
+        std::shared_ptr<const FlowPicture> flow;  // null of an average
     };
 
     static std::vector<std::string> obstaclesOf(const Planned& planned) {
@@ -399,6 +406,13 @@ class Page::Impl {
                           prepareConversion(source, request.destination, request, access_.stop));
         planned.plan = prepared.plan;
         Json json = planJson(planned.plan);
+        if (request.average.empty()) {
+            SHARDSCOPE_ASSIGN(const Flow flow, flowOf(source.catalog(), *prepared.spec, access_.stop));
+            const uint32_t ranks = prepared.spec->target.rankCount();
+            planned.flow = std::make_shared<const FlowPicture>(source.catalog(), flow, ranks);
+            json["flow"] = flowJson(source.catalog(), flow, ranks);
+            json["flow"]["headline"] = planned.flow->headline();
+        }
         json["obstacles"] = obstaclesOf(planned);
         SHARDSCOPE_ASSIGN(const std::string text, requestJson(request));
         json["request"] = Json::parse(text, nullptr, false);
@@ -407,6 +421,19 @@ class Page::Impl {
         plans_.emplace_back(lastPlan_, std::move(planned));
         if (plans_.size() > kMostPlans) plans_.pop_front();
         return json;
+    }
+
+    Result<std::string> flow(const PageRequest& request) {
+        constexpr uint64_t kUsualWidth = 900, kUsualHeight = 420, kMostPixels = 10'000;
+        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
+        SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+        std::lock_guard lock(mutex_);
+        const auto planned = std::ranges::find_if(
+            plans_, [&](const auto& entry) { return std::to_string(entry.first) == request.text("plan"); });
+        if (planned == plans_.end() || !planned->second.flow)
+            return makeError(ErrorCode::notFound, "there is no such plan, or it was started already");
+        return planned->second.flow->svgOf(static_cast<double>(width), static_cast<double>(height),
+                                           request.flag("dark"));
     }
 
     // Exactly what was planned, and only without obstacles.

@@ -293,6 +293,22 @@ Result<std::string> PageCheckpoint::cell(const PageRequest& request) const {
                  {"tensor_count", members.size()}});
 }
 
+Result<std::string> PageCheckpoint::mesh() const {
+    SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+    return dump(meshPictureJson(MeshPicture::of(known).get()));
+}
+
+Result<std::string> PageCheckpoint::meshSvg(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+    constexpr uint64_t kLeast = 200, kUsualWidth = 960, kUsualHeight = 540, kMostPixels = 10'000;
+    SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
+    SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+    const auto picture = MeshPicture::of(known);
+    if (!picture) return makeError(ErrorCode::notFound, "one rank wrote all of it: there is no mesh to draw");
+    return svgOf(*picture, static_cast<double>(std::max(kLeast, width)),
+                 static_cast<double>(std::max(kLeast, height)), request.flag("dark"));
+}
+
 // ------------------------------------------------------------------ tensors
 
 Result<std::string> PageCheckpoint::tensors(const PageRequest& request) const {

@@ -42,6 +42,8 @@ class PageCheckpoint {
     Result<std::string> placement(const PageRequest& request) const;  // shardscope.placement/1
     Result<std::string> tile(const PageRequest& request) const;       // kTile x kTile bytes
     Result<std::string> cell(const PageRequest& request) const;       // shardscope.cell/1
+    Result<std::string> mesh() const;                                 // shardscope.mesh/1
+    Result<std::string> meshSvg(const PageRequest& request) const;    // errors: notFound (one rank)
     Result<std::string> tensors(const PageRequest& request) const;    // shardscope.ls/1, one page of it
     // Errors: notFound; exists while another reading of values is under way.
     Result<std::string> tensor(const PageRequest& request) const;  // shardscope.show/1

@@ -297,7 +297,8 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
               {"gaps", matrix.hasGaps()}};
     json["axes"] = Json::array();
     for (const MeshAxis& axis : matrix.axes())
-        json["axes"].push_back({{"name", axis.name}, {"size", axis.size}});
+        json["axes"].push_back(
+            {{"name", axis.name}, {"size", axis.size}, {"kind", axisKindName(axisKind(axis.name))}});
     if (part.columns) {
         Json columns = Json::array();
         for (uint32_t c = 0; c < matrix.columnCount(); ++c) {
@@ -310,6 +311,9 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
             columns.push_back(std::move(one));
         }
         json["columns"] = std::move(columns);
+        json["column_states"] = Json::array();
+        for (uint32_t c = 0; c < matrix.columnCount(); ++c)
+            json["column_states"].push_back(static_cast<int>(matrix.column(c).health));
         Json experts = Json::array();
         for (const MatrixLane& lane : matrix.lanes())
             experts.push_back({lane.expert, lane.rowBegin, lane.rowEnd});
@@ -359,9 +363,54 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
                                  std::move(slices)});
             }
             one["cells"] = std::move(cells);
+            one["ghosts"] = Json::array();
+            for (const RowDetail::Ghost& ghost : detail.ghosts) {
+                if (ghost.column >= part.columnBegin && ghost.column < part.columnEnd)
+                    one["ghosts"].push_back({ghost.column, ghost.of});
+            }
         }
         json["rows"].push_back(std::move(one));
     }
+    return json;
+}
+
+Json meshPictureJson(const MeshPicture* picture) {
+    Json json{{"schema", "shardscope.mesh/1"}, {"known", picture && picture->known()}};
+    for (const char* key : {"axes", "stages", "ranks", "outliers"})
+        json[key] = Json::array();
+    if (!picture) return json;
+    json["title"] = picture->title();
+    json["source"] = picture->known() ? meshJson(picture->facts().mesh)["source"] : Json();
+    json["most_bytes"] = picture->mostBytes();
+    json["median_bytes"] = picture->facts().medianRankBytes;
+    constexpr const char* parts[] = {"box", "down", "across"};
+    for (const MeshPicture::Axis& axis : picture->axes()) {
+        json["axes"].push_back({{"name", axis.name},
+                                {"size", axis.size},
+                                {"kind", axisKindName(axis.kind)},
+                                {"part", parts[static_cast<int>(axis.part)]},
+                                {"stride", axis.stride}});
+    }
+    for (const MeshPicture::Stage& stage : picture->stages()) {
+        json["stages"].push_back({{"holds", stage.holds},
+                                  {"bytes", stage.bytes},
+                                  {"damaged_ranks", stage.damaged},
+                                  {"health", healthName(stage.health)}});
+    }
+    for (uint32_t r = 0; r < picture->rankCount(); ++r) {
+        const RankFacts& rank = picture->rank(r);
+        Json one{{"rank", r},
+                 {"bytes", rank.bytes},
+                 {"tensors", rank.tensors},
+                 {"chunks", rank.chunks},
+                 {"files", rank.files},
+                 {"state", rankStateText(rank)}};
+        one["replica_of"] = rank.sameAs == kNone ? Json() : Json(rank.sameAs);
+        if (!rank.experts.empty()) one["experts"] = rank.experts;
+        json["ranks"].push_back(std::move(one));
+    }
+    json["outliers"] = picture->outliers();
+    json["remarks"] = picture->remarks();
     return json;
 }
 

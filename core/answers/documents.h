@@ -12,6 +12,7 @@
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
+#include "survey/mesh_picture.h"
 #include "survey/placement_matrix.h"
 
 namespace shardscope {
@@ -67,6 +68,9 @@ std::shared_ptr<const PlacementMatrix> matrixOf(const std::shared_ptr<const Chec
                                                 const NamePattern& pattern, const MatrixOptions& options,
                                                 const StopToken& stop);
 Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part);
+
+// What the picture of the mesh shows, null for a checkpoint of one rank: shardscope.mesh/1.
+Json meshPictureJson(const MeshPicture* picture);
 
 // One tensor with its chunks [firstChunk, firstChunk + chunkCount): shardscope.show/1. `values` may be null.
 struct ChunkRange {

@@ -182,6 +182,21 @@ Json planJson(const Plan& plan) {
     return json;
 }
 
+Json flowJson(const Catalog& source, const Flow& flow, uint32_t ranks) {
+    Json json{{"exact", flow.exact}, {"ranks", ranks}, {"files", Json::array()}, {"cells", Json::array()}};
+    FileId last = kNone;
+    for (const Flow::Row& row : flow.rows) {
+        if (row.file != last) {
+            const FileInfo& file = source.files()[row.file];
+            json["files"].push_back(
+                {{"path", file.path}, {"rank", file.rank == kNone ? Json() : Json(file.rank)}});
+        }
+        last = row.file;
+        json["cells"].push_back({json["files"].size() - 1, row.rank, row.bytes, row.pieces});
+    }
+    return json;
+}
+
 Json diffJson(const DiffReport& report) {
     const auto entries = [](const std::vector<DiffEntry>& list) {
         Json json = Json::array();

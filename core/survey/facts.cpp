@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include <fmt/format.h>
 
@@ -12,12 +13,16 @@
 #include "engine/engine.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
+#include "survey/hues.h"
+#include "survey/layer_name.h"
+#include "survey/matrix_parts.h"
 
 namespace shardscope {
 
 namespace {
 
 constexpr size_t kMaxGapBoxes = 10'000;
+constexpr int64_t kMostExperts = 4096;  // of a layer; names may say any number
 
 void raise(Health& health, Health to) {
     health = std::max(health, to);
@@ -68,8 +73,12 @@ void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     facts.ranks.resize(std::max<uint32_t>(1, catalog.rankCount()));
     std::vector<TensorId> last(facts.ranks.size(), kNone);
     std::vector<bool> otherwise(facts.ranks.size());  // lacks bytes that are not behind an end
+    // What each holds, as one number: the sum over its chunks, so that their order does not matter.
+    std::vector<uint64_t> held(facts.ranks.size());
+    std::vector<std::vector<bool>> experts(facts.ranks.size());
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (t % 1024 == 0 && stop.stopRequested()) return;
+        const int64_t expert = splitExpert(catalog.name(t)).number;
         for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog.chunk(t, c);
             const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
@@ -80,16 +89,32 @@ void addUpRanks(const Catalog& catalog, const StopToken& stop, Facts& facts) {
             if (last[rank] != t) {
                 last[rank] = t;
                 ++r.tensors;
+                if (expert >= 0 && expert < kMostExperts) {
+                    const auto number = static_cast<size_t>(expert);
+                    if (experts[rank].size() <= number) experts[rank].resize(number + 1);
+                    experts[rank][number] = true;
+                }
             }
+            held[rank] += mixPlace(mix(0, t), chunk);
             raise(r.health, facts.chunkHealth[c]);
             if (facts.chunkHealth[c] != Health::missing) continue;
             if (!endsEarly(catalog, chunk)) otherwise[rank] = true;
             r.cut = !otherwise[rank];
         }
     }
+    std::unordered_map<uint64_t, uint32_t> first;
     std::vector<uint64_t> bytes;
-    for (const RankFacts& r : facts.ranks)
+    for (uint32_t rank = 0; rank < facts.ranks.size(); ++rank) {
+        RankFacts& r = facts.ranks[rank];
         bytes.push_back(r.bytes);
+        std::vector<uint32_t> numbers;
+        for (uint32_t e = 0; e < experts[rank].size(); ++e) {
+            if (experts[rank][e]) numbers.push_back(e);
+        }
+        r.experts = spansText(numbers);
+        const auto [known, fresh] = first.emplace(held[rank], rank);
+        if (!fresh && r.chunks > 0) r.sameAs = known->second;
+    }
     const auto middle = bytes.begin() + static_cast<std::ptrdiff_t>(bytes.size() / 2);
     std::nth_element(bytes.begin(), middle, bytes.end());
     facts.medianRankBytes = *middle;
@@ -145,18 +170,44 @@ void addUpFiles(const Catalog& catalog, const StopToken& stop, Facts& facts) {
         }
         const FileInfo& info = catalog.files()[f];
         if (info.referenced && info.state != FileInfo::State::present) raise(facts_.health, Health::missing);
+        if (info.rank < facts.ranks.size() && info.referenced && !info.metadata) {
+            ++facts.ranks[info.rank].files;
+            raise(facts.ranks[info.rank].health, facts_.health);
+        }
         if (info.metadata) facts_.used = info.size;
     }
 }
 
+// Frameworks name the axis of pipeline stages in their own ways.
+int stageAxisOf(const Facts& facts, const Catalog& catalog) {
+    if (!facts.mesh || facts.mesh->ranks() < catalog.rankCount()) return -1;
+    for (size_t i = 0; i < facts.mesh->axes.size(); ++i) {
+        if (axisKind(facts.mesh->axes[i].name) == AxisKind::pipeline) return static_cast<int>(i);
+    }
+    return -1;
+}
+
+void findLooseModules(const Catalog& catalog, const StopToken& stop, Facts& facts) {
+    if (facts.stageAxis < 0) return;
+    std::map<std::string, std::set<uint32_t>> found;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (t % 1024 == 0 && stop.stopRequested()) return;
+        std::string_view name = catalog.name(t);
+        if (catalog.role(t) == Role::optimizer || splitLayer(name).number >= 0) continue;
+        name = name.substr(0, name.rfind('.'));
+        std::set<uint32_t>& stages = found[std::string(name.substr(name.rfind('.') + 1))];
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const uint32_t rank = catalog.chunk(t, c).rank;
+            if (rank < facts.ranks.size())
+                stages.insert(facts.mesh->coordinates(rank)[static_cast<size_t>(facts.stageAxis)]);
+        }
+    }
+    for (const auto& [name, stages] : found)
+        facts.looseModules.push_back({name, {stages.begin(), stages.end()}});
+}
+
 void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
     const ModuleTree& tree = facts.tree;
-    // Frameworks name the axis of pipeline stages in their own ways.
-    int stageAxis = -1;
-    for (const char* name : {"pp", "pipe", "pipeline", "stage"}) {
-        if (facts.mesh && stageAxis < 0) stageAxis = facts.mesh->axisIndex(name);
-    }
-    if (facts.mesh && facts.mesh->ranks() < catalog.rankCount()) stageAxis = -1;
     std::vector<uint32_t> seen(std::max<uint32_t>(1, catalog.rankCount()), kNone);
     for (ModuleTree::Node n = 1; n < tree.size(); ++n) {
         if (n % 4096 == 0 && stop.stopRequested()) return;
@@ -170,22 +221,15 @@ void findLayers(const Catalog& catalog, const StopToken& stop, Facts& facts) {
         layer.name = tree.fullName(n);
         layer.group = tree.fullName(tree.parent(n));
         layer.number = *number;
-        layer.bytes = tree.bytes(n);
-        layer.tensors = tree.tensorCount(n);
-        for (uint32_t i = first; i < last; ++i) {
+        for (uint32_t i = first; facts.stageAxis >= 0 && i < last; ++i) {
             const TensorId t = tree.order()[i];
-            raise(layer.health, facts.tensorHealth[t]);
-            layer.incomplete += facts.tensorHealth[t] == Health::missing;
             for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
                 const uint32_t rank = catalog.chunk(t, c).rank;
                 if (rank >= seen.size() || seen[rank] == n) continue;
                 seen[rank] = n;
-                layer.ranks.push_back(rank);
-                if (stageAxis >= 0)
-                    layer.stages.push_back(facts.mesh->coordinates(rank)[static_cast<size_t>(stageAxis)]);
+                layer.stages.push_back(facts.mesh->coordinates(rank)[static_cast<size_t>(facts.stageAxis)]);
             }
         }
-        std::sort(layer.ranks.begin(), layer.ranks.end());
         std::sort(layer.stages.begin(), layer.stages.end());
         layer.stages.erase(std::unique(layer.stages.begin(), layer.stages.end()), layer.stages.end());
         facts.layers.push_back(std::move(layer));
@@ -219,7 +263,9 @@ std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToke
     facts->mesh = meshOf(catalog);
     addUpRanks(catalog, stop, *facts);
     addUpFiles(catalog, stop, *facts);
+    facts->stageAxis = stageAxisOf(*facts, catalog);
     findLayers(catalog, stop, *facts);
+    findLooseModules(catalog, stop, *facts);
     if (stop.stopRequested()) return nullptr;
     return facts;
 }
@@ -326,6 +372,18 @@ std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId
     return fmt::format("{} of {} shards", whole.size(), shards.size());
 }
 
+double lostShare(const Facts& facts, const Catalog& catalog, TensorId tensor) {
+    if (facts.tensorHealth[tensor] != Health::missing) return 0;
+    int64_t all = 0, lost = 0;
+    for (ChunkId c = catalog.firstChunk(tensor); c < catalog.endChunk(tensor); ++c) {
+        const int64_t elements = catalog.chunk(tensor, c).elements();
+        all += elements;
+        if (facts.chunkHealth[c] == Health::missing) lost += elements;
+    }
+    // A finding may speak of the tensor as a whole.
+    return lost > 0 ? static_cast<double>(lost) / static_cast<double>(all) : 1;
+}
+
 std::string rankStateText(const RankFacts& rank) {
     return rank.health == Health::missing && rank.cut ? "truncated" : healthName(rank.health);
 }
@@ -338,6 +396,22 @@ std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank) {
     for (size_t i = 0; i < at.size(); ++i)
         text += fmt::format("{}{}{}", text.empty() ? "" : " ", mesh->axes[i].name, at[i]);
     return text.empty() ? fmt::format("rank {}", rank) : text;
+}
+
+std::string spansText(const std::vector<uint32_t>& numbers, size_t most) {
+    std::string text;
+    size_t runs = 0;
+    for (size_t i = 0; i < numbers.size();) {
+        size_t end = i + 1;
+        while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1)
+            ++end;
+        if (runs++ == most) return text + ", …";
+        text +=
+            (text.empty() ? "" : ", ") +
+            (end - i == 1 ? std::to_string(numbers[i]) : fmt::format("{}–{}", numbers[i], numbers[end - 1]));
+        i = end;
+    }
+    return text;
 }
 
 std::string cutText(const Catalog& catalog, TensorId t) {
@@ -359,7 +433,7 @@ std::string cutText(const Catalog& catalog, TensorId t) {
         }
         if (text.empty()) text = "whole";
     }
-    if (cut.replicas > 1) text += fmt::format(", {} copies", cut.replicas);
+    if (cut.replicas > 1) text += fmt::format(", {} replicas", cut.replicas);
     return text;
 }
 

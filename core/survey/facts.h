@@ -35,8 +35,11 @@ struct RankFacts {
     uint64_t bytes = 0;  // of tensor data
     uint32_t chunks = 0;
     uint32_t tensors = 0;
-    Health health = Health::ok;  // worst of its chunks
+    uint32_t files = 0;          // that it wrote
+    Health health = Health::ok;  // worst of its chunks and files
     bool cut = false;            // lacks bytes, all of them behind the ends of files that are there
+    uint32_t sameAs = kNone;     // the first rank that holds exactly the same; kNone = none before it
+    std::string experts;         // those that it holds a part of: "0–7"; empty = none
 };
 
 struct FileFacts {
@@ -48,18 +51,19 @@ struct FileFacts {
     uint64_t dead(uint64_t size) const { return size > used ? size - used : 0; }
 };
 
-// One repeated block of a model ("model.layers.3"), for the ladder of layers and stages.
+// One repeated block of a model ("model.layers.3").
 struct LayerFacts {
     std::string name;
     std::string group;  // "model.layers"
     int64_t number = 0;
-    uint64_t bytes = 0;
-    uint32_t tensors = 0;
-    std::vector<uint32_t> ranks;  // that hold a part of it, ascending
     std::vector<uint32_t>
         stages;  // coordinates along the pipeline axis, ascending; empty without such an axis
-    Health health = Health::ok;
-    uint32_t incomplete = 0;  // how many of its tensors lack bytes
+};
+
+// Parameters outside of the layers: "embed_tokens".
+struct LooseModule {
+    std::string name;              // last part
+    std::vector<uint32_t> stages;  // that hold a part of it, ascending
 };
 
 struct Facts {
@@ -73,6 +77,8 @@ struct Facts {
     std::vector<ChunkId> fileChunks;  // by offset within a file
     std::optional<Mesh> mesh;         // declared or inferred
     std::vector<LayerFacts> layers;
+    std::vector<LooseModule> looseModules;  // none without pipeline stages
+    int stageAxis = -1;                     // of the mesh; -1 = no pipeline stages
     // What a validation says of values, by chunk: "12 of 4,096 elements are NaN (0.3 %)".
     std::map<ChunkId, std::string> chunkNotes;
     uint64_t medianRankBytes = 0;
@@ -103,10 +109,15 @@ std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& cat
 // file is), "truncated" (the file ends early), "31 of 32 shards".
 std::string chunkStateText(const Facts& facts, const Catalog& catalog, ChunkId chunk);
 std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId tensor);
+// How much of a tensor's chunks is missing or truncated, 0..1.
+double lostShare(const Facts& facts, const Catalog& catalog, TensorId tensor);
 std::string rankStateText(const RankFacts& rank);
 
 // "pp0 dp1 tp3", or "rank 7" without a mesh of that size.
 std::string rankLabel(const std::optional<Mesh>& mesh, uint32_t rank);
+
+// Numbers in words: "0–7, 12, 14–15"; ascending, the first `most` runs of them.
+std::string spansText(const std::vector<uint32_t>& numbers, size_t most = 4);
 
 // How a tensor is cut, in words: "dim 1 in 8", "dim 0 in 4, dim 1 in 2", "flat in 16", "whole", "irregular".
 std::string cutText(const Catalog& catalog, TensorId tensor);

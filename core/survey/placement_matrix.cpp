@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
 
 #include "model/coverage.h"
+#include "survey/hues.h"
 #include "survey/layer_name.h"
 #include "survey/matrix_parts.h"
 
@@ -16,6 +18,7 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kPyramidBudget = size_t{16} << 20;
+constexpr size_t kMostPlaces = size_t{1} << 22;
 
 }  // namespace
 
@@ -92,6 +95,9 @@ bool PlacementMatrix::makeColumns(const MatrixOptions& options, const StopToken&
         if (const uint32_t at = columnOf(file.rank); at != kNone) sources[at].fileMissing = true;
     }
     std::tie(columns_, columnOfRank_) = columnsOf(sources, options.foldColumns);
+    for (MatrixColumn& column : columns_) {
+        if (column.fileMissing) column.health = Health::missing;
+    }
     return true;
 }
 
@@ -234,7 +240,83 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
         }
     }
     markCopies(c, t, chunks, held, detail.cells);
+    findGhosts(detail);
     return detail;
+}
+
+// Of each shard another place of the axis that replicates may store it, as DCP deals them out: then every
+// place on the other axes is there, and once. The outermost such axis; axes_.size() = none.
+size_t PlacementMatrix::spreadingAxis(const RowDetail& detail) const {
+    const auto dealsOut = [&](size_t axis) {  // whole tensors
+        const AxisKind kind = axisKind(axes_[axis].name);
+        return kind == AxisKind::pipeline || kind == AxisKind::expert;
+    };
+    for (size_t axis = 0; axis < axes_.size(); ++axis) {
+        if (dealsOut(axis)) continue;
+        std::set<uint64_t> shards, stages;
+        bool once = true;
+        for (auto cell = detail.cells.begin(); once && cell != detail.cells.end(); ++cell) {
+            uint64_t shard = 0, stage = 0;
+            for (size_t other = 0; other < axes_.size(); ++other) {
+                const uint64_t place = columns_[cell->column].places[other].first;
+                if (dealsOut(other)) stage = stage * axes_[other].size + place;
+                if (other != axis) shard = shard * axes_[other].size + place;
+            }
+            once = shards.insert(shard).second;
+            stages.insert(stage);
+        }
+        size_t all = stages.size();
+        for (size_t other = 0; once && other < axes_.size(); ++other) {
+            if (other != axis && !dealsOut(other))
+                all *= std::min<size_t>(axes_[other].size, shards.size() + 1);
+            once = all <= shards.size();
+        }
+        if (once && all == shards.size()) return axis;
+    }
+    return axes_.size();
+}
+
+// Along an axis where all that is stored has one place, the others hold the same, unless the axis deals out
+// whole tensors (stages, experts). Several places, but not all of them, are shards, some of which are empty.
+void PlacementMatrix::findGhosts(RowDetail& detail) const {
+    if (axes_.empty() || detail.cells.empty() || detail.cells.size() == columns_.size()) return;
+    const auto placeOf = [&](uint32_t column, size_t axis) { return columns_[column].places[axis].first; };
+    std::vector<size_t> fixed;  // axes along which a replica is where its original is
+    for (size_t axis = 0; axis < axes_.size(); ++axis) {
+        const AxisKind kind = axisKind(axes_[axis].name);
+        const uint32_t place = placeOf(detail.cells.front().column, axis);
+        if (kind == AxisKind::pipeline || kind == AxisKind::expert ||
+            std::ranges::any_of(detail.cells,
+                                [&](const MatrixCell& cell) { return placeOf(cell.column, axis) != place; }))
+            fixed.push_back(axis);
+    }
+    if (fixed.size() == axes_.size()) std::erase(fixed, spreadingAxis(detail));
+    if (fixed.size() == axes_.size()) return;
+    size_t count = 1;
+    for (const size_t axis : fixed) {
+        if (axes_[axis].size > kMostPlaces / count) return;  // a mesh may be declared with any size
+        count *= axes_[axis].size;
+    }
+    // By the places along those axes, as one number.
+    const auto placesOf = [&](uint32_t column) {
+        size_t number = 0;
+        for (const size_t axis : fixed)
+            number = number * axes_[axis].size + placeOf(column, axis);
+        return number;
+    };
+    std::vector<uint32_t> originals(count, kNone);
+    for (const MatrixCell& cell : detail.cells) {
+        uint32_t& original = originals[placesOf(cell.column)];
+        original = std::min(original, cell.column);
+    }
+    auto cell = detail.cells.begin();
+    for (uint32_t column = 0; column < columns_.size(); ++column) {
+        while (cell != detail.cells.end() && cell->column < column)
+            ++cell;
+        const bool held = cell != detail.cells.end() && cell->column == column;
+        if (const uint32_t original = originals[placesOf(column)]; !held && original != kNone)
+            detail.ghosts.push_back({column, original});
+    }
 }
 
 // Where an axis of the mesh cuts a dimension by itself, its cuts are the long ticks; with several, the one

@@ -42,8 +42,8 @@ struct MatrixLane {
 struct MatrixColumn {
     uint32_t rank = 0;            // the first of them
     std::vector<uint32_t> ranks;  // all that are folded here, ascending
-    Health health = Health::ok;
-    bool fileMissing = false;  // a file of this rank is not there
+    Health health = Health::ok;   // the worst of its cells and files
+    bool fileMissing = false;     // a file of this rank is not there
     // By axis, in the chosen order: least and greatest coordinate among the ranks.
     std::vector<std::pair<uint32_t, uint32_t>> places;
 };
@@ -65,8 +65,13 @@ struct RowDetail {
     struct Slice {
         float left, top, right, bottom;  // shares of the tensor along `across` and `down`
     };
-    int across = -1, down = -1;     // dimensions that are drawn; -1 = none
+    int across = -1, down = -1;  // dimensions that are drawn; -1 = none
+    // A replica that the mesh implies, and that is stored for another column alone.
+    struct Ghost {
+        uint32_t column = 0, of = 0;
+    };
     std::vector<MatrixCell> cells;  // by column; only those that hold something
+    std::vector<Ghost> ghosts;      // by column
     std::vector<Slice> slices;
     // Where the drawn dimensions are cut: by the outermost axis (long ticks) and by all (short ticks);
     // shares. Filled by PlacementMatrix::addTicks().
@@ -145,6 +150,8 @@ class PlacementMatrix {
     // Calls visit(column, chunk) for the chunks of a row's first tensor that are drawn.
     template <class Visit>
     void forEachChunk(uint32_t r, Visit&& visit) const;
+    void findGhosts(RowDetail& detail) const;
+    size_t spreadingAxis(const RowDetail& detail) const;
 
     std::shared_ptr<const Checkpoint> checkpoint_;
     std::shared_ptr<const ModuleTree> tree_;

@@ -42,7 +42,7 @@ const char* healthWords(Health health) {
         case Health::nonFinite:
             return "holds NaN or infinities";
         case Health::differs:
-            return "copies that are not equal";
+            return "replicas that are not equal";
         case Health::overlap:
             return "shares elements with another chunk";
         case Health::missing:
@@ -160,7 +160,14 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
             worst = chunk.id;
         }
     });
-    if (chunks.empty()) return head + ": nothing";
+    if (chunks.empty()) {
+        for (const RowDetail::Ghost& ghost : detail(r).ghosts) {
+            if (ghost.column == column)
+                return fmt::format("{}: not stored; the replica that rank {} stores serves", head,
+                                   columns_[ghost.of].rank);
+        }
+        return head + ": nothing";
+    }
     std::string what;
     if (chunks.size() > 1) what = fmt::format("{} chunks, ", chunks.size());
     const ChunkInfo& first = chunks.front();
@@ -172,7 +179,7 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     std::string text = fmt::format("{}: {}, {}", head, what, bytesText(bytes));
     const RowDetail drawn = detail(r);
     if (const MatrixCell* cell = drawn.at(column); cell && cell->copyOf != kNone)
-        text += fmt::format(", a copy of what rank {} holds", columns_[cell->copyOf].rank);
+        text += fmt::format(", a replica of what rank {} holds", columns_[cell->copyOf].rank);
     if (first.file != kNone) text += ", " + c.files()[first.file].path;
     if (health == Health::missing && facts_) {
         const std::string chunk = chunkStateText(*facts_, c, worst),

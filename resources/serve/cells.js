@@ -4,6 +4,7 @@
 export const kBlock = 64;    // cells each way that are asked for at once: some milliseconds to take in
 const kLeast = 6;            // pixels that a slice measures, so that its place can be read; as the window's map has it
 const kCounted = 28;         // pixels from which a cell says of how many chunks it is made
+const kGhost = -2;           // where a replica is that is not stored
 const kMissing = 5;          // the state that has a bar at its left
 
 // The cells of a block in flat arrays: a million small objects would be the garbage collector's work, too.
@@ -23,6 +24,7 @@ export function packed(rows, left) {
       edge += slices.length;
       ++cell;
     }
+    for (const [column] of row.ghosts) block.at[r * kBlock + column - left] = kGhost;
   });
   block.first[cell] = edge;
   return block;
@@ -40,6 +42,11 @@ function outline(color) {
   fill(color, x, y + height - line, width, line);
   fill(color, x, y, line, height);
   fill(color, x + width - line, y, line, height);
+}
+
+function dashes(color) {
+  for (let at = 0; at + 3 * line <= width; at += 6 * line) { fill(color, x + at, y, 3 * line, line); fill(color, x + at, y + height - line, 3 * line, line); }
+  for (let at = 0; at + 3 * line <= height; at += 6 * line) { fill(color, x, y + at, line, 3 * line); fill(color, x + width - line, y + at, line, 3 * line); }
 }
 
 function dots(color) {
@@ -104,7 +111,7 @@ function paintCount(count) {
 }
 
 // Paints `rows` by `columns` cells from (`top`, `left`) of the block on, each `cellWidth` by `cellHeight`, into a picture,
-// which gets their size; `paintState` hatches what is damaged. Whether one of them is a copy.
+// which gets their size; `paintState` hatches what is damaged. Whether some of them are replicas, stored or not.
 export function paintCells(picture, part, { cellWidth, cellHeight, ratio, colors, paintState }) {
   const wide = Math.ceil(part.columns * cellWidth * ratio), high = Math.ceil(part.rows * cellHeight * ratio);
   if (picture.width !== wide || picture.height !== high) { picture.width = wide; picture.height = high; }
@@ -114,7 +121,7 @@ export function paintCells(picture, part, { cellWidth, cellHeight, ratio, colors
   }
   block = part.block; theme = colors; scale = ratio; line = Math.max(1, Math.round(ratio));
   pen = picture.getContext("2d");
-  let copies = false, more = false;
+  let copies = false, ghosts = false, more = false;
   // First the pixels of whole cells, then what is drawn over them.
   for (const over of [false, true]) {
     if (over) pen.putImageData(image, 0, 0, 0, 0, wide, high);
@@ -125,9 +132,10 @@ export function paintCells(picture, part, { cellWidth, cellHeight, ratio, colors
       height = Math.floor((r + 1) * cellHeight * scale) - y - line;
       for (let c = 0; c < part.columns; ++c) {
         const cell = block.at[(part.top + r) * kBlock + part.left + c];
-        if (cell < 0) continue;
+        if (cell === -1) continue;
         x = Math.floor(c * cellWidth * scale) + line;
         width = Math.floor((c + 1) * cellWidth * scale) - x - line;
+        if (cell === kGhost) { ghosts = true; if (!over) dashes(theme.packed.quiet); continue; }
         const damaged = block.state[cell] > 1, counted = block.chunks[cell] > 1 && Math.min(width, height) >= kCounted * scale, copy = block.copy[cell] >= 0;
         if (over) {
           if (damaged) paintDamaged(cell, paintState);
@@ -144,5 +152,5 @@ export function paintCells(picture, part, { cellWidth, cellHeight, ratio, colors
       }
     }
   }
-  return copies;
+  return { copies, ghosts };
 }

@@ -129,6 +129,9 @@ export function boxText(part) {
   return part.flat ? text + " elements " + part.flat.start + ".." + part.flat.stop : text;
 }
 
+// A drawing of the server as a part of the page, which has its colors.
+export const drawnBy = (bytes) => document.adoptNode(new DOMParser().parseFromString(new TextDecoder().decode(bytes), "image/svg+xml").documentElement);
+
 // Columns are names, or {text, number, keep, lead}. On a narrow screen the cells of a row with many columns stand one after the other, each
 // behind its column's name, and those that lead come first without it.
 export function table(columns, rows) {

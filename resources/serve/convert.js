@@ -1,6 +1,6 @@
 // The guided conversion. As in the window, a plan comes first, and only a plan without obstacles that was made of exactly
 // what the form says can be started.
-import { advice, button, bytesText, counted, countText, element, get, post, shown, table, tell, timeText } from "./common.js";
+import { advice, button, bytesText, counted, countText, drawnBy, element, get, getBytes, post, shown, table, tell, timeText } from "./common.js";
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const pairs = (text, first, second) => lines(text).map((line) => { const at = line.lastIndexOf("="); return { [first]: line.slice(0, Math.max(0, at)), [second]: line.slice(at + 1) }; });
@@ -35,6 +35,21 @@ function group(title, list, second, open) {
     list.length > kMost ? element("p", { class: "quiet" }, countText(list.length - kMost) + " more; shardscope plan lists all.") : null);
 }
 
+// Who reads what from whom, as the server draws it; what is pointed at is said below.
+function whoReads(plan) {
+  if (!plan.flow || plan.flow.cells.length < 2) return null;
+  const line = element("p", { class: "quiet", role: "status" }, plan.flow.headline), place = element("div", { class: "flow-box" });
+  const draw = async (event) => {
+    if (!event.target.open || place.childElementCount) return;
+    try {
+      const picture = drawnBy(await getBytes("plan/flow", { plan: plan.id, width: Math.max(320, Math.floor(place.clientWidth)), height: 420 }));
+      picture.addEventListener("pointermove", (at) => { line.textContent = at.target.closest(".cell")?.querySelector("title").textContent.split("\n").join(" · ") || plan.flow.headline; });
+      place.replaceChildren(picture);
+    } catch (error) { line.textContent = error.message; }
+  };
+  return element("details", { open: true, ontoggle: draw }, element("summary", {}, "Who reads what"), line, place);
+}
+
 // Plans what `request()` says and offers to start exactly that. `result` belongs below the form, which says `edited` when it changes. `mend` gives
 // what helps against an error, by its message.
 export function planner(prefix, request, parameters, mend) {
@@ -65,6 +80,7 @@ export function planner(prefix, request, parameters, mend) {
         ...(plan.replicas_not_compared ? [["replicas", counted(plan.replicas_not_compared, "chunk is", "chunks are") + " not compared (a validation of the values compares them)"]] : []),
         ["takes", (plan.estimate_s < 1 ? "less than a second" : "about " + timeText(plan.estimate_s)) + " on a plain NVMe disk, below " + bytesText(plan.peak_memory) + " of memory"]]
         .flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)])),
+      whoReads(plan),
       average && element("details", { open: true }, element("summary", {}, "Averaged in " + average.accumulate),
         table(["checkpoint", { text: "weight", number: true }], average.inputs.map((input) => [element("span", { class: "mono" }, input.path), String(Number(input.weight.toPrecision(6)))]))),
       average && group("Not averaged", average.not_averaged, "why", false),

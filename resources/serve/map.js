@@ -15,7 +15,8 @@ const kSettle = 120;        // milliseconds without another step of zoom
 const kBudget = 2, kBudgetAtRest = 4;  // milliseconds of a frame for new pictures
 const kStates = ["ok", "unread", "nan/inf", "differs", "overlap", "missing", "gap"];
 const kStateColors = ["ok", "unread", "nan", "differs", "overlap", "missing", "gap"];
-const kStateWords = ["", "not checked", "NaN or infinities", "copies that differ", "overlap", "bytes missing", "no owner"];
+const kMarks = ["", "", " N", " ≠", " 2", " /", " X"];  // beside the number of a rank, as in the window
+const kStateWords = ["", "not checked", "NaN or infinities", "replicas that differ", "overlap", "missing or truncated", "no owner"];
 const kGlyphs = ["", "", "N", "≠", "2", "/", "✕"];
 const healthOfByte = (value) => (value < 165 ? 0 : value < 175 ? 1 : value < 185 ? 2 : value < 195 ? 3 : value < 210 ? 4 : value < 230 ? 5 : 6);
 
@@ -33,7 +34,7 @@ let labels, labelWidth = 240, lineHeight = 17, textSize = 12.5, theme;
 let viewWidth = 1, viewHeight = 1, spaceWidth = 0, spaceHeight = 0;  // what is seen of the map, and all of it
 let drawnLeft = -1, drawnTop = -1, moved = -1e9, drawn = 0;
 let minimap, minimapPen, minimapShown = false, minimapWanted = true;
-let laidWidth = 0, laidRatio = 0, copies = false, zoomed = -1e9, settling = 0;
+let laidWidth = 0, laidRatio = 0, copies = false, ghosts = false, zoomed = -1e9, settling = 0;
 let partRows = 8, partColumns = 16;  // cells of one painted picture: some 320 x 160 pixels, a millisecond or less to paint
 let tiles, gaps, rowBlocks, sliceBlocks, parts, asked, bands;
 let partPixels = 0;
@@ -78,7 +79,7 @@ function forgetParts() {
   parts.clear();
 }
 function forget() {
-  copies = false;
+  copies = ghosts = false;
   if (parts) forgetParts();
   tiles = new Map(); gaps = new Map(); rowBlocks = new Map(); sliceBlocks = new Map(); parts = new Map(); asked = new Set(); labels = new Map();
 }
@@ -109,6 +110,7 @@ async function open(again) {
     cellLine.textContent = failed;
   }
   layout();
+  if (head) takeRank();
 }
 
 // The latest wish is answered first: what has scrolled by can wait.
@@ -176,7 +178,8 @@ function readTheme() {
     held: mixed(from, to, 0.8), empty: mixed(surface, states[0], 0.47) };
   // As words and as texts, so that no frame makes them.
   theme.packed = { surface: pack(theme.surface), text: pack(theme.text), quiet: pack(theme.quiet), held: pack(theme.held), empty: pack(theme.empty), edge: pack(mixed(theme.empty, theme.outline, 0.6)) };
-  theme.css = { empty: css(theme.empty), held: css(theme.held), outline: css(theme.outline, 0.6), bandOdd: css(theme.outline, 0.2), bandEven: css(theme.outline, 0.1), bandsThin: css(theme.outline, 0.15),
+  theme.axes = Object.fromEntries(["pipeline", "data", "tensor", "expert", "replica", "other"].map((kind) => [kind, color("axis-" + kind)]));
+  theme.css = { empty: css(theme.empty), held: css(theme.held), outline: css(theme.outline, 0.6), 
     veil: css(theme.surface, 0.6), cursorRow: css(theme.accent, 0.18), cursorLines: css(theme.accent, 0.5), hoverLines: css(theme.accent, 0.35), states: states.map((one) => css(one)) };
   for (const name of ["surface", "text", "quiet", "line", "panel", "accent"]) theme.css[name] = css(theme[name]);
   theme.hatches = kStates.map((_, state) => hatch(state));
@@ -283,7 +286,7 @@ function partAt(row, column, mayPaint) {
   partPixels += part.picture.width * part.picture.height;
   part.width = cellWidth;
   part.height = cellHeight;
-  if (!copies && some) { copies = true; explain(); }
+  if ((some.copies && !copies) || (some.ghosts && !ghosts)) { copies ||= some.copies; ghosts ||= some.ghosts; explain(); }
   return part;
 }
 
@@ -386,8 +389,8 @@ function makeBands() {
     for (const band of list) band.text = axis.name + band.low + (band.high !== band.low ? "–" + band.high : "");
     return list;
   });
-  head.missing = [];
-  head.columns.forEach((column, c) => { if (column[2]) head.missing.push(c); });
+  head.marked = [];  // columns with damage
+  head.column_states.forEach((state, c) => { if (state > 1) head.marked.push(c); });
   const last = head.columns[head.column_count - 1];
   head.rankLength = last ? rankText(last).length : 1;
   head.texts = [];  // as they are drawn
@@ -673,13 +676,14 @@ function drawHead(first, end, x0, right, left) {
   bands.forEach((list, a) => {
     const y = a * lineHeight + 2;
     // Too thin to be told apart, they are one.
-    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = theme.css.bandsThin; paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, lineHeight - 2); return; }
+    if (cellWidth * (list[0].end - list[0].begin) < 2) { paint.fillStyle = css(theme.axes[head.axes[a].kind], 0.4); paint.fillRect(x0, y + 1, Math.min(right, x0 + head.column_count * cellWidth - left) - x0, lineHeight - 2); return; }
     let low = 0, high = list.length;
     while (low < high) { const middle = (low + high) >> 1; if (list[middle].end <= first) low = middle + 1; else high = middle; }
     paint.textAlign = "center";
     // One color after the other, then the labels.
+    const hue = theme.axes[head.axes[a].kind];
     for (const odd of [0, 1]) {
-      paint.fillStyle = odd ? theme.css.bandOdd : theme.css.bandEven;
+      paint.fillStyle = css(hue, odd ? 0.5 : 0.28);
       for (let i = low; i < list.length && list[i].begin < end; ++i) {
         if (list[i].low % 2 !== odd) continue;
         const from = x0 + list[i].begin * cellWidth - left, wide = (list[i].end - list[i].begin) * cellWidth, edge = wide >= 4 ? 0.5 : 0;
@@ -696,14 +700,14 @@ function drawHead(first, end, x0, right, left) {
   });
   const y = head.axes.length * lineHeight + 2;
   const room = 0.58 * textSize * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
-  paint.fillStyle = theme.css.states[5];
-  for (const c of head.missing) {
+  for (const c of head.marked) {
     if (c < first || c >= end) continue;
+    paint.fillStyle = theme.css.states[head.column_states[c]];
     const from = x0 + c * cellWidth - left;
     paint.fillRect(cellWidth >= 3 ? from : from + cellWidth / 2 - 1.5, y + lineHeight - 5, Math.max(3, cellWidth - 1), 4);
   }
   for (let c = first - (first % every); c < end; c += every) {
-    const from = x0 + c * cellWidth - left, text = (head.texts[c] ??= rankText(head.columns[c])) + (head.columns[c][2] && every === 1 ? " /" : "");
+    const from = x0 + c * cellWidth - left, text = (head.texts[c] ??= rankText(head.columns[c])) + (every === 1 ? kMarks[head.column_states[c]] : "");
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
     if (every === 1) { paint.textAlign = "center"; paint.fillText(text, from + cellWidth / 2, y + lineHeight / 2 - 1); paint.textAlign = "start"; }
     else if (from + 3 + room - 8 <= right) { paint.fillText(text, from + 3, y + lineHeight / 2 - 1); paint.fillRect(from, y + lineHeight - 6, 1, 5); }
@@ -732,7 +736,8 @@ function explain() {
     const state = kStates.indexOf(name);
     if (state > 0) sample((pen) => paintState(pen, state, 0, 0, 16, 14), kStateWords[state]);
   });
-  if (copies) sample((pen) => { pen.fillStyle = theme.css.empty; pen.fillRect(0, 0, 16, 14); pen.setLineDash([1, 2]); pen.strokeStyle = theme.css.text; pen.strokeRect(0.5, 0.5, 15, 13); }, "dotted: a copy of what an earlier rank holds");
+  if (copies) sample((pen) => { pen.fillStyle = theme.css.empty; pen.fillRect(0, 0, 16, 14); pen.setLineDash([1, 2]); pen.strokeStyle = theme.css.text; pen.strokeRect(0.5, 0.5, 15, 13); }, "dotted: a replica of what an earlier rank holds");
+  if (ghosts) sample((pen) => { pen.setLineDash([3, 3]); pen.strokeStyle = theme.css.quiet; pen.strokeRect(0.5, 0.5, 15, 13); }, "dashed: a replica that the mesh implies, stored for another rank");
   legend.replaceChildren(...items);
 }
 
@@ -774,6 +779,18 @@ function select(at) {
   if (at.column < head.column_count) scroll.scrollLeft = reveal(at.column * cellWidth, (at.column + 1) * cellWidth, gridWidth(), scroll.scrollLeft);
   say(at, true);
   redraw();
+}
+
+// The column of a rank, once the map is there.
+let wantedRank = null;
+export function showRank(rank) {
+  wantedRank = rank;
+  if (head) takeRank();
+}
+function takeRank() {
+  const column = wantedRank == null ? -1 : head.columns.findIndex((one) => one[0] === wantedRank);
+  wantedRank = null;
+  if (column >= 0 && head.row_count) select({ row: cursor ? cursor.row : 0, column });
 }
 
 async function nextFinding(step) {

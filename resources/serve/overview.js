@@ -1,5 +1,6 @@
 // The resume card, figures, types, modules, mesh and notes; and the verdict above all pages.
 import { allowed, bigCount, bytesText, button, byId, countText, counted, element, fill, follow, listenAgain, post, printable, shown, table, tell } from "./common.js";
+import { meshPanel } from "./mesh.js";
 
 // What a line of the card is about is a click away; what is against it, too.
 function readyLine(line) {
@@ -28,13 +29,7 @@ function figures({ format, variant, writer, totals }) {
 
 export function showOverview(page) {
   const info = shown.info;
-  const below = element("div"), beside = element("div", {}, element("h2", {}, "Mesh"));
-  if (info.mesh) {
-    beside.append(element("p", {}, info.mesh.axes.map((axis) => axis.name + " = " + axis.size).join(", ") + " (" + info.mesh.source + ")"),
-      element("ul", { class: "quiet small" }, ...info.mesh.evidence.map((line) => element("li", {}, line))));
-  } else {
-    beside.append(element("p", { class: "quiet" }, "Not declared, and the chunks suggest none."));
-  }
+  const below = element("div"), beside = element("div", {}, meshPanel());
   fill(page,
     element("p", { id: "figures" }, figures(info)),
     info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),

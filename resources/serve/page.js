@@ -5,7 +5,7 @@ import { showConvert } from "./convert.js";
 import { showFile, showFiles } from "./files.js";
 import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
-import { followScreen, layout, recolor, showMap } from "./map.js";
+import { followScreen, layout, recolor, showMap, showRank } from "./map.js";
 import { showObjects } from "./objects.js";
 import { refuse, showOverview } from "./overview.js";
 import { addressOf, fitTimeline, showRun, showSeveral } from "./run.js";
@@ -86,6 +86,7 @@ follow("open", (name) => open(name));
 follow("tensor", (name) => { open("tensors"); showTensor(name); });
 follow("file", showFile);
 follow("finding", (words) => { open("findings"); [...document.querySelectorAll("#findings article")].find((one) => one.dataset.words === words)?.scrollIntoView({ block: "center" }); });
+follow("rank", (rank) => { open("placement"); showRank(rank); });
 follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
 
 follow("findings", (report) => {

@@ -22,6 +22,29 @@ class PageCliTest : public QObject {
         if (QStandardPaths::findExecutable("chromium").isEmpty())
             QSKIP("chromium is not installed (package chromium)");
     }
+    // The picture of the mesh: by keys from rank to rank, whose groups light up, and from there to the map.
+    void theMesh() {
+        const Served server({genuine("t2.15.0-fsdp2-tp")});
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto count = [&](const char* what) {
+            return browser.evaluate("String(document.querySelectorAll('#mesh " + std::string(what) +
+                                    "').length)");
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(count(".cell"), QString("4"), 20'000);
+        const auto press = [&](const char* keys) {
+            browser.evaluate("for (const key of '" + std::string(keys) +
+                             "'.split(' ')) document.getElementById('mesh').dispatchEvent("
+                             "new KeyboardEvent('keydown', { key }))");
+        };
+        press("ArrowRight ArrowRight ArrowDown");
+        QVERIFY2(browser.text("mesh-line").startsWith("Rank 3 (fsdp1 tp1)"),
+                 qPrintable(browser.text("mesh-line")));
+        QCOMPARE(count(".lit"), QString("3"));  // itself, and the other of both groups
+        press("Enter");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("map-cell").contains("on rank 3"), 20'000);
+    }
+
     // Several steps of a run, by their names alone, planned before they are averaged.
     void averaging() {
         QTemporaryDir run;
@@ -500,7 +523,8 @@ class PageCliTest : public QObject {
                 "picture = document.createElement('canvas'), ratio = " +
                 std::to_string(ratio) +
                 ";"
-                "const block = packed([{ cells: slices.map((slice, c) => [c, 0, -1, 1, 0, slice]) }], 0);"
+                "const block = packed([{ cells: slices.map((slice, c) => [c, 0, -1, 1, 0, slice]), ghosts: "
+                "[] }], 0);"
                 "paintCells(picture, { block, rows: 1, columns: 4, top: 0, left: 0 },"
                 "{ cellWidth: 24, cellHeight: 18, ratio, colors });"
                 "return slices.map((_, c) => { const held = [];"

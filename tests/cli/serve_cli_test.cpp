@@ -142,6 +142,20 @@ class ServeCliTest : public QObject {
         QCOMPARE(placement["columns"].size(), overview["totals"]["ranks"].get<size_t>());
         COMPARE_JSON(server.document("/api/placement?first=1&count=1&pattern=*weight*")["rows"].size() <= 1,
                      json(true));
+        COMPARE_JSON(server.document("/api/mesh"), runShardscope({"map", source, "--mesh", "--json"}).json());
+        const auto drawn = server.get("/api/mesh/svg?width=960&height=540", server.withToken());
+        QCOMPARE(drawn->status, 200);
+        QCOMPARE(drawn->get_header_value("Content-Type"), std::string("image/svg+xml"));
+        const QTemporaryDir files;
+        const QString file = files.filePath("mesh.svg");
+        QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file}).exitCode, 0);
+        QFile written(file);
+        QVERIFY(written.open(QIODevice::ReadOnly));
+        QCOMPARE(QByteArray::fromStdString(drawn->body), written.readAll());
+        // Written into the checkpoint, or over another file: never unasked.
+        QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file}).exitCode, 4);
+        QCOMPARE(runShardscope({"map", source, "--mesh", "-o", file, "--overwrite"}).exitCode, 0);
+        QVERIFY(runShardscope({"map", source, "--mesh", "-o", source + "/mesh.svg"}).exitCode != 0);
         const auto tile =
             server.get("/api/placement/tile?down=0&across=0&row=0&column=0", server.withToken());
         QCOMPARE(tile->status, 200);
@@ -153,9 +167,9 @@ class ServeCliTest : public QObject {
         QCOMPARE(outside->body, std::string(256 * 256, '\0'));
         for (const char* bad :
              {"placement?first=x", "placement?count=-1", "placement?first=99999999999999999999",
-              "placement?pattern=re:%28", "placement/tile?down=32", "placement/tile?row=-1",
-              "placement/cell?row=100000", "tensors?first=1e3", "tensors?count=9999999",
-              "tensor?first=x&name=a"})
+              "placement?pattern=re:%28", "mesh/svg?width=99999999", "placement/tile?down=32",
+              "placement/tile?row=-1", "placement/cell?row=100000", "tensors?first=1e3",
+              "tensors?count=9999999", "tensor?first=x&name=a"})
             QCOMPARE(server.get("/api/" + std::string(bad), server.withToken())->status,
                      std::string(bad) == "tensor?first=x&name=a" ? 404 : 400);
         const json missing = server.document("/api/placement/cell?row=0&column=0");
@@ -384,9 +398,18 @@ class ServeCliTest : public QObject {
                                  .json();
         for (const auto& [key, value] : command.items())
             COMPARE_JSON(plan[key], value);
+        json flow = plan["flow"];
+        QCOMPARE(flow["headline"].get<std::string>().substr(0, 12), std::string("1 rank reads"));
+        flow.erase("headline");
+        COMPARE_JSON(flow, runShardscope({"plan", source, state.filePath("out"), "--to", "safetensors",
+                                          "--weights-only", "--flow", "--json"})
+                               .json()["flow"]);
+        const std::string drawn = "/api/plan/flow?plan=" + plan["id"].get<std::string>();
+        QCOMPARE(server.get(drawn, server.withToken())->body.substr(0, 4), std::string("<svg"));
         auto [started, job] = server.change("/api/convert", {{"plan", plan["id"]}});
         QCOMPARE(started, 200);
         QCOMPARE(server.change("/api/convert", {{"plan", plan["id"]}}).first, 404);  // once
+        QCOMPARE(server.get(drawn, server.withToken())->status, 404);
         const auto state0 = [&] {
             return server.document("/api/jobs")["jobs"][0]["state"].get<std::string>();
         };

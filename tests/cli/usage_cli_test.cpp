@@ -324,6 +324,12 @@ class UsageCliTest : public QObject {
         QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp")}).out.find("▂") != std::string::npos);
         QVERIFY(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--ascii"}).out.find("#") !=
                 std::string::npos);
+        const Outcome mesh = runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "--mesh"});
+        QCOMPARE(mesh.out.substr(0, mesh.out.find('\n')), std::string("fsdp 2 × tp 2, inferred"));
+        QVERIFY(mesh.out.find("\n  fsdp1 ") != std::string::npos);
+        QCOMPARE(runShardscope({"map", dcp("t2.15.0-no-dist"), "--mesh"}).exitCode, 3);
+        QCOMPARE(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "-o", "x.svg"}).exitCode,
+                 2);  // of --mesh alone
         const Outcome show =
             runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
         QCOMPARE(show.exitCode, 0);

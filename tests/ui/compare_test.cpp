@@ -118,6 +118,7 @@ class CompareTest : public QObject {
         QSettings().clear();
     }
     void model();
+    void layersAreOneRow();
     void summaries();
     void aMillionRows();
     void equalButForPlacement();
@@ -170,6 +171,36 @@ void CompareTest::model() {
     QCOMPARE(model.rowCount(), 8);
     model.setComparison(nullptr);
     QCOMPARE(model.rowCount(), 0);
+}
+
+// Layers that differ in the same way, after the filter; never rows with values.
+void CompareTest::layersAreOneRow() {
+    DiffReport report;
+    for (int i = 0; i < 6; ++i) {
+        const std::string name = "model.layers." + std::to_string(i) + ".w";
+        report.placement.push_back({name, "one chunk", i == 3 ? "4 chunks" : "2 chunks"});
+        report.values.push_back({name, 12, 0.5, 0.25, 7});
+    }
+    report.placement.push_back({"model.norm", "one chunk", "2 chunks"});
+    report.valuesCompared = true;
+    Tasks tasks;
+    CompareModel model(tasks);
+    QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
+    model.setComparison(reported(report));
+    QCOMPARE(model.rowCount(), 13);
+    model.setFolded(true);
+    QCOMPARE(model.rowCount(), 9);
+    const auto name = [&](int row) { return model.index(row, CompareModel::name).data().toString(); };
+    QCOMPARE(name(0), QString::fromUtf8("model.layers.0–2, 4–5.w"));
+    QCOMPARE(name(1), QStringLiteral("model.layers.3.w"));
+    QCOMPARE(name(2), QStringLiteral("model.norm"));
+    model.setFilter("layers.4");
+    QCOMPARE(model.rowCount(), 2);
+    QCOMPARE(name(0), QStringLiteral("model.layers.4.w"));
+    model.setFilter({});
+    model.sort(CompareModel::sideB, Qt::DescendingOrder);
+    model.setShown(DiffClass::values, false);
+    QCOMPARE(name(0), QStringLiteral("model.layers.3.w"));
 }
 
 void CompareTest::summaries() {

@@ -1,6 +1,5 @@
 #include <QAbstractItemModelTester>
 #include <QAccessible>
-#include <QCheckBox>
 #include <QComboBox>
 #include <QLabel>
 #include <QMenu>
@@ -20,8 +19,7 @@
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
-#include "ui/widgets/layer_ladder.h"
-#include "ui/widgets/rank_chart.h"
+#include "ui/widgets/mesh_view.h"
 #include "ui/widgets/share_bar.h"
 
 using namespace shardscope;
@@ -87,9 +85,7 @@ class OverviewTest : public QObject {
     void ranksByMouseAndKeys();
     void manyRanksStayReadable();
     void aMillionChunks();
-    void outliersAreNamed();
-    void layersFold();
-    void oddLayersAreMarked();
+    void stagesSayTheirLayers();
     void tablesSayTheSame();
     void models();
     void emptyAndFailed();
@@ -138,9 +134,9 @@ void OverviewTest::saysTheCauses() {
     QTRY_COMPARE(verdict->headline(), QStringLiteral("Do not resume"));
     QVERIFY(verdict->causes().contains("is truncated"));
     QTRY_VERIFY(!session->validation().running());
-    auto* chart = page->findChild<RankChart*>();
-    QVERIFY(page->findChild<RankChart*>()->bars()[2].health == Health::missing);
-    QVERIFY(chart->bars()[1].health == Health::ok);
+    const auto mesh = page->findChild<MeshView*>()->picture();
+    QVERIFY(mesh->rank(2).health == Health::missing);
+    QVERIFY(mesh->rank(1).health == Health::ok);
     // The way to them.
     for (QPushButton* button : verdict->findChildren<QPushButton*>()) {
         if (button->text() == "Show damaged") QTest::mouseClick(button, Qt::LeftButton);
@@ -437,14 +433,22 @@ void OverviewTest::icicleByMouseAndKeys() {
 void OverviewTest::ranksByMouseAndKeys() {
     auto session = openSynthetic(syntheticModel());
     auto page = pageOf<OverviewPage>(*session);
-    auto* chart = page->findChild<RankChart*>();
-    QCOMPARE(chart->columnCount(), 32);
-    QTest::mouseClick(chart, Qt::LeftButton, {}, chart->columnRect(5).center().toPoint());
+    auto* mesh = page->findChild<MeshView*>();
+    page->findChild<QScrollArea*>()->ensureWidgetVisible(mesh);
+    QCOMPARE(mesh->drawing().cells.size(), size_t{32});
+    QTest::mouseClick(mesh, Qt::LeftButton, {}, mesh->centerOf(mesh->drawing().cellOf(5)).toPoint());
     QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{5});
-    QTest::keyClick(chart, Qt::Key_Right);
+    QTest::keyClick(mesh, Qt::Key_Right);
     QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{6});
-    QTest::keyClick(chart, Qt::Key_End);
+    QTest::keyClick(mesh, Qt::Key_Up);
+    QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{2});
+    QTest::keyClick(mesh, Qt::Key_End);
     QCOMPARE(session->selection().current().ranks, std::vector<uint32_t>{31});
+    QVERIFY2(mesh->accessibleDescription().contains("Rank 31 (pp3 dp1 tp3)"),
+             qPrintable(mesh->accessibleDescription()));
+    QVERIFY2(mesh->accessibleDescription().contains("tp: 28–31"), qPrintable(mesh->accessibleDescription()));
+    QTest::mouseMove(mesh, mesh->centerOf(mesh->drawing().cellOf(13)).toPoint());
+    picture(*page, "overview-groups");
 }
 
 void OverviewTest::manyRanksStayReadable() {
@@ -457,27 +461,22 @@ void OverviewTest::manyRanksStayReadable() {
     options.missingFileRank = 417;
     auto session = openSynthetic(syntheticModel(options));
     auto page = pageOf<OverviewPage>(*session);
-    auto* chart = page->findChild<RankChart*>();
-    QCOMPARE(chart->bars().size(), size_t{1024});
-    QVERIFY(chart->columnCount() < 1024);
-    const int column = chart->columnOf(417);
-    QVERIFY(column >= 0);
-    const auto ranks = chart->columnRanks(column);
-    QVERIFY(ranks.size() > 1 && std::find(ranks.begin(), ranks.end(), 417U) != ranks.end());
+    auto* mesh = page->findChild<MeshView*>();
+    QCOMPARE(mesh->picture()->rankCount(), 1024U);
+    const int cell = mesh->drawing().cellOf(417);
+    QVERIFY(cell >= 0);
+    QVERIFY(mesh->drawing().cells[static_cast<size_t>(cell)].health == Health::missing);
     bool named = false;
     for (QLabel* label : page->findChildren<QLabel*>())
         named |= label->text().contains("rank 417 (missing)");
     QVERIFY(named);
     picture(*page, "overview-1024");
-    page->findChild<QScrollArea*>()->ensureWidgetVisible(page->findChild<LayerLadder*>());
-    picture(*page, "overview-1024-lower");
     page->resize(1600, 1000);
     applyTheme(ThemeChoice::dark);
     picture(*page, "overview-1024-large-dark");
     page->resize(700, 640);
     picture(*page, "overview-1024-narrow-dark");
-    page->findChild<QCheckBox*>()->setChecked(true);
-    page->findChild<QScrollArea*>()->ensureWidgetVisible(chart);
+    page->findChild<QScrollArea*>()->ensureWidgetVisible(mesh);
     picture(*page, "overview-1024-narrow-lower-dark");
 }
 
@@ -500,62 +499,12 @@ void OverviewTest::aMillionChunks() {
     QVERIFY(facts - start < 250 && paint - facts < 1000 && select - paint < 250);
 }
 
-void OverviewTest::outliersAreNamed() {
-    std::vector<RankBar> bars;
-    for (uint32_t r = 0; r < 100; ++r)
-        bars.push_back({r, 1000 + r % 3, Health::ok, {}});
-    bars[17].bytes = 400;
-    bars[40].bytes = 0;
-    QCOMPARE(outlyingRanks(bars, 1001), (std::vector<uint32_t>{40, 17}));
-    bars[17].bytes = bars[40].bytes = 1000;
-    QVERIFY(outlyingRanks(bars, 1001).empty());
-    bars[3].bytes = 400;
-    RankChart chart;
-    chart.resize(700, 220);
-    chart.setBars(bars, 1001);
-    QCOMPARE(chart.outliers(), std::vector<uint32_t>{3});
-    chart.setSorted(true);
-    QCOMPARE(chart.columnRanks(chart.columnCount() - 1), std::vector<uint32_t>{3});
-    picture(chart, "rank-chart-outlier");
-}
-
-void OverviewTest::layersFold() {
+void OverviewTest::stagesSayTheirLayers() {
     auto session = openSynthetic(syntheticModel());
     auto page = pageOf<OverviewPage>(*session);
-    auto* ladder = page->findChild<LayerLadder*>();
-    QCOMPARE(ladder->rows().size(), size_t{4});
-    QCOMPARE(ladder->rows()[1].label, QStringLiteral("model.layers 4–7"));
-    QTest::mouseClick(ladder, Qt::LeftButton, {}, ladder->rowRect(1).center().toPoint());
-    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.4"));
-    QTest::keyClick(ladder, Qt::Key_Down);
-    QCOMPARE(session->selection().current().module, QStringLiteral("model.layers.8"));
-    ladder->setFolded(false);
-    QCOMPARE(ladder->rows().size(), size_t{16});
-}
-
-void OverviewTest::oddLayersAreMarked() {
-    std::vector<LayerLadder::Layer> layers;
-    for (int i = 0; i < 12; ++i) {
-        LayerLadder::Layer layer;
-        layer.group = "model.layers";
-        layer.name = QStringLiteral("model.layers.%1").arg(i);
-        layer.number = i;
-        layer.columns = {static_cast<uint32_t>(i / 3)};
-        layers.push_back(layer);
-    }
-    layers[4].columns = {1, 2};
-    layers[9].columns.clear();
-    LayerLadder ladder;
-    ladder.setLayers(layers, 4, "stage", true);
-    ladder.resize(520, ladder.sizeHint().height());
-    std::vector<QString> odd;
-    for (const auto& row : ladder.rows()) {
-        if (row.odd) odd.push_back(row.label + ": " + row.remark);
-    }
-    QCOMPARE(odd.size(), size_t{2});
-    QCOMPARE(odd[0], QStringLiteral("model.layers.4: in 2 stages: 1, 2"));
-    QCOMPARE(odd[1], QStringLiteral("model.layers.9: on no stage"));
-    picture(ladder, "ladder-odd");
+    const auto mesh = page->findChild<MeshView*>()->picture();
+    QCOMPARE(mesh->stages().size(), size_t{4});
+    QCOMPARE(mesh->stageTitle(1, false).substr(0, 15), std::string("pp1: layers 4–7").substr(0, 15));
 }
 
 void OverviewTest::tablesSayTheSame() {

@@ -10,8 +10,8 @@
 #include "ui/widgets/heatmap.h"
 #include "ui/widgets/icicle.h"
 #include "ui/widgets/lanes.h"
+#include "ui/widgets/mesh_view.h"
 #include "ui/widgets/placement_map.h"
-#include "ui/widgets/rank_chart.h"
 #include "ui/widgets/run_timeline.h"
 #include "ui/widgets/tensor_box.h"
 #include "ui/widgets/treemap.h"
@@ -103,7 +103,7 @@ class PicturesTest : public QObject {
         QTest::addColumn<bool>("dark");
         for (const bool dark : {false, true}) {
             for (const char* view : {"placement-map", "tensor-box", "treemap", "icicle", "lanes", "heat-map",
-                                     "rank-chart", "run-timeline", "verdict-strip"})
+                                     "mesh", "run-timeline", "verdict-strip"})
                 QTest::addRow("%s-%s", view, dark ? "dark" : "light") << QString(view) << dark;
         }
     }
@@ -162,15 +162,11 @@ class PicturesTest : public QObject {
             Heatmap map;
             map.setValues(std::move(slice), 0, 1);
             compare(map, {340, 260}, name);
-        } else if (view == "rank-chart") {
-            std::vector<RankBar> bars;
-            for (uint32_t r = 0; r < 48; ++r)
-                bars.push_back({r, 1000 + r % 3, r == 9 ? Health::missing : Health::ok, {}});
-            bars[17].bytes = 400;
-            RankChart chart;
-            chart.setBars(std::move(bars), 1001);
-            chart.setSelected({3});
-            compare(chart, {480, 160}, name);
+        } else if (view == "mesh") {
+            MeshView mesh;
+            mesh.setPicture(MeshPicture::of(session->facts()));
+            mesh.setSelected({9});
+            compare(mesh, {480, 280}, name);
         } else if (view == "run-timeline") {
             // 24 saves in some 30 minutes each, newest first; a night between two of them, and other ranks
             // after it.

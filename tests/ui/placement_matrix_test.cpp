@@ -276,6 +276,38 @@ class PlacementMatrixTest : public QObject {
         QVERIFY(toQString(matrix->rowLabel(0)).startsWith("model.layers.0.block.0"));
     }
 
+    // Norms are stored by the ranks of tp0 alone; in the same stage the others hold the same.
+    void replicasThatTheMeshImplies() {
+        const auto session = openSynthetic(syntheticModel());
+        const auto matrix = matrixOf(*session);
+        const uint32_t norm = matrix->rowOf(tensorNamed(*session, "model.layers.0.norm0.weight"));
+        const RowDetail row = matrix->detail(norm);
+        QCOMPARE(row.cells.size(), size_t{2});
+        std::vector<std::pair<uint32_t, uint32_t>> ghosts;
+        for (const RowDetail::Ghost& ghost : row.ghosts)
+            ghosts.emplace_back(ghost.column, ghost.of);
+        QCOMPARE(ghosts, (std::vector<std::pair<uint32_t, uint32_t>>{
+                             {1, 0}, {2, 0}, {3, 0}, {5, 4}, {6, 4}, {7, 4}}));
+        QVERIFY(toQString(matrix->cellText(norm, 5))
+                    .endsWith("not stored; the replica that rank 4 stores serves"));
+        QVERIFY(toQString(matrix->cellText(norm, 9)).endsWith(": nothing"));
+        // What every rank of the stage has a shard of has none.
+        const uint32_t weight = matrix->rowOf(tensorNamed(*session, "model.layers.0.mlp.w0.weight"));
+        QVERIFY(matrix->detail(weight).ghosts.empty());
+    }
+
+    // DCP stores each shard by another rank of those that replicate it.
+    void replicasThatAreDealtOut() {
+        const auto session = openSession(genuineCheckpoint("dcp/t2.15.0-hsdp"));
+        const auto matrix = matrixOf(*session);
+        const RowDetail row = matrix->detail(matrix->rowOf(tensorNamed(*session, "model.fc1.bias")));
+        QCOMPARE(row.cells.size(), size_t{2});
+        std::vector<std::pair<uint32_t, uint32_t>> ghosts;
+        for (const RowDetail::Ghost& ghost : row.ghosts)
+            ghosts.emplace_back(ghost.column, ghost.of);
+        QCOMPARE(ghosts, (std::vector<std::pair<uint32_t, uint32_t>>{{0, 2}, {3, 1}}));
+    }
+
     // Of ranks that hold the same slice, all but the first are outlined with dots.
     void copiesAreKnown() {
         const auto session = openSynthetic(mixtureOfExperts());
@@ -286,8 +318,8 @@ class PlacementMatrixTest : public QObject {
         QCOMPARE(row.cells.size(), size_t{2});
         QCOMPARE(row.cells[0].copyOf, kNone);
         QCOMPARE(row.cells[1].copyOf, row.cells[0].column);
-        QVERIFY(
-            toQString(matrix->cellText(expert, row.cells[1].column)).contains("a copy of what rank 1 holds"));
+        QVERIFY(toQString(matrix->cellText(expert, row.cells[1].column))
+                    .contains("a replica of what rank 1 holds"));
         QVERIFY(!toQString(matrix->cellText(expert, row.cells[0].column)).contains("copy"));
         const uint32_t attention = matrix->rowOf(tensorNamed(*session, "model.layers.0.attn.qkv.weight"));
         for (const MatrixCell& cell : matrix->detail(attention).cells)

@@ -188,7 +188,7 @@ class WindowTest : public QObject, protected WindowFixture {
         picture(*window_, "context-placement");
         window_->session().selection().selectTensor(0);
         const auto* details = window_->findChild<DetailsPanel*>();
-        QVERIFY(details->lines().contains("Along cp: copies"));
+        QVERIFY(details->lines().contains("Along cp: replicas"));
         QVERIFY(details->lines().contains("Along tp: shards dim 0"));
     }
 

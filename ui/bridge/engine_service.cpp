@@ -137,8 +137,9 @@ class LocalEngine final : public EngineService {
                           prepareConversion(*source, destination, request, context.stop));
         const std::shared_ptr<TargetSpec> spec = std::move(prepared.spec);
         SHARDSCOPE_ASSIGN(auto reads, readsOf(source->catalog(), *spec, context.stop));
+        SHARDSCOPE_ASSIGN(Flow flow, flowOf(source->catalog(), *spec, context.stop));
         return Preview{std::move(prepared.plan), std::shared_ptr<const Catalog>(spec, &spec->target),
-                       std::move(reads)};
+                       std::move(flow), std::move(reads)};
     }
 
     Result<TensorStatistics> statistics(const CheckpointPtr& checkpoint, TensorId tensor, size_t bins,

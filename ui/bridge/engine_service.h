@@ -12,6 +12,7 @@
 #include "engine/run_verdicts.h"
 #include "engine/slice_values.h"
 #include "engine/statistics.h"
+#include "plan/flow.h"
 #include "ui/bridge/host_check.h"
 #include "ui/bridge/hosts.h"
 #include "ui/bridge/tasks.h"
@@ -24,6 +25,7 @@ using CheckpointPtr = std::shared_ptr<const Checkpoint>;
 struct Preview {
     Plan plan;
     std::shared_ptr<const Catalog> target;
+    Flow flow;                    // who reads what from whom
     std::vector<PlanFile> reads;  // files of the source that tensor data comes from, and how much of each
 };
 

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "survey/facts.h"
+#include "survey/layer_name.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -22,6 +24,15 @@ QString described(const Catalog& catalog, TensorId t) {
     return t == kNone
                ? QString()
                : toQString(dtypeName(catalog.dtype(t))) + ' ' + toQString(formatDims(catalog.shape(t)));
+}
+
+// What a side is, as its column says it.
+QString sideText(const Comparison& comparison, const Comparison::Row& row, bool a) {
+    if (row.cls == DiffClass::placement) {
+        const DiffEntry& entry = comparison.report.placement[row.index];
+        return toQString(a ? entry.a : entry.b);
+    }
+    return described(a ? comparison.catalogA() : comparison.b->catalog(), a ? row.a : row.b);
 }
 
 char lower(char c) {
@@ -201,6 +212,7 @@ void CompareModel::setComparison(std::shared_ptr<const Comparison> comparison) {
     beginResetModel();
     comparison_ = std::move(comparison);
     rows_.clear();
+    layers_.clear();
     endResetModel();
     startArranging();
 }
@@ -208,6 +220,12 @@ void CompareModel::setComparison(std::shared_ptr<const Comparison> comparison) {
 void CompareModel::setShown(DiffClass cls, bool shown) {
     if (shown_[static_cast<size_t>(cls)] == shown) return;
     shown_[static_cast<size_t>(cls)] = shown;
+    startArranging();
+}
+
+void CompareModel::setFolded(bool folded) {
+    if (folded_ == folded) return;
+    folded_ = folded;
     startArranging();
 }
 
@@ -230,32 +248,69 @@ void CompareModel::startArranging() {
     order.shown = shown_;
     order.column = sortColumn_;
     order.order = sortOrder_;
+    order.folded = folded_;
     for (const QString& word : filter_.toLower().split(' ', Qt::SkipEmptyParts))
         order.words.push_back(word.toStdString());
     if (!comparison_ || comparison_->rows.size() <= kSortedAtOnce)
-        return take(comparison_ ? arrange(*comparison_, order, {}) : std::vector<uint32_t>());
-    ticket_ = tasks_.run<std::vector<uint32_t>>(
+        return take(comparison_ ? arrange(*comparison_, order, {}) : Arranged());
+    ticket_ = tasks_.run<Arranged>(
         Work::query, tr("Sorting differences"),
-        [comparison = comparison_, order](const TaskContext& context) -> Result<std::vector<uint32_t>> {
-            std::vector<uint32_t> rows = arrange(*comparison, order, context.stop);
+        [comparison = comparison_, order](const TaskContext& context) -> Result<Arranged> {
+            Arranged rows = arrange(*comparison, order, context.stop);
             SHARDSCOPE_TRY(context.stop.poll());
             return rows;
         },
-        [this](Result<std::vector<uint32_t>> answer) {
+        [this](Result<Arranged> answer) {
             if (answer.ok()) take(std::move(answer).value());
         });
 }
 
-void CompareModel::take(std::vector<uint32_t> rows) {
+void CompareModel::take(Arranged now) {
     beginResetModel();
-    rows_ = std::move(rows);
+    rows_ = std::move(now.rows);
+    layers_ = std::move(now.layers);
     endResetModel();
     emit arranged();
 }
 
-std::vector<uint32_t> CompareModel::arrange(const Comparison& comparison, const Order& order,
-                                            const StopToken& stop) {
-    std::vector<uint32_t> rows;
+void CompareModel::fold(const Comparison& comparison, Arranged& arranged, const StopToken& stop) {
+    std::unordered_map<std::string, uint32_t> first;
+    std::vector<uint32_t> kept;
+    for (size_t i = 0; i < arranged.rows.size(); ++i) {
+        if (i % 4096 == 0 && stop.stopRequested()) return;
+        const uint32_t index = arranged.rows[i];
+        const Comparison::Row& row = comparison.rows[index];
+        const LayerName layer = splitLayer(comparison.name(row));
+        if (row.cls == DiffClass::values || layer.number < 0 || layer.number > UINT32_MAX) {
+            kept.push_back(index);
+            continue;
+        }
+        std::string key = std::to_string(static_cast<int>(row.cls)) + '\n' + std::string(layer.before) +
+                          '\n' + std::string(layer.after);
+        for (const bool a : {true, false})
+            key += '\n' + sideText(comparison, row, a).toStdString();
+        const auto [known, fresh] = first.emplace(std::move(key), index);
+        if (fresh) kept.push_back(index);
+        arranged.layers[known->second].push_back(static_cast<uint32_t>(layer.number));
+    }
+    std::erase_if(arranged.layers, [](const auto& entry) { return entry.second.size() < 2; });
+    for (auto& [row, layers] : arranged.layers)
+        std::ranges::sort(layers);
+    arranged.rows = std::move(kept);
+}
+
+QString CompareModel::nameOf(int index) const {
+    const std::string_view first = comparison_->name(row(index));
+    const auto several = layers_.find(rows_[static_cast<size_t>(index)]);
+    if (several == layers_.end()) return toQString(first);
+    const LayerName layer = splitLayer(first);
+    return toQString(std::string(layer.before) + spansText(several->second) + std::string(layer.after));
+}
+
+CompareModel::Arranged CompareModel::arrange(const Comparison& comparison, const Order& order,
+                                             const StopToken& stop) {
+    Arranged arranged;
+    std::vector<uint32_t>& rows = arranged.rows;
     rows.reserve(comparison.rows.size());
     for (uint32_t i = 0; i < comparison.rows.size(); ++i) {
         if (i % 4096 == 0 && stop.stopRequested()) return {};
@@ -266,28 +321,24 @@ std::vector<uint32_t> CompareModel::arrange(const Comparison& comparison, const 
                         [&](const std::string& w) { return holds(text, w); }))
             rows.push_back(i);
     }
-    if (order.column < 0) return rows;
+    if (order.folded) fold(comparison, arranged, stop);
+    if (order.column < 0) return arranged;
     if (order.column == sideA || order.column == sideB) {
         // Texts that are made, not stored: once for each row.
         std::vector<QString> keys(comparison.rows.size());
         for (const uint32_t i : rows) {
-            const Comparison::Row& row = comparison.rows[i];
-            const bool a = order.column == sideA;
-            keys[i] = row.cls == DiffClass::placement
-                          ? toQString(a ? comparison.report.placement[row.index].a
-                                        : comparison.report.placement[row.index].b)
-                          : described(a ? comparison.catalogA() : comparison.b->catalog(), a ? row.a : row.b);
+            keys[i] = sideText(comparison, comparison.rows[i], order.column == sideA);
         }
         std::stable_sort(rows.begin(), rows.end(), [&](uint32_t x, uint32_t y) {
             return order.order == Qt::AscendingOrder ? keys[x] < keys[y] : keys[y] < keys[x];
         });
-        return rows;
+        return arranged;
     }
     std::stable_sort(rows.begin(), rows.end(), [&](uint32_t x, uint32_t y) {
         return order.order == Qt::AscendingOrder ? less(comparison, order.column, x, y)
                                                  : less(comparison, order.column, y, x);
     });
-    return rows;
+    return arranged;
 }
 
 bool CompareModel::less(const Comparison& comparison, int column, uint32_t x, uint32_t y) {
@@ -316,19 +367,14 @@ bool CompareModel::less(const Comparison& comparison, int column, uint32_t x, ui
 }
 
 QString CompareModel::text(const Comparison::Row& row, int column) const {
-    const DiffReport& report = comparison_->report;
     switch (column) {
         case difference:
             return diffClassName(row.cls);
         case name:
             return toQString(comparison_->name(row));
         case sideA:
-        case sideB: {
-            const bool a = column == sideA;
-            if (row.cls == DiffClass::placement)
-                return toQString(a ? report.placement[row.index].a : report.placement[row.index].b);
-            return described(a ? comparison_->catalogA() : comparison_->b->catalog(), a ? row.a : row.b);
-        }
+        case sideB:
+            return sideText(*comparison_, row, column == sideA);
         default:
             break;
     }
@@ -364,7 +410,7 @@ QVariant CompareModel::data(const QModelIndex& index, int role) const {
     switch (role) {
         case Qt::DisplayRole:
         case Qt::ToolTipRole:
-            return text(row(index.row()), index.column());
+            return index.column() == name ? nameOf(index.row()) : text(row(index.row()), index.column());
         case Qt::TextAlignmentRole:
             return alignment(index.column());
         case RowRole:

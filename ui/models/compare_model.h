@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "ui/bridge/engine_service.h"
@@ -68,6 +69,9 @@ class CompareModel : public Columns<QAbstractTableModel> {
     const std::shared_ptr<const Comparison>& comparison() const { return comparison_; }
     // Classes that are shown; all to begin with.
     void setShown(DiffClass cls, bool shown);
+    // Whether rows that differ in the number of their layer alone are one, but for those with values. Not, to
+    // begin with.
+    void setFolded(bool folded);
     bool shown(DiffClass cls) const { return shown_[static_cast<size_t>(cls)]; }
     // Words that a name must hold, whatever their case.
     void setFilter(const QString& words);
@@ -89,17 +93,25 @@ class CompareModel : public Columns<QAbstractTableModel> {
         std::vector<std::string> words;
         int column = -1;
         Qt::SortOrder order = Qt::AscendingOrder;
+        bool folded = false;
     };
-    static std::vector<uint32_t> arrange(const Comparison& comparison, const Order& order,
-                                         const StopToken& stop);
+    struct Arranged {
+        std::vector<uint32_t> rows;
+        std::unordered_map<uint32_t, std::vector<uint32_t>> layers;  // of rows that stand for several
+    };
+    static Arranged arrange(const Comparison& comparison, const Order& order, const StopToken& stop);
+    static void fold(const Comparison& comparison, Arranged& arranged, const StopToken& stop);
     static bool less(const Comparison& comparison, int column, uint32_t x, uint32_t y);
     void startArranging();
-    void take(std::vector<uint32_t> rows);
+    void take(Arranged now);
+    QString nameOf(int row) const;  // "model.layers.0–31.w", where it stands for several
 
     Tasks& tasks_;
     Ticket ticket_;
     std::shared_ptr<const Comparison> comparison_;
     std::vector<uint32_t> rows_;
+    std::unordered_map<uint32_t, std::vector<uint32_t>> layers_;
+    bool folded_ = false;
     std::array<bool, kDiffClassCount> shown_{true, true, true, true, true, true};
     QString filter_;
     int sortColumn_ = -1;

@@ -222,7 +222,7 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole: {
             QString text = toQString(tree_->fullName(n));
             if (index.column() == health && t == kNone && healthOf(n) == Health::missing)
-                text += tr("\n%1 of %2 tensors incomplete")
+                text += tr("\n%1 of %2 tensors are missing or truncated in part")
                             .arg(numberText(incomplete_[n]), numberText(tree_->tensorCount(n)));
             else if (index.column() == health)
                 text += '\n' + stateText(n);

@@ -116,6 +116,13 @@ void ComparePage::makeToggles(QHBoxLayout& line) {
         toggles_[static_cast<size_t>(i)] = toggle;
         line.addWidget(toggle);
     }
+    auto* fold = withName(new QToolButton(results_), tr("Fold layers"));
+    fold->setText(tr("Fold layers"));
+    fold->setToolTip(tr("Show rows that differ in the number of their layer alone as one"));
+    fold->setCheckable(true);
+    connect(fold, &QToolButton::toggled, model_, &CompareModel::setFolded);
+    fold->setChecked(true);
+    line.addWidget(fold);
     line.addStretch(1);
     filter_ = new QLineEdit(results_);
     filter_->setPlaceholderText(tr("Filter by name"));

@@ -71,7 +71,7 @@ QString alongAxis(const Catalog& catalog, TensorId t, const Mesh& mesh, size_t a
         for (size_t d = 0; d < chunk.offsets.size() && found.isEmpty(); ++d) {
             if (chunk.offsets[d] != one.offsets[d]) found = DetailsPanel::tr("shards dim %1").arg(d);
         }
-        if (found.isEmpty()) found = DetailsPanel::tr("copies");
+        if (found.isEmpty()) found = DetailsPanel::tr("replicas");
     }
     if (places.size() == 1)
         return DetailsPanel::tr("only at %1 of 0–%2").arg(*places.begin()).arg(mesh.axes[axis].size - 1);

@@ -70,7 +70,7 @@ void ObjectsPage::makeObjects() {
     table_ = ui::makeTable(objects_, tr("Objects"), objectPanel_);
     table_->setSortingEnabled(false);
     table_->setSelectionMode(QAbstractItemView::SingleSelection);
-    table_->setTextElideMode(Qt::ElideMiddle);
+    table_->setItemDelegate(new NameDelegate(table_));
     table_->horizontalHeader()->setStretchLastSection(false);
     table_->horizontalHeader()->setSectionResizeMode(ObjectTableModel::valueColumn, QHeaderView::Stretch);
     filter_ = withName(new QLineEdit(objectPanel_), tr("Filter objects by name"));

@@ -1,6 +1,5 @@
 #include "ui/pages/overview_page.h"
 
-#include <QCheckBox>
 #include <QHeaderView>
 #include <QLabel>
 #include <QMenu>
@@ -18,8 +17,7 @@
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
 #include "ui/widgets/labels.h"
-#include "ui/widgets/layer_ladder.h"
-#include "ui/widgets/rank_chart.h"
+#include "ui/widgets/mesh_view.h"
 #include "ui/widgets/share_bar.h"
 #include "ui/widgets/theme.h"
 
@@ -28,11 +26,8 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kPanelsSideBySide = 820;  // pixels of width from which two panels stand beside each other
-constexpr int kOutliersNamed = 4;
-constexpr int kLadderHeight = 300;  // pixels; a longer ladder scrolls
 constexpr int kNotesHeight = 180;
 constexpr int kPanelSpacing = 10;
-constexpr int kChartStretch = 3;
 
 // The size of all tensors as an index claims it, where it is not what they have.
 std::optional<uint64_t> claimedSize(const Catalog& catalog) {
@@ -95,11 +90,6 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     upper_->addLayout(side, 2);
     makeIcicle();
     layout->addWidget(modulePanel_);
-    makeRanks();
-    makeLadder();
-    lower_ = pairLayout(layout);
-    lower_->addWidget(rankPanel_, 3);
-    lower_->addWidget(ladderPanel_, 2);
     makeNotes();
     layout->addWidget(notePanel_);
     layout->addStretch(1);
@@ -154,56 +144,30 @@ void OverviewPage::makeIcicle() {
     });
 }
 
-void OverviewPage::makeRanks() {
-    rankPanel_ = new Panel(tr("Bytes per rank"), content_);
-    rankChart_ = new RankChart(rankPanel_);
+void OverviewPage::makeMesh() {
+    meshPanel_ = new Panel(tr("Mesh of ranks"), content_);
+    mesh_ = new MeshView(meshPanel_);
     rankRows_ = new TextTableModel({tr("Rank"), tr("Place"), tr("Bytes"), tr("Against median"), tr("Tensors"),
                                     tr("Chunks"), tr("State")},
                                    this);
-    QTableView* table = makeTable(rankRows_, tr("Bytes per rank, as a table"), rankPanel_);
-    sorted_ = withName(new QCheckBox(tr("Largest first"), rankPanel_), tr("Ranks with the most bytes first"));
-    rankPanel_->addToTitle(sorted_);
-    rankPanel_->setView(rankChart_, table);
-    outliers_ = rankPanel_->addCaption();
-    rankPanel_->setExports({QStringLiteral("ranks"), rankChart_, [this] { return rankRows_; }});
-    connect(sorted_, &QCheckBox::toggled, rankChart_, &RankChart::setSorted);
-    connect(rankChart_, &RankChart::selected, this,
+    QTableView* table = makeTable(rankRows_, tr("Ranks, as a table"), meshPanel_);
+    meshPanel_->setView(mesh_, table);
+    meshTitle_ = plainLabel(meshPanel_);
+    meshPanel_->addToTitle(meshTitle_);
+    remarks_ = meshPanel_->addCaption();
+    Exports exports{QStringLiteral("mesh"), mesh_, [this] { return rankRows_; }, {}};
+    exports.svg = [this] {
+        return mesh_->picture() ? svgOf(*mesh_->picture(), mesh_->width(), mesh_->height(), darkTheme())
+                                : std::string();
+    };
+    meshPanel_->setExports(exports);
+    meshPanel_->setMenuBuilder(
+        [this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(why_); }); });
+    connect(mesh_, &MeshView::selected, this,
             [this](const std::vector<uint32_t>& ranks) { session_.selection().selectRanks(ranks); });
     connect(table, &QTableView::clicked, this, [this](const QModelIndex& index) {
         session_.selection().selectRanks({static_cast<uint32_t>(rankRows_->source(index.row()))});
     });
-}
-
-void OverviewPage::makeMesh() {
-    meshPanel_ = new Panel(tr("Mesh of ranks"), content_);
-    mesh_ = textBlock(meshPanel_);
-    mesh_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
-    mesh_->setAccessibleName(tr("Mesh of ranks and its evidence"));
-    meshPanel_->setView(mesh_);
-    meshPanel_->setMenuBuilder(
-        [this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(mesh_->text()); }); });
-}
-
-void OverviewPage::makeLadder() {
-    ladderPanel_ = new Panel(tr("Placement of layers"), content_);
-    auto* scroll = withName(new QScrollArea(ladderPanel_), tr("Layers"));
-    scroll->setWidgetResizable(true);
-    scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    scroll->setFocusPolicy(Qt::NoFocus);
-    scroll->setAccessibleName(tr("Layers"));
-    ladder_ = new LayerLadder(scroll);
-    scroll->setWidget(ladder_);
-    folded_ = withName(new QCheckBox(tr("Fold equal layers"), ladderPanel_), tr("Fold equal layers"));
-    folded_->setChecked(true);
-    ladderPanel_->addToTitle(folded_);
-    layerRows_ = new TextTableModel(
-        {tr("Layer"), tr("Bytes"), tr("Tensors"), tr("Stages"), tr("Ranks"), tr("State")}, this);
-    ladderPanel_->setView(scroll, makeTable(layerRows_, tr("Layers, as a table"), ladderPanel_));
-    ladderPanel_->setExports({QStringLiteral("layers"), ladder_, [this] { return layerRows_; }});
-    connect(folded_, &QCheckBox::toggled, ladder_, &LayerLadder::setFolded);
-    connect(ladder_, &LayerLadder::selected, this,
-            [this](const QString& name) { session_.selection().selectModule(name); });
 }
 
 void OverviewPage::makeNotes() {
@@ -220,13 +184,7 @@ void OverviewPage::makeNotes() {
 }
 
 void OverviewPage::arrange() {
-    const QBoxLayout::Direction direction =
-        width() >= kPanelsSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
-    for (QBoxLayout* pair : {upper_, lower_})
-        pair->setDirection(direction);
-    // What is left over goes to the charts; where there are none, to nothing.
-    const bool charts = !rankPanel_->isHidden() || !ladderPanel_->isHidden();
-    static_cast<QVBoxLayout*>(content_->layout())->setStretchFactor(lower_, charts ? kChartStretch : 0);
+    upper_->setDirection(width() >= kPanelsSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
 }
 
 void OverviewPage::resizeEvent(QResizeEvent* event) {
@@ -246,36 +204,29 @@ void OverviewPage::refreshCheckpoint() {
     if (shown_ == session_.checkpoint() && shown_) return;
     shown_ = session_.checkpoint();
     icicle_->setFacts(nullptr, nullptr);
-    rankChart_->setBars({}, 0);
-    outliers_->hide();
-    ladder_->setLayers({}, 0, {}, false);
-    for (TextTableModel* rows : {dtypeRows_, moduleRows_, rankRows_, layerRows_, noteRows_})
+    mesh_->setPicture(nullptr);
+    remarks_->hide();
+    for (TextTableModel* rows : {dtypeRows_, moduleRows_, rankRows_, noteRows_})
         rows->setContent({});
     content_->setEnabled(shown_ != nullptr);
     refreshFigures();
     refreshDtypes();
     refreshNotes();
-    mesh_->setText(tr("…"));
-    rankPanel_->setVisible(shown_ && session_.catalog().rankCount() > 1);
-    meshPanel_->setVisible(shown_ != nullptr);
+    meshPanel_->setVisible(shown_ && session_.catalog().rankCount() > 1);
     modulePanel_->setVisible(shown_ != nullptr);
-    ladderPanel_->hide();
     arrange();
 }
 
 void OverviewPage::refreshFacts() {
     if (!shown_ || !session_.hasFacts()) return;
     refreshModules();
-    refreshRanks();
     refreshMesh();
-    refreshLadder();
     refreshSelection(session_.selection().current());
     arrange();
 }
 
 void OverviewPage::refreshSelection(const Selected& now) {
-    rankChart_->setSelected(now.ranks);
-    ladder_->setSelected(now.module);
+    mesh_->setSelected(now.ranks);
     if (!session_.hasFacts()) return;
     const ModuleTree& tree = session_.facts()->tree;
     if (now.tensor != kNone)
@@ -332,91 +283,26 @@ void OverviewPage::refreshModules() {
     moduleRows_->setContent(moduleRows(shown_, session_.facts()));
 }
 
-void OverviewPage::refreshRanks() {
-    const auto facts = session_.facts();
-    const auto count = static_cast<uint32_t>(facts->ranks.size());
-    rankPanel_->setVisible(count > 1);
-    std::vector<RankBar> bars;
-    bars.reserve(count);
-    for (uint32_t r = 0; r < count; ++r) {
-        bars.push_back({r, facts->ranks[r].bytes, facts->ranks[r].health,
-                        facts->mesh ? toQString(rankLabel(facts->mesh, r)) : QString(),
-                        toQString(rankStateText(facts->ranks[r]))});
-    }
-    rankChart_->setBars(std::move(bars), facts->medianRankBytes);
-    const std::vector<uint32_t>& outliers = rankChart_->outliers();
-    QStringList named;
-    for (size_t i = 0; i < outliers.size() && i < kOutliersNamed; ++i) {
-        const uint32_t r = outliers[i];
-        named += tr("rank %1 holds %2 (%3)")
-                     .arg(r)
-                     .arg(sizeText(facts->ranks[r].bytes),
-                          againstMedian(facts->ranks[r].bytes, facts->medianRankBytes));
-    }
-    QString text = outliers.empty()
-                       ? tr("No rank stands out.")
-                       : countedText(outliers.size(), tr("1 rank stands out: "), tr("%1 ranks stand out: ")) +
-                             named.join(QStringLiteral(", ")) +
-                             (outliers.size() > kOutliersNamed ? QStringLiteral(", …") : QStringLiteral("."));
-    std::vector<uint32_t> damaged;
-    for (uint32_t r = 0; r < count; ++r) {
-        if (facts->ranks[r].health > Health::unread) damaged.push_back(r);
-    }
-    if (!damaged.empty()) {
-        QStringList names;
-        for (size_t i = 0; i < damaged.size() && i < kOutliersNamed; ++i)
-            names +=
-                tr("rank %1 (%2)").arg(damaged[i]).arg(toQString(rankStateText(facts->ranks[damaged[i]])));
-        text += tr(" Damaged: %1%2")
-                    .arg(names.join(QStringLiteral(", ")),
-                         damaged.size() > kOutliersNamed
-                             ? tr(" and %1 more.").arg(damaged.size() - kOutliersNamed)
-                             : QStringLiteral("."));
-    }
-    outliers_->setText(text);
-    outliers_->setVisible(count > 1);
-
-    rankRows_->setContent(rankRows(facts));
-}
-
 void OverviewPage::refreshMesh() {
-    const std::optional<Mesh>& mesh = session_.facts()->mesh;
-    if (!mesh) {
-        mesh_->setText(session_.catalog().rankCount() > 1
-                           ? tr("No mesh is declared, and how tensors are sharded suggests none.")
-                           : tr("One rank wrote all of it; there is no mesh."));
-        return;
-    }
-    QStringList axes;
-    for (const MeshAxis& axis : mesh->axes)
-        axes += QStringLiteral("%1 = %2").arg(toQString(axis.name)).arg(axis.size);
-    QString text = axes.join(QStringLiteral(" × ")) + "\n" +
-                   (mesh->source == Mesh::Source::declared ? tr("Declared by the checkpoint.")
-                                                           : tr("Inferred from how tensors are sharded:"));
-    for (const std::string& sentence : mesh->evidence)
-        text += QStringLiteral("\n• ") + toQString(sentence);
-    if (const QString context = contextParallelText(mesh); !context.isEmpty())
-        text += QStringLiteral("\n• ") + context;
-    mesh_->setText(text);
-}
-
-void OverviewPage::refreshLadder() {
     const auto facts = session_.facts();
-    const int stage = facts->mesh ? facts->mesh->axisIndex("pp") : -1;
-    const bool stages = stage >= 0 && facts->mesh->ranks() >= session_.catalog().rankCount();
-    const uint32_t columns =
-        stages ? facts->mesh->axes[static_cast<size_t>(stage)].size : session_.catalog().rankCount();
-    std::vector<LayerLadder::Layer> layers;
-    for (const LayerFacts& layer : facts->layers) {
-        layers.push_back({toQString(layer.name), toQString(layer.group), layer.number,
-                          stages ? layer.stages : layer.ranks, layer.bytes, layer.health, layerState(layer)});
+    const auto picture = MeshPicture::of(facts);
+    meshPanel_->setVisible(picture != nullptr);
+    mesh_->setPicture(picture);
+    rankRows_->setContent(rankRows(facts));
+    if (!picture) return;
+    QStringList why{toQString(picture->title())};
+    if (facts->mesh) {
+        for (const std::string& sentence : facts->mesh->evidence)
+            why += QStringLiteral("• ") + toQString(sentence);
     }
-    ladderPanel_->setVisible(!layers.empty() && columns > 1);
-    ladder_->setLayers(std::move(layers), columns, stages ? tr("stage") : tr("rank"), stages);
-    layerRows_->setContent(layerRows(facts, stages));
-    const int height = ladder_->sizeHint().height();
-    ladderPanel_->setMinimumHeight(std::min(height, kLadderHeight) + ladderPanel_->fontMetrics().height() +
-                                   40);
+    const QStringList said{toQString(picture->remarks()), contextParallelText(facts->mesh)};
+    const QString remarks = said.join(' ').trimmed();
+    meshTitle_->setText(why[0]);
+    why_ = why.join('\n');
+    mesh_->setToolTip(why_);
+    mesh_->setAccessibleDescription(why_);
+    remarks_->setText(remarks);
+    remarks_->setVisible(!remarks.isEmpty());
 }
 
 void OverviewPage::refreshNotes() {

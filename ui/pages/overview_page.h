@@ -1,5 +1,5 @@
-// What a checkpoint holds, at a glance: the verdict with its causes, the resume card beside the mesh,
-// figures, bytes by dtype, module and rank, layers and stages.
+// What a checkpoint holds, at a glance: the verdict with its causes, the resume card beside the picture of
+// the mesh, figures, bytes by dtype and module.
 #pragma once
 
 #include <QWidget>
@@ -8,16 +8,14 @@
 #include "ui/models/text_table_model.h"
 
 class QBoxLayout;
-class QCheckBox;
 class QLabel;
 class QScrollArea;
 
 namespace shardscope::ui {
 
 class Icicle;
-class LayerLadder;
+class MeshView;
 class Panel;
-class RankChart;
 class ReadyPanel;
 class ShareBar;
 class VerdictStrip;
@@ -40,9 +38,7 @@ class OverviewPage : public QWidget {
   private:
     void makeDtypes();
     void makeIcicle();
-    void makeRanks();
     void makeMesh();
-    void makeLadder();
     void makeNotes();
     void arrange();
 
@@ -52,9 +48,7 @@ class OverviewPage : public QWidget {
     void refreshFigures();
     void refreshDtypes();
     void refreshModules();
-    void refreshRanks();
     void refreshMesh();
-    void refreshLadder();
     void refreshNotes();
 
     Session& session_;
@@ -64,16 +58,15 @@ class OverviewPage : public QWidget {
     VerdictStrip* verdict_;
     ReadyPanel* ready_;
     QLabel* figures_;
-    QBoxLayout *upper_, *lower_;  // two panels each, side by side where there is room
-    Panel *dtypePanel_, *modulePanel_, *rankPanel_, *meshPanel_, *ladderPanel_, *notePanel_;
+    QBoxLayout* upper_;  // side by side where there is room
+    Panel *dtypePanel_, *modulePanel_, *meshPanel_, *notePanel_;
     ShareBar* dtypes_ = nullptr;
     std::vector<DType> dtypeOf_;  // by share
     Icicle* icicle_;
-    RankChart* rankChart_;
-    QLabel *outliers_, *mesh_;
-    QCheckBox *sorted_, *folded_;
-    LayerLadder* ladder_;
-    TextTableModel *dtypeRows_, *moduleRows_, *rankRows_, *layerRows_, *noteRows_;
+    MeshView* mesh_;
+    QLabel *meshTitle_, *remarks_;
+    QString why_;  // there is this mesh, in lines
+    TextTableModel *dtypeRows_, *moduleRows_, *rankRows_, *noteRows_;
 };
 
 }  // namespace shardscope::ui

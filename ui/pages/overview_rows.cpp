@@ -34,19 +34,13 @@ QString severityText(Severity severity) {
 
 }  // namespace
 
-QString layerState(const LayerFacts& layer) {
-    return layer.health == Health::missing
-               ? tr("%1 of %2 tensors incomplete").arg(layer.incomplete).arg(layer.tensors)
-               : toQString(healthName(layer.health));
-}
-
 QString contextParallelText(const std::optional<Mesh>& mesh) {
     if (!mesh) return {};
     // Megatron and torchtitan say cp, Paddle sep.
     for (const char* name : {"cp", "context", "context_parallel", "sep"}) {
         const int axis = mesh->axisIndex(name);
         if (axis < 0 || mesh->axes[static_cast<size_t>(axis)].size < 2) continue;
-        return tr("%1 = %2 shards sequences, not weights: ranks along it hold copies of the same weights, "
+        return tr("%1 = %2 shards sequences, not weights: ranks along it hold replicas of the same weights, "
                   "unless "
                   "they are sharded over it as well.")
             .arg(QString::fromLatin1(name))
@@ -177,52 +171,6 @@ TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts) {
                 return static_cast<int>(r.health);
             default:
                 return row;
-        }
-    };
-    return content;
-}
-
-TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages) {
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(facts->layers.size());
-    content.right = {false, true, true, false, true, false};
-    content.text = [facts, stages](int row, int column) -> QString {
-        const LayerFacts& layer = facts->layers[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return toQString(layer.name);
-            case 1:
-                return sizeText(layer.bytes);
-            case 2:
-                return numberText(layer.tensors);
-            case 3: {
-                QStringList names;
-                for (const uint32_t s : layer.stages)
-                    names += QString::number(s);
-                if (!names.isEmpty()) return names.join(QStringLiteral(", "));
-                return stages ? tr("none") : QStringLiteral("–");
-            }
-            case 4:
-                return numberText(layer.ranks.size());
-            default:
-                return layerState(layer);
-        }
-    };
-    content.key = [facts](int row, int column) -> QVariant {
-        const LayerFacts& layer = facts->layers[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return row;
-            case 1:
-                return number(layer.bytes);
-            case 2:
-                return layer.tensors;
-            case 4:
-                return number(layer.ranks.size());
-            case 5:
-                return static_cast<int>(layer.health);
-            default:
-                return {};
         }
     };
     return content;

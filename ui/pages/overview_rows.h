@@ -20,12 +20,7 @@ TextTableModel::Content dtypeRows(const std::vector<DtypeShare>& shares);
 TextTableModel::Content moduleRows(const CheckpointPtr& checkpoint,
                                    const std::shared_ptr<const Facts>& facts);
 TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
-// `stages`: layers belong to stages, so one without any is worth a word.
-TextTableModel::Content layerRows(const std::shared_ptr<const Facts>& facts, bool stages);
 TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
-
-// "6 of 9 tensors incomplete", or the word of its health.
-QString layerState(const LayerFacts& layer);
 
 // What an axis of context parallelism means for weights, as a sentence; empty when the mesh has none.
 QString contextParallelText(const std::optional<Mesh>& mesh);

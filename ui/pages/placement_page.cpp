@@ -298,16 +298,23 @@ void PlacementPage::fillLegend() {
         painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
     };
     std::vector<Legend::Entry> entries;
-    entries.push_back({tr("slice of the rank, at its place"), [tile](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("shard of the rank, where it lies"), [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect, {0.25, 0, 0.25, 1});
                        }});
-    entries.push_back({tr("dotted: a copy"), [tile](QPainter& painter, const QRectF& rect) {
+    entries.push_back({tr("dotted: a replica"), [tile](QPainter& painter, const QRectF& rect) {
                            tile(painter, rect.adjusted(1, 1, -1, -1), {0.25, 0, 0.25, 1});
                            painter.setPen(QPen(healthColor(Health::ok), 1));
                            painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
                            QPen dots(outlineColor(), 1);
                            dots.setDashPattern({1, 2});
                            painter.setPen(dots);
+                           painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
+                       }});
+    entries.push_back({tr("dashed: a replica, not stored"), [](QPainter& painter, const QRectF& rect) {
+                           QPen dashes(faintTextColor(), 1);
+                           dashes.setDashPattern({3, 3});
+                           painter.setPen(dashes);
+                           painter.setBrush(Qt::NoBrush);
                            painter.drawRect(rect.adjusted(1.5, 1.5, -1.5, -1.5));
                        }});
     entries.push_back({tr("zoomed out: share held"), [](QPainter& painter, const QRectF& rect) {
@@ -324,10 +331,10 @@ void PlacementPage::fillLegend() {
     const auto state = [&](Health health, const QString& text) {
         if (present[static_cast<size_t>(health)]) entries.push_back(Legend::state(health, text));
     };
-    state(Health::missing, tr("bytes missing"));
+    state(Health::missing, tr("missing or truncated"));
     state(Health::gap, tr("no owner"));
     state(Health::overlap, tr("claimed twice"));
-    state(Health::differs, tr("copies differ"));
+    state(Health::differs, tr("replicas differ"));
     state(Health::nonFinite, tr("NaN or infinite"));
     legend_->setEntries(std::move(entries));
 }

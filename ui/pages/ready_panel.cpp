@@ -87,7 +87,7 @@ void ReadyPanel::addRows(const std::vector<ReadyLine>& lines) {
         while (rows_.size() < end)
             addRow(*grid);
         grid->setRowStretch(grid->rowCount(), 1);
-        halves_->addLayout(grid, 1);
+        halves_->addLayout(grid, halves_->count() ? 1 : 0);  // one above the other: no gap between them
     }
     arrange();
 }
@@ -131,6 +131,7 @@ void ReadyPanel::arrange() {
     const auto direction = width() >= kTwoColumns ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom;
     if (direction == halves_->direction()) return;
     halves_->setDirection(direction);
+    halves_->setStretch(0, direction == QBoxLayout::LeftToRight ? 1 : 0);
     halves_->setSpacing(direction == QBoxLayout::LeftToRight ? kGap : kLineGap);
     // The layouts around it remember how high it was.
     for (QWidget* widget = view_; widget != parentWidget(); widget = widget->parentWidget())

@@ -49,7 +49,7 @@ std::vector<Legend::Entry> legendEntries() {
              painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
          }});
     entries.push_back(
-        {TensorPage::tr("×n: copies, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
+        {TensorPage::tr("×n: replicas, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
              painter.setPen(outlineColor());
              for (const int i : {2, 1, 0}) {
                  const QRectF tile(rect.left() + 3 * i, rect.top() + 4 - 2 * i, rect.width() - 7,
@@ -60,8 +60,8 @@ std::vector<Legend::Entry> legendEntries() {
          }});
     entries.push_back(Legend::state(Health::gap, TensorPage::tr("no chunk holds it")));
     entries.push_back(Legend::state(Health::overlap, TensorPage::tr("claimed twice")));
-    entries.push_back(Legend::state(Health::missing, TensorPage::tr("bytes missing")));
-    entries.push_back(Legend::state(Health::differs, TensorPage::tr("copies differ")));
+    entries.push_back(Legend::state(Health::missing, TensorPage::tr("missing or truncated")));
+    entries.push_back(Legend::state(Health::differs, TensorPage::tr("replicas differ")));
     entries.push_back(Legend::state(Health::nonFinite, TensorPage::tr("NaN or infinite")));
     entries.push_back({TensorPage::tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
                            painter.setPen(QPen(accentColor(), 2, Qt::DashLine));

@@ -13,6 +13,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/exporting.h"
 
 namespace shardscope::ui {
@@ -187,7 +188,7 @@ QWidget* NamesStep::makeChanges(QWidget* parent) {
     table_->setRootIsDecorated(false);
     table_->setUniformRowHeights(true);
     table_->setAlternatingRowColors(true);
-    table_->setTextElideMode(Qt::ElideMiddle);
+    table_->setItemDelegate(new NameDelegate(table_));
     table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
     // Names take what the others leave.

@@ -193,9 +193,9 @@ QString SourceStep::healthText(const Session& session) {
             parts += tr("%1 %2").arg(numberText(static_cast<uint64_t>(n)), what);
     };
     part(Health::gap, tr("with gaps"));
-    part(Health::missing, tr("with missing bytes"));
+    part(Health::missing, tr("with missing or truncated bytes"));
     part(Health::overlap, tr("with overlaps"));
-    part(Health::differs, tr("with copies that differ"));
+    part(Health::differs, tr("with replicas that differ"));
     part(Health::nonFinite, tr("with NaN or infinities"));
     return parts.isEmpty()
                ? tr("▲ Some of its files are damaged.")

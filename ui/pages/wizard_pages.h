@@ -22,6 +22,7 @@ class QVBoxLayout;
 namespace shardscope::ui {
 
 class JobStore;
+class FlowView;
 class FormatOptions;
 class PlanModel;
 
@@ -185,7 +186,8 @@ class PlacementStep : public WizardPage {
     RuleTable *shard_, *stage_;
     PathEdit* like_;
     QLabel* legality_;
-    BytesBars* bars_;
+    FlowView* flow_;
+    QLabel* headline_;
     QTreeWidget* rankTable_;
     QCheckBox* asTable_;
 };

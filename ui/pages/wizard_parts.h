@@ -7,8 +7,6 @@
 #include <QWidget>
 #include <vector>
 
-#include "ui/widgets/painted_view.h"
-
 class QLabel;
 class QLayout;
 class QLineEdit;
@@ -85,25 +83,6 @@ class RuleTable : public QWidget {
     bool resultColumn_;
     QStringList examples_;
     QPushButton *remove_, *up_, *down_;
-};
-
-// Bytes by rank before and after, as two rows of bars of one scale; with its table twin behind a check box.
-class BytesBars : public PaintedView {
-    Q_OBJECT
-  public:
-    explicit BytesBars(QWidget* parent = nullptr);
-    void setBytes(std::vector<uint64_t> before, std::vector<uint64_t> after);
-    void setNone(const QString& why);
-
-  protected:
-    void paint(QPainter& painter, const QRect& exposed) override;
-    QString emptyText() const override;
-    QString textAt(const QPointF& position) const override;
-
-  private:
-    QRectF lane(int index) const;
-    std::vector<uint64_t> bytes_[2];
-    QString empty_;  // what stands there without any
 };
 
 }  // namespace shardscope::ui

@@ -18,6 +18,7 @@
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/flow_view.h"
 #include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
@@ -124,7 +125,9 @@ PlacementStep::PlacementStep(WizardState& state)
     legality_->setObjectName(QStringLiteral("legality"));
     legality_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     scroll->setWidget(legality_);
-    bars_ = new BytesBars(this);
+    flow_ = new FlowView(this);
+    headline_ = wrappedLabel(this);
+    headline_->setObjectName(QStringLiteral("flow"));
     rankTable_ = new QTreeWidget(this);
     rankTable_->setHeaderLabels({tr("Rank"), tr("Bytes now"), tr("Bytes in the target")});
     rankTable_->setRootIsDecorated(false);
@@ -135,14 +138,15 @@ PlacementStep::PlacementStep(WizardState& state)
     asTable_ = new QCheckBox(tr("Show as table"), this);
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
         rankTable_->setVisible(on);
-        bars_->setVisible(!on);
+        flow_->setVisible(!on);
         fillRankTable();
     });
     auto* lower = new QHBoxLayout;
     lower->setSpacing(12);
     lower->addWidget(scroll, 1);
     auto* picture = new QVBoxLayout;
-    picture->addWidget(bars_, 1);
+    picture->addWidget(headline_);
+    picture->addWidget(flow_, 1);
     picture->addWidget(rankTable_, 1);
     picture->addWidget(asTable_);
     lower->addLayout(picture, 1);
@@ -321,7 +325,8 @@ void PlacementStep::showOutlook() {
     }
     if (outlook->error) {
         legality_->setText(tr("✕ No plan: %1").arg(errorSentence(*outlook->error)));
-        bars_->setNone(tr("The plan failed."));
+        flow_->setNone(tr("The plan failed."));
+        headline_->clear();
         rankTable_->clear();
         return;
     }
@@ -367,7 +372,8 @@ void PlacementStep::showOutlook() {
     if (target && !target->info().shards)
         lines += tr("%1 holds whole tensors only.").arg(toQString(target->info().title));
     legality_->setText(lines.join('\n'));
-    bars_->setBytes(effect.before, effect.after);
+    flow_->setFlow(outlook->flow);
+    headline_->setText(outlook->flow ? toQString(outlook->flow->headline()) : QString());
     fillRankTable();
 }
 

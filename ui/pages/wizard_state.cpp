@@ -233,6 +233,8 @@ void WizardState::look() {
                     outlook->headNotes = headNotes(*heads, *rules.mesh);
             }
             outlook->reads = std::move(preview->reads);
+            outlook->flow =
+                std::make_shared<const FlowPicture>(*source, preview->flow, preview->target->rankCount());
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
             look();
             return Answer(outlook);

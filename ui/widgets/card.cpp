@@ -132,7 +132,10 @@ void Panel::fillMenu(QMenu& menu) {
     if (exports_.picture || exports_.rows) {
         if (!menu.isEmpty()) menu.addSeparator();
         Exports exports = exports_;
-        if (showsTable()) exports.picture = twin_;
+        if (showsTable()) {
+            exports.picture = twin_;
+            exports.svg = nullptr;
+        }
         addExportActions(menu, exports, this);
     }
 }
@@ -159,7 +162,7 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->setShowGrid(false);
     table->setAlternatingRowColors(true);
     table->setWordWrap(false);
-    table->setTextElideMode(Qt::ElideMiddle);
+    table->setItemDelegate(new NameDelegate(table));
     table->setTabKeyNavigation(false);
     table->setHorizontalScrollMode(QAbstractItemView::ScrollPerPixel);
     table->verticalHeader()->hide();

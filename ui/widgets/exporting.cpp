@@ -118,7 +118,9 @@ void addExportActions(QMenu& menu, const Exports& exports, QWidget* parent) {
         });
         menu.addAction(QObject::tr("Export as SVG…"), parent, [=] {
             ask(parent, exports.name, "svg", QObject::tr("SVG drawing (*.svg)"),
-                [picture](const QString& path) { return writeSvg(*picture, path); });
+                [picture, svg = exports.svg](const QString& path) {
+                    return svg ? writeText(QByteArray::fromStdString(svg()), path) : writeSvg(*picture, path);
+                });
         });
     }
     if (exports.rows) {

@@ -4,6 +4,7 @@
 #include <QString>
 #include <QStringList>
 #include <functional>
+#include <string>
 
 class QAbstractItemModel;
 class QAbstractItemView;
@@ -18,6 +19,7 @@ struct Exports {
     QString name;                                     // stem of proposed file names
     QWidget* picture = nullptr;                       // grabbed for PNG, rendered for SVG
     std::function<const QAbstractItemModel*()> rows;  // for CSV and JSON
+    std::function<std::string()> svg;                 // in place of what the picture renders
 };
 
 // Adds "Export" actions (PNG, SVG, CSV, JSON) that ask for a file and write it. Failures are shown in

@@ -18,6 +18,7 @@ constexpr double kLowestRow = 19;
 constexpr int kMostRows = 12;
 constexpr double kGlyphWidth = 16;
 constexpr double kLeastMark = 6;
+constexpr double kLeastShare = 4;  // of a tile that lost little
 
 bool isNumber(std::string_view label) {
     return !label.empty() &&
@@ -41,15 +42,24 @@ void Icicle::setFacts(CheckpointPtr checkpoint, std::shared_ptr<const Facts> fac
 
 void Icicle::rebuildHealth() {
     health_.clear();
+    lost_.clear();
     if (!facts_) return;
     const ModuleTree& tree = facts_->tree;
     health_.assign(tree.size(), Health::ok);
+    lost_.assign(tree.size(), 0);
     // Each tensor climbs as far as it changes something.
     for (Node n = 1; n < tree.size(); ++n) {
         if (tree.tensor(n) == kNone) continue;
         const Health health = facts_->tensorHealth[tree.tensor(n)];
         for (Node at = n; health_[at] < health; at = tree.parent(at)) {
             health_[at] = health;
+            if (at == ModuleTree::kRoot) break;
+        }
+        if (health != Health::missing) continue;
+        const double lost =
+            lostShare(*facts_, checkpoint_->catalog(), tree.tensor(n)) * static_cast<double>(tree.bytes(n));
+        for (Node at = n; lost > 0; at = tree.parent(at)) {
+            lost_[at] += lost;
             if (at == ModuleTree::kRoot) break;
         }
     }
@@ -72,6 +82,8 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
     tile.branch = branch;
     tile.odd = odd;
     tile.health = healthOf(node);
+    tile.bytes = static_cast<double>(tree.bytes(node));
+    tile.lost = lost_[node];
     tiles_.push_back(tile);
     depth_ = std::max(depth_, row);
     if (row + 1 >= kMostRows) return;
@@ -107,6 +119,8 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
         }
         ++rest.more;
         rest.health = std::max(rest.health, healthOf(child));
+        rest.bytes += static_cast<double>(tree.bytes(child));
+        rest.lost += lost_[child];
         rest.right = std::max(x1, rest.left + 1);
         depth_ = std::max(depth_, rest.row);
         if (rest.right - rest.left >= 4 * kLeastTile) flush();
@@ -149,6 +163,8 @@ QString Icicle::tileText(const Tile& tile) const {
         tile.health == Health::ok ? QString()
         : tensor != kNone
             ? tr("\nState: %1").arg(toQString(tensorStateText(*facts_, checkpoint_->catalog(), tensor)))
+        : tile.health == Health::missing && tile.bytes > 0
+            ? tr("\n%1 missing or truncated").arg(ratioText(tile.lost / tile.bytes))
             : tr("\nWorst state: %1").arg(healthName(tile.health));
     if (tile.more > 0) {
         return tr("%1 smaller parts of %2")
@@ -167,16 +183,22 @@ QString Icicle::tileText(const Tile& tile) const {
            state;
 }
 
-// Damage is seen however small the tile is; `label` becomes what is left for text.
+// Damage is seen however small the tile is, and what is missing or truncated in proportion; `label` becomes
+// what is left for text.
 void Icicle::paintHealthOf(QPainter& painter, const Tile& tile, QRectF& label) const {
     if (tile.health <= Health::unread) return;
     const QRectF rect = tileRect(tile);
-    if (rect.width() < kLeastMark) {
-        painter.fillRect(rect, healthColor(tile.health));
+    const double share = tile.health == Health::missing && tile.bytes > 0 ? tile.lost / tile.bytes : 1;
+    if (rect.width() < (share < 1 ? kGlyphWidth : kLeastMark) || (tile.more > 0 && share < 1)) {
+        const double height = std::max(2.0, rect.height() * share);
+        painter.fillRect(QRectF(rect.left(), rect.bottom() - height, rect.width(), height),
+                         healthColor(tile.health));
         return;
     }
     QRectF mark = rect.adjusted(1, 1, -1, -1);
-    mark.setWidth(std::min(mark.width(), kGlyphWidth));
+    const double wide =
+        tile.health == Health::missing ? std::max(kLeastShare, mark.width() * share) : kGlyphWidth;
+    mark.setWidth(std::min(mark.width(), wide));
     paintHealth(painter, mark, tile.health);
     label.setLeft(mark.right());
 }
@@ -234,6 +256,8 @@ void Icicle::describeCurrent() {
     Tile tile;
     tile.node = current_;
     tile.health = healthOf(current_);
+    tile.bytes = static_cast<double>(facts_->tree.bytes(current_));
+    tile.lost = lost_[current_];
     describe(tileText(tile));
 }
 

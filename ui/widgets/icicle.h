@@ -55,6 +55,7 @@ class Icicle : public PaintedView {
         double left = 0, right = 0;
         bool odd = false;
         Health health = Health::ok;  // the worst of what it stands for
+        double bytes = 0, lost = 0;  // of what it stands for, and what of it is missing or truncated
     };
     void layOut();
     void place(Node node, int row, double left, double right, uint32_t branch, bool odd);
@@ -72,6 +73,7 @@ class Icicle : public PaintedView {
     CheckpointPtr checkpoint_;
     std::shared_ptr<const Facts> facts_;
     std::vector<Health> health_;  // by node, the worst below
+    std::vector<double> lost_;    // by node, bytes below that are missing or truncated
     std::vector<Tile> tiles_;
     Node top_ = ModuleTree::kRoot, current_ = ModuleTree::kRoot;
     int depth_ = 0;  // rows below the top

@@ -1,5 +1,6 @@
 #include "ui/widgets/labels.h"
 
+#include <QApplication>
 #include <QEvent>
 
 namespace shardscope::ui {
@@ -55,6 +56,39 @@ void ElidedLabel::changeEvent(QEvent* event) {
 
 void ElidedLabel::elide() {
     setText(fontMetrics().elidedText(whole_, mode_, width()));
+}
+
+QString elidedName(const QString& name, const QFontMetrics& metrics, int width) {
+    if (metrics.horizontalAdvance(name) <= width) return name;
+    QStringList parts = name.split(QLatin1Char('.'));
+    if (parts.size() < 2 || name.contains(QLatin1Char(' ')))
+        return metrics.elidedText(name, Qt::ElideMiddle, width);
+    const QString dots = QStringLiteral("…");
+    qsizetype number = 0;  // the part that is the layer's
+    while (number < parts.size() && !parts[number].isEmpty() && !parts[number][0].isDigit())
+        ++number;
+    if (number == parts.size()) number = 0;
+    for (qsizetype first = 1; first <= number; ++first) {
+        const QString text = dots + parts.mid(first).join(QLatin1Char('.'));
+        if (metrics.horizontalAdvance(text) <= width) return text;
+    }
+    const QString head = dots + parts[number] + QStringLiteral(".…");
+    for (qsizetype from = number + 2; from < parts.size(); ++from) {
+        const QString text = head + parts.mid(from).join(QLatin1Char('.'));
+        if (metrics.horizontalAdvance(text) <= width) return text;
+    }
+    return metrics.elidedText(name, Qt::ElideLeft, width);
+}
+
+void NameDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {
+    QStyledItemDelegate::initStyleOption(option, index);
+    const QStyle* style = option->widget ? option->widget->style() : QApplication::style();
+    const int margin = 2 * (style->pixelMetric(QStyle::PM_FocusFrameHMargin, option, option->widget) + 1);
+    const int icon = option->features.testFlag(QStyleOptionViewItem::HasDecoration)
+                         ? option->decorationSize.width() + margin
+                         : 0;
+    const int width = option->rect.width() - margin - icon;
+    if (width > 0) option->text = elidedName(option->text, option->fontMetrics, width);
 }
 
 }  // namespace shardscope::ui

@@ -3,6 +3,7 @@
 
 #include <QLabel>
 #include <QString>
+#include <QStyledItemDelegate>
 
 namespace shardscope::ui {
 
@@ -12,6 +13,19 @@ QLabel* plainLabel(QWidget* parent, const QString& text = {});
 QLabel* wrappedLabel(QWidget* parent, const QString& text = {});
 // Wraps, and can be selected and copied.
 QLabel* textBlock(QWidget* parent, const QString& text = {});
+
+// A name of a tensor that is too wide loses its first parts, then those behind its layer's number: what tells
+// names apart stays, the number included, and no part is abbreviated. Other texts lose their middle.
+QString elidedName(const QString& name, const QFontMetrics& metrics, int width);
+
+// Draws texts of a list or table so.
+class NameDelegate : public QStyledItemDelegate {
+  public:
+    using QStyledItemDelegate::QStyledItemDelegate;
+
+  protected:
+    void initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const override;
+};
 
 // One line that is elided where it has too little room.
 class ElidedLabel : public QLabel {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/placement_map.h"
 #include "ui/widgets/theme.h"
 
@@ -35,20 +36,6 @@ std::pair<double, double> painted(double origin, double length, float from, floa
 QColor faded(QColor color, int alpha) {
     color.setAlpha(alpha);
     return color;
-}
-
-// A path that is too long loses letters of its outer modules first: their place says what they are, while
-// layer and tensor tell rows apart. Then its middle.
-QString shortened(const QString& path, const QFontMetrics& metrics, int width) {
-    if (metrics.horizontalAdvance(path) <= width) return path;
-    QStringList parts = path.split(QLatin1Char('.'));
-    QString text = path;
-    for (qsizetype i = 0; i + 1 < parts.size() && metrics.horizontalAdvance(text) > width; ++i) {
-        if (parts[i].size() < 2 || parts[i][0].isDigit()) continue;
-        parts[i] = parts[i].left(1);
-        text = parts.join(QLatin1Char('.'));
-    }
-    return metrics.elidedText(text, Qt::ElideMiddle, width);
 }
 
 }  // namespace
@@ -214,14 +201,24 @@ void PlacementMap::paintTiles(QPainter& painter, Span rows) {
     const Span columns = visibleColumns();
     for (int r = rows.begin; r < rows.end; ++r) {
         const RowDetail& row = detail(static_cast<uint32_t>(r));
+        const auto rectOf = [&](uint32_t column) {
+            // Whole pixels, so that outlines stay sharp.
+            const QPointF from(std::floor(columnLeft(static_cast<int>(column))), std::floor(rowTop(r)));
+            const QPointF to(std::floor(columnLeft(static_cast<int>(column) + 1)), std::floor(rowTop(r + 1)));
+            return QRectF(from, to).adjusted(1, 1, -1, -1);
+        };
+        QPen ghost(faded(faintTextColor(), 120));
+        ghost.setDashPattern({3, 3});
+        painter.setPen(ghost);
+        painter.setBrush(Qt::NoBrush);
+        for (const RowDetail::Ghost& one : row.ghosts) {
+            if (static_cast<int>(one.column) >= columns.begin && static_cast<int>(one.column) < columns.end)
+                painter.drawRect(rectOf(one.column).adjusted(0.5, 0.5, -0.5, -0.5));
+        }
         auto cell = std::lower_bound(row.cells.begin(), row.cells.end(), static_cast<uint32_t>(columns.begin),
                                      [](const MatrixCell& c, uint32_t column) { return c.column < column; });
         for (; cell != row.cells.end() && cell->column < static_cast<uint32_t>(columns.end); ++cell) {
-            // Whole pixels, so that outlines stay sharp.
-            const QPointF from(std::floor(columnLeft(static_cast<int>(cell->column))), std::floor(rowTop(r)));
-            const QPointF to(std::floor(columnLeft(static_cast<int>(cell->column) + 1)),
-                             std::floor(rowTop(r + 1)));
-            paintTile(painter, QRectF(from, to).adjusted(1, 1, -1, -1), row, *cell);
+            paintTile(painter, rectOf(cell->column), row, *cell);
         }
     }
 }
@@ -441,9 +438,10 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString name = shortened((index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString()) +
-                                           toQString(matrix_->rowLabel(index)),
-                                       metrics, static_cast<int>(right - box.left()));
+        const QString pin = index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString();
+        const QString name =
+            pin + elidedName(toQString(matrix_->rowLabel(index)), metrics,
+                             static_cast<int>(right - box.left()) - metrics.horizontalAdvance(pin));
         painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
@@ -548,7 +546,8 @@ void PlacementMap::paintHeader(QPainter& painter) {
             const uint32_t place = matrix_->column(static_cast<uint32_t>(c)).places[axis].first;
             const QRectF plate =
                 whole.adjusted(whole.width() >= 4 ? 0.5 : 0, 1, whole.width() >= 4 ? -0.5 : 0, -1);
-            painter.fillRect(plate, faded(outlineColor(), place % 2 ? 52 : 26));
+            painter.fillRect(plate,
+                             faded(axisColor(axisKind(matrix_->axes()[axis].name)), place % 2 ? 128 : 72));
             const QString text = toQString(matrix_->placeText(axis, static_cast<uint32_t>(c)));
             if (fontMetrics().horizontalAdvance(text) + 4 <= seen.width()) {
                 painter.setPen(palette().color(QPalette::Text));
@@ -591,27 +590,20 @@ void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
         const QRectF box(columnLeft(c), line.top(), cellWidth_, line.height());
         if (static_cast<size_t>(c) < selectedColumns_.size() && selectedColumns_[static_cast<size_t>(c)])
             painter.fillRect(box, faded(accentColor(), 80));
-        if (column.fileMissing) {
-            const QRectF wide =
-                box.width() >= 3 ? box : QRectF(box.center().x() - 1.5, box.top(), 3, box.height());
-            if (wide.width() >= widest)
-                painter.fillRect(QRectF(wide.left(), wide.bottom() - 4, wide.width(), 4),
-                                 healthColor(Health::missing));
-            else
-                paintHealth(painter, wide.adjusted(0, 1, 0, -1), Health::missing);
-        }
+        if (column.health <= Health::unread) continue;
+        // Below the number, which stays.
+        const QRectF wide =
+            box.width() >= 3 ? box : QRectF(box.center().x() - 1.5, box.top(), 3, box.height());
+        painter.fillRect(QRectF(wide.left(), wide.bottom() - 4, wide.width(), 4), healthColor(column.health));
     }
     for (int c = columns.begin - columns.begin % every; c < columns.end; c += every) {
         const MatrixColumn& column = matrix_->column(static_cast<uint32_t>(c));
         const QRectF box(columnLeft(c), line.top(), cellWidth_ * every, line.height());
         QString text = textOf(c);
-        if (column.fileMissing && every == 1 && metrics.horizontalAdvance(text + " /") + 4 <= box.width())
-            text += QStringLiteral(" /");
-        // The mark of a missing file has the room of the number beside it.
-        bool marked = false;
-        for (int i = c; every > 1 && i < std::min(c + every, static_cast<int>(matrix_->columnCount())); ++i)
-            marked = marked || matrix_->column(static_cast<uint32_t>(i)).fileMissing;
-        if (marked) continue;
+        const QString glyph = QLatin1Char(' ') + healthGlyph(column.health);
+        if (column.health > Health::unread && every == 1 &&
+            metrics.horizontalAdvance(text + glyph) + 4 <= box.width())
+            text += glyph;
         painter.setPen(every == 1 ? palette().color(QPalette::Text) : faintTextColor());
         // Half a number is another number.
         if (every == 1 || box.left() + 3 + metrics.horizontalAdvance(text) <= line.right())

@@ -176,7 +176,7 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
     QStringList lines;
     if (shape.kind == BoxShape::Kind::overlap) lines += tr("Two chunks claim %1:").arg(box());
     if (shape.kind == BoxShape::Kind::chunk && shape.count > 1)
-        lines += shape.replicas ? tr("%1 copies of the same part:").arg(shape.count)
+        lines += shape.replicas ? tr("%1 replicas of the same part:").arg(shape.count)
                                 : tr("%1 chunks, one behind the other:").arg(shape.count);
     constexpr uint32_t kMostLines = 8;
     for (uint32_t i = 0; i < shape.count; ++i) {

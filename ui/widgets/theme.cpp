@@ -159,23 +159,15 @@ QColor sequentialColor(double share) {
 }
 
 QColor healthColor(Health health) {
-    switch (health) {
-        case Health::ok:
-            return dark ? QColor(0x6b, 0x6f, 0x76) : QColor(0xd9, 0xd9, 0xd9);
-        case Health::unread:
-            return dark ? QColor(0x4d, 0x51, 0x58) : QColor(0xc4, 0xc9, 0xd0);
-        case Health::nonFinite:
-            return QColor(0xCC, 0x79, 0xA7);
-        case Health::differs:
-            return QColor(0x7B, 0x4F, 0xA8);
-        case Health::overlap:
-            return QColor(0xE6, 0x9F, 0x00);
-        case Health::missing:
-            return QColor(0xD5, 0x5E, 0x00);
-        case Health::gap:
-            return dark ? QColor(Qt::white) : QColor(Qt::black);
-    }
-    return {};
+    return QColor::fromRgb(healthRgb(health, dark));
+}
+
+QColor axisColor(AxisKind kind) {
+    return QColor::fromRgb(axisRgb(kind, dark));
+}
+
+QColor bytesColor() {
+    return QColor::fromRgb(bytesRgb(dark));
 }
 
 QChar healthGlyph(Health health) {
@@ -257,11 +249,7 @@ void paintHealth(QPainter& painter, const QRectF& rect, Health health) {
 }
 
 QColor holdColor(double scale) {
-    const QColor from = dark ? QColor(0x35, 0x4b, 0x5c) : QColor(0xc9, 0xdd, 0xec);
-    const QColor to = dark ? QColor(0x7c, 0xc4, 0xf2) : QColor(0x00, 0x5a, 0x92);
-    const double part = std::clamp(scale, 0.0, 1.0);
-    const auto mix = [part](int a, int b) { return static_cast<int>(std::lround(a + (b - a) * part)); };
-    return QColor(mix(from.red(), to.red()), mix(from.green(), to.green()), mix(from.blue(), to.blue()));
+    return QColor::fromRgb(holdRgb(scale, dark));
 }
 
 QColor outlineColor() {

@@ -9,6 +9,7 @@
 #include <QString>
 
 #include "survey/facts.h"
+#include "survey/hues.h"
 #include "validate/validate.h"
 
 class QPainter;
@@ -27,6 +28,8 @@ QColor categoryColor(uint32_t index);
 QColor rankColor(uint32_t rank);  // as categoryColor
 QColor dtypeColor(DType dtype);   // the same in every view
 QColor verdictColor(Verdict verdict);
+QColor axisColor(AxisKind kind);  // of the mesh
+QColor bytesColor();              // how much a rank holds, in the picture of the mesh
 // A share 0..1 on a lightness scale (cividis).
 QColor sequentialColor(double share);
 

@@ -12,6 +12,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/widgets/building.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -76,7 +77,7 @@ Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWi
     line_->setPlaceholderText(tr("Find a tensor, module, object, rank, file or action"));
     list_ = withName(new QListWidget(this), tr("What was found"));
     list_->setFocusPolicy(Qt::NoFocus);
-    list_->setTextElideMode(Qt::ElideMiddle);
+    list_->setItemDelegate(new NameDelegate(list_));
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     hint_ = new QLabel(
         tr("t tensors · m modules · o objects · r ranks · f files · > actions · Enter goes there"), this);
