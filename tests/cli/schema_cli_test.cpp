@@ -105,10 +105,12 @@ class SchemaCliTest : public QObject {
         const QString standard = dcp("t2.15.0-standard"), adam = dcp("t2.15.0-fsdp2-adam"),
                       gap = dcp("t2.15.0-damaged-gap"), objects = dcp("t2.15.0-objects");
         for (const QString& path : {standard, adam, gap, objects, dcp("t2.15.0-pipeline")}) {
-            said({"info", path});
+            said({"info", path, "--ranks"});
             said({"ls", path, "--chunks"});
+            said({"ls", path, "--rank", "0"});
             said({"map", path});
             said({"map", path, "--slices"});
+            said({"map", path, "--mesh"});
             said({"validate", path, "--level", "values"});
             said({"ready", path});
         }
@@ -117,8 +119,9 @@ class SchemaCliTest : public QObject {
                                            {"torch_save", "t2.15.0-state-dict"}}) {
             const GenuineCase genuine = genuineCase(format, name);
             const QString path = QString::fromStdString(genuine.openPath());
-            said({"info", path});
+            said({"info", path, "--ranks"});
             said({"ls", path, "--chunks"});
+            said({"ls", path, "--rank", "0"});
             said({"validate", path});
         }
         const json tensors = said({"ls", adam})["tensors"];
@@ -129,6 +132,7 @@ class SchemaCliTest : public QObject {
         said({"info", at("a.ssidx")});
         said({"extract", adam, name, at("a.npy")});
         said({"plan", adam, at("x"), "--to", "safetensors"});
+        said({"plan", adam, at("x"), "--to", "safetensors", "--flow"});
         said({"convert", adam, at("x"), "--to", "safetensors", "--weights-only"});
         said({"diff", adam, at("x"), "--values"});
         said({"diff", standard, dcp("t2.15.0-no-dist"), "--values"});
