@@ -133,7 +133,8 @@ void addDiff(CLI::App& app, Context& context) {
         "  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n"
         "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n"
         "  shardscope diff step-1000/ step-2000/ --weights-only --values --top 20\n\nExit code 1 when they "
-        "differ; a different placement alone is not a difference. Patterns, recipe and rename rules are about "
+        "differ; a different placement alone is not a difference. Patterns, recipe and rename rules are "
+        "about "
         "names of A.");
     auto command = std::make_shared<DiffCommand>();
     verb->add_option("a", command->a, "First checkpoint")->required()->type_name("A");

@@ -142,6 +142,21 @@ class DiffCliTest : public QObject {
         }
     }
 
+    // Through a recipe that casts, as the conversion has cast.
+    void castsAreThoseOfTheConversion() {
+        QFile file(at("cast.json"));
+        QVERIFY(file.open(QFile::WriteOnly));
+        file.write(
+            R"({"schema": "shardscope.recipe/1", "cast": [{"tensors": "*.weight", "dtype": "bf16"}]})");
+        file.close();
+        const QString cast = at("cast.safetensors");
+        QCOMPARE(runShardscope({"convert", model_, cast, "--map", file.fileName()}).exitCode, 0);
+        const json plain = diff(model_, cast, {"--json"}).json();
+        QVERIFY(plain["equal"] == false && plain["dtype"].size() > 0);
+        const Outcome proved = diff(model_, cast, {"--map", file.fileName(), "--values"});
+        QVERIFY2(proved.exitCode == 0, (proved.out + proved.err).c_str());
+    }
+
     void worstComesFirst() {
         std::vector<std::string> names;
         const QString second = changed("changed.safetensors", {1.001F, 4.0F, 1.5F}, &names);

@@ -99,6 +99,12 @@ class ExpectCliTest : public QObject {
         COMPARE_JSON(same.json()["equal"], true);
         COMPARE_JSON(same.json()["placement"], nlohmann::json::array());
 
+        // By the names of the other side's format.
+        const Outcome automatic = runShardscope(
+            {"diff", dense_, at("hf"), "--weights-only", "--values", "--map", "auto", "--json"});
+        QVERIFY2(automatic.exitCode == 0, (automatic.out + automatic.err).c_str());
+        QVERIFY(automatic.json()["recipe"].get<std::string>().starts_with("'llama-hf-from-megatron'"));
+
         // One value of the fused projections.
         const QString changed = at("changed");
         copyTree(at("hf"), changed);
