@@ -1,4 +1,5 @@
 """What the pages' blocks find: checkpoints under the names that a page uses, and stand-ins for programs of the user's."""
+import json
 import os
 import pathlib
 import shutil
@@ -117,6 +118,7 @@ def half_of_my_nodes(root):
             shutil.copy(genuine(case, f"extra_state_world_size_2_rank_{rank % 2}.pt"), place / "actor" / f"extra_state_world_size_16_rank_{rank}.pt")
         torch.save({"_snapshot": 1}, place / "data.pt")
     (root / "runs/7/global_step_20/actor/model_world_size_16_rank_3.pt").unlink()
+    save_dcp(model_state(), root / "runs/8/step-1000")
     copy("deepspeed/z3_bf16_w2", root / "runs/9x")
     (root / "runs/9").mkdir()
     (root / "runs/9x/global_step3").rename(root / "runs/9/global_step300")
@@ -126,9 +128,11 @@ def to_hugging_face(root):
     save_step(root / "runs/7/step-1000")
     (root / "runs/8").mkdir()
     shutil.copytree(genuine("deepspeed/z3_bf16_w2", "global_step3"), root / "runs/8/global_step500")
-    for model in ("Llama-3-8B", "Qwen3-8B"):
+    copy("megatron/m0.16.1-gpt-tp2pp2-qwen", root / "runs/10/iter_0001000")
+    expected = json.loads(pathlib.Path(genuine("megatron/m0.16.1-gpt-tp2pp2-qwen")).with_name("expected.json").read_text())
+    for model, config in (("Llama-3-8B", CONFIG), ("Qwen2.5-7B", json.dumps({"model_type": "qwen2", **expected["hf_config"]}))):
         (root / "models" / model).mkdir(parents=True)
-        (root / "models" / model / "config.json").write_text(CONFIG)
+        (root / "models" / model / "config.json").write_text(config)
     safetensors = root / "hf"
     safetensors.mkdir()
     torch.save(model_state(), safetensors / "pytorch_model.bin")
