@@ -242,7 +242,6 @@ Result<int> PeerDisks::findDisk(int peer, const std::string& token, bool fresh) 
     } else if (directory.error().code != ErrorCode::notFound) {
         return directory.error();
     }
-    SHARDSCOPE_TRY(makeParents(there, staging_));
     Status made = there.makeDirectory(staging_);
     if (!made.ok() && made.error().code != ErrorCode::exists) return std::move(made).error();
     SHARDSCOPE_ASSIGN(locks_[peer], lock());

@@ -9,6 +9,7 @@
 
 #include "hosts/agent_messages.h"
 #include "hosts/remote_file_system.h"
+#include "storage/parents.h"
 
 namespace shardscope {
 namespace {
@@ -365,7 +366,11 @@ Result<Frame> FileService::change(const std::string& say, const Request& request
         MutexLock lock(mutex_);
         if (say == "clear" || say == "move" || say == "swap") directories_.clear();
     }
-    if (say == "make") return done(files_->makeDirectory(path));
+    if (say == "make") {
+        // Those above the destination, too, which are nobody's to ask for.
+        if (path == stagingPath(access_.write)) SHARDSCOPE_TRY(makeParents(*files_, path));
+        return done(files_->makeDirectory(path));
+    }
     if (say == "clear") return done(files_->removeTree(path));
     if (say == "settle") return done(files_->syncDirectory(path));
     if (say == "move" || say == "swap") {

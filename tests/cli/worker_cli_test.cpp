@@ -223,7 +223,8 @@ class WorkerCliTest : public QObject {
         }
         QVERIFY(QFile::rename(directory.filePath("cut/.metadata"), place + ".0/in/.metadata"));
         const std::string source = place.toStdString() + "/in";
-        const QString target = own ? place + "/out" : directory.filePath("out");
+        // Of directories of their own, too, those above the destination are made.
+        const QString target = own ? place + "/new/out" : directory.filePath("out");
         MeasuredOptions options;
         options.program = SHARDSCOPE_NODE_LOCAL_RANKS;
         options.timeoutSeconds = 120;
@@ -266,11 +267,11 @@ class WorkerCliTest : public QObject {
             const QString disk = place + "." + QString::number(r), name = QString("__%1_0.distcp").arg(r);
             const QStringList left =
                 QDir(disk).entryList(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-            QCOMPARE(left, (QStringList{"in", "out"}));
-            QCOMPARE(QDir(disk + "/out").entryList(QDir::Files | QDir::Hidden).size(), r == 0 ? 2 : 1);
-            QVERIFY(QFile::rename(disk + "/out/" + name, directory.filePath("whole/" + name)));
+            QCOMPARE(left, (QStringList{"in", "new"}));
+            QCOMPARE(QDir(disk + "/new/out").entryList(QDir::Files | QDir::Hidden).size(), r == 0 ? 2 : 1);
+            QVERIFY(QFile::rename(disk + "/new/out/" + name, directory.filePath("whole/" + name)));
         }
-        QVERIFY(QFile::rename(place + ".0/out/.metadata", directory.filePath("whole/.metadata")));
+        QVERIFY(QFile::rename(place + ".0/new/out/.metadata", directory.filePath("whole/.metadata")));
         QVERIFY(digestsOf(directory.filePath("whole").toStdString()) == expected_);
     }
 
