@@ -13,8 +13,8 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/labels.h"
 #include "ui/widgets/exporting.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
