@@ -39,26 +39,26 @@ std::string readBy(const Checkpoint& checkpoint, const Contract& contract, uint3
     return fmt::format("{} on {} only, as it was saved", checkpoint.format->info().title, as);
 }
 
-// Whose names the weights have; empty = not known.
-std::string_view namesOf(const Catalog& catalog) {
+// Whether the names of the weights are such that 'convert --to hf' may make a model of them.
+bool mayBecomeModel(const Catalog& catalog) {
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (catalog.role(t) != Role::parameter) continue;
         const std::string_view name = catalog.name(t);
-        if (name.find("decoder.layers.") != name.npos && name.find("linear_") != name.npos) return "megatron";
+        if (name.find("decoder.layers.") != name.npos && name.find("linear_") != name.npos) return true;
         for (const std::string_view known : {"model.layers.", "model.embed_tokens.", "transformer.h."})
-            if (name.find(known) != name.npos) return "transformers";
+            if (name.find(known) != name.npos) return true;
     }
-    return "";
+    return false;
 }
 
 std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
     std::string text = readBy(checkpoint, contract, ranks);
     const bool pieces = text.ends_with("as it was saved");
     if (pieces) text += "; on others after 'reshard'";
-    const std::string_view names = namesOf(checkpoint.catalog());
-    if (checkpoint.catalog().format() == "safetensors" || names.empty()) return text;
-    return text + fmt::format("; transformers after 'convert --to safetensors{}'",
-                              names == "megatron" ? " --map FAMILY-hf-from-megatron" : " --weights-only");
+    const Catalog& catalog = checkpoint.catalog();
+    if (catalog.format() != "safetensors" && mayBecomeModel(catalog))
+        text += "; transformers after 'convert --to hf'";
+    return text;
 }
 
 // The largest share of one rank.

@@ -267,7 +267,7 @@ class MannersCliTest : public QObject {
         row("option of a job", {"jobs", "run", "convert", source, "/x", "--mehs", "tp=2"},
             "did you mean '--mesh'?");
         row("option of others", {"info", source, "--weights-only"},
-            "it is an option of plan, convert, reshard");
+            "it is an option of diff, plan, convert, reshard");
         row("value", {"validate", source, "--level", "value"}, "did you mean 'values'?");
         row("choice", {"convert", source, "/x", "--to", "dcp", "--verify", "ful"}, "did you mean 'full'?");
         row("sort", {"ls", source, "--sort", "byte"}, "did you mean 'bytes'?");

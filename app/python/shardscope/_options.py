@@ -102,8 +102,8 @@ class DiffOptions(TypedDict, total=False):
     threads: int
     tp_dim: Optional[Texts]
     variant: Optional[Text]
-    weights_only: bool
     weight_map: Optional[Literal["use", "ignore"]]
+    weights_only: bool
 
 
 class PlanOptions(TypedDict, total=False):

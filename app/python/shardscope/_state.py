@@ -70,7 +70,8 @@ def archive_of(state: Any) -> _Archive:
         raise ImportError("shardscope.save needs torch: pip install torch") from error
     archive = _Archive()
     # How torch.save pickles, with another writer in place of its own.
-    torch.serialization._save(state, archive, _Pickling, 2, False)  # type: ignore[arg-type]
+    write: Any = torch.serialization._save
+    write(state, archive, _Pickling, 2, False)
     archive.write_record("version", "3\n", 2)
     archive.end()
     return archive
@@ -84,4 +85,5 @@ class _Pickling:
                 return NotImplemented
             import torch
 
-            return torch.from_numpy(value).__reduce_ex__(2)
+            tensor: Any = torch.from_numpy(value)
+            return tensor.__reduce_ex__(2)

@@ -483,11 +483,26 @@ class _Group(TypedDict):
     compute: str
 
 
+class FlowFile(TypedDict):
+    path: str
+    rank: Optional[int]
+
+
+class Flow(TypedDict):
+    """Who reads what from whom. cells: number of the file, rank of the target, bytes, pieces."""
+
+    exact: bool
+    ranks: int
+    files: list[FlowFile]
+    cells: list[list[int]]
+
+
 class Plan(_Plan, total=False):
     """shardscope.plan/1"""
 
     average: Average
     group: _Group
+    flow: Flow
 
 
 class Checksums(TypedDict):

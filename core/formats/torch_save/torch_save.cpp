@@ -10,10 +10,12 @@ namespace shardscope {
 
 namespace {
 
-// The file itself, or the only file of a directory.
+// The file itself, or the only file of a directory; not what one rank wrote of a DCP, which is made of such
+// files without their names (dcp).
 std::string entryOf(const Source& source) {
     if (!source.entry.empty()) return source.entry;
-    if (source.entries.size() == 1 && source.entries[0].kind == DirectoryEntry::Kind::file)
+    if (source.entries.size() == 1 && source.entries[0].kind == DirectoryEntry::Kind::file &&
+        !source.entries[0].name.ends_with(".distcp"))
         return source.entries[0].name;
     return {};
 }
