@@ -79,8 +79,7 @@ RankShares rankShares(const Catalog& catalog) {
     }
     for (RankShare& share : shares.ranks) {
         std::ranges::sort(share.files);
-        const auto rest = std::ranges::unique(share.files);
-        share.files.erase(rest.begin(), rest.end());
+        share.files.erase(std::unique(share.files.begin(), share.files.end()), share.files.end());
     }
     return shares;
 }
