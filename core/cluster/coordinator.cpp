@@ -514,7 +514,7 @@ class CoordinatorRun {
         return group.ok();
     }
 
-    // `port`: rank 0 of the group listens on it; 0 if there is no group.
+    // `port`: the one on which rank 0 of the group listens; 0 without a group.
     void setGroup(ProcessGroup* group, std::optional<uint16_t> port) {
         {
             MutexLock lock(mutex_);

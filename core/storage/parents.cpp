@@ -17,7 +17,7 @@ std::string nearestAbove(FileSystem& files, const std::string& path) {
 }
 
 Parents::~Parents() {
-    // One that holds something is not removed by this, whoever has put it there.
+    // rmdir() leaves a directory that is not empty, so nothing of another process is lost.
     for (auto path = made_.rbegin(); path != made_.rend(); ++path)
         if (::rmdir(path->c_str()) != 0) return;
 }
