@@ -38,7 +38,9 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
     ValidateOptions how;
     how.level = request.level;
     how.maxExamples = request.examples;
-    uint64_t held = checkpoint.catalog().memoryBytes();
+    // Judging metadata reads nothing into buffers, and what is open already is no reason to refuse it.
+    const bool buffered = request.level != ValidateLevel::metadata;
+    uint64_t held = buffered ? checkpoint.catalog().memoryBytes() : 0;
     if (!request.expect.empty()) {
         SHARDSCOPE_ASSIGN(lacking, expectedModelNotes(checkpoint, request.expect));
     }
@@ -47,7 +49,7 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
     } else if (!request.expect.empty()) {
         SHARDSCOPE_ASSIGN(expected, openCheckpoint(request.expect, {}));
         how.expect = &expected->catalog();
-        held += expected->catalog().memoryBytes();
+        if (buffered) held += expected->catalog().memoryBytes();
     }
     Work work(access, held, std::move(workers));
     SHARDSCOPE_TRY(work.start());

@@ -255,7 +255,7 @@ Status CatalogBuilder::addTensor(const TensorInfo& info) {
     c.shapes_.insert(c.shapes_.end(), info.shape.begin(), info.shape.end());
     c.shapeEnd_.push_back(c.shapes_.size());
     c.firstDim_.push_back(c.dims_.size());
-    c.firstChunk_.push_back(static_cast<ChunkId>(c.files_.size()));
+    c.firstChunk_.push_back(c.firstChunk_.back());
     return {};
 }
 
@@ -310,7 +310,7 @@ Status CatalogBuilder::addBoxes(DimSpan column, uint64_t firstDim, uint32_t coun
     const auto t = static_cast<TensorId>(c.dtypes_.size() - 1);
     const DimSpan shape = c.shape(t);
     const size_t rank = shape.size();
-    if (count >= kNone - 1 - c.files_.size())
+    if (count >= kNone - 1 - c.firstChunk_[t])
         return makeError(ErrorCode::limit, "more than 4 billion chunks");
     if (count > 0 && (firstDim > column.size() || count * uint64_t{2} * rank > column.size() - firstDim))
         return makeError(ErrorCode::internal, "boxes beyond their column").ofTensor(c.name(t));
@@ -329,16 +329,17 @@ Status CatalogBuilder::addBoxes(DimSpan column, uint64_t firstDim, uint32_t coun
         if (!boxInside({box, rank}, lengths, shape)) noteOutside(t);
     }
     c.firstDim_[t] = firstDim;
-    const size_t chunks = c.files_.size() + count;
-    c.ranks_.resize(chunks, kNone);
-    c.files_.resize(chunks, kNone);
-    c.offsets_.resize(chunks);
-    c.lengths_.resize(chunks);
-    c.firstChunk_[t + 1] = static_cast<ChunkId>(chunks);
+    c.firstChunk_[t + 1] = c.firstChunk_[t] + count;
     return {};
 }
 
+// Made here, not box by box: until now the caller may hold what it read the boxes from, which is larger.
 CatalogBuilder::Columns CatalogBuilder::columns() {
+    const size_t chunks = catalog_.firstChunk_.back();
+    catalog_.ranks_.resize(chunks, kNone);
+    catalog_.files_.resize(chunks, kNone);
+    catalog_.offsets_.resize(chunks);
+    catalog_.lengths_.resize(chunks);
     return {catalog_.ranks_, catalog_.files_, catalog_.offsets_, catalog_.lengths_};
 }
 

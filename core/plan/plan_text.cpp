@@ -50,7 +50,7 @@ std::string planText(const Plan& plan) {
         out += fmt::format("assets   {} from {}\n", listed(plan.assets, plan.assets.size()), plan.assetsFrom);
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));
     if (plan.estimateSeconds > 0)
-        out += fmt::format("time     about {:.0f} s\n", std::max(1.0, plan.estimateSeconds));
+        out += fmt::format("time     about {}\n", durationText(std::max(1.0, plan.estimateSeconds)));
     if (!plan.fromMasters.empty())
         out += fmt::format("masters  {} weights take their values from their fp32 masters\n",
                            plan.fromMasters.size());

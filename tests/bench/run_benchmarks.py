@@ -13,6 +13,7 @@ import time
 
 import bench_diff
 import bench_places
+import bench_scale
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -924,6 +925,8 @@ def main():
     only = options.only.split(",")
     if "metadata" in only:
         bench_metadata(options.work)
+    if "scale" in only:
+        bench_scale.run(options.work, row, best, child, BIN + "/shardscope")
     if "coverage" in only:
         bench_coverage()
     if "conversion" in only:

@@ -1,5 +1,6 @@
 // How fast the window is on a catalog of 9,216 tensors by 1,000 ranks (1,003,520 chunks): times in
-// milliseconds, memory in MiB, one JSON line. Run offscreen: QT_QPA_PLATFORM=offscreen ui_bench
+// milliseconds, memory in MiB, one JSON line. Run offscreen: QT_QPA_PLATFORM=offscreen ui_bench [--ten-million]
+// The option takes 10,240 tensors by 1,024 ranks, each chunk of all tensors: 10,485,760.
 #include <QApplication>
 #include <QElapsedTimer>
 #include <QJsonDocument>
@@ -78,7 +79,8 @@ int main(int argc, char** argv) {
     prepareGuiTest(argc, argv);
     Watch application(argc, argv);
     applyTheme(ThemeChoice::light);
-    const std::shared_ptr<const Catalog> catalog = syntheticLarge();
+    const std::shared_ptr<const Catalog> catalog =
+        application.arguments().contains("--ten-million") ? syntheticGrid(10240, 1024) : syntheticLarge();
     if (!catalog) return 1;
     malloc_trim(0);
     const double before = residentMiB();

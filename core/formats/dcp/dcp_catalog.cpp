@@ -64,6 +64,7 @@ class Builder : private CatalogOpener {
     void findAliases();
     bool sameBytes(const MetaTensor& a, const MetaTensor& b) const;
     void noteForeign();
+    void noteOrphans();
     void noteFiles();
     Path pathOf(uint32_t part, TextId name) const;
     uint16_t transformOf(uint32_t part, const MetaStored& row);
@@ -523,6 +524,24 @@ void Builder::addObject(const Part& part) {
     parts_.objectTransforms.push_back(transform);
 }
 
+void Builder::noteOrphans() {
+    for (size_t f = 0; f < files_.size(); ++f) {
+        const Metadata& m = files_[f].metadata;
+        for (const uint32_t row : joins_[f].orphans) {
+            const MetaStored& stored = m.stored[row];
+            const std::string where =
+                stored.place != kNone ? fmt::format(" at {}", formatDims(m.dimsOf(stored.place, stored.rank)))
+                                      : std::string();
+            addNote(orphanRows_, {rule::metaInconsistent, Severity::warning,
+                                  fmt::format("storage_data has an entry for '{}'{}, which is not a chunk or "
+                                              "object of this checkpoint",
+                                              m.texts[stored.name], where),
+                                  files_[f].name, std::string(m.texts[stored.name]), stored.offset});
+        }
+        orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
+    }
+}
+
 Result<CatalogParts> Builder::run() {
     parts_.transforms.emplace_back();
     size_t chunkCount = 0, dimCount = 0, entryCount = 0;
@@ -569,7 +588,6 @@ Result<CatalogParts> Builder::run() {
             else
                 addObject(one[0]);
         }
-        if (inPlace_) SHARDSCOPE_TRY(fillColumns());
     } else {
         std::unordered_map<std::string_view, size_t> byName;
         std::vector<std::vector<Part>> all;
@@ -594,20 +612,15 @@ Result<CatalogParts> Builder::run() {
         }
     }
 
-    for (size_t f = 0; f < files_.size(); ++f) {
-        const Metadata& m = files_[f].metadata;
-        for (const uint32_t row : joins_[f].orphans) {
-            const MetaStored& stored = m.stored[row];
-            const std::string where =
-                stored.place != kNone ? fmt::format(" at {}", formatDims(m.dimsOf(stored.place, stored.rank)))
-                                      : std::string();
-            addNote(orphanRows_, {rule::metaInconsistent, Severity::warning,
-                                  fmt::format("storage_data has an entry for '{}'{}, which is not a chunk or "
-                                              "object of this checkpoint",
-                                              m.texts[stored.name], where),
-                                  files_[f].name, std::string(m.texts[stored.name]), stored.offset});
-        }
-        orphanRows_ += joins_[f].orphanCount - joins_[f].orphans.size();
+    noteOrphans();
+    if (inPlace_) {
+        // What the boxes were read from is not needed anymore. Of ten million chunks this is a fifth of the
+        // peak.
+        Metadata& m = files_[0].metadata;
+        m.chunks = std::vector<MetaChunk>();
+        m.dims = std::vector<int64_t>();
+        SHARDSCOPE_TRY(fillColumns());
+        m.stored = std::vector<MetaStored>();
     }
     noteTotals(files_[0].name, {{missingRows_, "chunks or objects without an entry in storage_data"},
                                 {orphanRows_, "entries of storage_data that belong to nothing"},
