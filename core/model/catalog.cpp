@@ -14,6 +14,11 @@
 
 namespace shardscope {
 
+namespace {
+// No run has had so many; views of more ranks would not be drawn.
+constexpr uint32_t kMostRanks = 1'000'000;
+}  // namespace
+
 bool keptWhole(std::string_view name, DType dtype, DimSpan shape, Role role) {
     if (role == Role::buffer || shape.empty()) return true;
     if (!dtypeIsFloat(dtype) && !dtypeIsComplex(dtype)) return role != Role::optimizer;
@@ -437,6 +442,12 @@ bool pathBefore(const Path& a, const Path& b) {
         [&](const PathPart& x, const PathPart& y) { return rank(x) < rank(y); });
 }
 
+// Whether every rank of the mesh has coordinates.
+bool isUsable(const Mesh& mesh) {
+    const uint32_t ranks = mesh.ranks();
+    return ranks > 0 && ranks <= kMostRanks;
+}
+
 }  // namespace
 
 Catalog CatalogBuilder::finish() && {
@@ -491,6 +502,17 @@ Catalog CatalogBuilder::finish() && {
         c.nameEnd_ = std::move(ends);
         std::stable_sort(c.byName_.begin(), c.byName_.end(),
                          [&](TensorId a, TensorId b) { return c.name(a) < c.name(b); });
+    }
+
+    if (c.mesh_ && !isUsable(*c.mesh_)) {
+        addNote({rule::metaInconsistent,
+                 Severity::warning,
+                 fmt::format("the mesh {} that the files state has no ranks or more than {}; it is left out",
+                             formatMesh(*c.mesh_), kMostRanks),
+                 {},
+                 {},
+                 std::nullopt});
+        c.mesh_.reset();
     }
 
     uint32_t highestRank = kNone;

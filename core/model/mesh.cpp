@@ -10,9 +10,11 @@
 namespace shardscope {
 
 uint32_t Mesh::ranks() const {
+    // Sizes come from files: a product that does not fit is the highest number, not a small one.
     uint32_t n = 1;
-    for (const MeshAxis& axis : axes)
-        n *= axis.size;
+    for (const MeshAxis& axis : axes) {
+        if (!checkedMul(n, axis.size, n)) return UINT32_MAX;
+    }
     return n;
 }
 

@@ -126,6 +126,22 @@ class CatalogTest : public QObject {
         QCOMPARE(c.notes().size(), size_t{2});
     }
 
+    // Files state the sizes of meshes; 65,536 x 65,536 is 0 in 32 bits.
+    void impossibleMeshesAreLeftOut() {
+        const auto of = [](std::vector<MeshAxis> axes) {
+            CatalogBuilder builder("dcp", "", "");
+            builder.setMesh(Mesh{std::move(axes), Mesh::Source::declared, {}});
+            return std::move(builder).finish();
+        };
+        QVERIFY(of({{"dp", 1000}, {"tp", 1000}}).mesh());
+        for (const auto& axes :
+             {std::vector<MeshAxis>{{"dp", 65536}, {"tp", 65536}}, {{"dp", 0}}, {{"dp", 1'000'001}}}) {
+            const Catalog c = of(axes);
+            QVERIFY(!c.mesh());
+            QCOMPARE(c.notes().size(), size_t{1});
+        }
+    }
+
     void aMillionChunksStaySmall() {
         CatalogBuilder builder("dcp", "", "");
         const FileId file = builder.addFile({});
