@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "formats/companions.h"
 #include "model/coverage.h"
@@ -259,8 +260,9 @@ class Validation {
             if (cut[f]) {
                 findings_.setMessage(
                     rule::fileTruncated, truncatedCause(files[f].path),
-                    fmt::format("{} ends after {} bytes, before {} ends", files[f].path, files[f].size,
-                                cut[f] == 1 ? "a chunk" : fmt::format("each of {} chunks", cut[f])));
+                    fmt::format(
+                        "{} ends after {} bytes, before {} ends", files[f].path, countText(files[f].size),
+                        cut[f] == 1 ? "a chunk" : fmt::format("each of {} chunks", countText(cut[f]))));
             }
         }
     }

@@ -220,7 +220,10 @@ class ModelsTest : public QObject {
         QVERIFY(index.isValid());
         QCOMPARE(model.tensor(index), t);
         QCOMPARE(model.fullName(index), QStringLiteral("model.layers.11.mlp.w1.weight"));
-        QCOMPARE(model.data(index).toString(), QStringLiteral("weight"));
+        // A module with nothing but this tensor shares its row.
+        QCOMPARE(model.data(index).toString(), QStringLiteral("w1.weight"));
+        QCOMPARE(model.parent(index).data().toString(), QStringLiteral("mlp"));
+        QCOMPARE(model.indexOfModule("model.layers.11.mlp.w1"), index);
         QVERIFY(model.flags(index).testFlag(Qt::ItemNeverHasChildren));
         QCOMPARE(model.indexOfModule("model.layers.11").data().toString(), QStringLiteral("11"));
         session->selection().setFilter("layers.11. norm");

@@ -80,10 +80,28 @@ ModuleTree::Node TensorTreeModel::node(const QModelIndex& index) const {
                            : ModuleTree::kRoot;
 }
 
+ModuleTree::Node TensorTreeModel::lastOfChain(ModuleTree::Node n) const {
+    while (n != ModuleTree::kRoot && tree_->childCount(n) == 1)
+        n = tree_->child(n, 0);
+    return n;
+}
+
+ModuleTree::Node TensorTreeModel::firstOfChain(ModuleTree::Node n) const {
+    while (tree_->parent(n) != ModuleTree::kRoot && tree_->childCount(tree_->parent(n)) == 1)
+        n = tree_->parent(n);
+    return n;
+}
+
+// "mlp.down_proj.weight" where mlp has nothing but down_proj.
+QString TensorTreeModel::chainText(ModuleTree::Node n) const {
+    const ModuleTree::Node first = firstOfChain(n);
+    return toQString(tree_->fullName(n).substr(tree_->fullName(first).size() - tree_->label(first).size()));
+}
+
 QModelIndex TensorTreeModel::indexOfNode(ModuleTree::Node node, int column) const {
     if (node == ModuleTree::kRoot) return {};
     const uint32_t behind = tree_->childCount(ModuleTree::kRoot);
-    const uint32_t row = isModuleNode(node)       ? tree_->row(node)
+    const uint32_t row = isModuleNode(node)       ? tree_->row(firstOfChain(node))
                          : node == notTakenNode() ? behind
                          : node < objectsNode()   ? node - notTakenNode() - 1
                          : node == objectsNode()  ? behind + (notTaken_.empty() ? 0 : 1)
@@ -101,7 +119,7 @@ QModelIndex TensorTreeModel::index(int row, int column, const QModelIndex& paren
         const bool first = at == tree_->childCount(above) && !notTaken_.empty();
         return indexOfNode(first ? notTakenNode() : objectsNode(), column);
     }
-    return indexOfNode(tree_->child(above, at), column);
+    return indexOfNode(lastOfChain(tree_->child(above, at)), column);
 }
 
 QModelIndex TensorTreeModel::parent(const QModelIndex& index) const {
@@ -111,7 +129,7 @@ QModelIndex TensorTreeModel::parent(const QModelIndex& index) const {
         if (n == notTakenNode() || n == objectsNode()) return {};
         return indexOfNode(n < objectsNode() ? notTakenNode() : objectsNode(), 0);
     }
-    return indexOfNode(tree_->parent(n), 0);
+    return indexOfNode(tree_->parent(firstOfChain(n)), 0);
 }
 
 int TensorTreeModel::rowCount(const QModelIndex& parent) const {
@@ -174,7 +192,7 @@ QModelIndex TensorTreeModel::indexOf(TensorId tensor) const {
 }
 
 QModelIndex TensorTreeModel::indexOfModule(const QString& fullName) const {
-    return tree_ ? indexOfNode(tree_->find(fullName.toStdString()), 0) : QModelIndex();
+    return tree_ ? indexOfNode(lastOfChain(tree_->find(fullName.toStdString())), 0) : QModelIndex();
 }
 
 Health TensorTreeModel::healthOf(ModuleTree::Node n) const {
@@ -205,7 +223,7 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         case Qt::AccessibleTextRole:
             switch (index.column()) {
                 case name:
-                    return toQString(tree_->label(n));
+                    return chainText(n);
                 case dtype:
                     return t == kNone ? QVariant() : toQString(dtypeName(catalog.dtype(t)));
                 case shape:
@@ -216,6 +234,8 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
                 case cut:
                     return t == kNone ? QVariant() : toQString(cutText(catalog, t));
                 case health:
+                    // What is in order needs no words eight hundred times.
+                    if (role == Qt::DisplayRole && !health_.empty() && healthOf(n) == Health::ok) return {};
                     return stateText(n);
             }
             return {};

@@ -1,7 +1,7 @@
 // Modules and tensors as a tree for views, over a ModuleTree, and behind them, each under a row of their own,
-// the tensors that could not be taken over, and the objects. No object per row; the internal id of an index
-// is its node's number spread over 64 bits, because Qt's own hash of persistent indexes piles up small
-// consecutive ids.
+// the tensors that could not be taken over, and the objects. A module whose only child is a module or tensor
+// shares its row, that of the last one. No object per row; the internal id of an index is its node's number
+// spread over 64 bits, because Qt's own hash of persistent indexes piles up small consecutive ids.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,11 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
 
   private:
     ModuleTree::Node node(const QModelIndex& index) const;
+    // `node` is the last of its chain of only children.
     QModelIndex indexOfNode(ModuleTree::Node node, int column) const;
+    ModuleTree::Node lastOfChain(ModuleTree::Node node) const;
+    ModuleTree::Node firstOfChain(ModuleTree::Node node) const;
+    QString chainText(ModuleTree::Node node) const;
     Health healthOf(ModuleTree::Node node) const;
     QString stateText(ModuleTree::Node node) const;
     QVariant objectData(ModuleTree::Node node, int column, int role) const;

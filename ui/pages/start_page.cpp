@@ -51,15 +51,13 @@ QVBoxLayout* column(QWidget* page) {
     return layout;
 }
 
-// "Reads PyTorch distributed checkpoint (DCP), ...; writes ..."
 QString formatsText() {
-    QStringList reads, writes;
+    QStringList both, reads;
     for (const Format* format : builtinFormats()) {
         const FormatInfo& info = format->info();
-        if (info.reads && info.refines.empty()) reads += toQString(info.title);
-        if (info.writes) writes += toQString(info.name);
+        if (info.reads) (info.writes ? both : reads) += toQString(info.title);
     }
-    return StartPage::tr("Reads: %1.\nWrites: %2.").arg(reads.join(", "), writes.join(", "));
+    return StartPage::tr("Reads and writes: %1.\nReads: %2.").arg(both.join(", "), reads.join(", "));
 }
 
 void makeTitle(QLabel* label) {

@@ -68,9 +68,10 @@ void TreePanel::makeColumns() {
     header->setMinimumSectionSize(48);
     header->resizeSection(TensorTreeModel::dtype, 70);
     header->resizeSection(TensorTreeModel::shape, 100);
-    header->resizeSection(TensorTreeModel::bytes, 70);
+    header->resizeSection(TensorTreeModel::bytes, 80);
     header->resizeSection(TensorTreeModel::cut, 110);
-    header->resizeSection(TensorTreeModel::health, 112);
+    // Room for the mark; its words are in the tooltip and in Details, and here once the column is widened.
+    header->resizeSection(TensorTreeModel::health, 52);
     header->setContextMenuPolicy(Qt::ActionsContextMenu);
     for (int column = 1; column < TensorTreeModel::columnCountValue; ++column) {
         auto* action =

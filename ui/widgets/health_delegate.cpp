@@ -9,6 +9,7 @@ namespace shardscope::ui {
 
 namespace {
 constexpr int kTile = 12;
+constexpr int kLeastText = 6;  // characters; of less the mark alone says more
 }
 
 void HealthDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option,
@@ -25,6 +26,7 @@ void HealthDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option
                     health);
         rect.setLeft(rect.left() + kTile + 8);
     }
+    if (rect.width() < kLeastText * item.fontMetrics.averageCharWidth()) return;
     const bool chosen = item.state.testFlag(QStyle::State_Selected);
     painter->save();
     painter->setPen(item.palette.color(chosen ? QPalette::HighlightedText : QPalette::Text));
