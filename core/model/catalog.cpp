@@ -11,13 +11,9 @@
 #include "base/checked.h"
 #include "base/large_pages.h"
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope {
-
-namespace {
-// No run has had so many; views of more ranks would not be drawn.
-constexpr uint32_t kMostRanks = 1'000'000;
-}  // namespace
 
 bool keptWhole(std::string_view name, DType dtype, DimSpan shape, Role role) {
     if (role == Role::buffer || shape.empty()) return true;
@@ -508,7 +504,7 @@ Catalog CatalogBuilder::finish() && {
         addNote({rule::metaInconsistent,
                  Severity::warning,
                  fmt::format("the mesh {} that the files state has no ranks or more than {}; it is left out",
-                             formatMesh(*c.mesh_), kMostRanks),
+                             formatMesh(*c.mesh_), countText(kMostRanks)),
                  {},
                  {},
                  std::nullopt});

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/numbers.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -43,7 +44,6 @@ int Mesh::axisIndex(std::string_view name) const {
 
 Result<Mesh> parseMesh(std::string_view text) {
     Mesh mesh;
-    uint64_t ranks = 1;
     std::string_view rest = text;
     while (!rest.empty()) {
         const size_t comma = rest.find(',');
@@ -65,9 +65,10 @@ Result<Mesh> parseMesh(std::string_view text) {
         if (mesh.axisIndex(axis.name) >= 0) {
             return makeError(ErrorCode::usage, fmt::format("the mesh names axis '{}' twice", axis.name));
         }
-        ranks *= axis.size;
-        if (ranks > 1'000'000) return makeError(ErrorCode::usage, "the mesh has more than 1,000,000 ranks");
         mesh.axes.push_back(std::move(axis));
+        if (mesh.ranks() > kMostRanks)
+            return makeError(ErrorCode::usage,
+                             fmt::format("the mesh has more than {} ranks", countText(kMostRanks)));
     }
     if (mesh.axes.empty())
         return makeError(ErrorCode::usage, "the mesh is empty").withHint("write a mesh as 'dp=2,tp=4'");

@@ -25,12 +25,15 @@ struct Mesh {
     Source source = Source::declared;
     std::vector<std::string> evidence;  // sentences such as "tp=4: 96 tensors cut in 4 along dim 1"
 
-    uint32_t ranks() const;
+    uint32_t ranks() const;  // UINT32_MAX where there are more
     std::vector<uint32_t> coordinates(uint32_t rank) const;
     uint32_t rankAt(const std::vector<uint32_t>& coordinates) const;
     int axisIndex(std::string_view name) const;  // -1 when absent
     bool operator==(const Mesh& other) const { return axes == other.axes; }
 };
+
+// No run has had so many; views of more would not be drawn.
+constexpr uint32_t kMostRanks = 1'000'000;
 
 // "dp=2,tp=4". Errors: usage.
 Result<Mesh> parseMesh(std::string_view text);
