@@ -163,7 +163,14 @@ Result<Scaling> scalingOf(const Checkpoint& adapter) {
 
 // ------------------------------------------------------------------ names
 
-enum class AdapterPart : uint8_t { down, up, whole, baseOwn, refused };
+enum class AdapterPart : uint8_t {
+    down,
+    up,
+    whole,      // takes the place of a tensor
+    baseLayer,  // the weight or bias of a layer below an adapter: PEFT loads what an adapter brings
+    baseOwn,    // other things of the base
+    refused,
+};
 
 // What a tensor of an adapter is, by its name.
 struct AdapterName {
@@ -228,8 +235,8 @@ AdapterName nameOf(std::string_view name) {
             return result;
         }
         if (part == "original_module" || part == "base_layer") {
-            result.part =
-                part == "base_layer" && parts.back() == "bias" ? AdapterPart::whole : AdapterPart::baseOwn;
+            const bool layer = part == "base_layer" && i + 2 == parts.size();
+            result.part = layer ? AdapterPart::baseLayer : AdapterPart::baseOwn;
             result.weight = joined(parts, 0, i) + "." + joined(parts, i + 1, parts.size());
             return result;
         }
@@ -332,8 +339,9 @@ class MergeMaker {
         merge_.words = fmt::format("{} {}", scaling_.fanInFanOut, scaling_.rootOfRank);
         for (const auto& [name, factors] : factors_)
             SHARDSCOPE_TRY(addProduct(name, factors));
-        for (const auto& [name, tensor] : whole_)
-            SHARDSCOPE_TRY(addWhole(name, tensor));
+        for (const auto& [name, tensor] : whole_) {
+            if (!factors_.contains(name)) SHARDSCOPE_TRY(addWhole(name, tensor));
+        }
         addAliases();
         return {};
     }
@@ -355,7 +363,8 @@ class MergeMaker {
                 continue;
             }
             const AdapterName name = nameOf(adapter_.name(t));
-            if (name.part == AdapterPart::baseOwn) {
+            const bool quantized = name.part == AdapterPart::baseLayer && !mergesInto(adapter_.dtype(t));
+            if (name.part == AdapterPart::baseOwn || quantized) {
                 ++own;
                 continue;
             }
@@ -388,7 +397,7 @@ class MergeMaker {
     }
 
     Status take(const AdapterName& name, TensorId t) {
-        if (name.part == AdapterPart::whole) {
+        if (name.part == AdapterPart::whole || name.part == AdapterPart::baseLayer) {
             if (!whole_.emplace(name.weight, t).second)
                 return impossible(fmt::format("another tensor is for {}, too", shown(name.weight)), t);
             return {};
@@ -419,6 +428,8 @@ class MergeMaker {
         merged.base = unaliased(base_.find(spell_(name)));
         SHARDSCOPE_TRY(checkBase(merged.base, factors.down));
         merged.dtype = base_.dtype(merged.base);
+        const auto brought = whole_.find(name);
+        if (brought != whole_.end()) SHARDSCOPE_TRY(replace(brought->second, merged));
         merged.down = factors.down;
         merged.up = factors.up;
         SHARDSCOPE_TRY(fit(factors, merged));
@@ -433,8 +444,10 @@ class MergeMaker {
         const uint64_t elements =
             static_cast<uint64_t>(adapter_.elements(merged.down) + adapter_.elements(merged.up));
         merge_.held = std::max(merge_.held, elements * sizeof(float));
-        return add(merged, fmt::format("merged: W + {} * {} of {}, {} (rank {})", merged.scaling,
-                                       merged.transposed ? "(B @ A) transposed" : "B @ A",
+        return add(merged, fmt::format("merged: {} + {} * {} of {}, {} (rank {})",
+                                       merged.replacement == kNone ? std::string("W")
+                                                                   : shown(adapter_.name(merged.replacement)),
+                                       merged.scaling, merged.transposed ? "(B @ A) transposed" : "B @ A",
                                        shown(adapter_.name(merged.down)), shown(adapter_.name(merged.up)),
                                        merged.rank));
     }
@@ -466,15 +479,18 @@ class MergeMaker {
     Status addWhole(const std::string& name, TensorId t) {
         MergedTensor merged;
         merged.base = unaliased(base_.find(spell_(name)));
-        merged.replacement = t;
         SHARDSCOPE_TRY(checkBase(merged.base, t));
         merged.dtype = base_.dtype(merged.base);
-        if (!std::ranges::equal(base_.shape(merged.base), adapter_.shape(t)))
-            return impossible(
-                fmt::format("its shape is {}, that of {} is {}", formatDims(adapter_.shape(t)),
-                            shown(base_.name(merged.base)), formatDims(base_.shape(merged.base))),
-                t);
+        SHARDSCOPE_TRY(replace(t, merged));
         return add(merged, fmt::format("from the adapter: {}", shown(adapter_.name(t))));
+    }
+
+    Status replace(TensorId by, MergedTensor& merged) const {
+        merged.replacement = by;
+        if (std::ranges::equal(base_.shape(merged.base), adapter_.shape(by))) return {};
+        return impossible(fmt::format("its shape is {}, that of {} is {}", formatDims(adapter_.shape(by)),
+                                      shown(base_.name(merged.base)), formatDims(base_.shape(merged.base))),
+                          by);
     }
 
     Status add(const MergedTensor& merged, std::string how) {

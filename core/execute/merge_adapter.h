@@ -24,7 +24,8 @@ struct MergedTensor {
     bool transposed = false;
     int64_t rank = 0;
     float scaling = 1;
-    TensorId replacement = kNone;  // of the adapter, same shape: takes the place of the weight
+    // Of the adapter, same shape: takes the place of the weight, to which the product is added then, too.
+    TensorId replacement = kNone;
 };
 
 // An element is W + scaling * (L @ R): the sum of products in the order of r, each one added with one
