@@ -35,9 +35,9 @@ constexpr std::array<std::string_view, 14> kVerbs{"info",     "latest",  "ls",  
                                                   "plan",     "convert", "reshard", "average"};
 
 // Arguments that name a checkpoint or another file of the host.
-constexpr std::array<const char*, 11> kPaths{"path",        "a",        "b",       "source",
-                                             "destination", "--expect", "--like",  "--map",
-                                             "--objects",   "--assets", "--report"};
+constexpr std::array<const char*, 12> kPaths{"path",        "a",        "b",        "source",
+                                             "destination", "--expect", "--like",   "--map",
+                                             "--objects",   "--assets", "--report", "--adapter"};
 
 std::string sayable(std::string_view word) {
     return printable(word.substr(0, 300));

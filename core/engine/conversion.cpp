@@ -20,6 +20,7 @@
 #include "engine/filled.h"
 #include "engine/format_names.h"
 #include "engine/masters.h"
+#include "engine/merged.h"
 #include "engine/model_config.h"
 #include "engine/objects_file.h"
 #include "engine/quantized.h"
@@ -221,8 +222,8 @@ Status checkNotEmpty(const TargetSpec& spec, const TargetRequest& target) {
 // What reading this tensor takes, scratch files included.
 uint64_t bytesReadFor(const Checkpoint& checkpoint, const TensorSource& from, uint64_t memory) {
     const Catalog& source = checkpoint.catalog();
-    if (!from.view && checkpoint.dequantized) {
-        const auto& computed = checkpoint.dequantized->weights;
+    if (!from.view && checkpoint.computed) {
+        const ComputedTensors& computed = *checkpoint.computed;
         if (const auto found = computed.find(source.name(from.source)); found != computed.end())
             return found->second.stored;
     }
@@ -254,16 +255,15 @@ void countWhole(const PreparedConversion& p, const ConversionRequest& request, P
     }
 }
 
-// Names the tensors that are computed of quantized weights, and what these are.
+// Names the tensors that are computed, and what of.
 void listComputed(const PreparedConversion& p, Plan& plan) {
-    if (!p.source.dequantized) return;
-    const auto& computed = p.source.dequantized->weights;
+    if (!p.source.computed) return;
+    const ComputedTensors& computed = *p.source.computed;
     for (TensorId w = 0; w < p.spec->target.tensorCount(); ++w) {
         for (const TensorId t : p.spec->sources[w].tensors()) {
             if (t >= p.source.catalog().tensorCount()) continue;
             if (const auto found = computed.find(p.source.catalog().name(t)); found != computed.end())
-                plan.made.push_back(
-                    {std::string(p.spec->target.name(w)), "dequantized: " + found->second.how});
+                plan.made.push_back({std::string(p.spec->target.name(w)), found->second.how});
         }
     }
 }
@@ -605,7 +605,20 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std:
         SHARDSCOPE_ASSIGN(const DType dtype, dequantizedDtype(request.dequantize));
         SHARDSCOPE_ASSIGN(p.source, dequantized(given, dtype, stop));
     }
-    const Checkpoint source = p.source;
+    std::optional<AdapterMerge> merge;
+    const Checkpoint base = p.source;
+    if (!request.adapter.empty()) {
+        if (!request.average.empty())
+            return makeError(ErrorCode::usage, fmt::format("an average takes no {}: merge it into its result",
+                                                           option("adapter")));
+        SHARDSCOPE_ASSIGN(merge, adapterMerge(base, request.adapter, stop));
+        SHARDSCOPE_TRY(checkApart(merge->adapter.path, destination));
+        SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(base, *merge, nullptr, stop));
+        p.adapter = merge->adapter.reader;
+        p.adapterWords = merge->words;
+        p.adapterHeld = 2 * merge->held;
+    }
+    Checkpoint source = p.source;
     p.destination = destination;
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
@@ -642,12 +655,21 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std:
     const Wanted wanted{p.format, p.writeOptions,      target, like ? &like->catalog() : nullptr,
                         cuts,     request.skipDamaged, stop};
     SHARDSCOPE_ASSIGN(TargetSpec spec, wanted.of(source));
+    if (merge && !target.cast.empty()) {
+        SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(base, *merge, &spec, stop));
+        source = p.source;
+        SHARDSCOPE_ASSIGN(spec, wanted.of(source));
+    }
     p.spec = std::make_unique<TargetSpec>(std::move(spec));
     std::vector<PlanLeftOut>& impossible = p.plan.impossible = p.spec->impossible;
     size_t replicas = 0;
     findImpossible(source.catalog(), *p.spec, request, impossible, replicas);
     findHiddenMasters(source.catalog(), *p.spec, target.masterWeights, impossible);
     if (!request.takesParts) checkQuantized(source, *p.spec, impossible, p.spec->notes);
+    if (merge) {
+        checkMerged(*p.spec, impossible);
+        p.spec->notes.insert(p.spec->notes.end(), merge->notes.begin(), merge->notes.end());
+    }
     SHARDSCOPE_ASSIGN(const auto kept, keepObjects(p, request.objectsFile));
     if (!request.average.empty()) {
         SHARDSCOPE_TRY(prepareAverage(

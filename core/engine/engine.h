@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,6 +61,13 @@ struct FormatMatch {
     std::string file;  // that it takes for a checkpoint
 };
 struct Dequantized;  // engine/quantized.h
+// How a tensor that is computed while it is read comes about ("dequantized: fp8 with one scale, of 'a',
+// 'b'"), and the bytes that it is computed of.
+struct ComputedTensor {
+    std::string how;
+    uint64_t stored = 0;
+};
+using ComputedTensors = std::map<std::string, ComputedTensor, std::less<>>;  // by name
 struct Checkpoint {
     std::string path;
     std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
@@ -73,9 +81,10 @@ struct Checkpoint {
     // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
     // formats.
     std::vector<Note> notes;
-    // Of a checkpoint whose quantized weights are computed (ConversionRequest::dequantize): how each is
-    // stored.
-    std::shared_ptr<const Dequantized> dequantized;
+    // Of a checkpoint some of whose tensors are computed (ConversionRequest::dequantize and ::adapter); null
+    // = none are.
+    std::shared_ptr<const ComputedTensors> computed;
+    std::shared_ptr<const Dequantized> dequantized;  // what else there is to say of quantized ones
     // Other formats that fit the directory, because of files which this checkpoint does not consist of.
     std::vector<FormatMatch> others;
     std::vector<Note> allNotes() const;  // those of the catalog, then these
@@ -133,7 +142,11 @@ struct PreparedConversion {
     std::unique_ptr<TargetLayout> layout;
     std::vector<PreparedInput> inputs;  // of an average, those before the source
     std::unique_ptr<Average> average;   // null = the source alone
-    FilledElements filled;              // which elements --fill-gaps fills
+    // What the source's computed tensors are made of besides its own: the adapter that is merged in.
+    std::shared_ptr<const Reader> adapter;
+    std::string adapterWords;  // all that decides its values besides its bytes
+    uint64_t adapterHeld = 0;  // bytes of its matrices that are in memory
+    FilledElements filled;     // which elements --fill-gaps fills
     Plan plan;
 };
 // As ConversionRequest::like: the placement of the source itself, over another mesh
@@ -151,6 +164,7 @@ struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     uint64_t maxFileSize = 0;               // bytes; 0 = the format's default
     std::vector<std::string> rename, cast;  // "FROM=TO", "GLOB=bf16"
     std::string dequantize;        // "bf16": quantized weights as tensors of this dtype; empty = as stored
+    std::string adapter;           // a LoRA adapter that is merged into the weights
     bool takesParts = false;       // of quantized weights, too: an extraction
     std::string map;               // a recipe: a file, or one that is built in
     std::vector<std::string> set;  // "NAME=VALUE" for its parameters

@@ -272,9 +272,10 @@ Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const 
             .withHint("docs/quantized.md lists the schemes");
     }
     made->dtype = dtype;
+    auto computed = std::make_shared<ComputedTensors>();
     for (const QuantizedWeight& weight : weights) {
-        Dequantized::Weight& one = made->weights[weight.name];
-        one.how = fmt::format("{}, of {}", schemeText(weight), partsText(catalog, weight));
+        ComputedTensor& one = (*computed)[weight.name];
+        one.how = fmt::format("dequantized: {}, of {}", schemeText(weight), partsText(catalog, weight));
         for (const TensorId t : weight.tensors())
             one.stored += catalog.bytes(t);
     }
@@ -282,6 +283,7 @@ Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const 
     SHARDSCOPE_ASSIGN(result.reader, dequantizedReader(checkpoint.reader, directoryOf(checkpoint),
                                                        std::move(weights), dtype, stop));
     result.dequantized = std::move(made);
+    result.computed = std::move(computed);
     return result;
 }
 

@@ -25,14 +25,8 @@ struct QuantizedShare {
 };
 std::vector<QuantizedShare> sharesOf(const Catalog& catalog, const std::vector<QuantizedWeight>& weights);
 
-// How the computed tensors of a checkpoint are stored, by name.
 struct Dequantized {
-    struct Weight {
-        std::string how;      // "fp8 with one scale, of 'a', 'b'"
-        uint64_t stored = 0;  // bytes of its parts
-    };
     DType dtype = DType::bfloat16;
-    std::map<std::string, Weight, std::less<>> weights;
     std::map<std::string, std::string, std::less<>> left;  // parts that stay, and why
 };
 

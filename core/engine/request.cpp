@@ -93,6 +93,11 @@ constexpr Field kFields[] = {
      "Write quantized weights (fp8, MXFP4, NVFP4, GPTQ, AWQ, bitsandbytes, compressed-tensors) as the "
      "tensors that they stand for: bf16, fp16 or fp32",
      kOfOne, malformed<dequantizedDtype>},
+    {"adapter", "adapter", "LoRA adapter to merge", &Request::adapter, kWhat, "DIR",
+     "Merge this LoRA adapter into the weights: a directory of PEFT, or any checkpoint with its tensors and "
+     "an "
+     "adapter_config.json",
+     kOfOne},
     {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
      "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto: the one "
      "that fits all names",
@@ -649,7 +654,7 @@ Result<Request> unpackRequest(std::string_view text) {
 Request withNamedPaths(Request request) {
     for (std::string Request::*member :
          {&Request::source, &Request::destination, &Request::map, &Request::like, &Request::expect,
-          &Request::objectsFile, &Request::assets})
+          &Request::objectsFile, &Request::assets, &Request::adapter})
         request.*member = namedPath(request.*member);
     for (std::string& path : request.average)
         path = namedPath(path);

@@ -24,6 +24,7 @@ Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
     SHARDSCOPE_TRY(checkRunnable(p));
     uint64_t held = p.source.catalog().memoryBytes() + p.spec->target.memoryBytes() +
                     p.layout->chunkFile.size() * (sizeof(FileId) + sizeof(uint64_t) + sizeof(uint32_t));
+    if (p.adapter) held += p.adapter->catalog().memoryBytes() + p.adapterHeld;
     for (const PreparedInput& input : p.inputs)
         held += input.source.catalog().memoryBytes() + input.spec->target.memoryBytes();
     SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
@@ -129,6 +130,8 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.layout = p.layout.get();
     job.plan = &p.plan;
     job.average = p.average.get();
+    job.adapter = p.adapter.get();
+    job.adapterWords = p.adapterWords;
     job.reopen = [format = p.format, io = request.io,
                   files](const std::string& path) -> Result<std::unique_ptr<Reader>> {
         SHARDSCOPE_ASSIGN(Source place, sourceFor(path, io, files));

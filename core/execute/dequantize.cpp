@@ -4,22 +4,18 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <mutex>
-#include <new>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include "base/rule.h"
-#include "execute/tensor_reader.h"
+#include "execute/computed.h"
 #include "execute/unaligned.h"
-#include "formats/catalog_reader.h"
 #include "storage/aligned_buffer.h"
 
 namespace shardscope {
 namespace {
 
-constexpr int64_t kBlock = int64_t{1} << 18;       // elements that are computed at once
 constexpr int64_t kBand = int64_t{16} << 20;       // bytes of a chunk that is stored transposed
 constexpr float kOver127 = 7.874015718698502e-3F;  // as bitsandbytes writes it
 
@@ -30,57 +26,11 @@ int64_t dividedUp(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-// What the tensors that are read together share.
-struct PartsContext {
-    PartsContext(std::shared_ptr<const Reader> reader, const StopToken& stop)
-        : source(std::move(reader)), context(*source, resources, FillGaps::refuse, systemFileSystem()) {
-        resources.stop = stop;
-    }
-    const std::shared_ptr<const Reader> source;
-    MemoryBudget memory{uint64_t{64} << 20};
-    Resources resources{nullptr, &memory, nullptr, {}, {}};
-    SourceContext context;
-};
-
 // Memory of one reading.
 struct Buffers {
     std::vector<std::byte> payload, scale, zeros, order, nested;
     std::vector<float> values, scales, zeroPoints, more;
     AlignedBuffer io;
-};
-
-// One part of a weight, read by ranges of its own order.
-class PartReader {
-  public:
-    static Result<PartReader> open(SourceContext& context, TensorId part) {
-        PartReader reader;
-        SHARDSCOPE_ASSIGN(reader.tensor_,
-                          TensorReader::prepare(context, part, nullptr, TensorReader::Strided::scratch));
-        return reader;
-    }
-    DType dtype() const { return tensor_->dtype(); }
-    int64_t elements() const { return tensor_->elements(); }
-
-    Status read(int64_t first, int64_t count, std::vector<std::byte>& bytes, AlignedBuffer& io) const {
-        bytes.resize(bytesOfElements(dtype(), count));
-        if (count == 0) return {};
-        if (first < 0 || count < 0 || first > elements() - count)
-            return makeError(ErrorCode::internal, "elements from outside of a part are asked for");
-        io.reset(tensor_->readBufferBytes(first, first + count) + kIoAlignment);
-        return tensor_->readTile(first, first + count, bytes, io.span());
-    }
-    Result<std::vector<float>> floats() const {
-        std::vector<std::byte> bytes;
-        AlignedBuffer io;
-        SHARDSCOPE_TRY(read(0, elements(), bytes, io));
-        std::vector<float> numbers(static_cast<size_t>(elements()));
-        castElements(dtype(), bytes.data(), DType::float32, reinterpret_cast<std::byte*>(numbers.data()),
-                     numbers.size());
-        return numbers;
-    }
-
-  private:
-    std::unique_ptr<TensorReader> tensor_;
 };
 
 void toFloats(DType dtype, std::span<const std::byte> bytes, std::vector<float>& numbers) {
@@ -123,7 +73,7 @@ DType computedIn(const Catalog& catalog, const QuantizedWeight& weight, DType wa
 }
 
 // Elements of a weight in the order in which its payload holds them. Thread-safe.
-class WeightValues {
+class WeightValues final : public ComputedElements {
   public:
     static Result<std::shared_ptr<const WeightValues>> open(PartsContext& parts,
                                                             const QuantizedWeight& weight, DType dtype) {
@@ -147,9 +97,19 @@ class WeightValues {
           scaleRows_(weight.blockRows == 0 ? 1 : dividedUp(weight.rows, weight.blockRows)),
           scaleColumns_(weight.blockColumns == 0 ? 1 : dividedUp(weight.columns, weight.blockColumns)) {}
 
-    uint64_t countStored(uint64_t bytes) const { return share_->count(bytes); }
+    uint64_t countStored(uint64_t bytes) const override { return share_->count(bytes); }
 
-    Status read(int64_t first, int64_t count, std::byte* to, Buffers& b) const {
+    Status read(int64_t first, int64_t count, std::byte* to) const override {
+        Buffers buffers;
+        for (int64_t at = 0; at < count; at += kComputedAtOnce) {
+            SHARDSCOPE_TRY(readBlock(first + at, std::min(kComputedAtOnce, count - at),
+                                     to + static_cast<size_t>(at) * dtypeBytes(dtype_), buffers));
+        }
+        return {};
+    }
+
+  private:
+    Status readBlock(int64_t first, int64_t count, std::byte* to, Buffers& b) const {
         SHARDSCOPE_TRY(readValues(first, count, b));
         SHARDSCOPE_TRY(readScales(first, count, b));
         const BusyTime busy(Progress::Work::compute);
@@ -161,7 +121,6 @@ class WeightValues {
         return {};
     }
 
-  private:
     const PartReader& part(QuantPart which) const { return *parts_[which]; }
     bool has(QuantPart which) const { return parts_[which].has_value(); }
     int64_t values() const { return 32 / weight_.bits; }  // in a word
@@ -451,76 +410,27 @@ class WeightValues {
     std::vector<int32_t> order_;
 };
 
-// The elements of a weight as a file.
-class WeightFile final : public ReadFile, public StoredBytes {
-  public:
-    WeightFile(std::shared_ptr<const ReadFile> origin, std::shared_ptr<const WeightValues> values,
-               uint64_t size, size_t elementBytes)
-        : origin_(std::move(origin)), values_(std::move(values)), size_(size), elementBytes_(elementBytes) {}
-    const std::string& path() const override { return origin_->path(); }
-    uint64_t size() const override { return size_; }
-    Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
-        if (offset % elementBytes_ != 0 || buffer.size() % elementBytes_ != 0 || offset > size_ ||
-            buffer.size() > size_ - offset)
-            return makeError(ErrorCode::internal, "elements from outside of a weight are asked for");
-        const auto first = static_cast<int64_t>(offset / elementBytes_);
-        const auto count = static_cast<int64_t>(buffer.size() / elementBytes_);
-        Buffers buffers;
-        try {
-            for (int64_t at = 0; at < count; at += kBlock) {
-                SHARDSCOPE_TRY(values_->read(first + at, std::min(kBlock, count - at),
-                                             buffer.data() + static_cast<size_t>(at) * elementBytes_,
-                                             buffers));
-            }
-        } catch (const std::bad_alloc&) {
-            return makeError(ErrorCode::limit, "no memory to compute a quantized weight");
-        }
-        return {};
-    }
-    uint64_t countStored(uint64_t bytes) const override { return values_->countStored(bytes); }
-    Result<Fingerprint> fingerprint() const override { return origin_->fingerprint(); }
-
-  private:
-    const std::shared_ptr<const ReadFile> origin_;
-    const std::shared_ptr<const WeightValues> values_;
-    const uint64_t size_;
-    const size_t elementBytes_;
-};
-
-// Where a chunk of the new catalog is.
-struct Place {
-    ChunkId source = kNone;   // of the source's catalog, where it is as it was
-    uint32_t weight = kNone;  // else of this weight,
-    int64_t first = 0;        // from this element of its payload's order on
-};
-
-class DequantizedReader final : public CatalogReader {
+class DequantizedReader final : public ComputedReader {
   public:
     DequantizedReader(Catalog catalog, std::string directory, std::shared_ptr<const Reader> source,
-                      std::vector<QuantizedWeight> weights, std::vector<Place> places, DType dtype,
+                      std::vector<QuantizedWeight> weights, std::vector<ComputedPlace> places, DType dtype,
                       const StopToken& stop)
-        : CatalogReader(std::move(catalog), std::move(directory)),
-          source_(source),
+        : ComputedReader(std::move(catalog), std::move(directory), source, std::move(places)),
           weights_(std::move(weights)),
-          places_(std::move(places)),
           dtype_(dtype),
           parts_(std::move(source), stop),
-          open_(weights_.size()) {}
-
-    std::string dataElsewhere() const override { return source_->dataElsewhere(); }
+          opened_(weights_.size()) {}
 
   private:
-    Result<Extent> extentOf(const ChunkInfo& chunk) const override {
-        const Place& place = places_[chunk.id];
-        if (place.weight == kNone) return source_->locate(place.source);
-        const QuantizedWeight& weight = weights_[place.weight];
-        SHARDSCOPE_ASSIGN(const auto values, valuesOf(place.weight));
-        SHARDSCOPE_ASSIGN(auto origin, source_->openFile(chunk.file));
+    Result<Extent> computedExtent(const ChunkInfo& chunk, const ComputedPlace& place) const override {
+        const QuantizedWeight& weight = weights_[place.tensor];
+        SHARDSCOPE_ASSIGN(auto values, opened_.get(place.tensor, [&] {
+            return WeightValues::open(parts_, weight, dtype_);
+        }));
+        SHARDSCOPE_ASSIGN(auto origin, source()->openFile(chunk.file));
         Extent extent;
-        const size_t size = dtypeBytes(dtype_);
-        extent.file = std::make_shared<WeightFile>(std::move(origin), values,
-                                                   bytesOfElements(dtype_, elementCount(weight.shape)), size);
-        extent.offset = static_cast<uint64_t>(place.first) * size;
+        extent.file = computedFile(std::move(origin), std::move(values), elementCount(weight.shape), dtype_);
+        extent.offset = bytesOfElements(dtype_, place.first);
         extent.length = bytesOfElements(dtype_, chunk.elements());
         if (weight.transposed) {
             extent.strides.assign(weight.shape.size(), 0);
@@ -530,30 +440,10 @@ class DequantizedReader final : public CatalogReader {
         return extent;
     }
 
-    // Its parts are opened once for all chunks that are read at the same time.
-    Result<std::shared_ptr<const WeightValues>> valuesOf(uint32_t weight) const {
-        const std::lock_guard lock(mutex_);
-        std::shared_ptr<const WeightValues> values = open_[weight].lock();
-        if (!values) {
-            SHARDSCOPE_ASSIGN(values, WeightValues::open(parts_, weights_[weight], dtype_));
-            open_[weight] = values;
-        }
-        return values;
-    }
-
-    Result<Value> valueOf(ObjectId object) const override { return source_->objectValue(object); }
-    Result<std::vector<Note>> ownNotes() const override { return source_->fileNotes(); }
-    Result<std::shared_ptr<const ReadFile>> openPresent(const FileInfo& file) const override {
-        return source_->openFile(static_cast<FileId>(&file - catalog().files().data()));
-    }
-
-    const std::shared_ptr<const Reader> source_;
     const std::vector<QuantizedWeight> weights_;
-    const std::vector<Place> places_;
     const DType dtype_;
     mutable PartsContext parts_;
-    mutable std::mutex mutex_;
-    mutable std::vector<std::weak_ptr<const WeightValues>> open_;
+    const OpenedOnce<WeightValues> opened_;
 };
 
 // The path of a weight, from that of its payload.
@@ -568,110 +458,57 @@ Path pathOf(const Catalog& source, const QuantizedWeight& weight) {
     return path;
 }
 
-class CatalogMaker {
-  public:
-    CatalogMaker(const Catalog& source, std::span<const QuantizedWeight> weights, DType dtype)
-        : source_(source),
-          weights_(weights),
-          dtype_(dtype),
-          builder_(source.format(), source.variant(), source.writer()) {}
-
-    Result<Catalog> make() {
-        for (const FileInfo& file : source_.files())
-            builder_.addFile(file);
-        for (const SpecialTensor& special : source_.specials())
-            builder_.addSpecial(special);
-        const std::vector<uint32_t> of = quantizedByTensor(source_, weights_);
-        made_.assign(source_.tensorCount(), kNone);
-        for (TensorId t = 0; t < source_.tensorCount(); ++t) {
-            if (of[t] == kNone) {
-                SHARDSCOPE_TRY(addSame(t));
-            } else if (weights_[of[t]].part(kPayload) == t) {
-                SHARDSCOPE_TRY(addWeight(of[t]));
-            }
+Status addWeight(ComputedCatalog& made, const Catalog& source, const QuantizedWeight& weight, uint32_t index,
+                 DType dtype) {
+    const TensorId payload = weight.part(kPayload);
+    SHARDSCOPE_TRY(
+        made.addComputed(payload, weight.name, pathOf(source, weight), dtype, weight.shape, Role::parameter));
+    if (source.firstChunk(payload) == source.endChunk(payload)) return {};
+    const ChunkInfo stored = source.chunk(payload, source.firstChunk(payload));
+    const auto add = [&](const Box& box, int64_t first) {
+        return made.addChunk(
+            {stored.rank, stored.file, stored.offset, stored.length, box.offsets, box.lengths, std::nullopt},
+            {kNone, index, first});
+    };
+    const size_t rank = weight.shape.size();
+    Box box{Dims(rank, 0), weight.shape};
+    if (!weight.transposed) return add(box, 0);
+    // In bands of the payload's rows, which are few enough to be put in order in memory.
+    const int64_t rowBytes = weight.columns * static_cast<int64_t>(dtypeBytes(dtype));
+    const int64_t band = std::max<int64_t>(1, kBand / std::max<int64_t>(rowBytes, 1));
+    for (int64_t matrix = 0; matrix < weight.matrices; ++matrix) {
+        if (rank > 2) {
+            box.offsets[0] = matrix;
+            box.lengths[0] = 1;
         }
-        for (const ObjectInfo& object : source_.objects())
-            builder_.addObject(object);
-        for (const Note& note : source_.notes())
-            builder_.addNote(note);
-        if (source_.mesh()) builder_.setMesh(*source_.mesh());
-        builder_.setRankCount(source_.rankCount());
-        return std::move(builder_).finish();
-    }
-    std::vector<Place> takePlaces() { return std::move(places_); }
-
-  private:
-    TensorId aliasOf(TensorId t) const {
-        const TensorId first = source_.aliasOf(t);
-        return first == kNone ? kNone : made_[first];
-    }
-
-    Status addSame(TensorId t) {
-        const DimSpan shape = source_.shape(t);
-        made_[t] = static_cast<TensorId>(builder_.tensorCount());
-        SHARDSCOPE_TRY(builder_.addTensor({std::string(source_.name(t)), source_.path(t), source_.dtype(t),
-                                           Dims(shape.begin(), shape.end()), source_.role(t), aliasOf(t),
-                                           source_.special(t)}));
-        for (ChunkId c = source_.firstChunk(t); c < source_.endChunk(t); ++c) {
-            const ChunkInfo chunk = source_.chunk(t, c);
-            SHARDSCOPE_TRY(builder_.addChunk({chunk.rank, chunk.file, chunk.offset, chunk.length,
-                                              chunk.offsets, chunk.lengths, chunk.flat}));
-            places_.push_back({c, kNone, 0});
+        for (int64_t row = 0; row < weight.rows; row += band) {
+            box.offsets.back() = row;
+            box.lengths.back() = std::min(band, weight.rows - row);
+            SHARDSCOPE_TRY(add(box, (matrix * weight.rows + row) * weight.columns));
         }
-        return {};
     }
-
-    Status addWeight(uint32_t index) {
-        const QuantizedWeight& weight = weights_[index];
-        const TensorId payload = weight.part(kPayload);
-        made_[payload] = static_cast<TensorId>(builder_.tensorCount());
-        SHARDSCOPE_TRY(builder_.addTensor({weight.name, pathOf(source_, weight), dtype_, weight.shape,
-                                           Role::parameter, aliasOf(payload), kNone}));
-        if (source_.firstChunk(payload) == source_.endChunk(payload)) return {};
-        const ChunkInfo stored = source_.chunk(payload, source_.firstChunk(payload));
-        const auto add = [&](const Box& box, int64_t first) {
-            places_.push_back({kNone, index, first});
-            return builder_.addChunk({stored.rank, stored.file, stored.offset, stored.length, box.offsets,
-                                      box.lengths, std::nullopt});
-        };
-        const size_t rank = weight.shape.size();
-        Box box{Dims(rank, 0), weight.shape};
-        if (!weight.transposed) return add(box, 0);
-        // In bands of the payload's rows, which are few enough to be put in order in memory.
-        const int64_t rowBytes = weight.columns * static_cast<int64_t>(dtypeBytes(dtype_));
-        const int64_t band = std::max<int64_t>(1, kBand / std::max<int64_t>(rowBytes, 1));
-        for (int64_t matrix = 0; matrix < weight.matrices; ++matrix) {
-            if (rank > 2) {
-                box.offsets[0] = matrix;
-                box.lengths[0] = 1;
-            }
-            for (int64_t row = 0; row < weight.rows; row += band) {
-                box.offsets.back() = row;
-                box.lengths.back() = std::min(band, weight.rows - row);
-                SHARDSCOPE_TRY(add(box, (matrix * weight.rows + row) * weight.columns));
-            }
-        }
-        return {};
-    }
-
-    const Catalog& source_;
-    const std::span<const QuantizedWeight> weights_;
-    const DType dtype_;
-    CatalogBuilder builder_;
-    std::vector<Place> places_;
-    std::vector<TensorId> made_;  // by tensors of the source
-};
+    return {};
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Reader>> dequantizedReader(std::shared_ptr<const Reader> source, std::string directory,
                                                   std::vector<QuantizedWeight> weights, DType dtype,
                                                   const StopToken& stop) {
-    CatalogMaker maker(source->catalog(), weights, dtype);
-    SHARDSCOPE_ASSIGN(Catalog catalog, maker.make());
+    const Catalog& catalog = source->catalog();
+    ComputedCatalog made(catalog);
+    const std::vector<uint32_t> of = quantizedByTensor(catalog, weights);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (of[t] == kNone) {
+            SHARDSCOPE_TRY(made.addSame(t));
+        } else if (weights[of[t]].part(kPayload) == t) {
+            SHARDSCOPE_TRY(addWeight(made, catalog, weights[of[t]], of[t], dtype));
+        }
+    }
+    std::vector<ComputedPlace> places = made.takePlaces();
     return std::unique_ptr<Reader>(
-        std::make_unique<DequantizedReader>(std::move(catalog), std::move(directory), std::move(source),
-                                            std::move(weights), maker.takePlaces(), dtype, stop));
+        std::make_unique<DequantizedReader>(std::move(made).finish(), std::move(directory), std::move(source),
+                                            std::move(weights), std::move(places), dtype, stop));
 }
 
 }  // namespace shardscope

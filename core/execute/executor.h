@@ -142,7 +142,10 @@ struct ConvertJob {
     // Reopens the staged output through the ordinary reader, for verification.
     std::function<Result<std::unique_ptr<Reader>>(const std::string& path)> reopen;
     ConvertOptions options;
-    const Average* average = nullptr;    // not null: `source` and `spec` are those of its last input
+    const Average* average = nullptr;  // not null: `source` and `spec` are those of its last input
+    // What tensors of `source` are computed of besides its own files, and the rest that decides their values.
+    const Reader* adapter = nullptr;
+    std::string adapterWords{};
     PartScheduler* scheduler = nullptr;  // who else does its parts; null = this process alone
     // Called once all is verified, just before the destination appears; may be empty. After an error nothing
     // is published.

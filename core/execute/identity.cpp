@@ -1,6 +1,7 @@
 #include "execute/identity.h"
 
 #include <bit>
+#include <numeric>
 
 #include <fmt/format.h>
 #include <xxhash.h>
@@ -94,6 +95,7 @@ Digest128 planFingerprint(const ConvertJob& job) {
     hash.number(static_cast<uint64_t>(job.options.fillGaps));
     hash.number(job.options.scanValues);
     hash.number(layout.needsCrc);
+    if (job.adapter) hash.text(job.adapterWords);
     if (job.average) {
         hash.text(dtypeName(job.average->accumulate));
         for (const AverageInput& input : job.average->inputs)
@@ -155,7 +157,16 @@ Result<Fingerprint> printOf(const Reader& reader, FileId id) {
 }  // namespace
 
 Result<std::vector<SourceFile>> sourceFiles(const ConvertJob& job) {
-    if (!job.average) return sourceFiles(*job.source, usedFiles(job.source->catalog(), job.spec->sources));
+    if (!job.average) {
+        SHARDSCOPE_ASSIGN(auto files,
+                          sourceFiles(*job.source, usedFiles(job.source->catalog(), job.spec->sources)));
+        if (!job.adapter) return files;
+        std::vector<FileId> all(job.adapter->catalog().files().size());
+        std::iota(all.begin(), all.end(), FileId{0});
+        SHARDSCOPE_ASSIGN(const auto more, sourceFiles(*job.adapter, all));
+        files.insert(files.end(), more.begin(), more.end());
+        return files;
+    }
     std::vector<SourceFile> files;
     for (const AverageInput& input : job.average->inputs) {
         SHARDSCOPE_ASSIGN(const auto more,

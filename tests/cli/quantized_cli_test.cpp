@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "cli/run_shardscope.h"
+#include "cli/written_model.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -13,38 +14,6 @@ using namespace shardscope::test;
 namespace {
 
 const QString kCases = QStringLiteral(SHARDSCOPE_TEST_DATA "/quantized");
-
-struct Stored {
-    std::string dtype;
-    std::vector<int> shape;
-    std::string bytes;
-};
-using Model = std::map<std::string, Stored>;
-
-std::string floats(const std::vector<float>& values) {
-    return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
-}
-
-void writeText(const QString& path, const std::string& text) {
-    std::ofstream(path.toStdString(), std::ios::binary) << text;
-}
-
-void writeModel(const QString& directory, const Model& model, const nlohmann::json& config) {
-    QDir().mkpath(directory);
-    nlohmann::json header;
-    std::string data;
-    for (const auto& [name, tensor] : model) {
-        header[name] = {{"dtype", tensor.dtype},
-                        {"shape", tensor.shape},
-                        {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-        data += tensor.bytes;
-    }
-    const std::string text = header.dump();
-    uint64_t size = text.size();
-    writeText(directory + "/model.safetensors",
-              std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + text + data);
-    if (!config.is_null()) writeText(directory + "/config.json", config.dump());
-}
 
 // Two layers of 4x4 values of 1, in blocks of 2x2 with the scales 1, 2, 3, 4.
 Model twoLayers() {

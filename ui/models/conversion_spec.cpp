@@ -43,6 +43,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.rename, request.rename);
     use(spec.cast, request.cast);
     use(spec.dequantize, request.dequantize);
+    use(spec.adapter, request.adapter);
     use(spec.map, request.map);
     use(spec.set, request.set);
     use(spec.expect, request.expect);

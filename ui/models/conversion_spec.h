@@ -26,6 +26,7 @@ struct ConversionSpec {
     QStringList stage;   // "GLOB:pp=1"
     SplitRule split = SplitRule::torch;
     QString dequantize;   // dtype of quantized weights, "bf16"; empty = as stored
+    QString adapter;      // a LoRA adapter to merge; empty = none
     QString like, map;    // a checkpoint, a recipe: a file or one that is built in
     QStringList set;      // "NAME=VALUE" for the recipe's parameters
     QString expect;       // a model whose tensors the result must have; empty = none

@@ -1,0 +1,291 @@
+#include "execute/merge_adapter.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "execute/computed.h"
+#include "model/region.h"
+
+namespace shardscope {
+namespace {
+
+constexpr uint64_t kMostHeld = uint64_t{256} << 20;  // bytes of both matrices as float32
+constexpr int64_t kColumns = 64;                     // that are summed up at once
+
+// Rows of a weight, to which the product is added.
+struct RowBlock {
+    float* values;  // the first element; rows are `stride` elements apart
+    int64_t rows, stride, width;
+    const float* left;   // of the first row, [rows, rank]
+    const float* right;  // of the first column, [rank, columns]
+    int64_t rank, columns;
+    float scaling;
+};
+
+template <int64_t kFixed>
+__attribute__((always_inline)) inline void addColumns(const RowBlock& block, int64_t column, int64_t width) {
+    const int64_t n = kFixed ? kFixed : width;
+    for (int64_t row = 0; row < block.rows; ++row) {
+        float sums[kColumns];
+        for (int64_t j = 0; j < n; ++j)
+            sums[j] = 0;
+        const float* right = block.right + column;
+        for (int64_t k = 0; k < block.rank; ++k, right += block.columns) {
+            const float factor = block.left[row * block.rank + k];
+            for (int64_t j = 0; j < n; ++j)
+                sums[j] = __builtin_fmaf(factor, right[j], sums[j]);
+        }
+        float* const values = block.values + row * block.stride + column;
+        for (int64_t j = 0; j < n; ++j)
+            values[j] += sums[j] * block.scaling;
+    }
+}
+
+__attribute__((always_inline)) inline void addProductPlain(const RowBlock& block) {
+    int64_t column = 0;
+    for (; column + kColumns <= block.width; column += kColumns)
+        addColumns<kColumns>(block, column, kColumns);
+    if (column < block.width) addColumns<0>(block, column, block.width - column);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void addProductAvx2(const RowBlock& block) {
+    addProductPlain(block);
+}
+#endif
+
+void addProduct(const RowBlock& block) {
+#if defined(__x86_64__)
+    static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (fast) return addProductAvx2(block);
+#endif
+    addProductPlain(block);
+}
+
+std::vector<float> transposedOf(const std::vector<float>& from, int64_t rows, int64_t columns) {
+    std::vector<float> to(from.size());
+    for (int64_t i = 0; i < rows; ++i) {
+        for (int64_t j = 0; j < columns; ++j)
+            to[static_cast<size_t>(j * rows + i)] = from[static_cast<size_t>(i * columns + j)];
+    }
+    return to;
+}
+
+// One weight of the source, with what changes it. Thread-safe.
+class MergedValues {
+  public:
+    static Result<std::shared_ptr<const MergedValues>> open(PartsContext& base, PartsContext& adapter,
+                                                            const MergedTensor& tensor) {
+        const auto values = std::make_shared<MergedValues>(base.source->catalog(), tensor);
+        if (tensor.replacement != kNone) {
+            SHARDSCOPE_ASSIGN(values->replacement_, PartReader::open(adapter.context, tensor.replacement));
+        } else {
+            SHARDSCOPE_ASSIGN(values->base_, PartReader::open(base.context, tensor.base));
+        }
+        if (tensor.down != kNone) SHARDSCOPE_TRY(values->readFactors(adapter));
+        return std::shared_ptr<const MergedValues>(values);
+    }
+
+    MergedValues(const Catalog& catalog, const MergedTensor& tensor)
+        : tensor_(tensor), shape_(catalog.shape(tensor.base)) {}
+
+    DType dtype() const { return tensor_.dtype; }
+
+    // Elements [lo, hi) of a chunk's order.
+    Status read(const ChunkShape& chunk, int64_t lo, int64_t hi, std::byte* to) const {
+        std::vector<std::byte> bytes;
+        std::vector<float> values;
+        AlignedBuffer io;
+        for (int64_t at = lo; at < hi; at += kComputedAtOnce) {
+            const int64_t end = std::min(hi, at + kComputedAtOnce);
+            SHARDSCOPE_TRY(readStored(chunk, at, end, bytes, values, io));
+            const BusyTime busy(Progress::Work::compute);
+            if (tensor_.down != kNone) {
+                forEachRun(at, end, shape_, chunk.offsets, chunk.lengths,
+                           [&](int64_t first, int64_t position, int64_t count) {
+                               addTo(values.data() + (first - at), position, count);
+                           });
+            }
+            castElements(DType::float32, reinterpret_cast<const std::byte*>(values.data()), tensor_.dtype, to,
+                         values.size());
+            to += bytesOfElements(tensor_.dtype, end - at);
+        }
+        return {};
+    }
+
+  private:
+    Status readFactors(PartsContext& adapter) {
+        const Catalog& catalog = adapter.source->catalog();
+        const auto floatBytes = [&](TensorId t) {
+            return static_cast<uint64_t>(catalog.elements(t)) * sizeof(float);
+        };
+        for (const TensorId t : {tensor_.down, tensor_.up}) {
+            if (floatBytes(t) > kMostHeld || floatBytes(tensor_.down) + floatBytes(tensor_.up) > kMostHeld)
+                return makeError(ErrorCode::limit,
+                                 fmt::format("the matrices of an adapter are held in memory, at most {} MiB "
+                                             "for one weight",
+                                             kMostHeld >> 20))
+                    .ofTensor(std::string(catalog.name(t)));
+        }
+        SHARDSCOPE_ASSIGN(const PartReader down, PartReader::open(adapter.context, tensor_.down));
+        SHARDSCOPE_ASSIGN(const PartReader up, PartReader::open(adapter.context, tensor_.up));
+        SHARDSCOPE_ASSIGN(right_, down.floats());
+        SHARDSCOPE_ASSIGN(left_, up.floats());
+        columns_ = static_cast<int64_t>(right_.size()) / tensor_.rank;
+        if (!tensor_.transposed) return {};
+        std::swap(left_, right_);
+        left_ = transposedOf(left_, tensor_.rank, static_cast<int64_t>(left_.size()) / tensor_.rank);
+        columns_ = static_cast<int64_t>(right_.size()) / tensor_.rank;
+        right_ = transposedOf(right_, columns_, tensor_.rank);
+        return {};
+    }
+
+    Status readStored(const ChunkShape& chunk, int64_t lo, int64_t hi, std::vector<std::byte>& bytes,
+                      std::vector<float>& values, AlignedBuffer& io) const {
+        values.resize(static_cast<size_t>(hi - lo));
+        auto* const floats = reinterpret_cast<std::byte*>(values.data());
+        if (!replacement_) {
+            SHARDSCOPE_ASSIGN(const size_t index, chunkOf(chunk));
+            const DType stored = base_->dtype();
+            bytes.resize(bytesOfElements(stored, hi - lo));
+            SHARDSCOPE_TRY(base_->tensor().readChunk(index, lo, hi, bytes));
+            castElements(stored, bytes.data(), DType::float32, floats, values.size());
+            return {};
+        }
+        Status status;
+        forEachRun(lo, hi, shape_, chunk.offsets, chunk.lengths,
+                   [&](int64_t first, int64_t position, int64_t count) {
+                       if (!status.ok()) return;
+                       status = replacement_->read(position, count, bytes, io);
+                       if (status.ok())
+                           castElements(replacement_->dtype(), bytes.data(), DType::float32,
+                                        floats + static_cast<size_t>(first - lo) * sizeof(float),
+                                        static_cast<size_t>(count));
+                   });
+        return status;
+    }
+
+    // The reader's own number of a chunk of the catalog: it keeps one of equal ones.
+    Result<size_t> chunkOf(const ChunkShape& chunk) const {
+        const TensorReader& reader = base_->tensor();
+        for (size_t i = 0; i < reader.chunkCount(); ++i) {
+            const ChunkShape& other = reader.chunkShape(i);
+            if (other.start == chunk.start && other.stop == chunk.stop &&
+                std::ranges::equal(other.offsets, chunk.offsets) &&
+                std::ranges::equal(other.lengths, chunk.lengths))
+                return i;
+        }
+        return makeError(ErrorCode::internal, "a chunk that others cover is asked for");
+    }
+
+    // Elements [position, position + count) of the tensor's order: the rest of a row, whole rows, the
+    // beginning of one.
+    void addTo(float* values, int64_t position, int64_t count) const {
+        while (count > 0) {
+            const int64_t row = position / columns_, column = position % columns_;
+            const bool whole = column == 0 && count >= columns_;
+            const int64_t rows = whole ? count / columns_ : 1;
+            const int64_t width = whole ? columns_ : std::min(columns_ - column, count);
+            addProduct({values, rows, columns_, width, left_.data() + row * tensor_.rank,
+                        right_.data() + column, tensor_.rank, columns_, tensor_.scaling});
+            values += rows * width;
+            position += rows * width;
+            count -= rows * width;
+        }
+    }
+
+    const MergedTensor tensor_;
+    const DimSpan shape_;
+    std::optional<PartReader> base_, replacement_;
+    std::vector<float> left_, right_;
+    int64_t columns_ = 1;
+};
+
+class MergedChunk final : public ComputedElements {
+  public:
+    MergedChunk(std::shared_ptr<const MergedValues> values, const ChunkInfo& chunk, uint64_t stored)
+        : values_(std::move(values)),
+          shape_(ChunkShape::of(chunk)),
+          share_(bytesOfElements(values_->dtype(), shape_.elements()), stored) {}
+
+    Status read(int64_t first, int64_t count, std::byte* to) const override {
+        return values_->read(shape_, shape_.start + first, shape_.start + first + count, to);
+    }
+    uint64_t countStored(uint64_t bytes) const override { return share_.count(bytes); }
+
+  private:
+    const std::shared_ptr<const MergedValues> values_;
+    const ChunkShape shape_;
+    const StoredShare share_;
+};
+
+class MergedReader final : public ComputedReader {
+  public:
+    MergedReader(Catalog catalog, std::string directory, std::shared_ptr<const Reader> source,
+                 std::shared_ptr<const Reader> adapter, std::vector<MergedTensor> tensors,
+                 std::vector<ComputedPlace> places, const StopToken& stop)
+        : ComputedReader(std::move(catalog), std::move(directory), source, std::move(places)),
+          tensors_(std::move(tensors)),
+          base_(std::move(source), stop, FillGaps::zero),
+          adapter_(std::move(adapter), stop),
+          opened_(tensors_.size()) {}
+
+  private:
+    Result<Extent> computedExtent(const ChunkInfo& chunk, const ComputedPlace& place) const override {
+        const MergedTensor& tensor = tensors_[place.tensor];
+        SHARDSCOPE_ASSIGN(auto values, opened_.get(place.tensor, [&] {
+            return MergedValues::open(base_, adapter_, tensor);
+        }));
+        SHARDSCOPE_ASSIGN(auto origin, source()->openFile(chunk.file));
+        const uint64_t stored = bytesOfElements(source()->catalog().dtype(tensor.base), chunk.elements());
+        auto elements = std::make_shared<MergedChunk>(std::move(values), chunk, stored);
+        Extent extent;
+        extent.file = computedFile(std::move(origin), std::move(elements), chunk.elements(), tensor.dtype);
+        extent.length = bytesOfElements(tensor.dtype, chunk.elements());
+        return extent;
+    }
+
+    const std::vector<MergedTensor> tensors_;
+    mutable PartsContext base_, adapter_;
+    const OpenedOnce<MergedValues> opened_;
+};
+
+Status addMerged(ComputedCatalog& made, const Catalog& source, const MergedTensor& tensor, uint32_t index) {
+    const TensorId t = tensor.base;
+    const DimSpan shape = source.shape(t);
+    SHARDSCOPE_TRY(made.addComputed(t, std::string(source.name(t)), source.path(t), tensor.dtype,
+                                    Dims(shape.begin(), shape.end()), source.role(t)));
+    for (ChunkId c = source.firstChunk(t); c < source.endChunk(t); ++c) {
+        const ChunkInfo chunk = source.chunk(t, c);
+        SHARDSCOPE_TRY(made.addChunk(
+            {chunk.rank, chunk.file, chunk.offset, chunk.length, chunk.offsets, chunk.lengths, chunk.flat},
+            {kNone, index, 0}));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Reader>> mergedReader(std::shared_ptr<const Reader> source, std::string directory,
+                                             std::shared_ptr<const Reader> adapter,
+                                             std::vector<MergedTensor> tensors, const StopToken& stop) {
+    const Catalog& catalog = source->catalog();
+    std::vector<uint32_t> of(catalog.tensorCount(), kNone);
+    for (size_t i = 0; i < tensors.size(); ++i)
+        of[tensors[i].base] = static_cast<uint32_t>(i);
+    ComputedCatalog made(catalog);
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        if (of[t] == kNone) {
+            SHARDSCOPE_TRY(made.addSame(t));
+        } else {
+            SHARDSCOPE_TRY(addMerged(made, catalog, tensors[of[t]], of[t]));
+        }
+    }
+    std::vector<ComputedPlace> places = made.takePlaces();
+    return std::unique_ptr<Reader>(
+        std::make_unique<MergedReader>(std::move(made).finish(), std::move(directory), std::move(source),
+                                       std::move(adapter), std::move(tensors), std::move(places), stop));
+}
+
+}  // namespace shardscope

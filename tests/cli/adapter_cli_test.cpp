@@ -1,0 +1,288 @@
+// LoRA adapters merged into the weights of a checkpoint. That the values are those of PEFT shows
+// tests/peers/adapter_peer.py; here all numbers are exact.
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/run_shardscope.h"
+#include "cli/written_model.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using Json = nlohmann::json;
+
+namespace {
+
+using Matrix = std::vector<float>;
+
+// Small integers, other ones for each seed.
+Matrix numbers(int count, int seed) {
+    Matrix values;
+    for (int i = 0; i < count; ++i)
+        values.push_back(static_cast<float>((i * 7 + seed * 5 + i * i) % 11 - 5));
+    return values;
+}
+
+// w[rows, columns] + scaling * (b[rows, rank] @ a[rank, columns])
+Matrix product(Matrix w, const Matrix& b, const Matrix& a, int columns, int rank, float scaling) {
+    for (size_t i = 0; i < w.size(); ++i) {
+        const auto row = static_cast<int>(i) / columns, column = static_cast<int>(i) % columns;
+        float sum = 0;
+        for (int k = 0; k < rank; ++k)
+            sum += b[static_cast<size_t>(row * rank + k)] * a[static_cast<size_t>(k * columns + column)];
+        w[i] += scaling * sum;
+    }
+    return w;
+}
+
+Matrix turned(const Matrix& m, int rows, int columns) {
+    Matrix to(m.size());
+    for (int i = 0; i < rows * columns; ++i)
+        to[static_cast<size_t>(i % columns * rows + i / columns)] = m[static_cast<size_t>(i)];
+    return to;
+}
+
+Stored f32(std::vector<int> shape, const Matrix& values) {
+    return {"F32", std::move(shape), floats(values)};
+}
+
+constexpr int kRows = 12, kColumns = 70, kWords = 9, kRank = 3;
+const std::string kQ = "model.layers.0.q_proj", kUp = "model.layers.0.up_proj", kWordsName = "model.embed";
+const std::string kPeft = "base_model.model.";
+
+Model baseModel() {
+    return {{kQ + ".weight", f32({kRows, kColumns}, numbers(kRows * kColumns, 1))},
+            {kUp + ".weight", f32({kColumns, kRows}, numbers(kRows * kColumns, 2))},
+            {kWordsName + ".weight", f32({kWords, kColumns}, numbers(kWords * kColumns, 3))},
+            {"lm_head.weight", f32({kWords, kColumns}, numbers(kWords * kColumns, 4))},
+            {"model.norm.weight", f32({kColumns}, numbers(kColumns, 5))}};
+}
+Model adapterModel() {
+    return {{kPeft + kQ + ".lora_A.weight", f32({kRank, kColumns}, numbers(kRank * kColumns, 6))},
+            {kPeft + kQ + ".lora_B.weight", f32({kRows, kRank}, numbers(kRows * kRank, 7))},
+            {kPeft + kUp + ".lora_A.weight", f32({2, kRows}, numbers(2 * kRows, 8))},
+            {kPeft + kUp + ".lora_B.weight", f32({kColumns, 2}, numbers(kColumns * 2, 9))},
+            {kPeft + kWordsName + ".lora_embedding_A", f32({kRank, kWords}, numbers(kRank * kWords, 10))},
+            {kPeft + kWordsName + ".lora_embedding_B", f32({kColumns, kRank}, numbers(kColumns * kRank, 11))},
+            {kPeft + "lm_head.weight", f32({kWords, kColumns}, numbers(kWords * kColumns, 12))}};
+}
+// Scaled by 2, and by 4 for up_proj.
+const Json kHow = {{"peft_type", "LORA"},
+                   {"r", kRank},
+                   {"lora_alpha", 2 * kRank},
+                   {"rank_pattern", {{"up_proj", 2}}},
+                   {"alpha_pattern", {{R"(layers\.\d+\.up_proj)", 8}}}};
+
+Model mergedModel() {
+    Model merged = baseModel();
+    merged[kQ + ".weight"] =
+        f32({kRows, kColumns}, product(numbers(kRows * kColumns, 1), numbers(kRows * kRank, 7),
+                                       numbers(kRank * kColumns, 6), kColumns, kRank, 2));
+    merged[kUp + ".weight"] = f32(
+        {kColumns, kRows},
+        product(numbers(kRows * kColumns, 2), numbers(kColumns * 2, 9), numbers(2 * kRows, 8), kRows, 2, 4));
+    merged[kWordsName + ".weight"] =
+        f32({kWords, kColumns},
+            product(numbers(kWords * kColumns, 3), turned(numbers(kRank * kWords, 10), kRank, kWords),
+                    turned(numbers(kColumns * kRank, 11), kColumns, kRank), kColumns, kRank, 2));
+    merged["lm_head.weight"] = f32({kWords, kColumns}, numbers(kWords * kColumns, 12));
+    return merged;
+}
+
+}  // namespace
+
+class AdapterCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    QString at(const QString& name) const { return place_.filePath(name); }
+    void writeAdapter(const QString& name, const Model& model, const Json& how) const {
+        writeModel(at(name), model, nullptr, "adapter_model");
+        if (!how.is_null()) writeText(at(name) + "/adapter_config.json", how.dump());
+    }
+    Json digests(const QString& path) const {
+        return runShardscope({"digest", path, "--algorithm", "sha256", "--json"}).json()["tensors"];
+    }
+    Outcome convert(const QString& from, const QString& to, const QStringList& more) const {
+        return runShardscope(QStringList{"convert", at(from), at(to), "--json"} + more);
+    }
+
+  private slots:
+    void initTestCase() {
+        writeModel(at("base"), baseModel(), nullptr);
+        writeModel(at("merged"), mergedModel(), nullptr);
+        writeAdapter("adapter", adapterModel(), kHow);
+    }
+
+    void weightsAreMerged() {
+        const Outcome done =
+            convert("base", "out", {"--to", "safetensors", "--adapter", at("adapter"), "--strict"});
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        COMPARE_JSON(digests(at("out")), digests(at("merged")));
+        std::map<std::string, std::string> made;
+        const Json report = done.json();
+        for (const Json& entry : report["plan"]["made"])
+            made[entry["name"]] = entry["from"];
+        QCOMPARE(made.size(), size_t{4});
+        QVERIFY(made[kUp + ".weight"].find("W + 4 * B @ A") != std::string::npos);
+        QVERIFY(made["lm_head.weight"].find("from the adapter") != std::string::npos);
+    }
+
+    // PEFT saves an embedding together with its adapter, and loads that.
+    void layersThatTheAdapterBrings() {
+        Model base = baseModel(), adapter = adapterModel();
+        adapter[kPeft + kWordsName + ".base_layer.weight"] = base[kWordsName + ".weight"];
+        base[kWordsName + ".weight"] = base["lm_head.weight"];
+        writeModel(at("before"), base, nullptr);
+        writeAdapter("brings", adapter, kHow);
+        QCOMPARE(convert("before", "brought", {"--adapter", at("brings")}).exitCode, 0);
+        COMPARE_JSON(digests(at("brought")), digests(at("merged")));
+    }
+
+    // Bases and adapters of other containers, sharded, with prefixes; several processes; parts.
+    void otherContainers_data() {
+        QTest::addColumn<QStringList>("base");
+        QTest::addColumn<QStringList>("adapter");
+        QTest::addColumn<QStringList>("how");
+        const QStringList plain{"--to", "torch"},
+            columns{"--to", "dcp", "--mesh", "tp=2", "--shard", "*q_proj*:tp=1", "--shard", "*:tp=0"};
+        const QStringList prefixed = columns + QStringList{"--rename", "^=model."};
+        QTest::newRow("columns") << columns << columns << QStringList{"--to", "safetensors"};
+        QTest::newRow("kept") << columns << plain << QStringList{};
+        QTest::newRow("resharded") << prefixed << prefixed
+                                   << QStringList{"--to", "dcp", "--mesh", "tp=3", "--shard", "*:tp=0"};
+        QTest::newRow("flat") << QStringList{"--to", "torch-ranks", "--mesh", "fsdp=2"} << columns
+                              << QStringList{"--to", "safetensors"};
+        QTest::newRow("ZeRO") << plain << QStringList{"--to", "deepspeed"}
+                              << QStringList{"--to", "safetensors"};
+        QTest::newRow("processes") << plain << plain << QStringList{"--to", "dcp", "--on", "local:2"};
+    }
+    void otherContainers() {
+        QFETCH(QStringList, base);
+        QFETCH(QStringList, adapter);
+        QFETCH(QStringList, how);
+        const QString row = QTest::currentDataTag();
+        for (const auto& [name, words] : {std::pair{"base", base}, std::pair{"adapter", adapter}}) {
+            const Outcome moved = convert(name, row + name, words);
+            QVERIFY2(moved.exitCode == 0, (moved.out + moved.err).c_str());
+        }
+        const QString config = at(row + "adapter") + "/adapter_config.json";
+        if (QDir(at(row + "adapter")).exists()) {
+            writeText(config, kHow.dump());
+        } else {
+            writeText(at("adapter_config.json"), kHow.dump());
+        }
+        const Outcome done =
+            convert(row + "base", row + "out", QStringList{"--adapter", at(row + "adapter")} + how);
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        Json got;
+        const Json all = digests(at(row + "out"));
+        for (const auto& [name, digest] : all.items())
+            got[name.substr(name.starts_with("model.model.") || name == "model.lm_head.weight" ? 6 : 0)] =
+                digest;
+        COMPARE_JSON(got, digests(at("merged")));
+        if (row != "kept") return;
+        // Chunks are where the source has them.
+        COMPARE_JSON(runShardscope({"info", at(row + "out"), "--json"}).json()["chunks"],
+                     runShardscope({"info", at(row + "base"), "--json"}).json()["chunks"]);
+    }
+
+    void partsAgreeOnTheAdapter() {
+        const auto part = [&](const QString& to, const QString& which) {
+            return convert("base", to,
+                           {"--to", "dcp", "--adapter", at("agreed"), "--part", which, "--finish", "auto"});
+        };
+        writeAdapter("agreed", adapterModel(), kHow);
+        QCOMPARE(part("parts", "0/2").exitCode, 0);
+        QCOMPARE(part("parts", "1/2").exitCode, 0);
+        COMPARE_JSON(digests(at("parts")), digests(at("merged")));
+        QCOMPARE(part("others", "0/2").exitCode, 0);
+        Json other = kHow;
+        other["lora_alpha"] = 9;
+        writeAdapter("agreed", adapterModel(), other);
+        QVERIFY(part("others", "1/2").exitCode != 0);
+        QVERIFY(!QDir(at("others")).exists());
+    }
+
+    // A weight of 16 bits that is wanted as float32 is rounded once.
+    void wideResultsAreRoundedOnce() {
+        QCOMPARE(convert("base", "narrow", {"--to", "safetensors", "--dtype", "*=bf16"}).exitCode, 0);
+        for (const QString dtype : {"fp32", "bf16"})
+            QCOMPARE(convert("narrow", "from-" + dtype,
+                             {"--to", "safetensors", "--adapter", at("adapter"), "--dtype", "*=" + dtype})
+                         .exitCode,
+                     0);
+        COMPARE_JSON(digests(at("from-fp32")), digests(at("merged")));
+        QCOMPARE(convert("merged", "rounded", {"--to", "safetensors", "--dtype", "*=bf16"}).exitCode, 0);
+        COMPARE_JSON(digests(at("from-bf16")), digests(at("rounded")));
+    }
+
+    void refusals_data() {
+        QTest::addColumn<QString>("what");
+        QTest::addColumn<QString>("says");
+        QTest::addColumn<int>("exitCode");
+        const auto row = [](const char* what, const char* says, int code) {
+            QTest::newRow(what) << what << says << code;
+        };
+        row("no configuration", "adapter_config.json", 2);
+        row("unknown weight", "model.layers.7.q_proj", 5);
+        row("half", "other matrix", 5);
+        row("shape", "do not make up", 5);
+        row("rank", "says 5", 5);
+        row("DoRA", "use_dora", 3);
+        row("magnitudes", "lora_magnitude_vector", 3);
+        row("PiSSA", "pissa", 3);
+        row("other kind", "LOHA", 3);
+        row("two adapters", "several adapters", 5);
+        row("no LoRA", "name of LoRA", 3);
+    }
+    void refusals() {
+        QFETCH(QString, what);
+        QFETCH(QString, says);
+        QFETCH(int, exitCode);
+        Model model = adapterModel();
+        Json how = kHow;
+        const std::string a = kPeft + kQ + ".lora_A.weight";
+        const Stored down = model[a];
+        if (what == "no configuration") how = nullptr;
+        if (what == "unknown weight") model[kPeft + "model.layers.7.q_proj.lora_A.weight"] = down;
+        if (what == "half") model.erase(a);
+        if (what == "shape") model[a] = f32({kRank, kRows}, numbers(kRank * kRows, 1));
+        if (what == "rank") how["rank_pattern"]["q_proj"] = 5;
+        if (what == "DoRA") how["use_dora"] = true;
+        if (what == "magnitudes")
+            model[kPeft + kQ + ".lora_magnitude_vector"] = f32({kRows}, numbers(kRows, 1));
+        if (what == "PiSSA") how["init_lora_weights"] = "pissa_niter_4";
+        if (what == "other kind") how["peft_type"] = "LOHA";
+        if (what == "two adapters") {
+            model[kPeft + kQ + ".lora_A.one.weight"] = down;
+            model[kPeft + kQ + ".lora_A.two.weight"] = down;
+            model.erase(a);
+        }
+        if (what == "no LoRA") model = {{"lm_head.weight", model[kPeft + "lm_head.weight"]}};
+        QDir().mkpath(at("refused"));
+        const QString name = "refused/" + QString(what).replace(' ', '-');
+        writeAdapter(name, model, how);
+        const Outcome done = convert("base", "never", {"--to", "safetensors", "--adapter", at(name)});
+        QVERIFY2(done.exitCode == exitCode, (done.out + done.err).c_str());
+        QVERIFY2((done.out + done.err).find(says.toStdString()) != std::string::npos,
+                 (done.out + done.err).c_str());
+        QVERIFY(!QDir(at("never")).exists());
+    }
+
+    // It would belong to the weights as they were.
+    void optimizerStateIsNotCarried() {
+        Model model = baseModel();
+        model["optim.state." + kQ + ".weight.exp_avg"] = model[kQ + ".weight"];
+        writeModel(at("training"), model, nullptr);
+        const QStringList words{"--to", "dcp", "--adapter", at("adapter")};
+        const Outcome refused = convert("training", "trained", words);
+        QCOMPARE(refused.exitCode, 5);
+        QVERIFY2((refused.out + refused.err).find("--weights-only") != std::string::npos,
+                 refused.err.c_str());
+        QCOMPARE(convert("training", "trained", words + QStringList{"--weights-only"}).exitCode, 0);
+        COMPARE_JSON(digests(at("trained")), digests(at("merged")));
+    }
+};
+
+QTEST_GUILESS_MAIN(AdapterCliTest)
+#include "adapter_cli_test.moc"

@@ -1,0 +1,137 @@
+"""LoRA adapters merged into weights (convert --adapter): what comes out is bit for bit what merge_and_unload() of peft makes on
+a processor, where that computes in float32, as it does of every adapter that it loads."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
+
+try:
+    from peft import LoraConfig, PeftModel, get_peft_model
+except ImportError:
+    print("skipped: peft is missing; packaging/peers makes it")
+    raise SystemExit(77) from None
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+SHARDSCOPE = os.environ["SHARDSCOPE"]
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def shardscope(*words):
+    done = subprocess.run([SHARDSCOPE, *words, "--json", "--progress", "none"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit("%s: %d %s%s" % (words, done.returncode, done.stdout, done.stderr))
+    return json.loads(done.stdout)
+
+
+def llama(dtype):
+    # Not round: tails of rows, blocks that end inside of a row.
+    return LlamaForCausalLM(LlamaConfig(vocab_size=515, hidden_size=144, intermediate_size=331, num_hidden_layers=2, num_attention_heads=6,
+                                        num_key_value_heads=2, tie_word_embeddings=False)).to(dtype)
+
+
+def gpt2(dtype):
+    return GPT2LMHeadModel(GPT2Config(vocab_size=130, n_embd=48, n_layer=2, n_head=4, n_positions=32, tie_word_embeddings=False)).to(dtype)
+
+
+CASES = {
+    "linear": (llama, {"r": 8, "lora_alpha": 16, "target_modules": ALL}),
+    "rslora": (llama, {"r": 6, "lora_alpha": 7, "use_rslora": True, "target_modules": ["q_proj", "down_proj"]}),
+    "patterns": (llama, {"r": 8, "lora_alpha": 16, "target_modules": ALL, "rank_pattern": {"q_proj": 4, "layers.1.mlp.up_proj": 16},
+                         "alpha_pattern": {"down_proj": 5, r"layers\.0\.self_attn\.[kv]_proj": 3}}),
+    "embeddings": (llama, {"r": 4, "lora_alpha": 9, "target_modules": ["embed_tokens", "lm_head", "v_proj"]}),
+    "to_save": (llama, {"r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "modules_to_save": ["lm_head", "input_layernorm"]}),
+    "conv1d": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True}),
+    "bias": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "lora_only"}),
+}
+
+
+def bits(tensor):
+    return tensor.contiguous().view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+
+
+def trained(model):
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if "lora_" in name or "modules_to_save" in name or (tensor.requires_grad and name.endswith("bias")):
+                tensor.copy_(torch.randn_like(tensor) * 0.3)
+    return model
+
+
+def merged(made, base, adapter, dtype):
+    model = made(dtype)
+    model.load_state_dict(load_file(os.path.join(base, "model.safetensors")), strict=False)
+    tuned = PeftModel.from_pretrained(model, adapter)
+    stored, embeddings = load_file(os.path.join(adapter, "adapter_model.safetensors")), {}
+    for name, module in tuned.named_modules():
+        # peft takes the matrices of an embedding in the dtype of the weight and rounds their product to it, before the sum. Here they
+        # are as they are stored, and the sum alone is rounded.
+        if hasattr(module, "lora_embedding_A") and "default" in module.lora_embedding_A:
+            for which in "AB":
+                getattr(module, "lora_embedding_" + which)["default"].data = stored["%s.lora_embedding_%s" % (name, which)].float()
+            weight = module.get_base_layer().weight
+            embeddings[name.removeprefix("base_model.model.") + ".weight"] = (weight.data.float() + module.get_delta_weight("default")).to(weight.dtype)
+    return {**tuned.merge_and_unload().state_dict(), **embeddings}
+
+
+def compare(name, got, want):
+    failed = 0
+    for key, tensor in got.items():
+        answer = want[key].to(tensor.dtype)  # peft keeps modules_to_save as float32
+        differs = bits(tensor) != bits(answer)
+        if tensor.shape != answer.shape or differs.any():
+            print("%s: %s: %d of %d differ" % (name, key, differs.sum(), differs.numel()))
+            failed += 1
+    return failed
+
+
+def main():
+    torch.manual_seed(7)
+    failed = 0
+    for case, (made, how) in CASES.items():
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for adapter_dtype in {torch.float32, dtype}:
+                with tempfile.TemporaryDirectory() as place:
+                    base, adapter, out = (os.path.join(place, n) for n in ("base", "adapter", "out"))
+                    made(dtype).save_pretrained(base)
+                    model = type(made(dtype)).from_pretrained(base, dtype=dtype)
+                    tuned = trained(get_peft_model(model, LoraConfig(**how), autocast_adapter_dtype=adapter_dtype == torch.float32))
+                    tuned.save_pretrained(adapter)
+                    want = merged(made, base, adapter, dtype)
+                    name = "%s %s, adapter %s" % (case, dtype, adapter_dtype)
+                    shardscope("convert", base, out, "--to", "hf", "--adapter", adapter, "--memory", "128MiB")
+                    got = load_file(os.path.join(out, "model.safetensors"))
+                    assert set(got) == set(load_file(os.path.join(base, "model.safetensors"))), name
+                    failed += compare(name, got, want)
+                    type(model).from_pretrained(out)
+                    # As a trainer's state dict has it, in another format.
+                    dcp.save({"model": {k: v for k, v in tuned.state_dict().items() if "lora_" in k or "modules_to_save" in k or k.endswith("bias")}},
+                             checkpoint_id=os.path.join(place, "dcp"), no_dist=True)
+                    os.replace(os.path.join(adapter, "adapter_config.json"), os.path.join(place, "dcp", "adapter_config.json"))
+                    if case != "bias":  # there all biases are in it, the base's own, too
+                        shardscope("convert", base, out + "2", "--to", "safetensors", "--adapter", os.path.join(place, "dcp"))
+                        failed += compare(name + ", DCP", load_file(os.path.join(out + "2", "model.safetensors")), want)
+                    # Rounded once: the sum of a 16-bit weight, as float32.
+                    if case == "linear":
+                        shardscope("convert", base, out + "3", "--to", "safetensors", "--adapter", os.path.join(place, "dcp"), "--dtype", "*=fp32")
+                        wide = load_file(os.path.join(out + "3", "model.safetensors"))
+                        scaling = how["lora_alpha"] / how["r"]
+                        lora = tuned.state_dict()
+                        before = load_file(os.path.join(base, "model.safetensors"))
+                        for key, tensor in before.items():
+                            stem = "base_model.model." + key.removesuffix(".weight")
+                            answer = tensor.float()
+                            if stem + ".lora_A.default.weight" in lora:
+                                up, down = (lora["%s.lora_%s.default.weight" % (stem, m)].float() for m in "BA")
+                                answer += up @ down * scaling
+                            failed += compare(name + ", fp32", {key: wide[key]}, {key: answer})
+        print("%s: %s" % (case, "differs" if failed else "the bits of peft"))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
