@@ -579,9 +579,8 @@ class CatalogMaker {
     Result<Catalog> make() {
         for (const FileInfo& file : source_.files())
             builder_.addFile(file);
-        for (const SpecialTensor& special : source_.specials())
-            builder_.addSpecial(special);
         const std::vector<uint32_t> of = quantizedByTensor(source_, weights_);
+        addSpecials(of);
         made_.assign(source_.tensorCount(), kNone);
         for (TensorId t = 0; t < source_.tensorCount(); ++t) {
             if (of[t] == kNone) {
@@ -601,6 +600,16 @@ class CatalogMaker {
     std::vector<Place> takePlaces() { return std::move(places_); }
 
   private:
+    // Those that are computed are plain tensors.
+    void addSpecials(std::span<const uint32_t> of) {
+        std::vector<bool> computed(source_.specials().size(), false);
+        for (TensorId t = 0; t < source_.tensorCount(); ++t)
+            if (source_.special(t) != kNone && of[t] != kNone) computed[source_.special(t)] = true;
+        specialOf_.assign(computed.size(), kNone);
+        for (size_t s = 0; s < computed.size(); ++s)
+            if (!computed[s]) specialOf_[s] = builder_.addSpecial(source_.specials()[s]);
+    }
+
     TensorId aliasOf(TensorId t) const {
         const TensorId first = source_.aliasOf(t);
         return first == kNone ? kNone : made_[first];
@@ -608,10 +617,11 @@ class CatalogMaker {
 
     Status addSame(TensorId t) {
         const DimSpan shape = source_.shape(t);
+        const uint32_t special = source_.special(t);
         made_[t] = static_cast<TensorId>(builder_.tensorCount());
         SHARDSCOPE_TRY(builder_.addTensor({std::string(source_.name(t)), source_.path(t), source_.dtype(t),
                                            Dims(shape.begin(), shape.end()), source_.role(t), aliasOf(t),
-                                           source_.special(t)}));
+                                           special == kNone ? kNone : specialOf_[special]}));
         for (ChunkId c = source_.firstChunk(t); c < source_.endChunk(t); ++c) {
             const ChunkInfo chunk = source_.chunk(t, c);
             SHARDSCOPE_TRY(builder_.addChunk({chunk.rank, chunk.file, chunk.offset, chunk.length,
@@ -660,6 +670,7 @@ class CatalogMaker {
     CatalogBuilder builder_;
     std::vector<Place> places_;
     std::vector<TensorId> made_;  // by tensors of the source
+    std::vector<uint32_t> specialOf_;
 };
 
 }  // namespace
