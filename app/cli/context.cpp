@@ -1,16 +1,19 @@
 #include "cli/context.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/option_words.h"
 #include "cli/convert.h"
 #include "cli/help.h"
 #include "cli/one_of.h"
 #include "cli/progress.h"
 #include "cli/text.h"
+#include "engine/request.h"
 
 namespace shardscope::cli {
 namespace {
@@ -69,6 +72,11 @@ void addProgress(CLI::App& verb, Context& context, const std::string& help) {
                                                            {"json", ProgressMode::json},
                                                            {"none", ProgressMode::none}};
     verb.add_option("--progress", context.progress, help)->transform(oneOf(modes))->type_name("MODE");
+}
+
+void addDequantize(CLI::App& verb, Context& context) {
+    const auto field = std::ranges::find(convertFields(), "dequantize", &ConvertField::option);
+    verb.add_option(commandOption("dequantize"), context.dequantize, field->help)->type_name(field->type);
 }
 
 void addCommon(CLI::App& verb, Context& context, bool longRunning) {

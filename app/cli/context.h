@@ -46,6 +46,8 @@ struct Context : Output, Access {
 };
 
 void addProgress(CLI::App& verb, Context& context, const std::string& help);
+// Adds --dequantize to a verb that reads values.
+void addDequantize(CLI::App& verb, Context& context);
 // Adds --json, --format, --color, --memory (and --progress, --threads, --io where work is long) to a verb.
 void addCommon(CLI::App& verb, Context& context, bool longRunning);
 

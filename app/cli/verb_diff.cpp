@@ -132,7 +132,8 @@ void addDiff(CLI::App& app, Context& context) {
         "Examples:\n  shardscope diff run/step-100 model-hf/ --weights-only --values\n"
         "  shardscope diff before/ after.safetensors --values --rename '^model\\.='\n"
         "  shardscope diff iter_0001000/ model-hf/ --values --map llama-hf-from-megatron\n"
-        "  shardscope diff step-1000/ step-2000/ --weights-only --values --top 20\n\nExit code 1 when they "
+        "  shardscope diff step-1000/ step-2000/ --weights-only --values --top 20\n"
+        "  shardscope diff model-fp8/ model-bf16/ --values --dequantize bf16\n\nExit code 1 when they "
         "differ; a different placement alone is not a difference. Patterns, recipe and rename rules are "
         "about "
         "names of A.");

@@ -56,6 +56,7 @@ void addDigest(CLI::App& app, Context& context) {
         ->check(oneOf({"tile", "sha256", "crc32"}))
         ->type_name("NAME");
     addReadingWords(*verb, context, options->parts, "Say the digests of what all parts have read");
+    addDequantize(*verb, context);
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return digest(context, *options); }; });

@@ -111,7 +111,9 @@ Result<int> show(const Context& context, const ShowOptions& options) {
 void addShow(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand(
         "show", "One tensor: its placement over the mesh, every chunk, and with --values its statistics");
-    verb->footer("Example:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values");
+    verb->footer(
+        "Examples:\n  shardscope show /checkpoints/step-1000 model.embed.weight --values\n"
+        "  shardscope show model-fp8/ model.layers.0.mlp.up_proj.weight --values --dequantize bf16");
     auto options = std::make_shared<ShowOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
@@ -119,6 +121,7 @@ void addShow(CLI::App& app, Context& context) {
     verb->add_option("tensor", options->tensor, "Full name of the tensor")->required()->type_name("TENSOR");
     verb->add_flag("--values", options->values,
                    "Read it: min, max, mean, std, NaN, Inf and zero counts, histogram");
+    addDequantize(*verb, context);
     addCommon(*verb, context, true);
     verb->callback(
         [&context, options] { context.verb = [&context, options] { return show(context, *options); }; });

@@ -119,6 +119,7 @@ std::vector<KnownOption> optionsOf(std::string_view verb) {
     }
     for (KnownOption& option : openingOptions())
         add(std::move(option));
+    add({"dequantize"});
     add({"remote_program"});
     std::ranges::sort(all, {}, &KnownOption::name);
     return all;
@@ -153,6 +154,8 @@ Result<std::shared_ptr<Asked>> askedBy(std::string_view verb, const std::vector<
         bool known = true;
         if (isOpening(name, value, converts)) {
             opening.push_back(word);
+        } else if (name == "--dequantize" && !converts && verb != "diff") {
+            asked->access.dequantize = value;
         } else if (name == "--remote-program") {
             asked->program.remoteProgram = value;
         } else if (std::ranges::count(kLimits, name.substr(2))) {

@@ -276,7 +276,8 @@ Result<std::unique_ptr<OpenCheckpoint>> openWith(std::shared_ptr<Asked> asked, c
         SHARDSCOPE_TRY(host->connect());
         options.fileSystem = remoteFileSystem(host);
     }
-    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
+    SHARDSCOPE_ASSIGN(Checkpoint stored, openCheckpoint(path, options));
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, asked->access.asAsked(std::move(stored), asked->access.stop));
     return std::make_unique<OpenCheckpoint>(std::move(checkpoint), std::move(host), std::move(asked));
 }
 

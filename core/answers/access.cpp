@@ -1,5 +1,6 @@
 #include "answers/access.h"
 
+#include "engine/quantized.h"
 #include "engine/request.h"
 #include "execute/executor.h"
 #include "storage/url.h"
@@ -21,17 +22,27 @@ CheckpointOptions Access::openOptions() const {
     return options;
 }
 
-Result<Checkpoint> Access::open(const std::string& path) const {
-    auto checkpoint = openCheckpoint(path, openOptions());
-    if (checkpoint.ok() && opened) opened(*checkpoint);
-    return checkpoint;
+Result<Checkpoint> Access::open(const std::string& path, const StopToken& by) const {
+    CheckpointOptions options = openOptions();
+    options.open.stop = by;
+    SHARDSCOPE_ASSIGN(Checkpoint checkpoint, openCheckpoint(path, options));
+    if (opened) opened(checkpoint);
+    return asAsked(std::move(checkpoint), by);
+}
+
+Result<Checkpoint> Access::asAsked(Checkpoint checkpoint, const StopToken& by) const {
+    if (dequantize.empty()) return checkpoint;
+    SHARDSCOPE_ASSIGN(const DType dtype, dequantizedDtype(dequantize));
+    return dequantized(checkpoint, dtype, by);
 }
 
 Result<CheckpointOrRun> Access::openAny(const std::string& path) const {
-    auto found = openCheckpointOrRun(path, openOptions());
-    const auto* checkpoint = found.ok() ? std::get_if<Checkpoint>(&*found) : nullptr;
-    if (checkpoint && opened) opened(*checkpoint);
-    return found;
+    SHARDSCOPE_ASSIGN(CheckpointOrRun found, openCheckpointOrRun(path, openOptions()));
+    auto* const checkpoint = std::get_if<Checkpoint>(&found);
+    if (!checkpoint) return found;
+    if (opened) opened(*checkpoint);
+    SHARDSCOPE_ASSIGN(Checkpoint asked, asAsked(std::move(*checkpoint), stop));
+    return CheckpointOrRun(std::move(asked));
 }
 
 std::shared_ptr<void> Access::watched(const Progress& progress, Workers workers) const {

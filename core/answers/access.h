@@ -29,11 +29,18 @@ struct Access : Opening, WorkLimits {
     // What this host is called where the answer is read; empty = it is read here.
     std::string place;
 
+    // The dtype in which open() and openAny() show quantized weights as the tensors that they stand for;
+    // empty = as their parts.
+    std::string dequantize;
+
     bool away() const { return !place.empty(); }
     // A path as the user gave it, without the signature of a web address.
     std::string shown(const std::string& path) const;
     CheckpointOptions openOptions() const;
-    Result<Checkpoint> open(const std::string& path) const;
+    Result<Checkpoint> open(const std::string& path) const { return open(path, stop); }
+    Result<Checkpoint> open(const std::string& path, const StopToken& by) const;
+    // The checkpoint as `dequantize` asks for. Errors: those of dequantized() (engine/quantized.h).
+    Result<Checkpoint> asAsked(Checkpoint checkpoint, const StopToken& by) const;
     Result<CheckpointOrRun> openAny(const std::string& path) const;
     std::shared_ptr<void> watched(const Progress& progress, Workers workers = nullptr) const;
 };

@@ -8,6 +8,7 @@
 
 #include "base/option_words.h"
 #include "base/token.h"
+#include "engine/quantized.h"
 #include "engine/request.h"
 
 namespace shardscope {
@@ -24,6 +25,7 @@ std::string packReading(const Access& access, const ReadingRequest& request) {
     ConversionRequest source;
     source.source = pathOf(request);
     source.opening = access;
+    source.dequantize = access.dequantize;
     static_cast<WorkLimits&>(source) = access;
     Json json{{"schema", kReadingSchema},
               {"source", packRequest(std::move(source))},
@@ -52,6 +54,7 @@ Result<ReadingRequest> unpackReading(std::string_view job, Access& access) {
     };
     SHARDSCOPE_ASSIGN(const ConversionRequest source, unpackRequest(text("source")));
     static_cast<Opening&>(access) = source.opening;
+    access.dequantize = source.dequantize;
     static_cast<WorkLimits&>(access) = source;
     ReadingRequest request;
     request.records = unpackText(text("records"));
@@ -91,7 +94,9 @@ Result<Reading> digestsOf(const Checkpoint& checkpoint, const DigestRequest& req
     if (request.algorithm != "tile")
         reading.kind = request.algorithm == "sha256" ? DigestKind::sha256 : DigestKind::crc32;
     reading.parts = digestReading(*checkpoint.reader, reading.tensors, reading.kind);
-    reading.parts.words = fmt::format("digest\n{}\n{}", request.pattern, request.algorithm);
+    const std::string_view computed =
+        checkpoint.dequantized ? dtypeName(checkpoint.dequantized->dtype) : std::string_view();
+    reading.parts.words = fmt::format("digest\n{}\n{}\n{}", request.pattern, request.algorithm, computed);
     return reading;
 }
 
@@ -212,9 +217,7 @@ Status serveReading(WorkerSession& session, unsigned threads) {
         Access access;
         SHARDSCOPE_ASSIGN(const ReadingRequest request, unpackReading(session.request(), access));
         if (access.threads == 0) access.threads = threads;
-        CheckpointOptions options = access.openOptions();
-        options.open.stop = session.stop();
-        SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, openCheckpoint(pathOf(request), options));
+        SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, access.open(pathOf(request), session.stop()));
         SHARDSCOPE_ASSIGN(const uint64_t buffers,
                           bufferBudget(access.memory, checkpoint.catalog().memoryBytes()));
         const JobResources resources(access.threads, buffers, nullptr, session.stop());

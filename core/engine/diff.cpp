@@ -11,6 +11,7 @@
 
 #include "base/option_words.h"
 #include "engine/mapped.h"
+#include "engine/quantized.h"
 #include "execute/compare.h"
 #include "model/coverage.h"
 #include "plan/selection.h"
@@ -226,11 +227,27 @@ Result<DiffOptions> diffOptions(const ConversionRequest& request) {
     options.rename = std::move(rules.rename);
     options.map = request.map;
     options.set = request.set;
+    if (!request.dequantize.empty()) {
+        SHARDSCOPE_ASSIGN(options.dequantize, dequantizedDtype(request.dequantize));
+    }
     return options;
 }
 
-Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
-                                   const Resources& resources) {
+Result<DiffReport> diffCheckpoints(const Checkpoint& storedA, const Checkpoint& storedB,
+                                   const DiffOptions& options, const Resources& resources) {
+    Checkpoint a = storedA, b = storedB;
+    if (options.dequantize) {
+        const auto computed = [&](const Checkpoint& stored) {
+            return stored.dequantized ? Result<Checkpoint>(stored)
+                                      : dequantized(stored, *options.dequantize, resources.stop);
+        };
+        auto one = computed(storedA), other = computed(storedB);
+        for (const auto* side : {&one, &other})
+            if (!side->ok() && side->error().code != ErrorCode::unsupported) return side->error();
+        if (!one.ok() && !other.ok()) return std::move(one).error();
+        if (one.ok()) a = std::move(one).value();
+        if (other.ok()) b = std::move(other).value();
+    }
     Matcher matcher(a, b, options, resources.stop);
     SHARDSCOPE_TRY(matcher.match());
     DiffReport& report = matcher.report();

@@ -20,6 +20,9 @@ struct DiffOptions : TensorChoice {
     // compared then.
     std::string map;
     std::vector<std::string> set;
+    // Quantized weights are compared as the tensors that they stand for, in this dtype, on each side that has
+    // them.
+    std::optional<DType> dequantize;
 };
 // What of a conversion's request a comparison takes. Errors: usage, naming the malformed rule.
 Result<DiffOptions> diffOptions(const ConversionRequest& request);
@@ -56,7 +59,7 @@ struct DiffReport {
     std::string leftOutText() const;
 };
 // Errors: usage (a malformed pattern or rule), impossible (the recipe does not fit; the choice leaves nothing
-// to compare), those of reading.
+// to compare), unsupported (no side has quantized weights to compute), those of reading.
 Result<DiffReport> diffCheckpoints(const Checkpoint& a, const Checkpoint& b, const DiffOptions& options,
                                    const Resources& resources);
 

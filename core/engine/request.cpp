@@ -90,9 +90,9 @@ constexpr Field kFields[] = {
     {"", "dtype", "Cast", &Request::cast, kWhat, "GLOB=DTYPE",
      "Cast matching tensors (repeatable; the first match wins)", kAllVerbs, malformed<parseCastRule>},
     {"dequantize", "dequantize", "Quantized weights as", &Request::dequantize, kWhat, "DTYPE",
-     "Write quantized weights (fp8, MXFP4, NVFP4, GPTQ, AWQ, bitsandbytes, compressed-tensors) as the "
+     "Take quantized weights (fp8, MXFP4, NVFP4, GPTQ, AWQ, bitsandbytes, compressed-tensors) as the "
      "tensors that they stand for: bf16, fp16 or fp32",
-     kOfOne, malformed<dequantizedDtype>},
+     static_cast<ConvertVerbs>(kOfOne | kDiff), malformed<dequantizedDtype>},
     {"adapter", "adapter", "LoRA adapter to merge", &Request::adapter, kWhat, "DIR",
      "Merge this LoRA adapter into the weights: a directory of PEFT, or any checkpoint with its tensors and "
      "an "

@@ -75,11 +75,18 @@ std::shared_ptr<const ReadFile> computedFile(std::shared_ptr<const ReadFile> ori
 ComputedCatalog::ComputedCatalog(const Catalog& source)
     : source_(source),
       builder_(source.format(), source.variant(), source.writer()),
-      made_(source.tensorCount(), kNone) {
+      made_(source.tensorCount(), kNone),
+      specials_(source.specials().size(), kNone) {
     for (const FileInfo& file : source.files())
         builder_.addFile(file);
-    for (const SpecialTensor& special : source.specials())
-        builder_.addSpecial(special);
+}
+
+// Taken over with its first part: of those whose parts are all computed nothing special is left.
+uint32_t ComputedCatalog::specialOf(TensorId t) {
+    const uint32_t special = source_.special(t);
+    if (special == kNone) return kNone;
+    if (specials_[special] == kNone) specials_[special] = builder_.addSpecial(source_.specials()[special]);
+    return specials_[special];
 }
 
 TensorId ComputedCatalog::aliasOf(TensorId t) const {
@@ -90,9 +97,9 @@ TensorId ComputedCatalog::aliasOf(TensorId t) const {
 Status ComputedCatalog::addSame(TensorId t) {
     const DimSpan shape = source_.shape(t);
     made_[t] = static_cast<TensorId>(builder_.tensorCount());
-    SHARDSCOPE_TRY(builder_.addTensor({std::string(source_.name(t)), source_.path(t), source_.dtype(t),
-                                       Dims(shape.begin(), shape.end()), source_.role(t), aliasOf(t),
-                                       source_.special(t)}));
+    SHARDSCOPE_TRY(
+        builder_.addTensor({std::string(source_.name(t)), source_.path(t), source_.dtype(t),
+                            Dims(shape.begin(), shape.end()), source_.role(t), aliasOf(t), specialOf(t)}));
     for (ChunkId c = source_.firstChunk(t); c < source_.endChunk(t); ++c) {
         const ChunkInfo chunk = source_.chunk(t, c);
         SHARDSCOPE_TRY(addChunk(
@@ -115,6 +122,12 @@ Status ComputedCatalog::addChunk(const CatalogBuilder::Chunk& chunk, const Compu
 }
 
 Catalog ComputedCatalog::finish() && {
+    // Those without parts.
+    std::vector<bool> hasParts(specials_.size(), false);
+    for (TensorId t = 0; t < source_.tensorCount(); ++t)
+        if (source_.special(t) != kNone) hasParts[source_.special(t)] = true;
+    for (size_t s = 0; s < hasParts.size(); ++s)
+        if (!hasParts[s]) builder_.addSpecial(source_.specials()[s]);
     for (const ObjectInfo& object : source_.objects())
         builder_.addObject(object);
     for (const Note& note : source_.notes())

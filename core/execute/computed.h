@@ -101,11 +101,13 @@ class ComputedCatalog {
 
   private:
     TensorId aliasOf(TensorId t) const;
+    uint32_t specialOf(TensorId t);
 
     const Catalog& source_;
     CatalogBuilder builder_;
     std::vector<ComputedPlace> places_;
-    std::vector<TensorId> made_;  // by tensors of the source
+    std::vector<TensorId> made_;      // by tensors of the source
+    std::vector<uint32_t> specials_;  // by specials of the source; kNone = not taken over
 };
 
 class ComputedReader : public CatalogReader {

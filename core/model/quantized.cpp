@@ -54,8 +54,21 @@ constexpr QuantScheme::Part kFp4[] = {{kPayload, "", kStorage},
                                       {kNestedTable, ".nested_quant_map", kF32, false}};
 constexpr QuantScheme::Part kRows[] = {
     {kPayload, "weight", kI8}, {kScale, "SCB", kF32}, {kSecond, "weight_format", kU8, false}};
+// torchao: the tensors of its subclasses, of which those with values of 8 bits are computed.
+constexpr DType kTorchao[] = {int8,       uint8,          int32,          float8E4M3FN,
+                              float8E5M2, float8E4M3FNUZ, float8E5M2FNUZ, float4E2M1FNx2};
+constexpr DType kTorchaoScales[] = {float32, bfloat16, float16, float8E8M0FNU, float8E4M3FN, uint8};
+constexpr DType kTorchaoZeros[] = {int8, int32, float32, bfloat16, float16};
+constexpr QuantScheme::Part kFlattened[] = {{kPayload, "_weight_qdata", kTorchao},
+                                            {kScale, "_weight_scale", kTorchaoScales},
+                                            {kZeros, "_weight_zero_point", kTorchaoZeros, false}};
+constexpr QuantScheme::Part kSubclass[] = {{kPayload, "#qdata", kTorchao},
+                                           {kScale, "#scale", kTorchaoScales},
+                                           {kZeros, "#zero_point", kTorchaoZeros, false}};
 
 constexpr QuantScheme kSchemes[] = {
+    {QuantKind::scaled, "torchao", "torchao with scales", "weight", kFlattened},
+    {QuantKind::scaled, "torchao", "torchao with scales", "", kSubclass},
     {QuantKind::scaled, "fp8-inverse", "fp8 with scales", "", kFp8Inverse},
     {QuantKind::scaled, "fp8", "fp8 with scales", "", kFp8},
     {QuantKind::scaled, "int8", "int8 with scales", "", kInt8},
@@ -126,6 +139,7 @@ class WeightFinder {
     // The stem of a name that a part has in this scheme; empty = it is none.
     std::string_view stemOf(TensorId t, const QuantScheme& scheme, const QuantScheme::Part& part) const {
         const std::string_view name = catalog_.name(t);
+        if ((catalog_.special(t) != kNone) != part.suffix.starts_with('#')) return {};
         if (claimed_[t] || part.suffix.empty() || !fits(catalog_.dtype(t), part.dtypes) ||
             !name.ends_with(part.suffix) || name.size() == part.suffix.size())
             return {};
@@ -135,10 +149,9 @@ class WeightFinder {
 
     TensorId partOf(std::string_view stem, const QuantScheme::Part& part) const {
         const TensorId t = catalog_.find(std::string(stem) + std::string(part.suffix));
-        return t != kNone && !claimed_[t] && catalog_.special(t) == kNone &&
-                       fits(catalog_.dtype(t), part.dtypes)
-                   ? t
-                   : kNone;
+        if (t == kNone || claimed_[t] || !fits(catalog_.dtype(t), part.dtypes)) return kNone;
+        // Parts of a subclass are named so by the reader.
+        return (catalog_.special(t) != kNone) == part.suffix.starts_with('#') ? t : kNone;
     }
 
     void findWhole(const QuantScheme& scheme) {
@@ -164,6 +177,8 @@ class WeightFinder {
     // Whether the name of one part says that the others should be there.
     bool isSure(const QuantScheme& scheme, const QuantScheme::Part& part, std::string_view stem,
                 TensorId t) const {
+        // A subclass that has no such part is another one.
+        if (part.suffix.starts_with('#')) return false;
         // A weight of another dtype does without it.
         if (scheme.parts[0].suffix.empty() && catalog_.find(stem) != kNone) return false;
         if (scheme.kind == QuantKind::mxfp4 && scheme.parts[0].suffix == "_blocks") {
@@ -274,6 +289,7 @@ class WeightFinder {
         switch (weight.scheme->kind) {
             case QuantKind::scaled:
                 matricesOf(weight, 1);
+                if (isTorchao(weight)) return measureTorchao(weight);
                 measureScale(weight);
                 if (const TensorId zeros = weight.part(kZeros);
                     zeros != kNone &&
@@ -297,6 +313,32 @@ class WeightFinder {
             case QuantKind::table:
                 return;  // setShape()
         }
+    }
+
+    static bool isTorchao(const QuantizedWeight& weight) { return weight.scheme->name == "torchao"; }
+
+    // Int8Tensor, IntxUnpackedToInt8Tensor and Float8Tensor: scales in the payload's order, for blocks that
+    // divide its sides evenly. What else there is packs values of fewer bits.
+    void measureTorchao(QuantizedWeight& weight) const {
+        const TensorId payload = weight.part(kPayload), zeros = weight.part(kZeros);
+        const DimSpan scale = catalog_.shape(weight.part(kScale));
+        const size_t rank = weight.shape.size();
+        const bool known =
+            (catalog_.dtype(payload) == int8 || fits(catalog_.dtype(payload), kFloat8)) &&
+            fits(catalog_.dtype(weight.part(kScale)), kFloats) && scale.size() == rank && rank >= 2 &&
+            std::ranges::equal(scale.first(rank - 2), DimSpan(weight.shape).first(rank - 2)) &&
+            scale[rank - 2] > 0 && scale[rank - 1] > 0 && weight.rows % scale[rank - 2] == 0 &&
+            weight.columns % scale[rank - 1] == 0 &&
+            (zeros == kNone ||
+             (catalog_.dtype(zeros) == int8 && std::ranges::equal(catalog_.shape(zeros), scale)));
+        if (!known) {
+            weight.refused = "of torchao's layouts those of 8 bits (int8, float8) are computed";
+            return;
+        }
+        weight.oneScale = elementCount(scale) == 1;
+        const auto block = [](int64_t length, int64_t scales) { return scales == 1 ? 0 : length / scales; };
+        weight.blockRows = block(weight.rows, scale[rank - 2]);
+        weight.blockColumns = block(weight.columns, scale[rank - 1]);
     }
 
     // Two values in a byte, a scale for each `group` of a row.

@@ -18,6 +18,7 @@ function request() {
   for (const name of ["weights_only", "skip_damaged", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
   if (value("verify") !== "digest") job.verify = value("verify");
   if (value("master_weights") !== "auto") job.master_weights = value("master_weights");
+  if (value("dequantize")) job.dequantize = value("dequantize");
   if (value("fill_gaps") !== "refuse") job.fill_gaps = value("fill_gaps");
   const recipe = { schema: "shardscope.recipe/1", job };
   if (lines(fields.select.value).length) recipe.select = lines(fields.select.value);
@@ -206,6 +207,7 @@ export function showConvert(page) {
       line("rename", "Rename", area("rename", "^model[.]=")), line("cast", "Cast", area("cast", "*.weight=bf16")),
       line("set", "Recipe parameters", area("set", "heads=32")), line("like", "Placed as", text("like", "source"), "A checkpoint whose names and placement are taken over; source: as the source, over the mesh."), line("stage", "Stages", area("stage", "model.layers.0.*:pp=0")),
       line("master_weights", "fp32 masters", choice("master_weights", [["auto", "where a cast asks for more"], ["use", "always, as float32"], ["ignore", "never"]]), "Where weights of few bits take their values from, if the optimizer's state has their fp32 masters."),
+      line("dequantize", "Quantized weights", choice("dequantize", [["", "as stored"], ["bf16", "as bf16"], ["fp16", "as fp16"], ["fp32", "as fp32"]]), "Weights of few bits with their scales become the tensors that they stand for."),
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
       line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));

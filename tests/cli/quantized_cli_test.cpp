@@ -116,6 +116,41 @@ class QuantizedCliTest : public QObject {
         }
     }
 
+    // Weights are looked at as what they stand for without being converted.
+    void computedWhileRead() {
+        const QString source = kCases + "/gptq";
+        std::ifstream file((source + "/expected.json").toStdString());
+        const nlohmann::json expected = nlohmann::json::parse(file);
+        for (const QStringList& by : {QStringList{}, QStringList{"--on", "local:2"}}) {
+            const Outcome read = runShardscope(
+                QStringList{"digest", source, "--algorithm", "sha256", "--dequantize", "bf16", "--json"} +
+                by);
+            QVERIFY2(read.exitCode == 0, read.err.c_str());
+            for (const auto& [weight, answer] : expected.items())
+                COMPARE_JSON(read.json()["tensors"].value(weight, "missing"), answer["bf16"]);
+        }
+        const QString weight = QString::fromStdString(expected.begin().key());
+        const Outcome shown =
+            runShardscope({"show", source, weight, "--values", "--dequantize", "fp32", "--json"});
+        QVERIFY2(shown.exitCode == 0, shown.err.c_str());
+        COMPARE_JSON(shown.json()["tensor"]["dtype"], "float32");
+        COMPARE_JSON(shown.json()["values"]["nan"], 0);
+
+        const Outcome made = convert(source, "plain", {"--dequantize", "bf16"});
+        QVERIFY2(made.exitCode == 0, made.err.c_str());
+        // Either side may be the one that is quantized.
+        for (const QStringList& sides : {QStringList{source, at("plain")}, {at("plain"), source}}) {
+            const Outcome differ =
+                runShardscope(QStringList{"diff"} + sides + QStringList{"--values", "--dequantize", "bf16"});
+            QVERIFY2(differ.exitCode == 0, (differ.out + differ.err).c_str());
+        }
+        QCOMPARE(runShardscope({"diff", source, at("plain")}).exitCode, 1);
+        const Outcome neither = runShardscope({"diff", at("plain"), at("plain"), "--dequantize", "bf16"});
+        QCOMPARE(neither.exitCode, 3);
+        QVERIFY2(neither.err.find("no quantized weights") != std::string::npos, neither.err.c_str());
+        QCOMPARE(runShardscope({"digest", source, "--dequantize", "int8"}).exitCode, 2);
+    }
+
     void partsAreNamed() {
         const nlohmann::json info = runShardscope({"info", at("model"), "--json"}).json();
         COMPARE_JSON(info["quantized"],

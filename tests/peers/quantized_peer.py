@@ -1,5 +1,5 @@
 """Quantized weights as the tensors that they stand for (--dequantize), bit for bit as their own libraries compute
-them: transformers, compressed-tensors, Model Optimizer, bitsandbytes. GPTQ's and AWQ's kernels are for GPUs: they are
+them: transformers, compressed-tensors, Model Optimizer, bitsandbytes, torchao. GPTQ's and AWQ's kernels are for GPUs: they are
 compared with the formulas of GPTQModel (nn_modules/qlinear/__init__.py) and AutoAWQ (utils/packing_utils.py).
 
 quantized_peer.py --write DIRECTORY writes small cases with the libraries' answers as digests: tests/data/quantized."""
@@ -22,6 +22,11 @@ from compressed_tensors.entrypoints.convert.converters.fp8block_dequantizer impo
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
 from safetensors.torch import load_file, save_file
+from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
+from torchao.quantization import (
+    Float8WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig, Int8DynamicActivationIntxWeightConfig, Int8WeightOnlyConfig, IntxUnpackedToInt8Tensor,
+    IntxWeightOnlyConfig, PerGroup, quantize_)
+from torchao.quantization.quant_primitives import _DTYPE_TO_QVALUE_BOUNDS, dequantize_affine
 from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -259,8 +264,43 @@ def case_bnb8():
         "quant_method": "bitsandbytes"}, {"m.weight": same(bnb.int8_vectorwise_dequant(codes8, stats).to)}
 
 
+def torchao_weights():
+    """Linear layers as torchao leaves them in a state dict, and their weights as it computes them."""
+    configs = {"int8": Int8WeightOnlyConfig(), "int8_dynamic": Int8DynamicActivationInt8WeightConfig(), "float8": Float8WeightOnlyConfig(),
+               "int4": IntxWeightOnlyConfig(weight_dtype=torch.int4), "groups": Int8DynamicActivationIntxWeightConfig(weight_granularity=PerGroup(96))}
+    state, expected = {}, {}
+    for name, config in configs.items():
+        model = torch.nn.Sequential(torch.nn.Linear(192, 40, dtype=torch.bfloat16))
+        quantize_(model, config)
+        weight = model[0].weight
+        state[name + ".weight"], state[name + ".bias"] = weight.detach(), model[0].bias.detach()
+        if isinstance(weight, IntxUnpackedToInt8Tensor):
+            low, high = _DTYPE_TO_QVALUE_BOUNDS[weight.target_dtype]
+            expected[name + ".weight"] = same(lambda dtype, w=weight: dequantize_affine(w.qdata, w.block_size, w.scale, w.zero_point, torch.int8, low, high, output_dtype=dtype))
+        else:
+            expected[name + ".weight"] = same(lambda dtype, w=weight: w.dequantize(dtype))
+    return state, expected
+
+
+def case_torchao():
+    state, expected = torchao_weights()
+    return flatten_tensor_state_dict(state)[0], {"quant_method": "torchao"}, expected
+
+
+def case_torchao_pickled():
+    state, expected = torchao_weights()
+    return state, {"quant_method": "torchao"}, expected
+
+
 def bits(tensor):
     return tensor.contiguous().view(torch.int32 if tensor.element_size() == 4 else torch.int16)
+
+
+def store(tensors, place):
+    if any(type(value) is not torch.Tensor for value in tensors.values()):
+        torch.save(tensors, os.path.join(place, "model.pt"))
+    else:
+        save_file({key: value.contiguous().clone() for key, value in tensors.items()}, os.path.join(place, "model.safetensors"))
 
 
 def write(place):
@@ -268,7 +308,7 @@ def write(place):
     for name, case in sorted((n[5:], f) for n, f in globals().items() if n.startswith("case_")):
         tensors, config, expected = case()
         os.makedirs(os.path.join(place, name), exist_ok=True)
-        save_file({key: value.contiguous().clone() for key, value in tensors.items()}, os.path.join(place, name, "model.safetensors"))
+        store(tensors, os.path.join(place, name))
         with open(os.path.join(place, name, "config.json"), "w", encoding="utf-8") as file:
             json.dump({"model_type": "x", "quantization_config": config, "hidden_size": 4}, file)
         answers = {key: {"shape": list(by["bf16"].shape), **{word: hashlib.sha256(bits(by[word]).numpy().tobytes()).hexdigest() for word in DTYPES}}
@@ -288,7 +328,7 @@ def main():
         with tempfile.TemporaryDirectory() as place:
             model = os.path.join(place, "model")
             os.mkdir(model)
-            save_file({key: value.contiguous().clone() for key, value in tensors.items()}, os.path.join(model, "model.safetensors"))
+            store(tensors, model)
             with open(os.path.join(model, "config.json"), "w", encoding="utf-8") as file:
                 json.dump({"model_type": "x", "quantization_config": config, "hidden_size": 4}, file)
             said = shardscope("info", model)["quantized"]

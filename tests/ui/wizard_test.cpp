@@ -168,6 +168,22 @@ class WizardTest : public QObject, protected WizardFixture {
         QCOMPARE(model->rowCount(model->groupIndex(PlanModel::Group::fromMasters)), 4);
     }
 
+    void quantizedWeightsAreComputed() {
+        auto session = openSession(QStringLiteral(SHARDSCOPE_TEST_DATA "/quantized/mxfp4"));
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        waitUntilReady(wizard);
+        wizard.showPage(names);
+        auto* dtype = named<QComboBox>(wizard, "dequantize");
+        showTabOf(wizard, dtype);
+        dtype->setFocus();
+        QTest::keyClick(dtype, Qt::Key_Down);
+        QTRY_COMPARE(wizard.spec().dequantize, QStringLiteral("bf16"));
+        QVERIFY2(wizard.spec().commandLine().contains("--dequantize bf16"),
+                 qPrintable(wizard.spec().commandLine()));
+    }
+
     // From the source to a verified result, by the buttons alone.
     void wholeConversion() {
         auto session = openSession(sampleCheckpoint());

@@ -9,6 +9,7 @@
 #include <QTabWidget>
 #include <QTreeView>
 #include <QVBoxLayout>
+#include <algorithm>
 
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
@@ -109,8 +110,16 @@ QWidget* NamesStep::makeSelection(QWidget* parent) {
     masterText->setToolTip(
         tr("Whether weights of few bits take their values from their fp32 masters in the optimizer's state"));
     masterText->setBuddy(masterWeights_);
-    for (QWidget* choice : {static_cast<QWidget*>(weightsOnly_), static_cast<QWidget*>(skipDamaged_),
-                            static_cast<QWidget*>(masterText), static_cast<QWidget*>(masterWeights_)})
+    dequantize_ = withName(new QComboBox(what), tr("Quantized weights as"), QStringLiteral("dequantize"));
+    dequantize_->addItem(tr("as stored"), QString());
+    for (const char* dtype : {"bf16", "fp16", "fp32"})
+        dequantize_->addItem(QLatin1String(dtype), QLatin1String(dtype));
+    auto* quantizedText = new QLabel(tr("&Quantized weights:"), what);
+    quantizedText->setToolTip(tr(
+        "Writes weights that are stored in few bits with their scales as the tensors that they stand for"));
+    quantizedText->setBuddy(dequantize_);
+    for (QWidget* choice : std::initializer_list<QWidget*>{weightsOnly_, skipDamaged_, masterText,
+                                                           masterWeights_, quantizedText, dequantize_})
         choices->addWidget(choice);
     choices->addStretch(1);
     layout->addLayout(choices);
@@ -118,6 +127,10 @@ QWidget* NamesStep::makeSelection(QWidget* parent) {
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
     connect(skipDamaged_, &QCheckBox::toggled, this,
             [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
+    connect(dequantize_, &QComboBox::activated, this, [this] {
+        state_.edit(
+            [this](ConversionSpec& spec) { spec.dequantize = dequantize_->currentData().toString(); });
+    });
     connect(masterWeights_, &QComboBox::activated, this, [this] {
         state_.edit([this](ConversionSpec& spec) {
             spec.masterWeights = static_cast<MasterWeights>(masterWeights_->currentData().toInt());
@@ -284,6 +297,7 @@ void NamesStep::showSpec() {
     weightsOnly_->setChecked(spec.weightsOnly);
     skipDamaged_->setChecked(spec.skipDamaged);
     masterWeights_->setCurrentIndex(masterWeights_->findData(static_cast<int>(spec.masterWeights)));
+    dequantize_->setCurrentIndex(std::max(0, dequantize_->findData(spec.dequantize)));
     recipe_->setRecipe(spec.map, spec.set);
     expect_->setPath(spec.expect);
     average_->setRules(single(spec.average));

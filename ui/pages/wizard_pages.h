@@ -212,7 +212,7 @@ class NamesStep : public WizardPage {
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
     QCheckBox *weightsOnly_, *skipDamaged_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
-    QComboBox *masterWeights_, *weights_, *accumulate_, *notAveraged_;
+    QComboBox *masterWeights_, *dequantize_, *weights_, *accumulate_, *notAveraged_;
     RecipeEdit* recipe_;
     QLabel* counts_;
     QTreeView* table_;

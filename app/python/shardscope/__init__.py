@@ -99,9 +99,10 @@ def diff(a: Union[_Place, Checkpoint], b: Union[_Place, Checkpoint], values: boo
     """What differs between two checkpoints, whatever their formats and shardings (shardscope.diff/1).
 
     values: compare every element; what differs most comes first. options: as of ``shardscope diff``: ``weights_only=True``,
-    ``select=``, ``exclude=``, ``rename=["FROM=TO"]``, ``map=``, ``set=``.
+    ``select=``, ``exclude=``, ``rename=["FROM=TO"]``, ``map=``, ``set=``, ``dequantize=``, for the side that holds quantized weights.
     """
-    first, second = _opened(a, options), _opened(b, options)
+    stored = {name: value for name, value in options.items() if name != "dequantize"}
+    first, second = _opened(a, stored), _opened(b, stored)
     return parsed(_shardscope.diff(first._open, second._open, words_of({"values": values, **options}), progress))
 
 

@@ -1,5 +1,7 @@
 #include "formats/colossalai/colossalai.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "formats/colossalai/layout.h"
@@ -16,8 +18,10 @@ Probe probeFile(const Source& source) {
     if (metaFileId(source.entry)) return {Probe::Match::certain, "is the metadata of one rank"};
     if (indexKind(source.entry) == IndexKind::optimizer)
         return {Probe::Match::certain, "is the index of an optimizer"};
-    if (indexKind(source.entry) == IndexKind::model && source.entry.starts_with("pytorch_model"))
-        return {Probe::Match::certain, "is an index of .bin files"};
+    const auto numbered = [](const DirectoryEntry& entry) { return isNumberedShard(entry.name); };
+    if (indexKind(source.entry) == IndexKind::model && source.entry.starts_with("pytorch_model") &&
+        std::ranges::any_of(source.entries, numbered))
+        return {Probe::Match::certain, "is the index of files numbered without a total"};
     if (source.entry.starts_with("optimizer.") && isWholeOptimizer(source.entry))
         return {Probe::Match::certain, "is named as an optimizer of the asynchronous writer"};
     return {};
@@ -28,21 +32,18 @@ Probe probe(const Source& source) {
     const Probe* found = nullptr;
     const Probe kIndex{Probe::Match::certain, "has an index and files numbered without a total"};
     const Probe kOptimizer{Probe::Match::certain, "has an index of an optimizer"};
-    const Probe kMaybe{Probe::Match::possible, "has pytorch_model.bin.index.json"};
     const Probe kWhole{Probe::Match::certain, "has an optimizer in one file"};
-    bool numbered = false, modelIndex = false, maybe = false;
+    bool numbered = false, modelIndex = false;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
         if (metaFileId(entry.name)) return {Probe::Match::certain, "has " + entry.name};
         numbered = numbered || isNumberedShard(entry.name);
         const IndexKind kind = indexKind(entry.name);
         modelIndex = modelIndex || kind == IndexKind::model;
-        maybe = maybe || entry.name == "pytorch_model.bin.index.json";
         if (kind == IndexKind::optimizer) found = &kOptimizer;
         if (!found && kind == IndexKind::none && isWholeOptimizer(entry.name)) found = &kWhole;
     }
     if (!found && modelIndex && numbered) found = &kIndex;
-    if (!found && maybe) found = &kMaybe;
     return found ? *found : Probe{};
 }
 

@@ -140,7 +140,8 @@ class GatheredOpener {
                 if (stored.special != kNone) continue;
                 // Ranks other than the first may have written copies: the last entry of the index counts.
                 if (const size_t at = index.names.find(stored.name); at != SIZE_MAX) {
-                    noteCopy(files[index.fileOf[at]], file, t);
+                    if (auto copy = index.otherCopy(assembly_.files(), files[index.fileOf[at]], file, t))
+                        assembly_.builder().addNote(*std::move(copy));
                     continue;
                 }
                 assembly_.builder().addNote(index.unnamed(contents(file).name, stored.name));
@@ -148,18 +149,6 @@ class GatheredOpener {
             }
             assembly_.addObjects(file, {}, 0);
         }
-    }
-
-    // A tensor that the index takes from another file: loaders that read all files take the last one.
-    void noteCopy(uint32_t indexed, uint32_t file, uint32_t t) {
-        if (indexed == kNone || indexed == file) return;
-        const std::string& name = contents(file).tensors[t].name;
-        const uint32_t other = contents(indexed).find(name);
-        if (other == kNone || assembly_.files().equal(indexed, other, file, t) != false) return;
-        assembly_.note(
-            rule::metaDuplicate, Severity::error,
-            fmt::format("the index takes it from '{}'; the copy here is another one", contents(indexed).name),
-            contents(file).name, name);
     }
 
     // A model in one file, beside its optimizer.

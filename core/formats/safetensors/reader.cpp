@@ -107,7 +107,7 @@ class Opener : private CatalogOpener {
         Header header = std::move(read).value();
         OpenFile open;
         open.name = name;
-        open.set = parseSetName(name);
+        open.set = parseSetName(name, kSuffix);
         FileInfo info;
         info.path = name;
         info.size = header.fileSize;
@@ -140,7 +140,7 @@ class Opener : private CatalogOpener {
         if (error.code != ErrorCode::damaged && error.code != ErrorCode::unsupported) return error;
         FileInfo info;
         info.path = name;
-        info.rank = parseSetName(name).rank;
+        info.rank = parseSetName(name, kSuffix).rank;
         info.state = FileInfo::State::unreadable;
         if (const auto entry = source_.directory->stat(name); entry.ok()) info.size = entry->size;
         builder_.addFile(std::move(info));
@@ -286,8 +286,9 @@ class Opener : private CatalogOpener {
             const std::string& name = index_->files[i];
             const auto entry = source_.directory->stat(name);
             if (!entry.ok() && entry.error().code == ErrorCode::notFound) {
-                builder_.addFile(
-                    {.path = name, .state = FileInfo::State::missing, .rank = parseSetName(name).rank});
+                builder_.addFile({.path = name,
+                                  .state = FileInfo::State::missing,
+                                  .rank = parseSetName(name, kSuffix).rank});
                 continue;
             }
             const auto next = static_cast<uint32_t>(files_.size());
@@ -309,32 +310,16 @@ class Opener : private CatalogOpener {
         return {};
     }
 
-    // Files named I-of-N tell which of their set are not there. Not so those of single ranks: a rank without
-    // any tensor of a part writes no file for it.
+    // Files named I-of-N tell which of their set are not there.
     void findMissingOfSet() {
-        std::map<std::pair<std::string, uint32_t>, std::set<uint32_t>> sets;
-        for (const OpenFile& file : files_) {
-            if (file.set.index != 0 && file.set.rank == kNone)
-                sets[{file.set.stem, file.set.count}].insert(file.set.index);
-        }
-        for (const std::string& name : unreadable_) {
-            const SetName set = parseSetName(name);
-            if (set.index != 0 && set.rank == kNone) sets[{set.stem, set.count}].insert(set.index);
-        }
-        for (const auto& [set, present] : sets) {
-            if (set.second > 1'000'000) continue;
-            for (uint32_t i = 1; i <= set.second; ++i) {
-                if (present.contains(i)) continue;
-                FileInfo missing;
-                missing.path = fmt::format("{}-{:05}-of-{:05}.safetensors", set.first, i, set.second);
-                missing.state = FileInfo::State::missing;
-                note(rule::fileMissing, Severity::error,
-                     fmt::format("the other files say that there are {} of this set; which tensors it holds "
-                                 "is not known",
-                                 set.second),
-                     missing.path);
-                builder_.addFile(std::move(missing));
-            }
+        std::vector<SetName> present;
+        for (const OpenFile& file : files_)
+            present.push_back(file.set);
+        for (const std::string& name : unreadable_)
+            present.push_back(parseSetName(name, kSuffix));
+        for (Note& missing : missingOfSets(present, kSuffix)) {
+            builder_.addFile({.path = missing.file, .state = FileInfo::State::missing});
+            builder_.addNote(std::move(missing));
         }
     }
 
@@ -700,36 +685,6 @@ class Opener : private CatalogOpener {
 };
 
 }  // namespace
-
-SetName parseSetName(std::string_view fileName) {
-    SetName set;
-    if (const size_t slash = fileName.rfind('/'); slash != std::string_view::npos)
-        fileName.remove_prefix(slash + 1);
-    if (!isTensorFile(fileName)) return set;
-    fileName.remove_suffix(kSuffix.size());
-    if (fileName.starts_with("shard-")) {
-        const size_t dash = fileName.find('-', 6);
-        if (dash != std::string_view::npos) {
-            const auto rank = parseNumber<uint32_t>(fileName.substr(6, dash - 6));
-            if (rank && *rank >= 1 && *rank <= kMaxRanks) {
-                set.rank = *rank - 1;
-                fileName.remove_prefix(dash + 1);
-            }
-        }
-    }
-    set.stem = fileName;
-    const size_t of = fileName.rfind("-of-");
-    if (of == std::string_view::npos || of == 0) return set;
-    const size_t dash = fileName.rfind('-', of - 1);
-    if (dash == std::string_view::npos) return set;
-    const auto index = parseNumber<uint32_t>(fileName.substr(dash + 1, of - dash - 1));
-    const auto count = parseNumber<uint32_t>(fileName.substr(of + 4));
-    if (!index || !count || *index == 0 || *index > *count) return set;
-    set.index = *index;
-    set.count = *count;
-    set.stem = fileName.substr(0, dash);
-    return set;
-}
 
 bool isTensorFile(std::string_view name) {
     return name.ends_with(kSuffix) && name.size() > kSuffix.size();

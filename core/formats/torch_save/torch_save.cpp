@@ -1,5 +1,7 @@
 #include "formats/torch_save/torch_save.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "encoding/torch_file.h"
@@ -20,8 +22,22 @@ std::string entryOf(const Source& source) {
     return {};
 }
 
+Probe probeSet(const Source& source) {
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind == DirectoryEntry::Kind::file && torch_save::isIndexFile(entry.name))
+            return {Probe::Match::certain, "has " + entry.name};
+    }
+    const auto numbered = std::ranges::find_if(source.entries, torch_save::isNumberedFile);
+    if (numbered == source.entries.end()) return {};
+    return {Probe::Match::possible, "has " + numbered->name};
+}
+
 Probe probe(const Source& source) {
+    if (torch_save::isIndexFile(source.entry)) return {Probe::Match::certain, "is an index of .bin files"};
     const std::string entry = entryOf(source);
+    if (source.entry.empty()) {
+        if (const Probe set = probeSet(source); set.match != Probe::Match::no) return set;
+    }
     if (entry.empty()) return {};
     auto file = source.directory->openFile(entry);
     if (!file.ok()) return {};
@@ -45,30 +61,35 @@ Probe probe(const Source& source) {
 }
 
 Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
+    if (torch_save::isIndexFile(source.entry)) return torch_save::openSet(source, options);
+    if (source.entry.empty() && probeSet(source).match != Probe::Match::no)
+        return torch_save::openSet(source, options);
     const std::string entry = entryOf(source);
     if (entry.empty()) {
         return unsupported("a torch.save checkpoint is one file, this is a directory")
             .inFile(source.display)
             .withHint("name the file itself");
     }
-    return torch_save::openCheckpoint(source, entry, options);
+    return torch_save::openFile(source, entry, options);
 }
 
 }  // namespace
 
 const Format& torchSaveFormat() {
     static const Format format{
-        .about = {.name = "torch",
-                  .title = "torch.save file",
-                  .synonyms = {"torch_save", "torch.save", "pt"},
-                  .suffixes = {"pt", "pth", "bin", "ckpt"},
-                  .reads = true,
-                  .writes = true,
-                  .generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5"},
-                  .objects = true,
-                  .aliases = true,
-                  .nesting = true,
-                  .singleFile = true},
+        .about =
+            {.name = "torch",
+             .title = "torch.save file",
+             .synonyms = {"torch_save", "torch.save", "pt"},
+             .suffixes = {"pt", "pth", "bin", "ckpt"},
+             .reads = true,
+             .writes = true,
+             .generations = {"zip archives of torch 1.6 to 2.15", "legacy files of torch 0.2 to 1.5",
+                             "Hugging Face's pytorch_model-IIIII-of-NNNNN.bin, with an index or without"},
+             .objects = true,
+             .aliases = true,
+             .nesting = true,
+             .singleFile = true},
         .probe = probe,
         .open = open,
         .cannotHold = torch_save::cannotHold,
