@@ -1,6 +1,6 @@
 # shardscope-static: `shardscope` without any library of the system, which core/hosts copies to other hosts. It is linked from the
-# same objects; only the server of the browser page is left out. Where a static library is missing, or under a sanitizer, there is
-# none, and hosts get a copy of `shardscope` itself. The Python module of a wheel is linked alike (app/python).
+# same objects. Where a static library is missing, or under a sanitizer, there is none, and hosts get a copy of `shardscope` itself.
+# The Python module of a wheel is linked alike (app/python).
 
 # shardscope_archives(<output> <target>...): our static libraries among these and among what they link, each once.
 function(shardscope_archives output)
@@ -43,10 +43,10 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     endif()
 endforeach()
 
-# What packaging/curl makes; without it these programs have no HTTP.
+# What packaging/static-libraries makes; without it these programs have no HTTP.
 set(curl_archive "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a")
 if(NOT EXISTS "${curl_archive}")
-    message(STATUS "shardscope-static reads no buckets: packaging/curl makes the library that it needs")
+    message(STATUS "shardscope-static reads no buckets: packaging/static-libraries makes what it needs")
 endif()
 
 # shardscope_link_static(<target> <library> <re2>): links our library, and all that it needs but the C library, as .a files.
@@ -71,9 +71,15 @@ function(shardscope_link_static target library re2)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()
 
-add_executable(shardscope-static static/shardscope_static.cpp static/no_page_server.cpp)
+add_executable(shardscope-static static/shardscope_static.cpp)
 set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
-target_link_options(shardscope-static PRIVATE -static-pie)
-shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
+target_link_options(shardscope-static PRIVATE -static-pie -Wl,--gc-sections $<$<CONFIG:Release>:-s>)
+if(SHARDSCOPE_HTTPLIB_HEADER)
+    shardscope_link_static(shardscope-static "shardscope_cli;shardscope_page" -l:libre2.a)
+else()
+    message(STATUS "shardscope-static serves no page: packaging/static-libraries makes what it needs")
+    target_sources(shardscope-static PRIVATE static/no_page_server.cpp)
+    shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
+endif()
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)
