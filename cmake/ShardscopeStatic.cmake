@@ -33,9 +33,10 @@ endfunction()
 if(NOT SHARDSCOPE_STATIC OR SHARDSCOPE_SANITIZE)
     return()
 endif()
+separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
 foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     # The compiler knows where it looks for them.
-    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" ${flags} "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
                     OUTPUT_STRIP_TRAILING_WHITESPACE)
     if(NOT IS_ABSOLUTE "${file}")
         message(STATUS "No shardscope-static: there is no lib${name}.a")
@@ -44,7 +45,8 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
 endforeach()
 
 # What packaging/static-libraries makes; without it these programs have no HTTP.
-set(curl_archive "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a")
+set(SHARDSCOPE_STATIC_CURL "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a" CACHE FILEPATH "libcurl.a for static programs")
+set(curl_archive "${SHARDSCOPE_STATIC_CURL}")
 if(NOT EXISTS "${curl_archive}")
     message(STATUS "shardscope-static reads no buckets: packaging/static-libraries makes what it needs")
 endif()
