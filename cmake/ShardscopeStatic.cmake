@@ -1,6 +1,6 @@
 # shardscope-static: `shardscope` without any library of the system, which core/hosts copies to other hosts. It is linked from the
-# same objects; only the server of the browser page is left out. Where a static library is missing, or under a sanitizer, there is
-# none, and hosts get a copy of `shardscope` itself. The Python module of a wheel is linked alike (app/python).
+# same objects. Where a static library is missing, or under a sanitizer, there is none, and hosts get a copy of `shardscope` itself.
+# The Python module of a wheel is linked alike (app/python).
 
 # shardscope_archives(<output> <target>...): our static libraries among these and among what they link, each once.
 function(shardscope_archives output)
@@ -33,9 +33,10 @@ endfunction()
 if(NOT SHARDSCOPE_STATIC OR SHARDSCOPE_SANITIZE)
     return()
 endif()
+separate_arguments(flags UNIX_COMMAND "${CMAKE_CXX_FLAGS}")
 foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     # The compiler knows where it looks for them.
-    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" ${flags} "-print-file-name=lib${name}.a" OUTPUT_VARIABLE file
                     OUTPUT_STRIP_TRAILING_WHITESPACE)
     if(NOT IS_ABSOLUTE "${file}")
         message(STATUS "No shardscope-static: there is no lib${name}.a")
@@ -43,10 +44,11 @@ foreach(name re2 xxhash deflate zstd z crypto c stdc++)
     endif()
 endforeach()
 
-# What packaging/curl makes; without it these programs have no HTTP.
-set(curl_archive "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a")
+# What packaging/static-libraries makes; without it these programs have no HTTP.
+set(SHARDSCOPE_STATIC_CURL "${CMAKE_SOURCE_DIR}/build/curl/lib/libcurl.a" CACHE FILEPATH "libcurl.a for static programs")
+set(curl_archive "${SHARDSCOPE_STATIC_CURL}")
 if(NOT EXISTS "${curl_archive}")
-    message(STATUS "shardscope-static reads no buckets: packaging/curl makes the library that it needs")
+    message(STATUS "shardscope-static reads no buckets: packaging/static-libraries makes what it needs")
 endif()
 
 # shardscope_link_static(<target> <library> <re2>): links our library, and all that it needs but the C library, as .a files.
@@ -71,9 +73,15 @@ function(shardscope_link_static target library re2)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()
 
-add_executable(shardscope-static static/shardscope_static.cpp static/no_page_server.cpp)
+add_executable(shardscope-static static/shardscope_static.cpp)
 set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
-target_link_options(shardscope-static PRIVATE -static-pie)
-shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
+target_link_options(shardscope-static PRIVATE -static-pie -Wl,--gc-sections $<$<CONFIG:Release>:-s>)
+if(SHARDSCOPE_HTTPLIB_HEADER)
+    shardscope_link_static(shardscope-static "shardscope_cli;shardscope_page" -l:libre2.a)
+else()
+    message(STATUS "shardscope-static serves no page: packaging/static-libraries makes what it needs")
+    target_sources(shardscope-static PRIVATE static/no_page_server.cpp)
+    shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
+endif()
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)

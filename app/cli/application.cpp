@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/own_program.h"
 #include "cli/help.h"
 #include "cli/remote.h"
 #include "cli/text.h"
@@ -44,6 +45,19 @@ Error unexpected(const std::system_error& failure) {
             .withHint(
                 "raise the limit of processes (ulimit -u, or the container's) or of memory (ulimit -v)");
     return makeError(ErrorCode::io, failure.what());
+}
+
+// `shardscope gui ...` becomes the window, which may be installed apart. It is not a verb: the window has
+// options and a manual of its own. Returns only where there is none.
+Error startWindow(char** argv) {
+    std::string name = "shardscope-gui";
+    argv[1] = name.data();
+    execv(besideOwnProgram(name).c_str(), argv + 1);
+    execvp(name.c_str(), argv + 1);
+    return makeError(ErrorCode::unsupported, "the window is not installed here")
+        .withHint(
+            "install the .deb or the portable archive of Shardscope, which have shardscope-gui; "
+            "'shardscope serve PATH' shows a page for the browser");
 }
 
 // Options whose values are paths take "~" and file:// as such.
@@ -128,6 +142,7 @@ int run(int argc, char** argv, const Accelerator* accelerator) {
     holdStandardStreams();
     Context context;
     context.accelerator = accelerator;
+    if (argc > 1 && std::string_view(argv[1]) == "gui") return reportError(context, startWindow(argv));
     stopOnInterrupt(context);
     std::signal(SIGPIPE, SIG_DFL);
 

@@ -87,10 +87,11 @@ class Call {
     }
 
     // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others
-    // run, looks for signals, and calls `progress` (None, or called with phase, done, total and tensor). What
-    // either raises stops the work and is raised here.
+    // run, looks for signals, and calls `asked` (None, a word that _progress.py knows, or called with phase,
+    // done, total and tensor). What either raises stops the work and is raised here.
     template <class Work>
-    auto run(Work&& work, nb::handle progress = nb::none()) -> decltype(work(*this)) {
+    auto run(Work&& work, nb::handle asked = nb::none()) -> decltype(work(*this)) {
+        const nb::object progress = shownBy(asked);
         using Answer = decltype(work(*this));
         std::optional<Answer> answer;
         bool raised = false;
@@ -143,6 +144,11 @@ class Call {
     }
 
   private:
+    static nb::object shownBy(nb::handle asked) {
+        if (!nb::isinstance<nb::str>(asked)) return nb::borrow(asked);
+        return nb::module_::import_("shardscope._progress").attr("shown")(asked);
+    }
+
     // The exception that is set, which is not set any more; for Python 3.11, which has no
     // PyErr_GetRaisedException.
     static PyObject* PyErr_GetRaisedExceptionHere() {

@@ -76,6 +76,7 @@ PageRequest requestOf(const httplib::Request& request) {
 constexpr const char* kTokenHeader = "X-Shardscope-Token";
 
 // One request that the gate has let in: what came before it did, then what still comes, for a limited time.
+// The library asks for its state by other names in later versions; both are here, so not marked as overriding.
 class PageStream final : public httplib::Stream {
   public:
     explicit PageStream(PageConnection& connection)
@@ -84,7 +85,11 @@ class PageStream final : public httplib::Stream {
     ~PageStream() override { connection_.bytes.erase(0, taken_); }
 
     bool is_readable() const override { return taken_ < connection_.bytes.size() || awaits(POLLIN, 0); }
-    bool is_writable() const override {
+    bool wait_readable() const { return is_readable(); }
+    bool wait_writable() const { return is_writable(); }
+    bool is_peer_alive() const { return is_writable(); }
+    time_t duration() const { return 0; }
+    bool is_writable() const {
         char byte = 0;
         const ssize_t n = ::recv(socket(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         const bool gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
@@ -140,7 +145,15 @@ class GatedServer final : public httplib::Server {
         PageStream stream(connection);
         bool closed = false;
         const bool last = connection.requests + 1 >= PageGate::kMostRequests;
-        return process_request(stream, last, closed, nullptr) && !closed;
+        return process(*this, stream, last, closed) && !closed;
+    }
+    // Later versions of the library also want the addresses of both ends.
+    template <class Self>
+    static bool process(Self& self, PageStream& stream, bool last, bool& closed) {
+        if constexpr (requires { self.process_request(stream, last, closed, nullptr); })
+            return self.process_request(stream, last, closed, nullptr);
+        else
+            return self.process_request(stream, "127.0.0.1", 0, "127.0.0.1", 0, last, closed, nullptr);
     }
 
     std::optional<PageGate> gate_;

@@ -1,4 +1,4 @@
-// In place of page_server.cpp: there is no static library of its HTTP server.
+// In place of page_server.cpp, where only the shared library of its HTTP server was found.
 #include "serve/page_server.h"
 
 namespace shardscope::serve {

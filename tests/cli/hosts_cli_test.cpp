@@ -93,9 +93,6 @@ class HostsCliTest : public QObject {
         options.program = static_.toStdString();
         const Measured own = runMeasured({"--version"}), other = runMeasured({"--version"}, options);
         QVERIFY2(other.exitCode == 0 && other.out == own.out, other.describe().c_str());
-        const Measured page = runMeasured({"serve", source_.toStdString()}, options);
-        QCOMPARE(page.exitCode, 3);
-        QVERIFY2(page.err.find("has no page for the browser") != std::string::npos, page.describe().c_str());
     }
 
     void aHostWithoutLibraries() {

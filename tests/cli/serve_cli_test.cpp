@@ -1,6 +1,7 @@
 // The server of the browser page: who gets an answer, and what the answers are.
 #include <QDir>
 #include <QFile>
+#include <QFileInfo>
 #include <QTemporaryDir>
 #include <QTest>
 #include <thread>
@@ -53,6 +54,18 @@ class ServeCliTest : public QObject {
         QFETCH(QByteArray, host);
         QFETCH(bool, own);
         QCOMPARE(serve::isLoopbackHost(host.toStdString()), own);
+    }
+
+    void theStaticProgramServes() {
+        const QString program =
+            QFileInfo(SHARDSCOPE_PROGRAM).dir().filePath("../libexec/shardscope/shardscope-static");
+        if (!QFile::exists(program)) QSKIP("no shardscope-static was built (cmake says why)");
+        const Served server({genuine("t2.15.0-no-dist")}, QProcessEnvironment::systemEnvironment(), program);
+        if (server.port == 0) QSKIP("shardscope-static has no server (cmake says why)");
+        const auto info = server.get("/api/info", server.withToken());
+        QVERIFY(info && info->status == 200 && json::parse(info->body)["schema"] == "shardscope.info/1");
+        const auto page = server.get("/", {});
+        QVERIFY(page && page->status == 200 && page->body.find("<html") != std::string::npos);
     }
 
     void onlyWithTheToken() {

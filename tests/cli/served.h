@@ -30,9 +30,10 @@ inline QProcessEnvironment environmentIn(const QString& directory) {
 class Served {
   public:
     explicit Served(const QStringList& words,
-                    const QProcessEnvironment& environment = QProcessEnvironment::systemEnvironment()) {
+                    const QProcessEnvironment& environment = QProcessEnvironment::systemEnvironment(),
+                    const QString& program = SHARDSCOPE_PROGRAM) {
         process_.setProcessEnvironment(environment);
-        process_.start(SHARDSCOPE_PROGRAM, QStringList{"serve", "--json"} + words);
+        process_.start(program, QStringList{"serve", "--json"} + words);
         if (!process_.waitForStarted() || !process_.waitForReadyRead(30'000)) return;
         const json said = json::parse(process_.readLine().toStdString(), nullptr, false);
         if (!said.is_object()) return;

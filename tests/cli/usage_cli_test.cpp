@@ -39,6 +39,33 @@ class UsageCliTest : public QObject {
                 help.out.find("shardscope completion") != std::string::npos);
     }
 
+    // The window is beside the program, else in PATH, else it is said where to get it.
+    void guiBecomesTheWindow() {
+        QTemporaryDir place;
+        const QString program = place.filePath("shardscope"), other = place.filePath("bin");
+        QVERIFY(QFile::copy(SHARDSCOPE_PROGRAM, program) && QDir().mkpath(other));
+        const auto say = [&] {
+            QProcess process;
+            QProcessEnvironment environment = QProcessEnvironment::systemEnvironment();
+            environment.insert("PATH", other);
+            process.setProcessEnvironment(environment);
+            process.setProcessChannelMode(QProcess::MergedChannels);
+            process.start(program, {"gui", "a", "--b"});
+            return process.waitForFinished(60'000) ? process.readAll() : QByteArray("it did not end");
+        };
+        const auto makeWindow = [](const QString& path, const char* name) {
+            QFile file(path);
+            QVERIFY(file.open(QIODevice::WriteOnly));
+            file.write(QByteArray("#!/bin/sh\necho ") + name + " \"$@\"\n");
+            QVERIFY(file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner));
+        };
+        QVERIFY(say().contains("install the .deb or the portable archive"));
+        makeWindow(other + "/shardscope-gui", "of PATH");
+        QCOMPARE(say(), QByteArray("of PATH a --b\n"));
+        makeWindow(place.filePath("shardscope-gui"), "beside");
+        QCOMPARE(say(), QByteArray("beside a --b\n"));
+    }
+
     void anIndexStandsForItsCheckpoint() {
         QTemporaryDir directory;
         const QString source = dcp("t2.15.0-fsdp2-tp"), file = directory.filePath("a.ssidx");

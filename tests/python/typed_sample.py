@@ -31,6 +31,9 @@ def look(path: str) -> int:
         print(rows, name, dtype, master, total, tensor.stats()["mean"], tensor.chunks[0]["length"])
         for key, value in checkpoint.items():
             print(key.upper(), value.role == "parameter")
+        part: shardscope.View = tensor.view[128:256, ::2].T
+        print(part.shape[0] + part.size, checkpoint.to_arrow().num_rows, tensor.jax(), checkpoint.jax(weights_only=True)["w"])
+        checkpoint.validate("values", progress="log")
         return len(checkpoint) + len(checkpoint.select("*", weights_only=True))
 
 
@@ -43,7 +46,8 @@ def gate(path: str) -> list[str]:
 def convert(source: str, target: Path) -> int:
     options: dict[str, Any] = {}
     plan = shardscope.plan(source, target, to="safetensors", weights_only=True, **options)
-    report = shardscope.convert(source, target, to="safetensors", mesh="tp=4", shard=["*:tp=0"], verify="full", overwrite=True)
+    report = shardscope.convert(source, target, to="safetensors", mesh="tp=4", shard=["*:tp=0"], verify="full", overwrite=True,
+                                progress="tqdm")
     difference = shardscope.diff(source, target, values=True, rename="^model=")
     names = [each["name"] for each in difference["values"] if each["different"]]
     try:

@@ -18,6 +18,7 @@ from ._program import program
 from ._runs import Run, RunValidation, Step, latest, run
 from ._tensor import Tensor
 from ._validation import Finding, Validation
+from ._view import View
 from ._words import words_of
 
 TYPE_CHECKING = False
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
-           "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
+           "View", "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
            "reshard", "run", "safetensors_open", "save", "torch", "types", "validate"]
 
 
@@ -123,7 +124,8 @@ def convert(source: _Place, destination: _Place, progress: Optional[Progress] = 
     options: those of ``shardscope convert``, with ``_`` for ``-`` and lists for what is repeated:
     ``to="safetensors"``, ``mesh="tp=4"``, ``shard=["*.weight:tp=0"]``, ``weights_only=True``, ``on="local:4"``.
     progress(phase, bytes_done, bytes_total, tensor) is called some times a second; what it raises, and Ctrl-C, stop the
-    conversion, which ``resume=True`` continues. Raises Error.
+    conversion, which ``resume=True`` continues. ``progress="tqdm"`` shows a bar, ``progress="log"`` tells the logger
+    ``shardscope`` at each tenth. Raises Error.
     """
     return _convert("convert", [source, destination], options, progress)
 

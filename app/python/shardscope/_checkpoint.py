@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from . import _dtypes, _shardscope
 from ._documents import parsed
-from ._errors import Error, NoTensor, SystemFailed, WrongType, WrongValue
+from ._errors import Error, NoPackage, NoTensor, SystemFailed, WrongType, WrongValue
 from ._program import program
 from ._tensor import Tensor, torch_empty
 from ._validation import Validation
@@ -154,6 +154,19 @@ class Checkpoint(_Tensors):
                          "ranks": self._open.ranks(id)})
         return rows
 
+    def to_arrow(self) -> Any:
+        """The rows of ``tensors`` as a ``pyarrow.Table``, for Parquet, DuckDB and all that takes Arrow. Needs pyarrow."""
+        import importlib
+
+        try:
+            arrow = importlib.import_module("pyarrow")
+        except ImportError:
+            raise NoPackage("unsupported", "to_arrow() needs pyarrow, which is not installed", hint="pip install pyarrow") from None
+        text, count = arrow.string(), arrow.uint64()
+        return arrow.Table.from_pylist(self.tensors, arrow.schema([
+            ("name", text), ("dtype", text), ("shape", arrow.list_(count)), ("bytes", count), ("role", text), ("alias_of", text),
+            ("ranks", arrow.list_(arrow.uint32()))]))
+
     def __len__(self) -> int:
         return self._open.count()
 
@@ -214,7 +227,7 @@ class Checkpoint(_Tensors):
         patterns and weights_only: as of ``select``. out: tensors to fill, by name, on any device;
         the others are made on ``device`` (None: the processor). Names of one stored tensor share their memory, as they
         did when they were saved.
-        progress(phase, bytes_done, bytes_total, tensor) is called some times a second.
+        progress(phase, bytes_done, bytes_total, tensor) is called some times a second; or ``"tqdm"``, ``"log"``.
         mmap: tensors that are whole in one file are that file's pages, as ``safetensors.torch.load_file`` and
         ``torch.load(mmap=True)`` make them, and are read when they are used; writing to them does not change the
         file. For files that nobody changes meanwhile: to use a tensor of a file that was truncated ends the process.
@@ -245,6 +258,17 @@ class Checkpoint(_Tensors):
             reads.add(tensor, [0] * tensor.ndim, list(tensor.shape), [1] * tensor.ndim, given.detach())
         reads.run(threads, progress)
         return result
+
+    def jax(self, shardings: Any = None, patterns: Patterns = None, weights_only: bool = False, threads: int = 0) -> dict[str, Any]:
+        """Arrays of jax by name. shardings: a ``jax.sharding.Sharding`` for all, a mapping of them by name, or a function that
+        takes a ``Tensor`` and returns one; see ``Tensor.jax``. patterns and weights_only: as of ``select``."""
+        def sharding_of(tensor: Tensor) -> Any:
+            if isinstance(shardings, Mapping):
+                return shardings.get(tensor.name)
+            return shardings(tensor) if callable(shardings) else shardings
+
+        chosen = self._chosen(patterns, weights_only)
+        return {tensor.name: tensor.jax(sharding_of(tensor), threads) for tensor in chosen}
 
     def _mapped(self, tensor: Tensor, dtype: Any, maps: dict[str, Any]) -> Any:
         """The tensor in the mapping of its file; None where it has to be read. maps: those there are, by path."""

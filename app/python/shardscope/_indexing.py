@@ -125,6 +125,16 @@ def _joined(runs: list[tuple[int, int]], where: Any) -> tuple[list[tuple[int, in
     return [(first, int(indices[-1]) - first + 1)], indices[where] - first
 
 
+def one_of_each(key: Any, shape: tuple[int, ...], name: str) -> list[Any]:
+    """An index without lists and masks, as an int or a range for each dimension. Raises IndexError and TypeError, as NumPy does."""
+    parts: list[Any] = []
+    for d, (part, length) in enumerate(zip(_expanded(key, len(shape), name), shape)):
+        if isinstance(part, _Mask) or getattr(part, "ndim", 0) > 0:
+            raise WrongType("usage", "a view takes integers, slices and an ellipsis", tensor=name)
+        parts.append(range(*part.indices(length)) if isinstance(part, slice) else _one(part, length, d))
+    return parts
+
+
 def select(key: Any, shape: tuple[int, ...], name: str) -> Selection:
     """Raises IndexError and TypeError, as NumPy does."""
     runs: list[list[tuple[int, int]]] = []  # along each dimension

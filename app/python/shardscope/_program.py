@@ -1,33 +1,41 @@
-"""The command line inside the package, and the script that starts it."""
+"""The command line that was installed with the package."""
 from __future__ import annotations
 
 import os
 import sys
 
+_packaged: list[str] = []  # its path, once it was looked for; empty text where there is none
+
+
+def _installed() -> str:
+    """The program of this package's wheel, as the installer's list of files names it."""
+    import csv
+    import glob
+
+    site = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    # pip --target moves the directory of programs after it wrote the list.
+    candidates = [os.path.join(site, "bin", "shardscope")]
+    for record in glob.glob(os.path.join(glob.escape(site), "shardscope-*.dist-info", "RECORD")):
+        with open(record, newline="", encoding="utf-8") as lines:
+            candidates[:0] = [os.path.join(site, row[0]) for row in csv.reader(lines) if row and os.path.basename(row[0]) == "shardscope"]
+    return next((os.path.normpath(path) for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), "")
+
 
 def program() -> str:
-    """Path of the command line: the packaged one, else the one of PATH."""
-    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "shardscope")
-    if os.access(packaged, os.X_OK):
-        return packaged
+    """Path of the command line: the one that was installed with the package, else the one of PATH."""
+    if not _packaged:
+        _packaged.append(_installed())
+    if _packaged[0]:
+        return _packaged[0]
     import shutil
 
     return os.environ.get("SHARDSCOPE") or shutil.which("shardscope") or "shardscope"
 
 
 def main() -> None:
-    """The script ``shardscope``: becomes the command line. ``shardscope gui`` starts the window where it is installed."""
-    words = sys.argv[1:]
-    if words[:1] == ["gui"]:
-        import shutil
-
-        window = shutil.which("shardscope-gui")
-        if window is None:
-            sys.exit("shardscope: the window is not part of the Python package; install the .deb or the portable archive of "
-                     "Shardscope, which have shardscope-gui")
-        os.execv(window, [window, *words[1:]])
-    packaged = program()
+    """``python -m shardscope``: becomes the command line."""
+    path = program()
     try:
-        os.execv(packaged, [packaged, *words])
+        os.execv(path, [path, *sys.argv[1:]])
     except OSError as error:
-        sys.exit(f"shardscope: cannot start {packaged}: {error.strerror}")
+        sys.exit(f"shardscope: cannot start {path}: {error.strerror}")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 import torch
 
 from . import _dtypes
+from ._progress import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +112,7 @@ class Reads:
             then()
 
     def _run_staged(self, threads: int, progress: Optional[Progress]) -> None:
+        told: Any = shown(progress) if isinstance(progress, str) else progress
         total = self._direct_bytes + sum(part.nbytes for part in self._staged)
         before = 0
 
@@ -118,10 +120,9 @@ class Reads:
             nonlocal before
 
             def report(phase: str, done: int, _: int, name: str) -> None:
-                assert progress is not None
-                progress(phase, before + min(done, nbytes), total, name)
+                told(phase, before + min(done, nbytes), total, name)
 
-            self._open.read(reads, threads, report if progress is not None else None)
+            self._open.read(reads, threads, report if told is not None else None)
             before += nbytes
 
         if self._direct:

@@ -2,11 +2,12 @@
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
+from ._words import Progress
 from .types import Role
 
 __version__: str
 
-_Progress = Optional[Callable[[str, int, int, str], object]]
+_Progress = Optional[Progress]
 
 class OpenCheckpoint:
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from . import _options, types
     from ._checkpoint import Checkpoint
+    from ._view import View
     from ._words import Progress
 
 _LARGE = 4 << 20  # bytes from which on memory in large pages is worth asking for
@@ -176,6 +177,20 @@ class Tensor:
         """``t[128:256, ::2]``: what the index takes as an array of NumPy; only its bytes are read."""
         array = self.numpy(key)
         return array[()] if array.ndim == 0 else array
+
+    @property
+    def view(self) -> View:
+        """The tensor as a ``View``, whose indices read nothing: ``t.view[128:256].T`` is read by ``.numpy()`` or ``.torch()``."""
+        from ._view import View
+
+        return View(self)
+
+    def jax(self, sharding: Any = None, threads: int = 0) -> Any:
+        """The tensor as an array of jax. sharding: a ``jax.sharding.Sharding``; each device of this process gets its part, only
+        those parts are read, and what several devices hold alike once. None: whole, on jax's default device."""
+        from ._jax import read
+
+        return read(self, sharding, threads)
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         if copy is False:

@@ -6,9 +6,10 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
+    from typing import Any, Literal, Union
 
-    Progress = Callable[[str, int, int, str], object]
+    # A function of phase, bytes done, bytes in all and tensor; a bar of tqdm; or records of the logger "shardscope".
+    Progress = Union[Callable[[str, int, int, str], object], Literal["tqdm", "log"]]
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:

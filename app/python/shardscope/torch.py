@@ -63,7 +63,8 @@ class StorageReader(_StorageReader):
         self._prefix, self._strip = prefix, strip
         self._format: Optional[_options.ReadFormat] = format
         self._options: Any = options
-        self._threads, self._progress = threads, progress
+        self._threads = threads
+        self._progress: Optional[Progress] = progress
         self._checkpoint: Optional[Checkpoint] = None
 
     @property

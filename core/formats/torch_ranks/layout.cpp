@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "encoding/torch_tensor.h"
 #include "formats/entry_tree.h"
