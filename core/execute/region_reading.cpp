@@ -7,13 +7,20 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/thread_pool.h"
 #include "execute/gather.h"
 #include "execute/tensor_reader.h"
 
 namespace shardscope {
 namespace {
 
-constexpr int64_t kUnitBytes = int64_t{4} << 20;
+constexpr size_t kFarTogether = 16;  // large readings from far away
+
+// Of what is read at once.
+int64_t unitBytes() {
+    return (MostlyWaiting::any() ? int64_t{8} : int64_t{4}) << 20;
+}
+
 constexpr int64_t kJoinGapBytes = int64_t{8} << 10;
 
 // What one part of a chunk (a box of it that is contiguous in the chunk's order) holds of a region. A run is
@@ -52,7 +59,7 @@ class RegionPart {
         }
         part.inner_ = rank;
         while (part.inner_ > 0 && whole[part.inner_ - 1] &&
-               part.tail_ * part.counts_[part.inner_ - 1] * size <= kUnitBytes) {
+               part.tail_ * part.counts_[part.inner_ - 1] * size <= unitBytes()) {
             part.tail_ *= part.counts_[--part.inner_];
         }
         part.tailStraight_ = part.straight(part.inner_);
@@ -61,7 +68,7 @@ class RegionPart {
             const int64_t pitch = part.pitch_[d];
             const bool close = (pitch - part.tail_) * size <= kJoinGapBytes;
             part.section_ =
-                close ? std::clamp(kUnitBytes / (pitch * size), int64_t{1}, part.counts_[d]) : int64_t{1};
+                close ? std::clamp(unitBytes() / (pitch * size), int64_t{1}, part.counts_[d]) : int64_t{1};
             part.sections_ = (part.counts_[d] - 1) / part.section_ + 1;
             part.runs_ = part.sections_;
             for (size_t i = 0; i < d; ++i)
@@ -73,7 +80,7 @@ class RegionPart {
     int64_t runs() const { return runs_; }
     int64_t runsOfUnit() const {
         const int64_t span = inner_ == 0 ? tail_ : (section_ - 1) * pitch_[inner_ - 1] + tail_;
-        return std::max<int64_t>(1, kUnitBytes / std::max<int64_t>(1, span * size_));
+        return std::max<int64_t>(1, unitBytes() / std::max<int64_t>(1, span * size_));
     }
 
     // Reads and places runs [first, last).
@@ -82,7 +89,7 @@ class RegionPart {
         for (int64_t r = first; r < last; ++r) {
             const Run run = at(r);
             if (!joined.empty() && ((run.from - joined.back().end()) * size_ > kJoinGapBytes ||
-                                    (run.end() - joined.front().from) * size_ > kUnitBytes)) {
+                                    (run.end() - joined.front().from) * size_ > unitBytes())) {
                 SHARDSCOPE_TRY(flush(source, joined));
                 joined.clear();
             }
@@ -204,14 +211,14 @@ struct RegionWork {
     std::vector<RegionPart> parts;
 };
 
-Status prepareRegion(SourceContext& context, const RegionRead& read, RegionWork& work) {
+Status prepareRegion(SourceContext& context, const RegionRead& read, TensorReader::Strided strided,
+                     RegionWork& work) {
     const Catalog& catalog = context.reader.catalog();
     const DType dtype = catalog.dtype(read.tensor);
     Box box{read.starts, read.counts};
     for (size_t d = 0; d < box.lengths.size(); ++d)
         box.lengths[d] = (read.counts[d] - 1) * read.steps[d] + 1;
-    SHARDSCOPE_ASSIGN(
-        work.source, TensorReader::prepare(context, read.tensor, nullptr, TensorReader::Strided::held, &box));
+    SHARDSCOPE_ASSIGN(work.source, TensorReader::prepare(context, read.tensor, nullptr, strided, &box));
     if (!dtypeIsWholeBytes(dtype)) return {};
     const auto size = static_cast<int64_t>(dtypeBytes(dtype));
     for (size_t c = 0; c < work.source->chunkCount(); ++c) {
@@ -229,18 +236,17 @@ Status prepareRegion(SourceContext& context, const RegionRead& read, RegionWork&
 }
 
 struct RegionUnit {
+    const TensorReader* source;
     const RegionPart* part;
     int64_t first, last;  // runs
 };
 
-std::vector<RegionUnit> regionUnits(const RegionWork& work) {
-    std::vector<RegionUnit> units;
+void addUnits(const RegionWork& work, std::vector<RegionUnit>& units) {
     for (const RegionPart& part : work.parts) {
         const int64_t step = part.runsOfUnit();
         for (int64_t run = 0; run < part.runs(); run += step)
-            units.push_back({&part, run, std::min(part.runs(), run + step)});
+            units.push_back({work.source.get(), &part, run, std::min(part.runs(), run + step)});
     }
-    return units;
 }
 
 // A tensor whose elements share bytes, which is read whole.
@@ -262,6 +268,7 @@ Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>
     SourceContext context(reader, resources, fill, systemFileSystem());
     // Small readings are spread over the threads as they are. Large ones come one after the other, each
     // spread by itself: what a reading holds of the budget is then never waited for by another one's threads.
+    // From far away several come together, which hold nothing, so that nobody waits between two of them.
     std::vector<const RegionRead*> small, large;
     uint64_t total = 0;
     for (const RegionRead& read : reads) {
@@ -270,7 +277,7 @@ Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>
         if (elements == 0) continue;
         const size_t bytes = bytesOfElements(catalog.dtype(read.tensor), elements);
         total += bytes;
-        (bytes < 2 * kUnitBytes ? small : large).push_back(&read);
+        (static_cast<int64_t>(bytes) < 2 * unitBytes() ? small : large).push_back(&read);
     }
     if (resources.progress) resources.progress->begin(Progress::Phase::read, total);
     const auto done = [&](const RegionRead& read) {
@@ -280,7 +287,7 @@ Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>
     try {
         SHARDSCOPE_TRY(resources.pool->parallelFor(small.size(), resources.stop, [&](size_t i) -> Status {
             RegionWork work;
-            SHARDSCOPE_TRY(prepareRegion(context, *small[i], work));
+            SHARDSCOPE_TRY(prepareRegion(context, *small[i], TensorReader::Strided::held, work));
             if (!dtypeIsWholeBytes(work.source->dtype()))
                 SHARDSCOPE_TRY(readPacked(catalog, *small[i], *work.source));
             for (const RegionPart& part : work.parts)
@@ -288,16 +295,24 @@ Result<uint64_t> readRegions(const Reader& reader, const std::vector<RegionRead>
             done(*small[i]);
             return {};
         }));
-        for (const RegionRead* read : large) {
-            RegionWork work;
-            SHARDSCOPE_TRY(prepareRegion(context, *read, work));
-            if (!dtypeIsWholeBytes(work.source->dtype()))
-                SHARDSCOPE_TRY(readPacked(catalog, *read, *work.source));
-            const std::vector<RegionUnit> units = regionUnits(work);
-            SHARDSCOPE_TRY(resources.pool->parallelFor(units.size(), resources.stop, [&](size_t i) {
-                return units[i].part->transfer(*work.source, units[i].first, units[i].last);
+        const size_t together = MostlyWaiting::any() ? kFarTogether : 1;
+        const auto strided = together > 1 ? TensorReader::Strided::scratch : TensorReader::Strided::held;
+        for (size_t begin = 0; begin < large.size(); begin += together) {
+            std::vector<RegionWork> works(std::min(together, large.size() - begin));
+            SHARDSCOPE_TRY(resources.pool->parallelFor(works.size(), resources.stop, [&](size_t i) {
+                return prepareRegion(context, *large[begin + i], strided, works[i]);
             }));
-            done(*read);
+            std::vector<RegionUnit> units;
+            for (size_t i = 0; i < works.size(); ++i) {
+                if (!dtypeIsWholeBytes(works[i].source->dtype()))
+                    SHARDSCOPE_TRY(readPacked(catalog, *large[begin + i], *works[i].source));
+                addUnits(works[i], units);
+            }
+            SHARDSCOPE_TRY(resources.pool->parallelFor(units.size(), resources.stop, [&](size_t i) {
+                return units[i].part->transfer(*units[i].source, units[i].first, units[i].last);
+            }));
+            for (size_t i = 0; i < works.size(); ++i)
+                done(*large[begin + i]);
         }
     } catch (const std::bad_alloc&) {
         return makeError(ErrorCode::limit, "no memory to read a part of a tensor");

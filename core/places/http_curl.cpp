@@ -40,6 +40,7 @@ class HttpTransfer {
     std::optional<bool> range;  // the body goes into the buffer
     std::array<char, CURL_ERROR_SIZE> why{};
     bool done = false, unwanted = false;
+    Condition ended;  // of `done`
 };
 
 namespace {
@@ -205,7 +206,6 @@ struct Http::Work {
     const pid_t process = getpid();
     CURLM* const multi = curl_multi_init();
     mutable Mutex mutex;
-    Condition changed;
     std::deque<Ticket> posted SHARDSCOPE_GUARDED_BY(mutex);
     bool unwanted SHARDSCOPE_GUARDED_BY(mutex) = false;  // some transfer is
     bool ending SHARDSCOPE_GUARDED_BY(mutex) = false;
@@ -301,7 +301,7 @@ void Http::Work::dropUnwanted() {
         ticket->answer.failed = "given up";
         MutexLock lock(mutex);
         ticket->done = true;
-        changed.notify_all();
+        ticket->ended.notify_all();
     }
 }
 
@@ -400,7 +400,7 @@ void Http::Work::finish(const Ticket& ticket, CURLcode code) {
     if (status == 429 || status == 503) countOne(throttled);
     MutexLock lock(mutex);
     transfer.done = true;
-    changed.notify_all();
+    transfer.ended.notify_all();
 }
 
 // More at a time while it brings more, half as many when it is too much for the host.
@@ -478,7 +478,7 @@ HttpAnswer Http::wait(const Ticket& ticket) {
     const StopToken stop = StopScope::current();
     MutexLock lock(work_->mutex);
     while (!ticket->done && !stop.stopRequested())
-        work_->changed.wait_for(lock, kStopInterval);
+        ticket->ended.wait_for(lock, kStopInterval);
     if (!ticket->done) {
         lock.unlock();
         giveUp(ticket);
@@ -492,7 +492,7 @@ void Http::giveUp(const Ticket& ticket) {
     if (ticket->done) return;
     ticket->unwanted = work_->unwanted = true;
     curl_multi_wakeup(work_->multi);
-    work_->changed.wait(lock, [&] { return ticket->done; });
+    ticket->ended.wait(lock, [&] { return ticket->done; });
 }
 
 Http::Traffic Http::traffic() {

@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kPiece = uint64_t{8} << 20;  // bytes of a request of a large read
+constexpr uint64_t kPiece = uint64_t{8} << 20;  // bytes of a request of a large read; starts at a multiple
 constexpr size_t kMostPieces = 32;              // of one read, at a time
 constexpr unsigned kMostTries = 10;
 constexpr auto kMostTime = 180s;  // of all tries
@@ -200,8 +200,9 @@ Status HttpPlace::read(const ObjectState& object, uint64_t offset, std::span<std
     Status status;
     while ((!buffer.empty() && status.ok()) || !underWay.empty()) {
         if (!buffer.empty() && status.ok() && underWay.size() < kMostPieces) {
-            // A last piece that would be small goes with the one before it.
-            const size_t size = buffer.size() < kPiece * 3 / 2 ? buffer.size() : size_t{kPiece};
+            // Parts of an upload end at such offsets: to serve a range of two parts costs a store more than
+            // to serve two ranges.
+            const size_t size = std::min<uint64_t>(buffer.size(), kPiece - offset % kPiece);
             Piece piece{offset, buffer.first(size), {}};
             auto request = make(piece);
             if (!request.ok()) {
