@@ -38,6 +38,7 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
     ValidateOptions how;
     how.level = request.level;
     how.maxExamples = request.examples;
+    how.sums = request.sums;
     uint64_t held = checkpoint.catalog().memoryBytes();
     if (!request.expect.empty()) {
         SHARDSCOPE_ASSIGN(lacking, expectedModelNotes(checkpoint, request.expect));
