@@ -108,6 +108,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addValidate(*app, context);
     addLatest(*app, context);
     addReady(*app, context);
+    addStats(*app, context);
     addWatch(*app, context);
     addReport(*app, context);
     addIndex(*app, context);

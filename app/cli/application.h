@@ -43,6 +43,7 @@ void addMap(CLI::App& app, Context& context);
 void addValidate(CLI::App& app, Context& context);
 void addLatest(CLI::App& app, Context& context);
 void addReady(CLI::App& app, Context& context);
+void addStats(CLI::App& app, Context& context);
 void addWatch(CLI::App& app, Context& context);
 void addReport(CLI::App& app, Context& context);
 void addIndex(CLI::App& app, Context& context);

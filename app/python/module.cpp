@@ -29,7 +29,7 @@
 #include "answers/extraction.h"
 #include "answers/rank_shares.h"
 #include "answers/reading.h"
-#include "answers/runs.h"
+#include "answers/stats.h"
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "call.h"
@@ -571,6 +571,18 @@ nb::object ready(const OpenCheckpoint& open, nb::list options, nb::str level, nb
                   });
 }
 
+nb::object stats(const OpenCheckpoint& open, nb::list options, nb::str by, nb::object progress) {
+    const ValuesBy chosen = valueOf(valuesByNamed(fromText(by)));
+    const auto how = asked("stats", options);
+    Call call(*how);
+    return toText(valueOf(call.run(
+        [&](Call&) -> Result<std::string> {
+            SHARDSCOPE_ASSIGN(const Stats found, statsOf(how->access, open.get(), chosen));
+            return dump(statsJson(how->access, found));
+        },
+        progress)));
+}
+
 // Runs work(access) as the options of the verb say, with what the checkpoint was opened with.
 template <class Work>
 nb::object documentOf(const OpenCheckpoint& open, const std::shared_ptr<Asked>& how,
@@ -755,6 +767,7 @@ NB_MODULE(_shardscope, m) {
         .def("index", &indexOf, nb::arg("file"), nb::arg("overwrite"))
         .def("extract", &extractOf, nb::arg("options"), nb::arg("tensor"), nb::arg("file"),
              nb::arg("overwrite"), nb::arg("progress").none())
+        .def("stats", &stats, nb::arg("options"), nb::arg("by"), nb::arg("progress") = nb::none())
         .def("ready", &ready, nb::arg("options"), nb::arg("level"), nb::arg("progress") = nb::none())
         .def("validate", &validate, nb::arg("options"), nb::arg("level"), nb::arg("expect"),
              nb::arg("examples"), nb::arg("program"), nb::arg("progress").none())

@@ -1,12 +1,11 @@
 // Runs: the steps of one, judged, and the one to resume from.
-#include "answers/runs.h"
-
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nanobind/stl/string.h>
 
+#include "answers/stats.h"
 #include "call.h"
 #include "hosts/launch.h"
 
@@ -82,6 +81,16 @@ nb::object readyRun(nb::list options, nb::str path, nb::str level, nb::object pr
     });
 }
 
+nb::object stats(nb::list options, nb::str path, nb::str by, nb::object progress) {
+    const std::string place = fromText(path);
+    const ValuesBy chosen = valueOf(valuesByNamed(fromText(by)));
+    return documentOf("stats", options, place, progress, [&](const Access& access) -> Result<Json> {
+        SHARDSCOPE_ASSIGN(const auto opened, access.openAny(place));
+        SHARDSCOPE_ASSIGN(const Stats found, statsOf(access, opened, chosen));
+        return statsJson(access, found);
+    });
+}
+
 }  // namespace
 
 void addRuns(nb::module_& m) {
@@ -90,6 +99,7 @@ void addRuns(nb::module_& m) {
           nb::arg("expect"), nb::arg("examples"), nb::arg("progress").none());
     m.def("latest", &latest, nb::arg("options"), nb::arg("path"), nb::arg("level"), nb::arg("good"),
           nb::arg("progress").none());
+    m.def("stats", &stats, nb::arg("options"), nb::arg("path"), nb::arg("by"), nb::arg("progress").none());
     m.def("ready_run", &readyRun, nb::arg("options"), nb::arg("path"), nb::arg("level"),
           nb::arg("progress").none());
 }

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "answers/conversion.h"
-#include "answers/runs.h"
+#include "answers/stats.h"
 #include "engine/recipe_fit.h"
 #include "engine/report.h"
 #include "engine/several.h"
@@ -18,6 +18,7 @@
 #include "engine/whole_file.h"
 #include "plan/flow.h"
 #include "survey/flow_picture.h"
+#include "survey/value_charts.h"
 #include "validate/rules.h"
 
 namespace shardscope::serve {
@@ -160,6 +161,9 @@ class Page::Impl {
         using Shown = PageCheckpoint;
         get("/api/page", [this](const PageRequest&) { return PageAnswer{dump(pageJson())}; });
         get("/api/run", [this](const PageRequest&) { return answerOf(runText()); });
+        get("/api/stats", [this](const PageRequest&) { return answerOf(statsText()); });
+        get("/api/stats/svg",
+            [this](const PageRequest& r) { return answerOf(statsSvg(r), "image/svg+xml"); });
         get("/api/several", [this](const PageRequest&) { return PageAnswer{dump(severalJson())}; });
         get("/api/info", of([](Shown& s, const PageRequest&) { return Result<std::string>(s.info()); }));
         get("/api/findings",
@@ -314,6 +318,32 @@ class Page::Impl {
         runText_ = dump(runJson(access_, *run_, lines));
         listed_ = Clock::now();
         return runText_;
+    }
+
+    // Of the steps whose values were read already.
+    Result<Stats> stats() {
+        if (!run_) return makeError(ErrorCode::notFound, "this is not the directory of a run");
+        Run run;
+        {
+            std::lock_guard lock(mutex_);
+            SHARDSCOPE_TRY(listRun());
+            run = *run_;
+        }
+        return statsOf(access_, std::move(run), ValuesBy::module, false);
+    }
+
+    Result<std::string> statsText() {
+        SHARDSCOPE_ASSIGN(const Stats known, stats());
+        return dump(statsJson(access_, known));
+    }
+
+    Result<std::string> statsSvg(const PageRequest& request) {
+        constexpr uint64_t kUsualWidth = 960, kMostPixels = 10'000;
+        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
+        SHARDSCOPE_ASSIGN(const Stats known, stats());
+        const auto charts = ValueCharts::of(known.history);
+        if (!charts) return makeError(ErrorCode::notFound, "fewer than two steps have values that were read");
+        return charts->svgOf(static_cast<double>(width), request.flag("dark"));
     }
 
     std::vector<std::pair<std::string, std::string>> events(const PageRequest& request) {

@@ -99,6 +99,7 @@ void PageCheckpoint::run(Validation& validation) {
         ValidateOptions how;
         how.level = validation.level;
         how.maxExamples = kReadyExamples;
+        how.sums = onReport_ != nullptr && validation.level == ValidateLevel::values;
         SHARDSCOPE_TRY(validation.work->start());
         return validateCheckpoint(*checkpoint_, how, validation.work->resources());
     }();
@@ -112,7 +113,9 @@ void PageCheckpoint::run(Validation& validation) {
     validating_ = false;
     failed_ = done.ok() ? std::string() : dump(errorDocument(done.error()));
     if (!done.ok()) return;
-    report_ = std::make_shared<ValidationReport>(*done);
+    ValidationReport shown = *done;
+    shown.values = {};
+    report_ = std::make_shared<ValidationReport>(std::move(shown));
     findings_.clear();
     ready_.clear();
     // Where nothing is wrong the map is what it was.

@@ -113,10 +113,12 @@ Result<StepVerdict> RunJudge::judge(const RunStep& step, const StepFiles& files)
     // What is compared with another checkpoint, or listed in full, is looked at anew.
     const bool remembers = how_.expect.empty() && how_.examples <= ValidateRequest().examples;
     const auto validate = [&](const Checkpoint& checkpoint) {
-        return validateOpen(access_, checkpoint, how_);
+        ValidateRequest how = how_;
+        how.sums = how_.level == ValidateLevel::values;  // they are remembered
+        return validateOpen(access_, checkpoint, how);
     };
     SHARDSCOPE_ASSIGN(StepVerdict verdict, judgeStep(run_, step, files, how_.level, access_.openOptions(),
-                                                     validate, remembers ? &verdicts_ : nullptr));
+                                                     validate, remembers ? &verdicts_ : nullptr, how_.sums));
     verdict.accepted = honored(how_, std::move(verdict.accepted));
     return verdict;
 }

@@ -18,7 +18,12 @@ namespace shardscope {
 class RunJudge {
   public:
     RunJudge(const Access& access, const Run& run, ValidateRequest how);
+    // With the sums of its values where the request asks for them.
     Result<StepVerdict> judge(const RunStep& step, const StepFiles& files);
+    // Sums of its values that are known already.
+    std::optional<std::vector<TensorValues>> values(const RunStep& step, const StepFiles& files) const {
+        return verdicts_.values(step, files);
+    }
     // What is known of it already, at this level or deeper.
     std::optional<StepVerdict> known(const RunStep& step, const StepFiles& files, ValidateLevel level,
                                      const SuppressionStore& accepted) const;

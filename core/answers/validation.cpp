@@ -38,6 +38,7 @@ Result<Answer> withRequest(const Access& access, const Checkpoint& checkpoint, c
     ValidateOptions how;
     how.level = request.level;
     how.maxExamples = request.examples;
+    how.sums = request.sums;
     // Judging metadata reads nothing into buffers, and what is open already is no reason to refuse it.
     const bool buffered = request.level != ValidateLevel::metadata;
     uint64_t held = buffered ? checkpoint.catalog().memoryBytes() : 0;

@@ -17,6 +17,7 @@ struct ValidateRequest {
     std::string expect;
     size_t examples = 100;    // most that are listed for a finding
     bool noAccepted = false;  // judge as if no finding had been accepted
+    bool sums = false;        // with level `values`, ValidationReport::values, too
     bool accepted = false;    // structural findings that were accepted do not count either
 };
 inline constexpr ValidateLevel kLevels[] = {ValidateLevel::metadata, ValidateLevel::files,

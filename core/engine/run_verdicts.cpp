@@ -1,6 +1,7 @@
 #include "engine/run_verdicts.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <filesystem>
 #include <fstream>
 
@@ -23,6 +24,7 @@ constexpr size_t kExamplesRemembered = 100;      // of a finding
 constexpr char kBeforeReport = '\t';             // no JSON here holds one
 // Another version may judge otherwise.
 constexpr std::string_view kRemembers = "shardscope.verdicts/3 of " SHARDSCOPE_VERSION;
+constexpr std::string_view kRemembersValues = "shardscope.values/1 of " SHARDSCOPE_VERSION;
 
 Digest128 digestOf(std::string_view text) {
     return cellDigest(std::as_bytes(std::span(text)));
@@ -44,6 +46,22 @@ uint32_t ranksThatWrote(const Catalog& catalog) {
         (catalog.chunkCount() > 0 && catalog.chunk(0).rank != kNone) ||
         std::any_of(files.begin(), files.end(), [](const FileInfo& file) { return file.rank != kNone; });
     return known ? catalog.rankCount() : 0;
+}
+
+// Null where it is not as keepValues() wrote it.
+std::optional<TensorValues> valuesOf(const Json& json) {
+    if (!json.is_array() || json.size() != 10 || !json[0].is_string()) return std::nullopt;
+    for (size_t i = 1; i < json.size(); ++i)
+        if (i < 7 ? !json[i].is_number_unsigned() : !json[i].is_number()) return std::nullopt;
+    TensorValues values;
+    values.tensor = json[0].get<std::string>();
+    values.role =
+        static_cast<Role>(std::min<uint64_t>(json[1].get<uint64_t>(), static_cast<uint64_t>(Role::other)));
+    values.counts = {json[2].get<uint64_t>(), json[3].get<uint64_t>(), json[4].get<uint64_t>(),
+                     json[5].get<uint64_t>()};
+    values.sums = {json[6].get<uint64_t>(), json[7].get<double>(), json[8].get<double>(),
+                   json[9].get<double>()};
+    return values;
 }
 
 // A line of the file: what it is of, as JSON, and the report (validationJson).
@@ -176,6 +194,48 @@ std::optional<StepVerdict> RunVerdicts::find(const RunStep& step, const StepFile
                        std::move(record.mesh)};
 }
 
+std::string RunVerdicts::valuesFile(const std::string& step) const {
+    return file_.substr(0, file_.rfind('.')) + '-' + digestOf(step).hex() + ".values";
+}
+
+std::optional<std::vector<TensorValues>> RunVerdicts::values(const RunStep& step,
+                                                             const StepFiles& files) const {
+    std::ifstream in(valuesFile(step.name), std::ios::binary | std::ios::ate);
+    if (!in || in.tellg() < 0 || static_cast<uintmax_t>(in.tellg()) > kMostRemembered) return std::nullopt;
+    in.seekg(0);
+    std::string line;
+    if (!std::getline(in, line) || line != kRemembersValues) return std::nullopt;
+    if (!std::getline(in, line) || line != files.identity.hex()) return std::nullopt;
+    std::vector<TensorValues> all;
+    while (std::getline(in, line)) {
+        auto one = valuesOf(Json::parse(line, nullptr, false));
+        if (!one) return std::nullopt;
+        all.push_back(*std::move(one));
+    }
+    return all;
+}
+
+void RunVerdicts::keepValues(const RunStep& step, const StepFiles& files,
+                             const std::vector<TensorValues>& values) const {
+    std::string text = fmt::format("{}\n{}\n", kRemembersValues, files.identity.hex());
+    const auto finite = [](double value) { return std::clamp(value, -DBL_MAX, DBL_MAX); };
+    for (const TensorValues& one : values) {
+        const Json json{one.tensor,
+                        static_cast<uint64_t>(one.role),
+                        one.counts.elements,
+                        one.counts.nan,
+                        one.counts.inf,
+                        one.counts.zero,
+                        one.sums.counted,
+                        finite(one.sums.sum),
+                        finite(one.sums.squares),
+                        finite(one.sums.largest)};
+        text += json.dump(-1, ' ', true, Json::error_handler_t::replace) + '\n';
+        if (text.size() > kMostRemembered) return;
+    }
+    (void)putWholeFile(systemFileSystem(), valuesFile(step.name), text, true);
+}
+
 void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& files,
                        const StepVerdict& verdict) {
     // What does not open may do so after an update, or when the disk answers again.
@@ -191,24 +251,31 @@ void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& fil
     records_[step.name] =
         json.dump(-1, ' ', true, Json::error_handler_t::replace) + kBeforeReport + validationJson(report);
     const auto& steps = run.directory.steps;
+    std::error_code ignored;
     std::erase_if(records_, [&](const auto& record) {
-        return std::none_of(steps.begin(), steps.end(),
-                            [&](const RunStep& s) { return s.name == record.first; });
+        const bool gone = std::none_of(steps.begin(), steps.end(),
+                                       [&](const RunStep& s) { return s.name == record.first; });
+        if (gone) std::filesystem::remove(valuesFile(record.first), ignored);
+        return gone;
     });
     std::string text = std::string(kRemembers) + '\n';
     for (const auto& [name, line] : records_)
         text += line + '\n';
-    std::error_code ignored;
     std::filesystem::create_directories(splitPath(file_).first, ignored);
     (void)putWholeFile(systemFileSystem(), file_, text, true);
+    if (verdict.report.level == ValidateLevel::values && !verdict.report.values.empty())
+        keepValues(step, files, verdict.report.values);
 }
 
 Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,
                               ValidateLevel level, const CheckpointOptions& options,
                               const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
-                              RunVerdicts* verdicts) {
+                              RunVerdicts* verdicts, bool values) {
     if (verdicts) {
-        if (auto known = verdicts->find(step, files, level)) {
+        auto known = verdicts->find(step, files, level);
+        auto sums = known && values ? verdicts->values(step, files) : std::nullopt;
+        if (known && (!values || sums)) {
+            if (sums) known->report.values = *std::move(sums);
             known->accepted = acceptedOf(SuppressionStore(), run, step);
             return *std::move(known);
         }
@@ -239,6 +306,7 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
     StepVerdict verdict = verdictOf(*checkpoint, std::move(report).value());
     verdict.accepted = acceptedOf(SuppressionStore(), run, step);
     if (verdicts) verdicts->keep(run, step, files, verdict);
+    if (!values) verdict.report.values = {};
     return verdict;
 }
 

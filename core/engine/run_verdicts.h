@@ -69,29 +69,38 @@ StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);
 std::vector<Suppression> acceptedOf(const SuppressionStore& store, const Run& run, const RunStep& step);
 
 // What was found before, for the steps of one run opened in one way; a file below
-// $XDG_STATE_HOME/shardscope/verdicts. Not thread-safe. What cannot be read or written counts as not there.
+// $XDG_STATE_HOME/shardscope/verdicts, and one beside it with the sums of values of each step that was
+// read at level `values`. Not thread-safe. What cannot be read or written counts as not there.
 class RunVerdicts {
   public:
     // `openedHow`: options that change what is opened (engine/request.h, openingWords). `directory` empty =
     // as above.
     RunVerdicts(const Run& run, const std::string& openedHow, std::string directory = {});
 
-    // At this level or a deeper one, when the step is as it was then.
+    // At this level or a deeper one, when the step is as it was then. Without ValidationReport::values.
     std::optional<StepVerdict> find(const RunStep& step, const StepFiles& files, ValidateLevel level) const;
+    // The sums of its values, when the step is as it was then. Of more tensors than fit into 64 MiB none are
+    // kept.
+    std::optional<std::vector<TensorValues>> values(const RunStep& step, const StepFiles& files) const;
     // Forgets steps that the run holds no longer.
     void keep(const Run& run, const RunStep& step, const StepFiles& files, const StepVerdict& verdict);
 
   private:
+    std::string valuesFile(const std::string& step) const;
+    void keepValues(const RunStep& step, const StepFiles& files,
+                    const std::vector<TensorValues>& values) const;
+
     std::string file_;
     std::map<std::string, std::string> records_;  // lines of the file, by name of the step
 };
 
 // Returns the remembered verdict of a step, or opens and validates it. `validate` checks what was opened at
-// `level`. `verdicts` may be null. Errors: cancelled, limit, usage; what is wrong with the step is in the
-// answer.
+// `level`. `verdicts` may be null. With `values` the report has those (ValidationReport::values), and a step
+// whose values are not remembered is read anew; `validate` sums them up. Errors: cancelled, limit, usage;
+// what is wrong with the step is in the answer.
 Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFiles& files,
                               ValidateLevel level, const CheckpointOptions& options,
                               const std::function<Result<ValidationReport>(const Checkpoint&)>& validate,
-                              RunVerdicts* verdicts);
+                              RunVerdicts* verdicts, bool values = false);
 
 }  // namespace shardscope

@@ -17,10 +17,6 @@ constexpr double kWidestName = 190, kSum = 46;  // of names at the left, and bar
 constexpr double kLeastFlow = 5, kWidestFlow = 40, kHighestFlow = 22;  // cells
 constexpr double kLegend = 20;
 
-std::string countedOf(uint64_t count, const char* one, const char* many) {
-    return fmt::format("{} {}", countText(count), count == 1 ? one : many);
-}
-
 uint32_t bandsOf(size_t count, double room) {
     const auto fit = static_cast<uint32_t>(std::max(1.0, std::floor(room / kLeastFlow)));
     return static_cast<uint32_t>((count + fit - 1) / fit);

@@ -50,7 +50,9 @@ struct ValueScope {
     const FilledElements* filled = nullptr;
     ValueScan* scan = nullptr;
     const ValueParts* parts = nullptr;
-    bool stopped = false;  // out: with a scan, the reading was stopped
+    bool sums = false;
+    bool stopped = false;                // out: with a scan, the reading was stopped
+    std::vector<TensorValues> values{};  // out: ValidationReport::values
 };
 // Errors: cancelled, limit.
 Status checkValues(ValueScope& scope);

@@ -92,11 +92,12 @@ class Validation {
                 {"what surrounds the data in the files", commandOption("level", "files")});
         }
         if (options_.level >= ValidateLevel::values) {
-            ValueScope scope{reader_,         readable_,           resources_,
-                             findings_,       report.notChecked,   options_.expect,
-                             options_.filled, options_.scan.get(), options_.parts};
+            ValueScope scope{reader_,           readable_,       resources_,      findings_,
+                             report.notChecked, options_.expect, options_.filled, options_.scan.get(),
+                             options_.parts,    options_.sums};
             SHARDSCOPE_TRY(checkValues(scope));
             report.stopped = scope.stopped;
+            report.values = std::move(scope.values);
             report.checked.emplace_back(
                 scope.stopped ? "values, stored checksums and replicas, as far as they were read"
                               : "values, stored checksums and replicas");

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "execute/executor.h"
+#include "execute/value_sums.h"
 #include "formats/format.h"
 
 namespace shardscope {
@@ -48,6 +49,14 @@ struct NotChecked {
     bool operator==(const NotChecked&) const = default;
 };
 
+// What all elements of one tensor are like, each counted once whatever replicas are stored.
+struct TensorValues {
+    std::string tensor;
+    Role role = Role::other;
+    ValueCounts counts;
+    ValueSums sums;
+};
+
 struct ValidationReport {
     Verdict verdict = Verdict::safe;
     ValidateLevel level = ValidateLevel::metadata;
@@ -55,6 +64,9 @@ struct ValidationReport {
     std::vector<std::string> checked;
     std::vector<NotChecked> notChecked;
     std::vector<Finding> findings;
+    // With ValidateOptions::sums: of each tensor that was read to its end, in the catalog's order. Not part
+    // of the documents about a validation.
+    std::vector<TensorValues> values;
 };
 
 // How far a reading of all values has come, chunk by chunk. A later validation of the same checkpoint
@@ -107,6 +119,8 @@ struct ValidateOptions {
     std::shared_ptr<ValueScan> scan;
     // For level `values`: what parts have read is not read again.
     const ValueParts* parts = nullptr;
+    // For level `values`: also sums up what is read. Neither with a scan nor with parts, which keep no sums.
+    bool sums = false;
 };
 
 // Errors: unsupported when `level` needs data that is elsewhere (Reader::dataElsewhere); cancelled.

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/checked.h"
+#include "execute/value_sums.h"
 #include "execute/values.h"
 #include "model/coverage.h"
 #include "storage/digest.h"
@@ -110,7 +111,7 @@ void SegmentReader::give(AlignedBuffer bytes) {
 }
 
 Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype,
-                                        bool checksum, bool pieces) {
+                                        bool checksum, bool pieces, bool sums) {
     SeenSegment segment;
     BufferLease held(*this);
     AlignedBuffer* const buffer = held.allocated();
@@ -130,7 +131,7 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
                                               : crc32Combine(segment.crc, crc32Of(piece), piece.size());
             if (pieces) segment.pieces.push_back(cellDigest(piece));
             if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
-            lookAtValues(dtype, piece, segment.seen);
+            lookAtValues(dtype, piece, segment.seen, sums);
         }
         if (resources_.progress) resources_.progress->add(read.size());
         at += read.size();
@@ -138,7 +139,7 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
     return segment;
 }
 
-void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen) {
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, bool sums) {
     ValuePattern here;
     here.any = !block.empty();
     const size_t size =
@@ -150,6 +151,7 @@ void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& s
         here.uniform = false;
     }
     countValues(dtype, block, here.counts);
+    if (sums) addSums(dtype, block, here.sums);
     here.counts.elements = block.size() * 8 / dtypeBits(dtype);
     seen.join(here);
 }

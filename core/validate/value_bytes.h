@@ -43,7 +43,7 @@ class SegmentReader {
 
     // Bytes [begin, end) behind the extent's start. Errors: cancelled, limit, those of reading.
     Result<SeenSegment> read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype, bool checksum,
-                             bool pieces);
+                             bool pieces, bool sums);
 
   private:
     class BufferLease;
@@ -58,7 +58,7 @@ class SegmentReader {
     const MemoryBudget::Lease lease_;
 };
 
-// Adds the values of a range to a pattern.
-void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen);
+// Adds the values of a range to a pattern, with their sums if they are asked for.
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, bool sums);
 
 }  // namespace shardscope

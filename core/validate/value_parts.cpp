@@ -106,7 +106,7 @@ Result<uint64_t> ValueParts::read(std::span<const TileSpan> spans, uint64_t segm
                 if (bytes) {
                     const auto seen = reader.read(bytes->extent, begin, end, bytes->dtype,
                                                   item.storage || bytes->ownChecksum,
-                                                  !item.storage && replicas_.contains(item.chunk));
+                                                  !item.storage && replicas_.contains(item.chunk), false);
                     if (seen.ok()) {
                         found = packSegment(*seen);
                         bytesRead += end - begin;

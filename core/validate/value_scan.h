@@ -19,6 +19,7 @@ namespace shardscope {
 // What one range of bytes, or one chunk, or one tensor holds.
 struct ValuePattern {
     ValueCounts counts;
+    ValueSums sums;
     bool uniform = true;  // all elements have the bits of `first`
     std::array<std::byte, 16> first{};
     bool any = false;
@@ -33,6 +34,7 @@ struct ValuePattern {
         counts.nan += other.counts.nan;
         counts.inf += other.counts.inf;
         counts.zero += other.counts.zero;
+        sums.add(other.sums);
     }
 };
 

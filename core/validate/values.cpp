@@ -12,6 +12,7 @@
 
 #include "base/rule.h"
 #include "base/units.h"
+#include "execute/scan.h"
 #include "model/coverage.h"
 #include "storage/digest.h"
 #include "validate/findings.h"
@@ -61,8 +62,10 @@ class ValueCheck {
         }
         takeRecorded();
         SHARDSCOPE_TRY(findFills());
-        for (TensorId t = 0; t < catalog_.tensorCount(); ++t)
+        for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             judge(t);
+            if (s_.sums) sumUp(t);
+        }
         messages();
         compareReplicas();
         const auto noChecksum = std::count_if(state_.seen.begin(), state_.seen.end(),
@@ -114,6 +117,7 @@ class ValueCheck {
         for (const auto& [first, later] : replicas_) {
             state_.digests[first];
             state_.digests[later];
+            later_.insert(later);
         }
     }
 
@@ -239,7 +243,7 @@ class ValueCheck {
                 if (s_.resources.progress) s_.resources.progress->add(end - begin);
                 return {};
             }
-            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype, crc, digest));
+            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype, crc, digest, s_.sums));
             return {};
         };
         if (segments == 1) {
@@ -282,7 +286,7 @@ class ValueCheck {
         const Status status =
             scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
                 ValuePattern part;
-                lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part);
+                lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part, s_.sums);
                 std::lock_guard lock(mutex);
                 state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
                 return {};
@@ -386,6 +390,21 @@ class ValueCheck {
                                 exampleOf(catalog_, catalog_.chunk(t, c)));
             }
         }
+    }
+
+    void sumUp(TensorId t) {
+        if (catalog_.aliasOf(t) != kNone) return;
+        TensorValues values{std::string(catalog_.name(t)), catalog_.role(t), {}, {}};
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
+            if (!state_.done[c]) return;
+            if (!state_.seen[c].any || later_.contains(c)) continue;
+            addCounts(values.counts, state_.seen[c].counts);
+            values.sums.add(state_.seen[c].sums);
+        }
+        // Elements that are missing, or stored twice in part, would falsify a sum.
+        if (values.counts.elements == static_cast<uint64_t>(catalog_.elements(t)) &&
+            values.counts.elements > 0)
+            s_.values.push_back(std::move(values));
     }
 
     // ------------------------------------------------------------------ fills
@@ -545,6 +564,7 @@ class ValueCheck {
     ValueScan::State& state_;
     std::optional<SegmentReader> bytes_;  // while chunks are read
     std::vector<std::pair<ChunkId, ChunkId>> replicas_;
+    std::set<ChunkId> later_;  // of them, those that are not the first
     std::map<TensorId, Fill> fills_;
     uint64_t nanTensors_ = 0, nanElements_ = 0, infTensors_ = 0, infElements_ = 0;
 };

@@ -1,6 +1,6 @@
 // The steps of a run: which are whole, how they follow one another, and which one to resume from.
 import { averageOf } from "./average.js";
-import { allowed, button, byId, bytesText, counted, countText, element, fill, shown, table, timeText } from "./common.js";
+import { allowed, button, byId, bytesText, counted, countText, drawnBy, element, fill, get, getBytes, printable, shown, table, timeText } from "./common.js";
 
 const marks = { safe: "✓", care: "▲", unsafe: "✕" }, verdicts = { safe: "whole", care: "resume with care", unsafe: "do not resume" };
 const kHeight = 150, kLeft = 12, kTop = 40, kBottom = 26, kHead = 16;
@@ -70,6 +70,24 @@ const room = (page) => Math.max(320, page.clientWidth - 40);
 // In a window of another width; nothing else is made anew, as somebody may be writing.
 export const fitTimeline = (page) => byId("timeline")?.replaceWith(timeline(shown.run, room(page)));
 
+// Norms over the steps whose values were read, as the server draws them, with a sentence for each mark. Made anew when other steps have values.
+let charts = null, chartsOf = "";
+async function showCharts(place, run, width) {
+  const read = run.steps.filter((step) => step.level === "values");
+  const key = width + JSON.stringify(read.map((step) => [step.name, step.saved]));
+  if (charts && key === chartsOf) return fill(place, charts);
+  if (read.length < 2) return fill(place, read.length || run.steps.length < 2 ? "" : element("p", { class: "quiet small" }, "Norms over steps are drawn here once every value of two steps was checked: open steps and validate them with the level ", element("i", {}, "values"), ", or run ", element("code", {}, "shardscope stats"), "."));
+  try {
+    const [said, svg] = await Promise.all([get("stats"), getBytes("stats/svg", { width })]);
+    chartsOf = key;
+    charts = element("section", { id: "norms" }, element("h2", {}, "Norms over steps"),
+      said.marks.length > 0 && element("ul", {}, said.marks.slice(0, 12).map((mark) => element("li", {}, element("b", { class: "care" }, "▲ "), printable(mark.text)))),
+      said.marks.length > 12 && element("p", { class: "quiet small" }, "… and " + counted(said.marks.length - 12, "more mark", "more marks") + "; shardscope stats lists all."),
+      drawnBy(svg));
+    fill(place, charts);
+  } catch { fill(place, ""); }
+}
+
 // What a directory of several checkpoints has, to choose from.
 export function showSeveral(page) {
   const list = shown.several.checkpoints;
@@ -102,11 +120,14 @@ export function showRun(page) {
   const allow = () => { compare.disabled = picked.size !== 2; };
   const pick = (step) => element("input", { type: "checkbox", checked: picked.has(step.name), "aria-label": "Compare " + step.name, onchange: (event) => { picked[event.target.checked ? "add" : "delete"](step.name); allow(); } });
   allow();
+  const chartsPlace = element("div", {});
+  showCharts(chartsPlace, run, room(page));
   fill(page,
     element("h2", {}, counted(run.steps.length, "step", "steps")),
     tracker && !tracker.exists && element("p", { class: "error" }, "✕ " + tracker.file + " names " + tracker.names + ", which is not there."),
     newest >= 0 && element("p", {}, element("b", { class: "safe" }, "✓ Resume from "), element("code", {}, run.steps[newest].path), ", the newest whole step.", open ? element("span", { class: "quiet" }, " " + counted(open, "newer step is", "newer steps are") + " not checked.") : ""),
     run.steps.length > 0 && timeline(run, room(page)),
+    chartsPlace,
     run.steps.length
       ? table(["", { text: "step", lead: true }, { text: "saved", keep: true }, { text: "since the last save", number: true }, { text: "size", number: true }, { text: "files", number: true }, { text: "ranks", number: true }, "format", { text: "verdict", lead: true }],
         run.steps.map((step) => [pick(step),

@@ -152,7 +152,7 @@ class RunCliTest : public QObject {
         QCOMPARE(unchanged(), std::string("!=="));
         // A record that cannot be read is none.
         const QDir records(place_->filePath("state/shardscope/verdicts"));
-        const QStringList files = records.entryList(QDir::Files);
+        const QStringList files = records.entryList({"*.jsonl"}, QDir::Files);
         QCOMPARE(files.size(), 1);
         QFile record(records.filePath(files[0]));
         QVERIFY(record.open(QIODevice::WriteOnly) && record.write("{\n\xff\x00") > 0);
@@ -161,6 +161,47 @@ class RunCliTest : public QObject {
         // Findings are remembered with their examples.
         const json again = runShardscope({"validate", run_, "--json"}).json();
         QVERIFY(again["findings"][0]["examples"].size() > 0);
+    }
+
+    void valuesAreFollowedOverTheSteps() {
+        const json all = runShardscope({"stats", run_, "--json"}).json();
+        QCOMPARE(all["steps"].size(), size_t{3});
+        QCOMPARE(all["steps"][0].value("name", ""), std::string("step-1"));
+        QCOMPARE(all["steps"][2].value("name", ""), std::string("step-10"));
+        QVERIFY(all["steps"][2]["groups"] == all["steps"][0]["groups"]);
+        QCOMPARE(all["marks"].size() + all["left_out"].size(), size_t{0});
+        // The values were read once, for figures and verdict alike.
+        const json judged = runShardscope({"validate", run_, "--level", "values", "--json"}).json();
+        for (const json& each : judged["steps"])
+            QVERIFY(each["unchanged"].get<bool>());
+        // A step of the run has its figures from there; alone it has the same.
+        QVERIFY(runShardscope({"stats", step(10), "--json"}).json()["steps"][0] == all["steps"][2]);
+        copyTree(step(10), place_->filePath("alone"));
+        const json alone = runShardscope({"stats", place_->filePath("alone"), "--json"}).json();
+        QVERIFY(alone["steps"][0]["groups"] == all["steps"][0]["groups"]);
+        // Groups of each kind have the elements of all.
+        const auto elements = [&](const char* by) {
+            const json by_ = runShardscope({"stats", run_, "--by", by, "--json"}).json();
+            uint64_t sum = 0;
+            for (const json& group : by_["steps"][0]["groups"])
+                sum += group["elements"].get<uint64_t>();
+            return sum;
+        };
+        QCOMPARE(elements("tensor"), elements("module"));
+        QCOMPARE(elements("layer"), elements("module"));
+        QVERIFY(runShardscope({"stats", run_}).out.starts_with("norm of"));
+        QVERIFY(
+            runShardscope({"stats", run_, "--csv"}).out.starts_with("step,name,kind,tensors,elements,norm,"));
+        QCOMPARE(runShardscope({"stats", run_, "--csv", "--json"}).exitCode, 2);
+        // A step that changes is read anew; what cannot be read to its end has no figures.
+        damage(10);
+        const json after = runShardscope({"stats", run_, "--json"}).json();
+        QVERIFY(after["steps"][0] == all["steps"][0]);
+        QVERIFY(after["steps"][2] != all["steps"][2]);
+        damage(2);
+        QVERIFY(QFile::remove(step(2) + "/.metadata"));
+        const json less = runShardscope({"stats", run_, "--json"}).json();
+        QCOMPARE(less["left_out"][0].value("step", ""), std::string("step-2"));
     }
 
     // What somebody has accepted of a step does not count for it, wherever it is judged.

@@ -113,6 +113,7 @@ class SchemaCliTest : public QObject {
             said({"map", path, "--mesh"});
             said({"validate", path, "--level", "values"});
             said({"ready", path});
+            said({"stats", path});
         }
         for (const auto& [format, name] : {std::pair("megatron", "m0.16.1-gpt-tp2-llama"),
                                            {"deepspeed", "z1_bf16_w2"},
@@ -158,6 +159,7 @@ class SchemaCliTest : public QObject {
         said({"latest", run});
         said({"latest", run, "--good"});
         said({"ready", run});
+        said({"stats", run, "--by", "layer"});
         firstLine({"watch", run, "--settle", "0", "--interval", "1", "--as", "json"});
     }
 

@@ -153,6 +153,7 @@ def test_documents_of_a_checkpoint(name):
     check(checkpoint.mesh, typing.Optional[types.Mesh], "mesh")
     check(checkpoint.validate().document, types.Validate, "validate")
     check(checkpoint.ready(), types.Ready, "ready")
+    check(checkpoint.stats(), types.Stats, "stats")
     for row in checkpoint.tensors:
         check(row, types.Row, "row")
     for tensor in checkpoint.values():
@@ -186,6 +187,7 @@ def test_documents_of_runs(tmp_path):
     check(run.latest(), types.Latest, "latest")
     check(run.latest(good=False), types.Latest, "latest")
     check(run.ready(), types.Ready, "ready")
+    check(run.stats(), types.Stats, "stats")
 
 
 def mypy(place, what):

@@ -10,6 +10,7 @@
 #include "ui/models/run_steps.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/run_timeline.h"
+#include "ui/widgets/value_charts_view.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -32,6 +33,26 @@ class RunEngine : public ScriptedEngine {
     Result<RunListingPtr> listRun(const std::string&, const CheckpointOptions&, const std::string&,
                                   ValidateLevel, const TaskContext&) override {
         return std::make_shared<const RunListing>(RunListing{run, rows});
+    }
+    // A norm that runs away and an expert that dies; of moments as of weights.
+    Result<std::vector<TensorValues>> stepValues(const RunListingPtr& listing, size_t row,
+                                                 const std::string&) override {
+        const double step = static_cast<double>(listing->rows[row].step.step) / 250;
+        std::vector<TensorValues> all;
+        const auto add = [&](const std::string& name, Role role, double norm) {
+            const uint64_t zero = norm == 0 ? 64 : 0;
+            all.push_back({name, role, {64, 0, 0, zero}, {64, 0, norm * norm, norm}});
+        };
+        for (const char* part : {"self_attn.q_proj", "self_attn.o_proj", "mlp.gate"}) {
+            const bool runs = part == std::string("mlp.gate") && step > 30;
+            const std::string name = std::string("model.layers.0.") + part + ".weight";
+            add(name, Role::parameter, 3 + step / 50 + (runs ? (step - 30) * (step - 30) * 4 : 0));
+            add("optim.exp_avg_sq." + name, Role::optimizer, 1e-6 * (1 + step / 10));
+        }
+        for (int e = 0; e < 4; ++e)
+            add("model.layers.0.mlp.experts." + std::to_string(e) + ".w1.weight", Role::parameter,
+                e == 2 && step >= 20 ? 0 : 2 + 0.1 * e + step / 100);
+        return all;
     }
 };
 
@@ -150,6 +171,29 @@ class RunPageTest : public QObject, protected WindowFixture {
             applyTheme(theme);
             settle();
             picture(*window_, theme == ThemeChoice::dark ? "run-page-dark" : "run-page-light");
+        }
+    }
+
+    void normsAreFollowed() {
+        openRunOf(realisticRun());
+        QVERIFY(!shownText(page()).contains("Norms over steps"));
+        // Steps whose every value was checked have norms.
+        for (RunRow& row : engine_->rows)
+            if (row.verdict) row.verdict->report.level = ValidateLevel::values;
+        page().steps().refresh();
+        QTRY_VERIFY(page().charts().charts());
+        const ValueCharts& charts = *page().charts().charts();
+        QCOMPARE(charts.steps().size(), size_t{39});
+        QCOMPARE(charts.charts()[0].name, std::string("model.layers.*.mlp.gate"));
+        QVERIFY(shownText(page()).contains("▲ Expert 2 of model.layers.0.mlp.experts is dead at step-5000"));
+        page().charts().setFocus();
+        QTest::keyClick(&page().charts(), Qt::Key_Home);
+        QVERIFY(
+            page().charts().accessibleDescription().contains("The norm of model.layers.*.mlp.gate rises"));
+        for (const auto theme : {ThemeChoice::light, ThemeChoice::dark}) {
+            applyTheme(theme);
+            settle();
+            picture(*window_, theme == ThemeChoice::dark ? "run-norms-dark" : "run-norms-light");
         }
     }
 

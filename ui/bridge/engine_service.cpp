@@ -106,10 +106,19 @@ class LocalEngine final : public EngineService {
             const EngineWork work(context);
             ValidateOptions how;
             how.level = level;
+            how.sums = true;
             return validateCheckpoint(checkpoint, how, work);
         };
         const RunRow& chosen = run->rows[row];
         return shardscope::judgeStep(run->run, chosen.step, chosen.files, level, all, validate, &known);
+    }
+
+    Result<std::vector<TensorValues>> stepValues(const RunListingPtr& run, size_t row,
+                                                 const std::string& openedHow) override {
+        const RunRow& chosen = run->rows[row];
+        return RunVerdicts(run->run, openedHow)
+            .values(chosen.step, chosen.files)
+            .value_or(std::vector<TensorValues>());
     }
 
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,

@@ -68,6 +68,9 @@ class EngineService {
     virtual Result<StepVerdict> judgeStep(const RunListingPtr& run, size_t row,
                                           const CheckpointOptions& options, const std::string& openedHow,
                                           ValidateLevel level, const TaskContext& context) = 0;
+    // Sums of the values of a step that were read before (RunVerdicts::values); empty where none are known.
+    virtual Result<std::vector<TensorValues>> stepValues(const RunListingPtr& run, size_t row,
+                                                         const std::string& openedHow) = 0;
     // Bytes of the index file that was written; it must not be there yet unless `overwrite`.
     virtual Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file,
                                        bool overwrite, const TaskContext& context) = 0;

@@ -38,6 +38,9 @@ void RunSteps::follow() {
     if (session_.run() == run_) return;
     listTicket_.drop();
     judgeTicket_.drop();
+    chartsTicket_.drop();
+    charts_.reset();
+    chartsOf_.clear();
     current_ = SIZE_MAX;
     rows_.clear();
     facts_ = {};
@@ -57,7 +60,45 @@ void RunSteps::tell() {
     for (const RunRow& row : rows_)
         seen.push_back({&row.files, row.verdict ? &*row.verdict : nullptr});
     facts_ = factsOf(seen);
+    followValues();
     emit changed();
+}
+
+void RunSteps::followValues() {
+    std::vector<size_t> read;  // rows, the oldest first
+    std::vector<Digest128> identities;
+    for (size_t row = rows_.size(); row-- > 0;) {
+        const auto& verdict = rows_[row].verdict;
+        if (!verdict || verdict->error || verdict->report.level != ValidateLevel::values) continue;
+        read.push_back(row);
+        identities.push_back(rows_[row].files.identity);
+    }
+    if (identities == chartsOf_) return;
+    chartsOf_ = std::move(identities);
+    chartsTicket_.drop();
+    if (read.size() < 2) {
+        charts_.reset();
+        return;
+    }
+    auto shown = std::make_shared<RunListing>(*listing_);
+    shown->rows = rows_;
+    chartsTicket_ = session_.tasks().run<std::shared_ptr<const ValueCharts>>(
+        Work::metadata, tr("Following norms"),
+        [engine = session_.enginePtr(), listing = RunListingPtr(std::move(shown)), read,
+         how =
+             session_.openedHow()](const TaskContext& context) -> Result<std::shared_ptr<const ValueCharts>> {
+            ValueHistory history;
+            for (const size_t row : read) {
+                SHARDSCOPE_TRY(context.stop.poll());
+                SHARDSCOPE_ASSIGN(const auto values, engine->stepValues(listing, row, how));
+                if (!values.empty()) history.add(listing->rows[row].step.name, values);
+            }
+            return ValueCharts::of(history);
+        },
+        [this](Result<std::shared_ptr<const ValueCharts>> answer) {
+            charts_ = answer.ok() ? *std::move(answer) : nullptr;
+            emit changed();
+        });
 }
 
 void RunSteps::refresh() {

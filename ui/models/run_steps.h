@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/run_facts.h"
+#include "survey/value_charts.h"
 #include "ui/models/session.h"
 
 namespace shardscope::ui {
@@ -31,6 +32,8 @@ class RunSteps : public QObject {
     size_t newestWhole() const { return facts_.newestWhole; }  // row; kNoStep = none is known
     // "Resume from step-380, the newest whole step; 1 newer one is not checked yet."
     QString advice() const;
+    // Norms over the steps whose every value was checked; null with fewer than two.
+    const std::shared_ptr<const ValueCharts>& charts() const { return charts_; }
     // All that is known of a step but its findings, a line each.
     QString description(size_t row) const;
     // "12 steps; 'latest' names global_step12", and how many were checked.
@@ -51,6 +54,7 @@ class RunSteps : public QObject {
   private:
     void follow();
     void tell();  // works out the facts; rows_ have changed
+    void followValues();
     void taken(const RunListingPtr& listing);
     void next();
 
@@ -64,7 +68,9 @@ class RunSteps : public QObject {
     ValidateLevel level_ = ValidateLevel::files;
     bool checking_ = true;
     size_t current_ = SIZE_MAX;  // row that is being judged
-    Ticket listTicket_, judgeTicket_;
+    std::shared_ptr<const ValueCharts> charts_;
+    std::vector<Digest128> chartsOf_;  // identities of their steps
+    Ticket listTicket_, judgeTicket_, chartsTicket_;
     QTimer timer_;
 };
 

@@ -6,6 +6,7 @@
 #include <QLabel>
 #include <QMenu>
 #include <QPushButton>
+#include <QScrollArea>
 #include <QScrollBar>
 #include <QTableView>
 #include <QVBoxLayout>
@@ -18,6 +19,7 @@
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/run_timeline.h"
+#include "ui/widgets/value_charts_view.h"
 
 namespace shardscope::ui {
 
@@ -59,6 +61,7 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
     timeline_ = new RunTimeline(timeline);
     timeline->setView(timeline_);
     timeline->setExports({QStringLiteral("timeline"), timeline_, {}});
+    norms_ = makeCharts();
     makeTable();
     details_ = textBlock(this);
     details_->setAccessibleName(tr("Findings of the chosen step"));
@@ -66,6 +69,7 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
     layout->addWidget(summary_);
     layout->addLayout(advice);
     layout->addWidget(timeline);
+    layout->addWidget(norms_);
     layout->addWidget(panel_, 1);
     layout->addWidget(details_);
     layout->addLayout(makeButtons());
@@ -97,6 +101,42 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
     });
     showSelected();
     refresh();
+}
+
+Panel* RunPage::makeCharts() {
+    constexpr int kChartsShown = 108;  // pixels: a row of charts, the others are scrolled to
+    auto* panel = new Panel(tr("Norms over steps"), this);
+    auto* scroll = new QScrollArea(panel);
+    charts_ = new ValueChartsView(scroll);
+    scroll->setWidget(charts_);
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    scroll->setFixedHeight(kChartsShown);
+    panel->setView(scroll);
+    panel->setExports({QStringLiteral("norms"), charts_, {}, [this] { return charts_->svg(); }});
+    panel->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Fixed);
+    marks_ = wrappedLabel(panel);
+    panel->layout()->addWidget(marks_);
+    return panel;
+}
+
+void RunPage::showCharts() {
+    constexpr size_t kMarksShown = 3;
+    const auto& charts = steps_.charts();
+    norms_->setVisible(charts != nullptr);
+    if (charts == charts_->charts()) return;
+    charts_->setCharts(charts);
+    QStringList lines;
+    if (charts) {
+        for (size_t i = 0; i < std::min(kMarksShown, charts->marks().size()); ++i)
+            lines += QStringLiteral("▲ ") + toQString(charts->marks()[i].text);
+        if (charts->marks().size() > kMarksShown)
+            lines += countedText(charts->marks().size() - kMarksShown, tr("and 1 more mark, at its chart"),
+                                 tr("and %1 more marks, at their charts"));
+    }
+    marks_->setText(lines.join('\n'));
+    marks_->setVisible(!lines.isEmpty());
 }
 
 void RunPage::makeTable() {
@@ -291,6 +331,7 @@ void RunPage::refresh() {
     check_->setText(steps_.checking() ? tr("&Stop checking") : tr("&Check all steps"));
     const int row = currentRow();
     open_->setEnabled(row >= 0);
+    showCharts();
     advice_->setText(steps_.advice());
     advice_->setVisible(!advice_->text().isEmpty());
     const bool resumes = steps_.newestWhole() != kNoStep;

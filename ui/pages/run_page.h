@@ -18,6 +18,7 @@ namespace shardscope::ui {
 
 class Panel;
 class RunTimeline;
+class ValueChartsView;
 class TextTableModel;
 
 class RunPage : public QWidget {
@@ -28,6 +29,7 @@ class RunPage : public QWidget {
     RunSteps& steps() { return steps_; }
     QTableView& table() { return *table_; }
     RunTimeline& timeline() { return *timeline_; }
+    ValueChartsView& charts() { return *charts_; }
 
   signals:
     void openRequested(const QString& path);
@@ -41,6 +43,8 @@ class RunPage : public QWidget {
     void openCurrent();
     void makeTable();
     QHBoxLayout* makeButtons();
+    Panel* makeCharts();
+    void showCharts();
     void showSteps();
     void showChosen();
     void showSelected();  // what can be done with the selected steps
@@ -53,10 +57,12 @@ class RunPage : public QWidget {
     TextTableModel* model_;
     Panel* panel_;
     RunTimeline* timeline_;
+    Panel* norms_;
+    ValueChartsView* charts_;
     QTableView* table_;
     std::string chosen_;              // name of the step
     std::set<std::string> selected_;  // likewise
-    QLabel *title_, *summary_, *advice_, *details_;
+    QLabel *title_, *summary_, *advice_, *details_, *marks_;
     QComboBox* level_;
     QPushButton *copyNewest_, *open_, *compare_, *average_, *check_;
 };

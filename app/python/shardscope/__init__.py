@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
-           "View", "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready", "recipes",
+           "View", "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready",
+           "recipes", "stats",
            "reshard", "run", "safetensors_open", "save", "torch", "types", "validate"]
 
 
@@ -63,6 +64,16 @@ def ready(path: Union[_Place, Checkpoint], level: types.Level = "files", progres
         return path.ready(**how)
     checkpoint = open_any(path, opening(options))
     return run(path).ready(**how) if checkpoint is None else checkpoint.ready(**how)
+
+
+def stats(path: Union[_Place, Checkpoint], by: types.ValuesBy = "module", progress: Optional[Progress] = None,
+          **options: Unpack[_options.OpenedOptions]) -> types.Stats:
+    """What the values are like; see Checkpoint.stats, and Run.stats of the directory of a run."""
+    how: Any = {"by": by, "progress": progress, **options}
+    if isinstance(path, Checkpoint):
+        return path.stats(**how)
+    checkpoint = open_any(path, opening(options))
+    return run(path).stats(**how) if checkpoint is None else checkpoint.stats(**how)
 
 
 def digest(path: Union[_Place, Checkpoint], pattern: str = "*", algorithm: Literal["tile", "sha256", "crc32"] = "tile",

@@ -314,6 +314,11 @@ class Checkpoint(_Tensors):
         """
         return parsed(self._open.ready(words_of(options), level, progress))
 
+    def stats(self, by: types.ValuesBy = "module", progress: Optional[Progress] = None,
+              **options: Unpack[_options.WorkOptions]) -> types.Stats:
+        """Norms, zeros and NaN by module, layer or tensor, as one step (shardscope.stats/1). Reads all values."""
+        return parsed(self._open.stats(words_of(options), by, progress))
+
     def digest(self, pattern: str = "*", algorithm: Literal["tile", "sha256", "crc32"] = "tile",
                progress: Optional[Progress] = None, **options: Unpack[_options.ReadingOptions]) -> types.Digest:
         """A digest of each tensor whose name matches, which depends on neither format nor sharding (shardscope.digest/1).

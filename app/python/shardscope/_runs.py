@@ -106,6 +106,12 @@ class Run:
         """The resume card of the newest step that can be resumed from (shardscope.ready/1), with newer ones in ``passed``."""
         return parsed(_shardscope.ready_run(words_of({**self.options, **options}), self.path, level, progress))
 
+    def stats(self, by: types.ValuesBy = "module", progress: Optional[Progress] = None,
+              **options: Unpack[_options.OpenedOptions]) -> types.Stats:
+        """Norms, zeros and NaN of all steps by module, layer or tensor (shardscope.stats/1), with what is marked. Values that were
+        read before are not read again."""
+        return parsed(_shardscope.stats(words_of({**self.options, **options}), self.path, by, progress))
+
     def __repr__(self) -> str:
         return f"<shardscope.Run {self.path!r}, {len(self)} steps>"
 

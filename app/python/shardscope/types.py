@@ -350,6 +350,51 @@ class Latest(_Latest, total=False):
     verdict: Verdict
 
 
+ValuesBy = Literal["module", "layer", "tensor"]
+
+
+class ValueGroup(TypedDict):
+    name: str
+    kind: Literal["weight", "moment", "other"]
+    tensors: int
+    elements: int
+    norm: Optional[float]
+    rms: Optional[float]
+    mean: Optional[float]
+    largest: Optional[float]
+    zeros: int
+    nan: int
+    inf: int
+
+
+class StepValues(TypedDict):
+    name: str
+    groups: list[ValueGroup]
+
+
+class ValueMark(TypedDict):
+    step: str
+    group: str
+    what: Literal["jump", "non-finite", "dead-experts"]
+    text: str
+
+
+class LeftOut(TypedDict):
+    step: str
+    why: str
+
+
+class Stats(TypedDict):
+    """shardscope.stats/1"""
+
+    schema: str
+    path: str
+    by: ValuesBy
+    steps: list[StepValues]
+    marks: list[ValueMark]
+    left_out: list[LeftOut]
+
+
 # ---------------------------------------------------------------- comparisons and conversions
 
 

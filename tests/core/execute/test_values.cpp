@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "execute/fake_checkpoint.h"
+#include "execute/value_sums.h"
 #include "execute/values.h"
 
 using namespace shardscope;
@@ -88,6 +89,54 @@ class TestValues : public QObject {
             QCOMPARE(counts.inf, expected.inf);
             QCOMPARE(counts.zero, expected.zero);
         }
+    }
+
+    // Ordinary, tiny and huge values, with special ones among them, of lengths and at addresses of every
+    // kind.
+    void sumsOfFloats_data() { countsOfFloats_data(); }
+    void sumsOfFloats() {
+        QFETCH(int, dtype);
+        const auto type = static_cast<DType>(dtype);
+        const size_t size = dtypeBytes(type);
+        Random random(static_cast<uint64_t>(dtype) + 1);
+        for (int round = 0; round < 120; ++round) {
+            const size_t shift = random() % 9, elements = random() % (40000 / size);
+            const double scales[] = {1, 0.02, 1e-13, 1e-22, 1e-30, 1e25};
+            const double scale = scales[round % 6];
+            std::vector<double> values(elements);
+            for (double& value : values)
+                value = scale * (static_cast<double>(random() % 2000) - 900) / 1000;
+            for (int special = 0; round % 4 == 0 && special < 3 && elements > 0; ++special)
+                values[random() % elements] = special == 0 ? NAN : HUGE_VAL;
+            Bytes bytes(shift + elements * size);
+            std::byte* const begin = bytes.data() + shift;
+            castElements(DType::float64, reinterpret_cast<const std::byte*>(values.data()), type, begin,
+                         elements);
+            castElements(type, begin, DType::float64, reinterpret_cast<std::byte*>(values.data()), elements);
+            ValueSums expected, sums;
+            double magnitudes = 0;
+            for (const double v : values) {
+                if (!std::isfinite(v)) continue;
+                magnitudes += std::abs(v);
+                expected.add({1, v, v * v, std::abs(v)});
+            }
+            addSums(type, std::span(bytes).subspan(shift), sums);
+            QCOMPARE(sums.counted, expected.counted);
+            QCOMPARE(sums.largest, expected.largest);
+            QVERIFY2(std::abs(sums.squares - expected.squares) <= 2e-6 * expected.squares,
+                     qPrintable(QString("%1 %2").arg(sums.squares).arg(expected.squares)));
+            QVERIFY2(std::abs(sums.sum - expected.sum) <= 2e-6 * magnitudes,
+                     qPrintable(QString("%1 %2").arg(sums.sum).arg(expected.sum)));
+        }
+    }
+
+    void othersHaveNoSums() {
+        ValueSums sums;
+        const Bytes bytes(8192, std::byte{3});
+        for (const DType dtype :
+             {DType::int8, DType::int64, DType::boolean, DType::complex64, DType::float4E2M1FNx2})
+            addSums(dtype, bytes, sums);
+        QCOMPARE(sums, ValueSums());
     }
 
     void zerosOfIntegers() {

@@ -75,6 +75,10 @@ class ScriptedEngine : public EngineService {
         SHARDSCOPE_TRY(announce("judgeStep", context));
         return real_->judgeStep(run, row, options, openedHow, level, context);
     }
+    Result<std::vector<TensorValues>> stepValues(const RunListingPtr& run, size_t row,
+                                                 const std::string& openedHow) override {
+        return real_->stepValues(run, row, openedHow);
+    }
     Result<uint64_t> saveIndex(const CheckpointPtr& checkpoint, const std::string& file, bool overwrite,
                                const TaskContext& context) override;
     Result<ValidationReport> validate(const CheckpointPtr& checkpoint, const ValidateOptions& options,
