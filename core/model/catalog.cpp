@@ -441,7 +441,7 @@ bool pathBefore(const Path& a, const Path& b) {
 // Whether every rank of the mesh has coordinates.
 bool isUsable(const Mesh& mesh) {
     const uint32_t ranks = mesh.ranks();
-    return ranks > 0 && ranks <= kMostRanks;
+    return ranks > 0 && ranks <= kMostMeshRanks;
 }
 
 }  // namespace
@@ -504,7 +504,7 @@ Catalog CatalogBuilder::finish() && {
         addNote({rule::metaInconsistent,
                  Severity::warning,
                  fmt::format("the mesh {} that the files state has no ranks or more than {}; it is left out",
-                             formatMesh(*c.mesh_), countText(kMostRanks)),
+                             formatMesh(*c.mesh_), countText(kMostMeshRanks)),
                  {},
                  {},
                  std::nullopt});

@@ -66,9 +66,9 @@ Result<Mesh> parseMesh(std::string_view text) {
             return makeError(ErrorCode::usage, fmt::format("the mesh names axis '{}' twice", axis.name));
         }
         mesh.axes.push_back(std::move(axis));
-        if (mesh.ranks() > kMostRanks)
+        if (mesh.ranks() > kMostMeshRanks)
             return makeError(ErrorCode::usage,
-                             fmt::format("the mesh has more than {} ranks", countText(kMostRanks)));
+                             fmt::format("the mesh has more than {} ranks", countText(kMostMeshRanks)));
     }
     if (mesh.axes.empty())
         return makeError(ErrorCode::usage, "the mesh is empty").withHint("write a mesh as 'dp=2,tp=4'");

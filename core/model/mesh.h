@@ -33,7 +33,7 @@ struct Mesh {
 };
 
 // No run has had so many; views of more would not be drawn.
-constexpr uint32_t kMostRanks = 1'000'000;
+constexpr uint32_t kMostMeshRanks = 1'000'000;
 
 // "dp=2,tp=4". Errors: usage.
 Result<Mesh> parseMesh(std::string_view text);
