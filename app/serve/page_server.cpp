@@ -76,7 +76,8 @@ PageRequest requestOf(const httplib::Request& request) {
 constexpr const char* kTokenHeader = "X-Shardscope-Token";
 
 // One request that the gate has let in: what came before it did, then what still comes, for a limited time.
-// The library asks for its state by other names in later versions; both are here, so not marked as overriding.
+// The library asks for its state by other names in later versions; both are here, so not marked as
+// overriding.
 class PageStream final : public httplib::Stream {
   public:
     explicit PageStream(PageConnection& connection)
