@@ -76,15 +76,16 @@ PageRequest requestOf(const httplib::Request& request) {
 constexpr const char* kTokenHeader = "X-Shardscope-Token";
 
 // One request that the gate has let in: what came before it did, then what still comes, for a limited time.
-// The library asks for its state by other names in later versions; both are here, so not marked as overriding.
+// Later versions of the library ask for its state by other names. Both are here, so nothing is marked as
+// overriding.
 class PageStream final : public httplib::Stream {
   public:
     explicit PageStream(PageConnection& connection)
         : connection_(connection), until_(Clock::now() + PageGate::kHeadTime) {}
     // What belongs to the next request stays.
-    ~PageStream() override { connection_.bytes.erase(0, taken_); }
+    ~PageStream() { connection_.bytes.erase(0, taken_); }
 
-    bool is_readable() const override { return taken_ < connection_.bytes.size() || awaits(POLLIN, 0); }
+    bool is_readable() const { return taken_ < connection_.bytes.size() || awaits(POLLIN, 0); }
     bool wait_readable() const { return is_readable(); }
     bool wait_writable() const { return is_writable(); }
     bool is_peer_alive() const { return is_writable(); }
@@ -95,7 +96,7 @@ class PageStream final : public httplib::Stream {
         const bool gone = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
         return !gone && awaits(POLLOUT, kWriteWait);
     }
-    ssize_t read(char* to, size_t size) override {
+    ssize_t read(char* to, size_t size) {
         if (taken_ == connection_.bytes.size()) {
             const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now());
             if (left.count() <= 0 || !awaits(POLLIN, static_cast<int>(left.count()))) return -1;
@@ -106,13 +107,13 @@ class PageStream final : public httplib::Stream {
         taken_ += n;
         return static_cast<ssize_t>(n);
     }
-    ssize_t write(const char* from, size_t size) override {
+    ssize_t write(const char* from, size_t size) {
         if (!awaits(POLLOUT, kWriteWait)) return -1;
         return ::send(socket(), from, size, MSG_NOSIGNAL);
     }
-    void get_remote_ip_and_port(std::string& ip, int& port) const override { ip = "127.0.0.1", port = 0; }
-    void get_local_ip_and_port(std::string& ip, int& port) const override { ip = "127.0.0.1", port = 0; }
-    socket_t socket() const override { return connection_.socket; }
+    void get_remote_ip_and_port(std::string& ip, int& port) const { ip = "127.0.0.1", port = 0; }
+    void get_local_ip_and_port(std::string& ip, int& port) const { ip = "127.0.0.1", port = 0; }
+    socket_t socket() const { return connection_.socket; }
 
   private:
     static constexpr int kWriteWait = 5000;  // milliseconds
