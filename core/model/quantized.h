@@ -4,8 +4,8 @@
 //
 // Sources of the schemes: transformers 5.24 (integrations/finegrained_fp8.py, mxfp4.py, bitsandbytes.py),
 // compressed-tensors 0.20 (compressors/*), Model Optimizer 0.47 (torch/quantization/qtensor), bitsandbytes
-// 0.50 (functional.py), GPTQModel 7 (nn_modules/qlinear), AutoAWQ 0.2.9 (utils/packing_utils.py), torchao 0.18
-// (quantization/quantize_/workflows, prototype/safetensors).
+// 0.50 (functional.py), GPTQModel 7 (nn_modules/qlinear), AutoAWQ 0.2.9 (utils/packing_utils.py), torchao
+// 0.18 (quantization/quantize_/workflows, prototype/safetensors).
 #pragma once
 
 #include <array>

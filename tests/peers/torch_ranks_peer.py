@@ -1,5 +1,6 @@
-"""The files of ranks that we write, under a process group of as many gloo ranks: each rank loads its own file as verl and Accelerate do, into
-DTensors, a model of FSDP2 and its optimizer, and what all ranks then hold together is compared with the source bit for bit."""
+"""The files of ranks that we write, under a process group of as many gloo ranks: each rank loads its own file as verl does, or through Accelerate's own
+load_fsdp_model() and load_fsdp_optimizer(), into DTensors, a model of FSDP2 and its optimizer, and what all ranks then hold together is compared with the
+source bit for bit."""
 import os
 import sys
 import tempfile
@@ -10,7 +11,9 @@ from peerlib import cases, shardscope
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_model_state_dict, set_optimizer_state_dict
+from accelerate import FullyShardedDataParallelPlugin, PartialState
+from accelerate.utils.fsdp_utils import load_fsdp_model, load_fsdp_optimizer
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, empty
@@ -110,11 +113,16 @@ def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, p
         if fsdp:
             model = model_of(state)
             fully_shard(model, mesh=mesh)
-            # verl loads the plain state dict; Accelerate goes through set_model_state_dict.
+            # verl loads the plain state dict.
             if variant.startswith("verl"):
                 model.load_state_dict(state)
             else:
-                set_model_state_dict(model, state, options=StateDictOptions())
+                # Of the accelerator its loaders need this state alone.
+                os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_PORT="0")
+                accelerator = PartialState(cpu=True)
+                assert accelerator.process_index == rank and accelerator.num_processes == world
+                plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT")
+                load_fsdp_model(plugin, accelerator, model, path, use_dcp=False)
             loaded = {name: whole(value, mesh) for name, value in model.state_dict().items()}
             assert check(loaded, model_truth, (), "loaded model") == len(model_truth)
         optim_file = file_of(path, variant, "optim", world, rank)
@@ -126,7 +134,7 @@ def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, p
                 if variant.startswith("verl"):
                     optimizer.load_state_dict(saved)
                 else:
-                    set_optimizer_state_dict(model, optimizer, saved, options=StateDictOptions())
+                    load_fsdp_optimizer(plugin, accelerator, optimizer, model, path, use_dcp=False)
                 saved = get_optimizer_state_dict(model, optimizer)
                 assert saved["param_groups"][0]["lr"] != 0.5
             found = {name: whole(value, mesh) for name, value in flatten(saved["state"])}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import genuine
+from conftest import genuine, sha256
 
 import shardscope
 
@@ -298,3 +298,21 @@ def test_ranks_add_up():
     assert sum(rank["bytes"] for rank in ranks) >= checkpoint.info()["totals"]["bytes"]
     for rank in ranks:
         assert rank["bytes"] == sum(rank[f"{role}_bytes"] for role in ("parameter", "buffer", "optimizer", "other"))
+
+
+def test_quantized_weights_are_computed(program, tmp_path):
+    source = os.path.join(os.environ["SHARDSCOPE_TEST_DATA"], "quantized", "torchao")
+    with open(os.path.join(source, "expected.json"), encoding="utf-8") as file:
+        expected = json.load(file)
+    checkpoint = shardscope.open(source, dequantize="fp32")
+    for name, answer in expected.items():
+        assert sha256(checkpoint[name].raw()) == answer["fp32"] and checkpoint[name].numpy().dtype == numpy.float32
+    digests = checkpoint.digest("*.weight", "sha256")["tensors"]
+    assert digests == {name: answer["fp32"] for name, answer in expected.items()}
+    plain = str(tmp_path / "plain")
+    shardscope.convert(source, plain, to="safetensors", dequantize="bf16")
+    assert shardscope.diff(source, plain, values=True, dequantize="bf16")["equal"]
+    assert not shardscope.diff(source, plain)["equal"]
+    with pytest.raises(shardscope.Error) as raised:
+        shardscope.open(STANDARD, dequantize="bf16")
+    assert raised.value.code == "unsupported"

@@ -23,7 +23,9 @@ WrittenFormat = Literal["colossalai", "dcp", "deepspeed", "deepspeed-universal",
 class OpenOptions(TypedDict, total=False):
     """How a checkpoint is opened, beside its format."""
 
+    also: Optional[Texts]
     buckets: Optional[Literal["keep", "parameters"]]
+    dequantize: Optional[Text]
     io: Optional[Literal["auto", "direct", "buffered"]]
     master_weights: Optional[Literal["use", "ignore"]]
     memory: Optional[Size]
@@ -37,7 +39,9 @@ class OpenOptions(TypedDict, total=False):
 class OpenedOptions(TypedDict, total=False):
     """How a checkpoint is opened by functions that do that by themselves."""
 
+    also: Optional[Texts]
     buckets: Optional[Literal["keep", "parameters"]]
+    dequantize: Optional[Text]
     format: Optional[ReadFormat]
     io: Optional[Literal["auto", "direct", "buffered"]]
     master_weights: Optional[Literal["use", "ignore"]]
@@ -71,7 +75,9 @@ class ReadingOptions(TypedDict, total=False):
 class ValidateOptions(TypedDict, total=False):
     """The same of a checkpoint that is not open yet."""
 
+    also: Optional[Texts]
     buckets: Optional[Literal["keep", "parameters"]]
+    dequantize: Optional[Text]
     format: Optional[ReadFormat]
     io: Optional[Literal["auto", "direct", "buffered"]]
     master_weights: Optional[Literal["use", "ignore"]]
@@ -88,7 +94,9 @@ class ValidateOptions(TypedDict, total=False):
 class DiffOptions(TypedDict, total=False):
     """Of ``shardscope diff``."""
 
+    also: Optional[Texts]
     buckets: Optional[Literal["keep", "parameters"]]
+    dequantize: Optional[Text]
     exclude: Optional[Texts]
     format: Optional[ReadFormat]
     io: Optional[Literal["auto", "direct", "buffered"]]
@@ -109,6 +117,7 @@ class DiffOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Of ``shardscope plan``."""
 
+    also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
@@ -152,6 +161,7 @@ class PlanOptions(TypedDict, total=False):
 class ConvertOptions(TypedDict, total=False):
     """Of ``shardscope convert``."""
 
+    also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
@@ -199,6 +209,7 @@ class ConvertOptions(TypedDict, total=False):
 class ReshardOptions(TypedDict, total=False):
     """Of ``shardscope reshard``."""
 
+    also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
@@ -245,10 +256,12 @@ class AverageOptions(TypedDict, total=False):
     """Of ``shardscope average``."""
 
     accumulate: Optional[Literal["fp32", "fp64"]]
+    also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
     compute: Optional[Literal["auto", "cpu", "gpu"]]
+    dequantize: Optional[Text]
     dry_run: bool
     dtype: Optional[Texts]
     exclude: Optional[Texts]

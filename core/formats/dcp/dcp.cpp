@@ -2,6 +2,7 @@
 
 #include "formats/dcp/dcp_reader.h"
 #include "formats/dcp/dcp_writer.h"
+#include "formats/dcp/further_directories.h"
 
 namespace shardscope {
 
@@ -13,12 +14,26 @@ Format::Laid layout(const Catalog& wanted, const WriteOptions&) {
 
 }  // namespace
 
+const FormatOption& furtherDirectoriesOption() {
+    static const FormatOption option{
+        .name = std::string(dcp::kFurtherDirectories),
+        .value = "DIR",
+        .help =
+            "A directory with further .distcp files of the same save, of hosts that have no disk in common "
+            "with the one of .metadata (repeatable)",
+        .title = "Further directories",
+        .example = "/mnt/gpu08/step-1000",
+        .repeats = true};
+    return option;
+}
+
 const Format& dcpFormat() {
     static const Format format{
         .about = {.name = "dcp",
                   .title = "PyTorch distributed checkpoint (DCP)",
                   .synonyms = {"distcp", "pytorch-dcp"},
                   .suffixes = {"distcp"},
+                  .options = {furtherDirectoriesOption()},
                   .reads = true,
                   .writes = true,
                   .generations = {"torch 2.0 to 2.2", "torch 2.3", "torch 2.4 to 2.8", "torch 2.9 to 2.14",

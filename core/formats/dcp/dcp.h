@@ -8,5 +8,7 @@
 namespace shardscope {
 
 const Format& dcpFormat();
+// For formats that open what this one does: further directories of the same save.
+const FormatOption& furtherDirectoriesOption();
 
 }  // namespace shardscope

@@ -1,6 +1,7 @@
 #include "formats/dcp/dcp_catalog.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 #include <unordered_map>
 
@@ -9,10 +10,12 @@
 #include "base/checked.h"
 #include "base/large_pages.h"
 #include "base/numbers.h"
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "encoding/pickle_globals.h"
 #include "formats/catalog_opener.h"
+#include "formats/dcp/further_directories.h"
 #include "formats/roles.h"
 
 namespace shardscope::dcp {
@@ -65,6 +68,7 @@ class Builder : private CatalogOpener {
     bool sameBytes(const MetaTensor& a, const MetaTensor& b) const;
     void noteForeign();
     void noteOrphans();
+    void noteOtherHosts();
     void noteFiles();
     Path pathOf(uint32_t part, TextId name) const;
     uint16_t transformOf(uint32_t part, const MetaStored& row);
@@ -145,6 +149,38 @@ void Builder::prepareFiles() {
             ids[row.path] = it->second;
         }
     }
+}
+
+// Hosts have blocks of as many ranks each. Where just one block is here, the others are likely on their
+// disks.
+void Builder::noteOtherHosts() {
+    std::map<uint32_t, bool> here;  // by rank: whether its files are
+    for (size_t i = 0; i < builder_.fileCount(); ++i) {
+        const FileInfo& file = builder_.file(static_cast<FileId>(i));
+        if (file.rank == kNone || !file.referenced) continue;
+        const bool missing = file.state == FileInfo::State::missing;
+        const auto [it, fresh] = here.emplace(file.rank, !missing);
+        if (!fresh && it->second == missing) return;  // some files of one rank
+    }
+    uint32_t first = kNone, count = 0;
+    for (const auto& [rank, present] : here) {
+        if (!present) continue;
+        if (first == kNone) first = rank;
+        if (rank != first + count) return;
+        ++count;
+    }
+    const uint32_t ranks = here.empty() ? 0 : here.rbegin()->first + 1;
+    if (count == 0 || count == ranks || here.size() != ranks || ranks % count != 0 || first % count != 0)
+        return;
+    builder_.addNote(
+        {rule::fileMissing,
+         Severity::info,
+         fmt::format("the files of {} of {} ranks are here. Where hosts have no disk in common, "
+                     "those of the others are on theirs: {} reads their directories with this one",
+                     count, ranks, commandOption(kFurtherDirectories.substr(2), "DIR")),
+         files_[0].name,
+         {},
+         std::nullopt});
 }
 
 // What is in the directory besides the files that the metadata names.
@@ -625,6 +661,7 @@ Result<CatalogParts> Builder::run() {
     noteTotals(files_[0].name, {{missingRows_, "chunks or objects without an entry in storage_data"},
                                 {orphanRows_, "entries of storage_data that belong to nothing"},
                                 {unknownDtypes_, "tensors of unknown dtype"}});
+    noteOtherHosts();
     noteFiles();
     if (!transformed_) {
         parts_.chunkTransforms = {};

@@ -14,6 +14,7 @@
 #include "encoding/zip.h"
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp_catalog.h"
+#include "formats/dcp/further_directories.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/stored_entries.h"
 #include "formats/open_files.h"
@@ -271,7 +272,8 @@ Probe probeDcp(const Source& source) {
     return {};
 }
 
-Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions& options) {
+Result<std::unique_ptr<Reader>> openDcp(const Source& own, const OpenOptions& options) {
+    SHARDSCOPE_ASSIGN(const Source source, withFurtherDirectories(own, options));
     std::vector<std::string> names;
     if (rankOfDataFile(source.entry) != kNone) {
         const bool whole = source.hasFile(".metadata");
@@ -281,10 +283,12 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions&
                                rankOfDataFile(source.entry)))
             .inFile(joinPath(source.directory->path(), source.entry))
             .withHint(
-                whole ? "open the directory, where .metadata is"
-                      : ".metadata is not beside it: rank 0 writes it, on its own host where the hosts have "
-                        "no disk in common; copy the .distcp files of all hosts beside it, and open the "
-                        "directory");
+                whole ? std::string("open the directory, where .metadata is")
+                      : fmt::format(".metadata is not beside it: rank 0 writes it, on its own host where the "
+                                    "hosts have no disk in common; open its directory, and name those of the "
+                                    "other hosts with {}",
+                                    option("also", "DIR"))); open its directory, and name those of the other hosts with "
+                        "--also DIR");
     }
     if (!source.entry.empty()) {
         names.push_back(source.entry);
@@ -304,11 +308,12 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& source, const OpenOptions&
         return makeError(ErrorCode::notFound, "the checkpoint was never committed: it has no .metadata file")
             .inFile(source.directory->path())
             .withHint(
-                begun ? "the save died while it wrote .metadata.tmp; use an earlier checkpoint"
-                      : "the save died before its metadata was written (use an earlier checkpoint), or "
-                        ".metadata was not copied: its name begins with a dot, and where hosts have no disk "
-                        "in common it is on that of rank 0 alone, to which the .distcp files of the others "
-                        "belong");
+                begun ? std::string("the save died while it wrote .metadata.tmp; use an earlier checkpoint")
+                      : fmt::format("the save died before its metadata was written (use an earlier "
+                                    "checkpoint), or .metadata was not copied: its name begins with a "
+                                    "dot, and where hosts have no disk in common it is on that of rank 0 "
+                                    "alone: name its directory with {}",
+                                    option("also", "DIR")));
     }
     std::vector<MetadataFile> files;
     for (std::string& name : names) {

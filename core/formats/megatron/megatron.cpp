@@ -1,5 +1,6 @@
 #include "formats/megatron/megatron.h"
 
+#include "formats/dcp/dcp.h"
 #include "formats/megatron/contents.h"
 #include "formats/megatron/layout.h"
 #include "formats/megatron/legacy.h"
@@ -62,7 +63,7 @@ const Format& megatronFormat() {
                   .title = "Megatron-Core checkpoint",
                   .synonyms = {"megatron-core", "mcore", "torch_dist", "nemo"},
                   .before = {{"dcp", "its torch_dist is a DCP checkpoint of keys and boxes of its own"}},
-                  .options = {tpDimOption(), kBucketsOption},
+                  .options = {tpDimOption(), kBucketsOption, furtherDirectoriesOption()},
                   .reads = true,
                   .writes = true,
                   .generations = {"torch_dist of megatron-core 0.6 to 0.19",

@@ -1,6 +1,9 @@
 // torch.distributed.checkpoint: checksums, generations of the metadata, and how damage shows where a chunk is
 // looked for.
+#include <QTemporaryDir>
 #include <QtTest>
+#include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include <zlib.h>
@@ -179,6 +182,52 @@ class DcpReadTest : public QObject {
         QCOMPARE(reader.error().code, ErrorCode::notFound);
         QVERIFY(text(reader.error()).find("never committed") != std::string::npos);
         QVERIFY(!reader.error().hint.empty());
+    }
+
+    // Two hosts without a disk in common: each has the files of its ranks, the first one .metadata too.
+    void severalHosts() {
+        namespace fs = std::filesystem;
+        const GenuineCase c = caseNamed("t2.15.0-fsdp2-tp");
+        QTemporaryDir place;
+        const fs::path one = place.filePath("gpu07").toStdString(),
+                       two = place.filePath("gpu08").toStdString();
+        fs::create_directory(one);
+        fs::create_directory(two);
+        for (const auto& file : fs::directory_iterator(c.path)) {
+            const std::string name = file.path().filename();
+            const bool second = name == "__2_0.distcp" || name == "__3_0.distcp";
+            fs::copy_file(file.path(), (second ? two : one) / name);
+        }
+        // Alone they say where the rest is.
+        const auto half = dcpFormat().open(sourceOf(one), {});
+        QVERIFY(half.ok());
+        const auto elsewhere = std::ranges::find_if((*half)->catalog().notes(), [](const Note& note) {
+            return note.message.starts_with("the files of 2 of 4 ranks are here");
+        });
+        QVERIFY(elsewhere != (*half)->catalog().notes().end());
+        const auto rest = dcpFormat().open(sourceOf(two), {});
+        QVERIFY(!rest.ok());
+        QVERIFY2(rest.error().hint.find("--also DIR") != std::string::npos, rest.error().hint.c_str());
+        // Together they are whole, whichever comes first.
+        for (const auto& [first, second] : {std::pair(one, two), std::pair(two, one)}) {
+            OpenOptions options;
+            options.own = {{"--also", second}};
+            const auto whole = dcpFormat().open(sourceOf(first), options);
+            QVERIFY2(whole.ok(), whole.ok() ? "" : text(whole.error()).c_str());
+            const Catalog& catalog = (*whole)->catalog();
+            QCOMPARE(catalog.tensorCount(), c.expected["tensors"].size());
+            QVERIFY(!hasNote(catalog, "file.missing"));
+            for (ChunkId k = 0; k < catalog.chunkCount(); ++k)
+                QVERIFY((*whole)->locate(k).ok());
+        }
+        // The same file twice is of two saves, or a copy.
+        OpenOptions twice;
+        twice.own = {{"--also", two}, {"--also", two}};
+        const auto refused = dcpFormat().open(sourceOf(one), twice);
+        QVERIFY(!refused.ok());
+        QCOMPARE(refused.error().code, ErrorCode::unsafe);
+        twice.own = {{"--also", "s3://bucket/step"}};
+        QCOMPARE(dcpFormat().open(sourceOf(one), twice).error().code, ErrorCode::unsupported);
     }
 
     void damaged_data() {
