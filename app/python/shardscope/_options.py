@@ -109,6 +109,7 @@ class DiffOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Of ``shardscope plan``."""
 
+    adapter: Optional[Text]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
@@ -152,6 +153,7 @@ class PlanOptions(TypedDict, total=False):
 class ConvertOptions(TypedDict, total=False):
     """Of ``shardscope convert``."""
 
+    adapter: Optional[Text]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
@@ -199,6 +201,7 @@ class ConvertOptions(TypedDict, total=False):
 class ReshardOptions(TypedDict, total=False):
     """Of ``shardscope reshard``."""
 
+    adapter: Optional[Text]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
     buckets: Optional[Literal["keep", "parameters"]]
