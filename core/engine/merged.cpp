@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;  // the first pattern that matches counts
 
 constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr int64_t kMostRank = 1 << 20;
+constexpr size_t kMostPatterns = 4096;  // each may be tried on each module
 
 std::string shown(std::string_view name) {
     return fmt::format("'{}'", printable(name, kNameInMessage));
@@ -107,9 +108,11 @@ Status takePatterns(const Json& config, const char* key, const std::string& file
                     std::vector<std::pair<RegularExpression, Number>>& patterns) {
     const auto found = config.find(key);
     if (found == config.end() || found->is_null()) return {};
-    if (!found->is_object()) return wrongConfig(file, fmt::format("has a {} that is not an object", key));
+    if (!found->is_object() || found->size() > kMostPatterns)
+        return wrongConfig(
+            file, fmt::format("has a {} that is not an object of at most {} entries", key, kMostPatterns));
     for (const auto& [pattern, value] : found->items()) {
-        if (!value.is_number())
+        if (std::is_integral_v<Number> ? !value.is_number_integer() : !value.is_number())
             return wrongConfig(file, fmt::format("has a {} with something else than numbers", key));
         auto expression = RegularExpression::parse("(?:.*[.])?(?:" + pattern + ")");
         if (!expression.ok()) return std::move(expression).error().inFile(file);
@@ -324,7 +327,8 @@ class MergeMaker {
           adapter_(merge.adapter.catalog()),
           path_(merge.adapter.path),
           merge_(merge),
-          scaling_(std::move(scaling)) {}
+          scaling_(std::move(scaling)),
+          taken_(base_.tensorCount(), false) {}
 
     Status make() {
         SHARDSCOPE_TRY(sort());
@@ -494,9 +498,10 @@ class MergeMaker {
     }
 
     Status add(const MergedTensor& merged, std::string how) {
-        if (std::ranges::count(merge_.tensors, merged.base, &MergedTensor::base))
+        if (taken_[merged.base])
             return impossible(fmt::format("another tensor is for {}, too", shown(base_.name(merged.base))),
                               merged.down == kNone ? merged.replacement : merged.down);
+        taken_[merged.base] = true;
         merge_.words += fmt::format("\n{} {} {}", base_.name(merged.base), merged.scaling, merged.transposed);
         merge_.tensors.push_back(merged);
         merge_.how.push_back(std::move(how));
@@ -528,6 +533,7 @@ class MergeMaker {
     const std::string& path_;
     AdapterMerge& merge_;
     const Scaling scaling_;
+    std::vector<bool> taken_;  // of the base
     Respelling spell_;
     std::map<std::string, Factors> factors_;
     std::map<std::string, TensorId> whole_;

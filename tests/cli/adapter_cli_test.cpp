@@ -234,6 +234,7 @@ class AdapterCliTest : public QObject {
         row("other kind", "LOHA", 3);
         row("two adapters", "several adapters", 5);
         row("no LoRA", "name of LoRA", 3);
+        row("patterns", "rank_pattern", 3);
     }
     void refusals() {
         QFETCH(QString, what);
@@ -258,6 +259,7 @@ class AdapterCliTest : public QObject {
             model[kPeft + kQ + ".lora_A.two.weight"] = down;
             model.erase(a);
         }
+        if (what == "patterns") how["rank_pattern"] = Json::array({"q_proj", 1e300});
         if (what == "no LoRA") model = {{"lm_head.weight", model[kPeft + "lm_head.weight"]}};
         QDir().mkpath(at("refused"));
         const QString name = "refused/" + QString(what).replace(' ', '-');

@@ -89,6 +89,51 @@ def compare(name, got, want):
     return failed
 
 
+def megatron():
+    """An adapter under the names of Megatron-Bridge: merged there, or made one of PEFT and merged by that, gives the same bits."""
+    failed, heads, groups, rank, alpha = 0, 6, 2, 8, 20
+    with tempfile.TemporaryDirectory() as place:
+        def at(name):
+            return os.path.join(place, name)
+        made = llama(torch.bfloat16)
+        made.save_pretrained(at("base"))
+        config = made.config
+        width, inner, size = config.hidden_size, config.intermediate_size, config.hidden_size // heads
+        shapes = {"self_attention.linear_qkv": (width, (heads + 2 * groups) * size), "self_attention.linear_proj": (heads * size, width),
+                  "mlp.linear_fc1": (width, 2 * inner), "mlp.linear_fc2": (inner, width)}
+        tensors = {}
+        for layer in range(config.num_hidden_layers):
+            for module, (columns, rows) in shapes.items():
+                stem = "decoder.layers.%d.%s.adapter." % (layer, module)
+                tensors[stem + "linear_in.weight"], tensors[stem + "linear_out.weight"] = torch.randn(rank, columns), torch.randn(rows, rank)
+        dcp.save(tensors, checkpoint_id=at("bridge"), no_dist=True)
+        with open(os.path.join(at("bridge"), "run_config.yaml"), "w", encoding="utf-8") as file:
+            file.write("model:\n  num_attention_heads: %d\n  num_query_groups: %d\npeft:\n  alpha: %d\n  dim: %d\n" % (heads, groups, alpha, rank))
+        shardscope("convert", at("base"), at("there"), "--to", "dcp", "--map", "llama-megatron-from-hf")
+        shardscope("convert", at("there"), at("merged"), "--adapter", at("bridge"))
+        shardscope("convert", at("merged"), at("back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", "--set", "heads=%d" % heads)
+        shardscope("convert", at("bridge"), at("peft"), "--to", "safetensors", "--weights-only", "--map", "llama-peft-from-megatron")
+        shardscope("convert", at("base"), at("here"), "--to", "hf", "--adapter", at("peft"))
+        want = merged(llama, at("base"), at("peft"), torch.bfloat16)
+        for name in ("back", "here"):
+            got = load_file(os.path.join(at(name), "model.safetensors"))
+            assert set(got) == set(load_file(os.path.join(at("base"), "model.safetensors"))), set(got)
+            failed += compare("Megatron, " + name, got, want)
+        # There and back: q, k and v by themselves, and as one where their A is the same.
+        before = load_file(os.path.join(at("peft"), "adapter_model.safetensors"))
+        for way, words in (("canonical", []), ("fused", ["--set", "fused=1"]), ("swift", ["--set", "swift=1"])):
+            numbers = ["--set", "heads=%d" % heads]
+            shardscope("convert", at("peft"), at(way), "--to", "dcp", "--map", "llama-megatron-from-peft", *words, *numbers, "--set", "kv_heads=%d" % groups)
+            shardscope("convert", at(way), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *numbers, "--set", "alpha=%d" % alpha)
+            after = load_file(os.path.join(at(way + "-back"), "adapter_model.safetensors"))
+            assert set(after) == set(before), way
+            failed += compare(way, after, before)
+            again = merged(llama, at("base"), at(way + "-back"), torch.bfloat16)
+            failed += compare(way + ", merged", {key: again[key] for key in want}, want)
+    print("Megatron: %s" % ("differs" if failed else "the bits of peft"))
+    return failed
+
+
 def main():
     torch.manual_seed(7)
     failed = 0
@@ -130,6 +175,7 @@ def main():
                                 answer += up @ down * scaling
                             failed += compare(name + ", fp32", {key: wide[key]}, {key: answer})
         print("%s: %s" % (case, "differs" if failed else "the bits of peft"))
+    failed += megatron()
     return 1 if failed else 0
 
 

@@ -148,8 +148,14 @@ def families():
     yield "qwen2", t.Qwen2ForCausalLM, t.Qwen2Config(**dict(COMMON, tie_word_embeddings=True)), dict(add_qkv_bias=True), {}
     yield "mimo", t.Qwen2ForCausalLM, t.Qwen2Config(**COMMON), dict(add_qkv_bias=True, mtp_num_layers=1), dict(mtp=MIMO)
     yield "qwen3", t.Qwen3ForCausalLM, t.Qwen3Config(**COMMON, head_dim=16), dict(kv_channels=16, qk_layernorm=True), {}
+    # Models whose layers are those of Llama, by its recipe.
+    yield "mistral", t.MistralForCausalLM, t.MistralConfig(**COMMON, head_dim=16, sliding_window=None), dict(kv_channels=16), dict(recipe="llama")
+    yield ("gemma", t.GemmaForCausalLM, t.GemmaConfig(**dict(COMMON, tie_word_embeddings=True), head_dim=16, hidden_activation="gelu_pytorch_tanh"),
+           dict(kv_channels=16, activation_func=gelu_tanh), dict(recipe="llama", softcap=0.0))
     yield "mixtral", t.MixtralForCausalLM, t.MixtralConfig(**COMMON, num_local_experts=EXPERTS, num_experts_per_tok=2), moe(), {}
     yield "qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig(**COMMON, **experts, head_dim=HEAD_DIM), moe(qk_layernorm=True), {}
+    yield ("qwen2-moe", t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig(**COMMON, **experts, qkv_bias=True, shared_expert_intermediate_size=2 * FFN),
+           moe(add_qkv_bias=True, moe_shared_expert_intermediate_size=2 * FFN, moe_shared_expert_gate=True), {})
     yield ("gemma2", t.Gemma2ForCausalLM,
            t.Gemma2Config(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh"),
            dict(activation_func=gelu_tanh), dict(spec=gemma, softcap=30.0, scale=16 ** -0.5, attention_softcap=50.0))
@@ -185,6 +191,20 @@ def families():
            t.Gemma3TextConfig(**dict(COMMON, tie_word_embeddings=True), head_dim=HEAD_DIM, query_pre_attn_scalar=16, hidden_activation="gelu_pytorch_tanh",
                               layer_types=["full_attention"] * LAYERS),
            dict(activation_func=gelu_tanh, qk_layernorm=True), dict(spec=gemma, softcap=0.0, scale=16 ** -0.5, attention_softcap=0.0))
+    # Every second layer has experts, which get the token times the weight of the router; queries and keys are normalized without weights.
+    # Chunks of attention and the temperature of long contexts begin beyond what is tried.
+    yield ("llama4", t.Llama4ForCausalLM,
+           t.Llama4TextConfig(**COMMON, head_dim=HEAD_DIM, intermediate_size_mlp=2 * FFN, num_local_experts=EXPERTS, num_experts_per_tok=1, moe_layers=[1],
+                              no_rope_layers=[1] * LAYERS, attn_temperature_tuning=False, rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
+           dict(moe(qk_l2_norm=True, rotary_interleaved=True, moe_layer_freq=[0, 1, 0], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
+                    moe_apply_probs_on_input=True, ffn_hidden_size=2 * FFN), moe_router_topk=1),
+           dict(stacked=False))
+    yield ("gpt2", t.GPT2LMHeadModel,
+           t.GPT2Config(n_layer=LAYERS, n_embd=HIDDEN, n_head=HEADS, n_inner=FFN, vocab_size=VOCAB, n_positions=64, bos_token_id=1, eos_token_id=2,
+                        attn_implementation="eager"),
+           dict(normalization="LayerNorm", layernorm_epsilon=1e-5, gated_linear_unit=False, activation_func=gelu_tanh, add_bias_linear=True, add_qkv_bias=True,
+                num_query_groups=HEADS),
+           dict(positions="learned_absolute"))
     yield ("gpt-oss", t.GptOssForCausalLM,
            t.GptOssConfig(**COMMON, head_dim=HEAD_DIM, num_local_experts=EXPERTS, num_experts_per_tok=2, layer_types=["full_attention"] * LAYERS,
                           rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
@@ -229,17 +249,17 @@ def make_megatron(config, changes, more):
     if "block" in more:
         spec = more["block"](made)
     elif "moe_layer_freq" in kw:
-        spec = get_gpt_decoder_block_spec(made, use_transformer_engine=False, normalization="RMSNorm")
+        spec = get_gpt_decoder_block_spec(made, use_transformer_engine=False, normalization="RMSNorm", qk_l2_norm=made.qk_l2_norm)
     else:
         spec = get_gpt_layer_local_spec(num_experts=kw.get("num_moe_experts"), moe_grouped_gemm=False, qk_layernorm=kw.get("qk_layernorm", False),
-                                        normalization="RMSNorm")
+                                        normalization=kw["normalization"])
     if "spec" in more:
         Attention.scale, Attention.softcap = more["scale"], more["attention_softcap"]
         more["spec"](spec)
     rope = getattr(config, "rope_parameters", None) or {}
     theta = rope.get("full_attention", rope).get("rope_theta") or 10000.0
     mtp = get_gpt_mtp_block_spec(made, spec, use_transformer_engine=False) if made.mtp_num_layers else None
-    model = GPTModel(config=made, transformer_layer_spec=spec, mtp_block_spec=mtp, vocab_size=PADDED, max_sequence_length=64, position_embedding_type="rope",
+    model = GPTModel(config=made, transformer_layer_spec=spec, mtp_block_spec=mtp, vocab_size=PADDED, max_sequence_length=64, position_embedding_type=more.get("positions", "rope"),
                      rotary_percent=more.get("rotary_percent", 1.0),
                      rotary_base=theta, share_embeddings_and_output_weights=config.tie_word_embeddings).eval()
     if "softcap" in more:
@@ -265,6 +285,7 @@ def same(one, other, what):
 
 
 def prove(name, kind, config, changes, more, place):
+    name = more.get("recipe", name)
     hf_dir = os.path.join(place, "hf")
     model = make_hf(kind, config)
     model.save_pretrained(hf_dir)

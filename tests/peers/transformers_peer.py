@@ -5,7 +5,7 @@ import sys
 import tempfile
 import traceback
 
-from megatron_recipes_peer import COMMON, HEADS, HIDDEN, LAYERS, TITAN, VOCAB, add_prediction, families, make_hf
+from megatron_recipes_peer import COMMON, TITAN, add_prediction, families, make_hf
 from peercommon import shardscope
 
 import torch
@@ -27,12 +27,10 @@ def models():
     """name, class, configuration, the layer that predicts further tokens, whether it has recipes for Megatron"""
     for name, kind, config, changes, more in families():
         # Without kernels of a GPU NemotronH is not even built; megatron_recipes_peer compares its tensors.
-        # Of MiMo transformers has no class.
-        if changes is not None and name != "mimo":
+        # Of MiMo transformers has no class. Models with the recipe of another one add nothing here.
+        if changes is not None and name != "mimo" and "recipe" not in more:
             yield name, kind, config, more, True
     t = transformers
-    gpt2 = t.GPT2Config(n_layer=LAYERS, n_embd=HIDDEN, n_head=HEADS, vocab_size=VOCAB, n_positions=64, bos_token_id=1, eos_token_id=2)
-    yield "gpt2", t.GPT2LMHeadModel, gpt2, {}, True
     yield "olmo2", t.Olmo2ForCausalLM, t.Olmo2Config(**COMMON), {}, False
     yield "phi3", t.Phi3ForCausalLM, t.Phi3Config(**COMMON), {}, False
     yield "granite", t.GraniteForCausalLM, t.GraniteConfig(**dict(COMMON, tie_word_embeddings=True)), {}, False

@@ -153,6 +153,10 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
                    wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
                                  "weights, or the layers, experts and vocabulary of its config.json."),
                               page));
+    adapter_ = new PathEdit(PathEdit::Kind::openDirectory, tr("LoRA adapter to merge"), {}, page);
+    adapter_->edit()->setObjectName(QStringLiteral("adapter"));
+    adapter_->edit()->setPlaceholderText(tr("none; its weights are merged before the recipe"));
+    layout->addRow(tr("LoRA &adapter:"), adapter_);
     fitting_ = wizardHint({}, page);
     fitting_->setObjectName(QStringLiteral("fittingRecipes"));
     layout->addRow(QString(), fitting_);
@@ -166,6 +170,8 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
     });
     connect(expect_, &PathEdit::edited, this,
             [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
+    connect(adapter_, &PathEdit::edited, this,
+            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.adapter = path; }); });
     return page;
 }
 
@@ -300,6 +306,7 @@ void NamesStep::showSpec() {
     dequantize_->setCurrentIndex(std::max(0, dequantize_->findData(spec.dequantize)));
     recipe_->setRecipe(spec.map, spec.set);
     expect_->setPath(spec.expect);
+    adapter_->setPath(spec.adapter);
     average_->setRules(single(spec.average));
     weights_->setCurrentText(spec.weights.isEmpty() ? QStringLiteral("uniform") : spec.weights);
     accumulate_->setCurrentIndex(accumulate_->findData(static_cast<int>(spec.accumulate)));

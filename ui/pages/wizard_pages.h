@@ -207,7 +207,7 @@ class NamesStep : public WizardPage {
     QWidget* makeAverage(QWidget* parent);
     QWidget* makeChanges(QWidget* parent);
     void showFitting();
-    PathEdit* expect_;
+    PathEdit *expect_, *adapter_;
     QLabel* fitting_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;

@@ -117,6 +117,7 @@ class DiffOptions(TypedDict, total=False):
 class PlanOptions(TypedDict, total=False):
     """Of ``shardscope plan``."""
 
+    adapter: Optional[Text]
     also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
@@ -161,6 +162,7 @@ class PlanOptions(TypedDict, total=False):
 class ConvertOptions(TypedDict, total=False):
     """Of ``shardscope convert``."""
 
+    adapter: Optional[Text]
     also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
@@ -209,6 +211,7 @@ class ConvertOptions(TypedDict, total=False):
 class ReshardOptions(TypedDict, total=False):
     """Of ``shardscope reshard``."""
 
+    adapter: Optional[Text]
     also: Optional[Texts]
     assets: Optional[Text]
     backend: Optional[Literal["gloo", "nccl"]]
