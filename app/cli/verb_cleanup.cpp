@@ -11,7 +11,7 @@ namespace {
 
 struct Cleanup {
     std::string path;
-    double hours = 24;
+    unsigned hours = 24;
     bool yes = false;
 };
 
@@ -27,8 +27,8 @@ std::string ageOf(const Leftover& leftover) {
 }
 
 // What is not known to be old enough is kept.
-bool isOld(const Leftover& leftover, double hours) {
-    return hours <= 0 || (leftover.modifiedNs != 0 && secondsSince(leftover.modifiedNs) >= hours * 3600);
+bool isOld(const Leftover& leftover, unsigned hours) {
+    return hours == 0 || (leftover.modifiedNs != 0 && secondsSince(leftover.modifiedNs) >= 3600.0 * hours);
 }
 
 Json leftoverJson(const Leftover& leftover, bool old, bool removed) {
@@ -98,7 +98,6 @@ void addCleanup(CLI::App& app, Context& context) {
         ->type_name("PATH");
     verb->add_option("--older-than", asked->hours, "Removes only what is older; 0 = all")
         ->type_name("HOURS")
-        ->check(CLI::Range(0.0, 1e6, ""))
         ->capture_default_str();
     verb->add_flag("--yes", asked->yes, "Remove it; otherwise it is only listed");
     verb->add_flag("--json", context.json, "One JSON document on stdout");
