@@ -52,7 +52,8 @@ Result<Leftovers> Leftovers::below(const std::string& path) {
             if (isStaged(object.key)) add(object, "");
         }
     }
-    std::ranges::stable_partition(found.all_, [](const Leftover& l) { return !l.path.ends_with("/claim"); });
+    std::stable_partition(found.all_.begin(), found.all_.end(),
+                          [](const Leftover& l) { return !l.path.ends_with("/claim"); });
     return found;
 }
 

@@ -425,6 +425,14 @@ class PlacesCliTest : public QObject {
     void onlyBucketsAreWritten() {
         QCOMPARE(run({"cleanup", "hf://org/model"}).exitCode, 2);
         QCOMPARE(run({"cleanup", here("x")}).exitCode, 2);
+        // Before anything is sent.
+        const Outcome sealed =
+            run({"convert", kDcp, "s3://b1/x", "--to", "dcp", "--part", "0/2", "--finish", "seal"});
+        QCOMPARE(sealed.exitCode, 5);
+        QVERIFY2(sealed.err.find("--finish auto has the last part verify") != std::string::npos,
+                 sealed.err.c_str());
+        QCOMPARE(bucket_->server().count("PUT"), size_t(0));
+        bucket_->server().forget();
         for (const auto& [place, words] :
              {std::pair("hf://org/model", "hf upload"), std::pair("hf://org/model/sub", "hf upload"),
               std::pair("https://host/model", "written to a web server"),
