@@ -117,6 +117,7 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addConvert(*app, context);
     addExtract(*app, context);
     addJobs(*app, context);
+    addCleanup(*app, context);
     addServe(*app, context);
     addAgent(*app, context);
     addFormats(*app, context);

@@ -52,6 +52,7 @@ void addDiff(CLI::App& app, Context& context);
 void addConvert(CLI::App& app, Context& context);  // plan, convert, reshard
 void addAgent(CLI::App& app, Context& context);
 void addJobs(CLI::App& app, Context& context);
+void addCleanup(CLI::App& app, Context& context);
 void addServe(CLI::App& app, Context& context);
 void addExtract(CLI::App& app, Context& context);
 void addFormats(CLI::App& app, Context& context);

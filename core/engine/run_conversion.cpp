@@ -265,12 +265,18 @@ Status Conversion::checkDestinationKind() const {
             .inFile(prepared_->destination);
     if (bucket && request_.overwrite) return nothingIsReplaced(prepared_->destination);
     if (!bucket || std::holds_alternative<Alone>(execution_)) return {};
-    if (!std::holds_alternative<Parts>(execution_))
+    const auto* parts = std::get_if<Parts>(&execution_);
+    if (!parts)
         return makeError(ErrorCode::impossible,
                          "workers write to a directory that all of them see, which a bucket is not")
             .inFile(prepared_->destination)
             .withHint(
                 fmt::format("share the work by {} instead, or leave out {}", option("part"), option("on")));
+    if (parts->seal)
+        return makeError(ErrorCode::impossible,
+                         "the parts of a destination in a bucket cannot read it back before it is complete")
+            .inFile(prepared_->destination)
+            .withHint(option("finish", "auto") + " has the last part verify all of it");
     if (prepared_->singleFile)
         return makeError(ErrorCode::impossible, "a single file in a bucket is written by one process")
             .inFile(prepared_->destination)

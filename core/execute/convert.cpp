@@ -450,11 +450,6 @@ Result<ConvertReport> completeParts(const ConvertJob& job, const std::string& ve
     SHARDSCOPE_TRY(checkJob(job));
     const BoundedResources resources(given);
     SHARDSCOPE_ASSIGN(const std::vector<SourceFile> files, sourceFiles(job));
-    if (job.shared && seal)
-        return makeError(ErrorCode::impossible,
-                         "the parts of a destination in a bucket cannot read it back before it is complete")
-            .inFile(job.destination)
-            .withHint(option("finish") + " verifies all of it");
     if (job.shared) SHARDSCOPE_TRY(job.shared->gather());
     SHARDSCOPE_ASSIGN(const uint32_t count, Staging::partCount(job));
     const PartShares shares(conversionItems(job), count);

@@ -74,7 +74,7 @@ std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& p
 
 // Seals the staged destination, so that the parts can verify it: writes what is not tensor data, and
 // publishes nothing. Each part then runs again and reads back its share, and finishParts() takes what they
-// found instead of reading. Nothing is done twice. Errors: as finishParts().
+// found instead of reading. Nothing is done twice. `job.shared` must be null. Errors: as finishParts().
 Status sealParts(const ConvertJob& job, const std::string& version, const Resources& resources);
 
 // Completes the destination out of all parts: what is not tensor data, verification, publication. Errors:

@@ -324,8 +324,19 @@ Status BucketUpload::sendPart(File& file, size_t i) {
             file.parts[i] = {*std::move(part), sum, true, false};
             return {};
         }
+        if (part.error().code == ErrorCode::notFound && !inParts()) return endedByOthers(file);
         if (part.error().code != ErrorCode::damaged || tries == kTries) return std::move(part).error();
     }
+}
+
+// What was sent is lost, and no longer on this machine either.
+Error BucketUpload::endedByOthers(const File& file) const {
+    return makeError(
+               ErrorCode::impossible,
+               "its upload is no longer in the bucket: somebody has ended it, or a rule of the bucket for "
+               "unfinished uploads")
+        .inFile(place_->root() + "/" + file.key)
+        .withHint("start again, without " + option("resume"));
 }
 
 Result<std::vector<std::byte>> BucketUpload::bytesOf(const File& file, uint64_t at, uint64_t size) const {
@@ -532,7 +543,9 @@ Status BucketUpload::complete(File& file, bool seal) {
         std::vector<ObjectPlace::Part> parts;
         for (const Sent& sent : file.parts)
             parts.push_back(sent.part);
-        SHARDSCOPE_TRY(place_->complete(file.key, file.upload, parts, how));
+        Status made = place_->complete(file.key, file.upload, parts, how);
+        if (!made.ok() && made.error().code == ErrorCode::notFound && !inParts()) return endedByOthers(file);
+        SHARDSCOPE_TRY(std::move(made));
         // What is streamed is read back by the job.
         for (size_t i = 0; i < file.parts.size() && !checks_ && !streams(file.name); ++i)
             SHARDSCOPE_TRY(readBack(file, i * file.partBytes, file.partSize(i), file.parts[i].sum));

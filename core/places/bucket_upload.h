@@ -148,6 +148,7 @@ class BucketUpload {
     Status complete(File& file, bool seal);
     Status sendWhole(const File& file, ObjectPlace::Put& how);
     Error alreadyThere(const File& file) const;
+    Error endedByOthers(const File& file) const;
     Result<bool> isThere(const File& file) const;
     Status readBack(const File& file, uint64_t at, uint64_t size, uint32_t sum) const;
     Status book(const File& file, nlohmann::json line, uint64_t offset = 0, uint64_t bytes = 0);

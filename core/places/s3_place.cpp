@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kMostPage = uint64_t{16} << 20;  // bytes of a page of a listing
 constexpr unsigned kMostParts = 10'000;             // of an upload
 constexpr size_t kMostLooks = 20;                   // of unfinished uploads for their sizes
+constexpr size_t kMostUploads = 1'000'000;
 
 struct StoreSettings {
     std::string scheme;    // "s3" or "gs", as in paths
@@ -70,6 +71,35 @@ Result<ObjectPage> parseListing(std::string_view text) {
             o.version = '"' + o.version + '"';
     }
     return page;
+}
+
+using Query = std::vector<std::pair<std::string, std::string>>;
+
+// One page of ListMultipartUploads; what asks for the next one, empty after the last.
+Result<Query> addUploads(std::string_view text, std::vector<ObjectState>& all) {
+    ObjectState upload;
+    bool truncated = false;
+    std::string key, id;
+    SHARDSCOPE_TRY(readXml(
+        text,
+        [&](std::string_view path, std::string_view value) -> Status {
+            if (path == "ListMultipartUploadsResult/IsTruncated") truncated = value == "true";
+            if (path == "ListMultipartUploadsResult/NextKeyMarker") key = value;
+            if (path == "ListMultipartUploadsResult/NextUploadIdMarker") id = value;
+            if (path == "ListMultipartUploadsResult/Upload/Key") upload.key = value;
+            if (path == "ListMultipartUploadsResult/Upload/UploadId") upload.version = value;
+            if (path == "ListMultipartUploadsResult/Upload/Initiated") upload.modifiedNs = timeOfHttp(value);
+            return {};
+        },
+        [&](std::string_view path) -> Status {
+            if (path == "ListMultipartUploadsResult/Upload") all.push_back(std::exchange(upload, {}));
+            return {};
+        }));
+    if (!truncated) return Query();
+    if (key.empty()) return damaged("the listing of unfinished uploads goes on, but does not say how");
+    Query next{{"key-marker", key}};
+    if (!id.empty()) next.emplace_back("upload-id-marker", id);
+    return next;
 }
 
 // One page of ListParts; what asks for the next one.
@@ -158,35 +188,25 @@ class StorePlace final : public HttpPlace {
     }
 
     Result<std::vector<ObjectState>> unfinished(const std::string& prefix) override {
-        const auto make = [&]() -> Result<HttpRequest> {
-            SHARDSCOPE_ASSIGN(HttpRequest request,
-                              signedRequest("GET", "", {{"uploads", ""}, {"prefix", prefix}}));
-            request.most = kMostPage;
-            return request;
-        };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(prefix)));
-        std::vector<std::pair<ObjectState, std::string>> uploads;  // and what the store calls it
-        ObjectState object;
-        std::string id;
-        SHARDSCOPE_TRY(readXml(
-            answer.body,
-            [&](std::string_view path, std::string_view value) -> Status {
-                if (path == "ListMultipartUploadsResult/Upload/Key") object.key = value;
-                if (path == "ListMultipartUploadsResult/Upload/UploadId") id = value;
-                if (path == "ListMultipartUploadsResult/Upload/Initiated")
-                    object.modifiedNs = timeOfHttp(value);
-                return {};
-            },
-            [&](std::string_view path) -> Status {
-                if (path == "ListMultipartUploadsResult/Upload")
-                    uploads.emplace_back(std::exchange(object, {}), std::exchange(id, {}));
-                return {};
-            }));
         std::vector<ObjectState> found;
-        for (auto& [upload, name] : uploads) {
-            if (found.size() < kMostLooks) upload.size = sizeSoFar(upload.key, name);
-            found.push_back(std::move(upload));
+        for (Query next;;) {
+            const auto make = [&]() -> Result<HttpRequest> {
+                Query query = {{"uploads", ""}, {"prefix", prefix}};
+                query.insert(query.end(), next.begin(), next.end());
+                SHARDSCOPE_ASSIGN(HttpRequest request, signedRequest("GET", "", query));
+                request.most = kMostPage;
+                return request;
+            };
+            SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(prefix)));
+            auto after = addUploads(answer.body, found);
+            if (!after.ok()) return std::move(after).error().inFile(shown(prefix));
+            if (after->empty()) break;
+            if (*after == next || found.empty() || found.size() > kMostUploads)
+                return damaged("the listing of unfinished uploads does not end").inFile(shown(prefix));
+            next = *std::move(after);
         }
+        for (size_t i = 0; i < std::min(found.size(), kMostLooks); ++i)
+            found[i].size = sizeSoFar(found[i].key, found[i].version);
         return found;
     }
 
@@ -283,7 +303,6 @@ class StorePlace final : public HttpPlace {
     }
 
   private:
-    using Query = std::vector<std::pair<std::string, std::string>>;
     using Headers = Query;
 
     // Bytes of the parts that an upload has; 0 where the store does not say.

@@ -41,8 +41,8 @@ class ObjectPlace {
     virtual bool lists() const { return true; }
     // Keys that begin with `prefix`. Unless `recursive`, keys with a slash after it are listed as prefixes.
     virtual Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) = 0;
-    // Uploads of keys that begin with `prefix` which were neither completed nor abandoned: bytes so far, and
-    // when each was begun.
+    // Uploads of keys that begin with `prefix` which were neither completed nor abandoned: bytes so far (of
+    // the first ones), when each was begun, and as its version what the store calls it.
     virtual Result<std::vector<ObjectState>> unfinished(const std::string& prefix);
     virtual Result<ObjectState> head(const std::string& key) = 0;
     // Fills the buffer from this very version of the object. Several transfers at a time.

@@ -52,7 +52,7 @@ constexpr RuleInfo kRules[] = {
      "Validate the values, or go back to an earlier checkpoint."},
     {rule::fileUpload, files, "An upload that did not end",
      "A file of this checkpoint was being uploaded to the bucket. No reader sees it, and it costs space.",
-     "If no job is at work, save or copy the file again; then abort the upload with the store's own tool."},
+     "If no job is at work, save or copy the file again; then end the upload: `shardscope cleanup`."},
     {rule::metaInconsistent, files, "Metadata and data file disagree",
      "Name, dtype, shape or size in a data file differ from what the metadata says.",
      "Files of two saves may be mixed; restore the set that belongs together."},

@@ -61,7 +61,8 @@ class Store:
 
 
 class SlowDoor:
-    """Passes connections on to the store; each answer waits, as over a long way. Counts requests."""
+    """Passes connections on to the store; each answer waits, as over a long way. Counts requests. Buffers are large, because one thread serves all."""
+    BUFFER = 4 << 20
 
     def __init__(self, port, seconds):
         self.seconds, self.to, self.requests = seconds, port, 0
@@ -69,7 +70,7 @@ class SlowDoor:
         started = threading.Event()
 
         async def serve():
-            server = await asyncio.start_server(self.connect, "127.0.0.1", 0)
+            server = await asyncio.start_server(self.connect, "127.0.0.1", 0, limit=self.BUFFER)
             self.port = server.sockets[0].getsockname()[1]
             started.set()
 
@@ -81,11 +82,11 @@ class SlowDoor:
         started.wait()
 
     async def connect(self, reader, writer):
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to)
+        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self.to, limit=self.BUFFER)
         answered = asyncio.Event()
 
         async def back():
-            while block := await there_reader.read(1 << 20):
+            while block := await there_reader.read(self.BUFFER):
                 if not answered.is_set():
                     await asyncio.sleep(self.seconds)
                     answered.set()
@@ -174,22 +175,32 @@ def run(work, size, row, child, best):
         step = 8 << 20
         ranges = [(k, a, min(a + step, s) - 1) for k, s in objects for a in range(0, s, step)]
         config = os.path.join(work, "curl.txt")
-        with open(config, "w", encoding="utf-8") as f:
-            f.write("next\n".join('url = "%s/bench/%s"\nrange = %d-%d\noutput = /dev/null\naws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "%s:%s"\nfail\nsilent\nshow-error\n' %
-                                  (store.url, k, a, b, KEY, SECRET) for k, a, b in ranges))
 
-        def curls():
+        def curls(url=store.url):
+            with open(config, "w", encoding="utf-8") as f:
+                f.write("next\n".join('url = "%s/bench/%s"\nrange = %d-%d\noutput = /dev/null\naws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "%s:%s"\nfail\nsilent\nshow-error\n' %
+                                      (url, k, a, b, KEY, SECRET) for k, a, b in ranges))
             start = time.monotonic()
             subprocess.run(["curl", "--parallel", "--parallel-immediate", "--parallel-max", "32", "-K", config], check=True)
             return (time.monotonic() - start,)
-        digest, curl = [], []
-        for _ in range(3):
-            digest.append(ours("digest", "s3://bench/dcp")[0])
-            curl.append(curls()[0])
-        digest, curl = sorted(digest)[1], sorted(curl)[1]
+        def against_curls(url=store.url):
+            times = [(ours("digest", "s3://bench/dcp", url=url)[0], curls(url)[0]) for _ in range(3)]
+            return [sorted(each)[1] for each in zip(*times)]
+        door = SlowDoor(store.port, 0.04)
+        slow = "http://127.0.0.1:%d" % door.port
+        digest, curl = against_curls(slow)
+        row("places: digest s3:// of %.2f GiB, 40 ms for each answer" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl,
+            "%.2f" % (curl / digest), ">= 0.8")
+        digest, curl = against_curls()
         row("places: digest s3:// of %.2f GiB" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl, "%.2f" % (curl / digest), ">= 0.9")
         boto = best(3, lambda: (float(child([python, "-c", DOWNLOAD, "dcp/"], env=environment)[2]),))[0]
         row("places: the same bytes", "%.2f s" % digest, "boto3 download_file %.2f s" % boto, "%.1fx" % (boto / digest), ">= 1.3x")
+        s5cmd = shutil.which("s5cmd", path=PEERS + os.pathsep + os.environ["PATH"])
+        if s5cmd:
+            copy = os.path.join(work, "places-copy")
+            fast = best(3, lambda: child([s5cmd, "--endpoint-url", store.url, "cp", "s3://bench/dcp/*", copy + "/"], env=environment))[0]
+            shutil.rmtree(copy)
+            row("places: the same bytes", "%.2f s" % digest, "s5cmd cp, into files, %.2f s" % fast, "%.1fx" % (fast / digest), ">= 1.1x")
         elements = int(size * 2**30 / 2)
         loads = {}
         for who in ("ours", "s3torchconnector", "fsspec"):
@@ -207,11 +218,14 @@ def run(work, size, row, child, best):
                         " save_file({'w%d' % i: torch.ones(64)}, sys.argv[1] + '/model-%05d-of-00100.safetensors' % (i + 1))", small], check=True)
         for name in os.listdir(small):
             subprocess.run(store.curl("-T", os.path.join(small, name), store.url + "/bench/shards/" + name), check=True, stdout=subprocess.DEVNULL)
-        door = SlowDoor(store.port, 0.04)
-        slow = "http://127.0.0.1:%d" % door.port
-        for what, path, target in (("100 safetensors shards", "s3://bench/shards", "1 s, 101"), ("a DCP", "s3://bench/dcp", "3 requests")):
+        step = os.path.join(TOP, "resources/sample/dcp-fsdp2-tp")
+        for number in range(1, 101):
+            for name in os.listdir(step):
+                subprocess.run(store.curl("-T", os.path.join(step, name), "%s/bench/run/step-%d/%s" % (store.url, number, name)), check=True, stdout=subprocess.DEVNULL)
+        for verb, what, path, target in (("info", "100 safetensors shards", "s3://bench/shards", "1 s, 101"), ("info", "a DCP", "s3://bench/dcp", "3 requests"),
+                                         ("latest", "100 steps", "s3://bench/run", "<= 12 requests")):
             door.requests = 0
-            seconds = ours("info", path, url=slow)[0]
-            row("places: info of %s, 40 ms for each answer" % what, "%.2f s, %d requests" % (seconds, door.requests), "", "", target)
+            seconds = ours(verb, path, url=slow)[0]
+            row("places: %s of %s, 40 ms for each answer" % (verb, what), "%.2f s, %d requests" % (seconds, door.requests), "", "", target)
     finally:
         store.end()

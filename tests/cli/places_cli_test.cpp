@@ -359,7 +359,80 @@ class PlacesCliTest : public QObject {
         QVERIFY(doctorsPlace("s3://").value("credentials", "").find("no such profile") != std::string::npos);
     }
 
+    // What is left of jobs that never ended: listed first, removed on demand, claims last; never a file of a
+    // checkpoint.
+    void leftovers() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        for (const char* key :
+             {"run/.step-2.shardscope-partial/claim", "run/.step-2.shardscope-partial/data/a/0-1",
+              "run/step-2/.a.shardscope-partial", ".run.shardscope-partial/claim",
+              "other/.step-2.shardscope-partial/claim"})
+            bucket_->put(key, "x");
+        const auto upload = [](const std::string& key, const std::string& id, const char* begun) {
+            return "<Upload><Key>" + key + "</Key><UploadId>" + id + "</UploadId><Initiated>" + begun +
+                   "-01-02T03:04:05.000Z</Initiated></Upload>";
+        };
+        bool refuses = false;
+        bucket_->before = [&](const Asked& asked) -> Answered {
+            if (asked.method == "DELETE" && refuses) return {403};
+            if (asked.method != "GET" || asked.query.find("uploads=") == std::string::npos) return {0};
+            const bool second = asked.argument("key-marker") == "run/step-2/b & c";
+            return {200,
+                    {},
+                    "<ListMultipartUploadsResult>" +
+                        (second ? upload("run/step-2/d", "u 2", "2026") + upload("running/e", "u 3", "2026")
+                                : upload("run/step-2/b &amp; c", "u 1", "2999") +
+                                      "<IsTruncated>true</IsTruncated><NextKeyMarker>run/step-2/b &amp; c"
+                                      "</NextKeyMarker><NextUploadIdMarker>u 1</NextUploadIdMarker>") +
+                        "</ListMultipartUploadsResult>"};
+        };
+        const auto removed = [&] {
+            QStringList all;
+            for (const Asked& asked : bucket_->server().asked()) {
+                if (asked.method == "DELETE")
+                    all << QString::fromStdString(percentDecoded(asked.path) + " " +
+                                                  asked.argument("uploadId"));
+            }
+            return all;
+        };
+        const Outcome list = fine({"cleanup", "s3://b1/run/"});
+        QVERIFY(removed().empty());
+        QVERIFY2(list.out.find("s3://b1/run/step-2/b & c (upload)") != std::string::npos, list.out.c_str());
+        QVERIFY2(list.out.find("--yes removes these 4") != std::string::npos, list.out.c_str());
+        QVERIFY2(list.out.find("kept: too new") != std::string::npos, list.out.c_str());
+        QVERIFY(list.out.find("running") == std::string::npos && list.out.find("other") == std::string::npos);
+
+        const json some = fine({"cleanup", "s3://b1/run", "--yes", "--json"}).json();
+        QCOMPARE(
+            removed(),
+            QStringList({"/b1/run/step-2/d u 2", "/b1/run/.step-2.shardscope-partial/data/a/0-1 ",
+                         "/b1/run/.step-2.shardscope-partial/claim ", "/b1/.run.shardscope-partial/claim "}));
+        QCOMPARE(some["leftovers"].size(), size_t(5));
+
+        refuses = true;
+        const Outcome refused = run({"cleanup", "s3://b1/run", "--older-than", "0", "--yes"});
+        QCOMPARE(refused.exitCode, 4);
+        QCOMPARE(removed().size(), qsizetype(1));
+        refuses = false;
+        fine({"cleanup", "s3://b1/run", "--older-than", "0", "--yes"});
+        QCOMPARE(removed(), QStringList({"/b1/run/step-2/b & c u 1", "/b1/run/step-2/d u 2"}));
+        const std::lock_guard lock(bucket_->mutex);
+        QVERIFY(bucket_->objects.contains("run/step-1/.metadata"));
+        QVERIFY(bucket_->objects.contains("run/step-2/.a.shardscope-partial"));
+        QVERIFY(bucket_->objects.contains("other/.step-2.shardscope-partial/claim"));
+    }
+
     void onlyBucketsAreWritten() {
+        QCOMPARE(run({"cleanup", "hf://org/model"}).exitCode, 2);
+        QCOMPARE(run({"cleanup", here("x")}).exitCode, 2);
+        // Before anything is sent.
+        const Outcome sealed =
+            run({"convert", kDcp, "s3://b1/x", "--to", "dcp", "--part", "0/2", "--finish", "seal"});
+        QCOMPARE(sealed.exitCode, 5);
+        QVERIFY2(sealed.err.find("--finish auto has the last part verify") != std::string::npos,
+                 sealed.err.c_str());
+        QCOMPARE(bucket_->server().count("PUT"), size_t(0));
+        bucket_->server().forget();
         for (const auto& [place, words] :
              {std::pair("hf://org/model", "hf upload"), std::pair("hf://org/model/sub", "hf upload"),
               std::pair("https://host/model", "written to a web server"),

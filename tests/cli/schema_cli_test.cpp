@@ -10,6 +10,7 @@
 
 #include "cli/genuine_checks.h"
 #include "cli/schema_check.h"
+#include "support/http_server.h"
 
 using namespace shardscope;
 using namespace shardscope::test;
@@ -161,6 +162,20 @@ class SchemaCliTest : public QObject {
         said({"ready", run});
         said({"stats", run, "--by", "layer"});
         firstLine({"watch", run, "--settle", "0", "--interval", "1", "--as", "json"});
+    }
+
+    void documentsOfBuckets() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.put("run/.step-2.shardscope-partial/claim", "x");
+        bucket.before = [](const Asked& asked) -> Answered {
+            if (asked.query.find("uploads=") == std::string::npos) return {0};
+            return {200,
+                    {},
+                    "<ListMultipartUploadsResult><Upload><Key>run/a</Key><UploadId>u</UploadId></Upload>"
+                    "</ListMultipartUploadsResult>"};
+        };
+        QCOMPARE(said({"cleanup", "s3://b1/run"})["leftovers"].size(), size_t(2));
     }
 
     void documentsOfServersAndJobs() {

@@ -25,8 +25,9 @@ class UsageCliTest : public QObject {
     void everyVerbHelpsWithAnExample_data() {
         QTest::addColumn<QString>("verb");
         for (const char* verb :
-             {"info", "ls", "show", "map", "validate", "digest", "diff", "plan", "convert", "reshard",
-              "extract", "formats", "recipes", "schema", "doctor", "completion", "report", "index", "jobs"}) {
+             {"info",   "ls",         "show",    "map",     "validate", "digest",  "diff",
+              "plan",   "convert",    "reshard", "extract", "formats",  "recipes", "schema",
+              "doctor", "completion", "report",  "index",   "jobs",     "cleanup"}) {
             QTest::newRow(verb) << QString(verb);
         }
     }

@@ -274,9 +274,6 @@ class BucketPartsTest : public QObject {
 
     void refused() {
         ConversionRequest request = large("dcp");
-        Parts parts;
-        parts.version = "1";
-        parts.seal = true;
         QCOMPARE(part(request, 0, 1).report.ok(), true);
         request.destination = "s3://b1/m.safetensors";
         request.format = "safetensors";

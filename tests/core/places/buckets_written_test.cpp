@@ -200,6 +200,33 @@ class BucketsWrittenTest : public QObject {
                 .toStdString());
     }
 
+    // What an interrupted job has sent is gone when it goes on: it cannot, says so, and leaves nothing.
+    void endedByOthers() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        ConversionRequest request = requestOfLarge();
+        request.journalBytes = 1;
+        std::atomic<int> seen{0};
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (!sendsPart(asked) || seen++ < 1) return {0};
+            return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+        };
+        QVERIFY(!run(request).ok());
+        bucket.before = {};
+        QCOMPARE(bucket.uploads.size(), size_t{1});
+        bucket.uploads.clear();
+        request.resume = true;
+        const auto second = run(request);
+        QVERIFY(!second.ok());
+        QCOMPARE(second.error().code, ErrorCode::impossible);
+        QVERIFY2(second.error().message.find("somebody has ended it") != std::string::npos,
+                 describe(second.error()).c_str());
+        QVERIFY(keys(bucket).empty());
+        request.resume = false;
+        const auto third = run(request);
+        QVERIFY2(third.ok(), third.ok() ? "" : describe(third.error()).c_str());
+    }
+
     // The answer to the last write is lost, and asked for again.
     void lostAnswer() {
         FakeBucket bucket("b1");
