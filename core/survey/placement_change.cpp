@@ -71,9 +71,9 @@ uint32_t eachOf(size_t count, double room) {
     return static_cast<uint32_t>(std::ceil(static_cast<double>(count) / fit));
 }
 
-std::string spanText(uint32_t first, uint32_t count, const char* one, const char* many) {
-    return count == 1 ? fmt::format("{} {}", one, first)
-                      : fmt::format("{} {} to {}", many, first, first + count - 1);
+std::string spanText(uint32_t first, uint32_t count) {
+    return count == 1 ? fmt::format("rank {}", first)
+                      : fmt::format("ranks {} {} {}", first, count == 2 ? "and" : "to", first + count - 1);
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ std::string PlacementChange::headline() const {
     }
     if (!empty.empty() && empty.back() - empty.front() + 1 == empty.size())
         text += fmt::format("; {} {} nothing any more",
-                            spanText(empty.front(), static_cast<uint32_t>(empty.size()), "rank", "ranks"),
+                            spanText(empty.front(), static_cast<uint32_t>(empty.size())),
                             empty.size() == 1 ? "holds" : "hold");
     else if (!empty.empty())
         text += fmt::format("; {} hold nothing any more", countedOf(empty.size(), "rank", "ranks"));
@@ -177,7 +177,7 @@ std::string PlacementChange::headline() const {
 std::string PlacementChange::cellText(const Cell& cell) const {
     std::string text = cell.rows == 1 ? rows_[cell.row].name
                                       : fmt::format("{} modules from {} on", cell.rows, rows_[cell.row].name);
-    text += ", " + spanText(cell.rank, cell.ranks, "rank", "ranks");
+    text += ", " + spanText(cell.rank, cell.ranks);
     const auto line = [&](uint64_t bytes, const char* what) {
         if (bytes > 0) text += fmt::format("\n{} {}", bytesText(bytes), what);
     };

@@ -29,12 +29,13 @@ function showResult(said, other, into) {
     section("Other placement (not a difference)", ["tensor", "here", "there"], pairs(said.placement)));
 }
 
-// What moves between ranks: modules by ranks, as the server draws it.
+// What moves between ranks: modules by ranks, as the server draws it. Nothing where every byte stays.
 async function addMoves(parameters, into) {
-  if (!shown.info || shown.info.totals.ranks < 2) return;
   const line = element("p", { class: "quiet small", role: "status" }), place = element("div", { class: "flow-box" });
-  into.append(element("section", { id: "moves" }, element("h3", {}, "What moves between ranks"), line, place));
+  const block = element("section", { id: "moves" }, element("h3", {}, "What moves between ranks"), line, place);
+  into.append(block);
   const picture = drawnBy(await getBytes("diff/svg", { ...parameters, width: Math.max(320, Math.floor(place.clientWidth)), height: 420 }));
+  if (!picture.querySelector(".cell .arrives, .cell .leaves")) return block.remove();
   const headline = line.textContent = picture.querySelector("title").textContent;
   picture.addEventListener("pointermove", (at) => { line.textContent = at.target.closest(".cell")?.querySelector("title").textContent.split("\n").join(" · ") || headline; });
   place.append(picture);

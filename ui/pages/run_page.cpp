@@ -104,7 +104,7 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
 }
 
 Panel* RunPage::makeCharts() {
-    constexpr int kChartsShown = 108;  // pixels: a row of charts, the others are scrolled to
+    constexpr int kChartsShown = 100;  // pixels: a row of charts, the others are scrolled to
     auto* panel = new Panel(tr("Norms over steps"), this);
     auto* scroll = new QScrollArea(panel);
     charts_ = new PictureView(tr("Norms over the steps of the run"), true, scroll);
@@ -122,7 +122,7 @@ Panel* RunPage::makeCharts() {
 }
 
 void RunPage::showCharts() {
-    constexpr size_t kMarksShown = 3;
+    constexpr size_t kMarksShown = 2;
     const auto& charts = steps_.charts();
     norms_->setVisible(charts != nullptr);
     if (charts == shownCharts_) return;
