@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include "answers/documents.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/text.h"
+#include "survey/placement_change.h"
 
 namespace shardscope::cli {
 
@@ -11,7 +13,7 @@ namespace {
 struct DiffCommand {
     std::string a, b;
     ConversionRequest request;  // what it shares with a conversion
-    bool values = false, csv = false;
+    bool values = false, csv = false, moves = false;
     size_t top = 0;  // most rows of values; 0 = all
 };
 
@@ -86,6 +88,19 @@ void printSummary(const DiffReport& report, size_t hidden) {
     }
 }
 
+void printMoves(const PlacementChange& change, const Style& style) {
+    Table table({{"module", A::left},
+                 {"tensors", A::right},
+                 {"stays", A::right},
+                 {"arrives", A::right},
+                 {"leaves", A::right}});
+    for (const PlacementChange::Row& row : change.rows())
+        table.add({printable(row.name), countText(row.tensors), bytesText(row.sum.stays),
+                   bytesText(row.sum.arrives), bytesText(row.sum.leaves)});
+    table.print(stdout, style);
+    fmt::print("{}\n", change.headline());
+}
+
 Result<int> diff(const Context& context, const DiffCommand& command) {
     SHARDSCOPE_ASSIGN(DiffOptions options, diffOptions(command.request));
     options.values = command.values;
@@ -95,13 +110,22 @@ Result<int> diff(const Context& context, const DiffCommand& command) {
     SHARDSCOPE_ASSIGN(const Checkpoint b, context.open(command.b));
     SHARDSCOPE_ASSIGN(DiffReport report, diffOpen(context, a, b, options));
     const bool equal = report.equal();
+    std::shared_ptr<const PlacementChange> change;
+    if (command.moves) {
+        if (!command.request.rename.empty() || command.csv)
+            return makeError(ErrorCode::usage, "--moves excludes --rename and --csv");
+        SHARDSCOPE_ASSIGN(change, PlacementChange::of(report.mapped ? *report.mapped : a.catalog(),
+                                                      b.catalog(), report, context.stop));
+    }
     size_t hidden = 0;
     if (command.top > 0 && report.values.size() > command.top) {
         hidden = report.values.size() - command.top;
         report.values.erase(report.values.begin() + static_cast<ptrdiff_t>(command.top), report.values.end());
     }
     if (context.json) {
-        printJson(diffJson(report));
+        Json json = diffJson(report);
+        if (change) json["moves"] = movesJson(*change);
+        printJson(json);
         return equal ? 0 : 1;
     }
     const Style style{context.colored()};
@@ -115,6 +139,7 @@ Result<int> diff(const Context& context, const DiffCommand& command) {
         return equal ? 0 : 1;
     }
     printLists(report, style);
+    if (change) printMoves(*change, style);
     if (!report.values.empty()) valueTable(report.values).print(stdout, style);
     printSummary(report, hidden);
     if (!equal) return 1;
@@ -144,6 +169,7 @@ void addDiff(CLI::App& app, Context& context) {
     verb->add_option("--top", command->top, "Only the N tensors whose values differ most")
         ->check(CLI::PositiveNumber.description(""))
         ->type_name("N");
+    verb->add_flag("--moves", command->moves, "Also what stays on its rank, arrives and leaves, by module");
     verb->add_flag("--csv", command->csv, "Comma-separated values");
     addFields(*verb, context, command->request, {"What"});
     addCommon(*verb, context, true);

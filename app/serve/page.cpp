@@ -18,6 +18,7 @@
 #include "engine/whole_file.h"
 #include "plan/flow.h"
 #include "survey/flow_picture.h"
+#include "survey/placement_change.h"
 #include "survey/value_charts.h"
 #include "validate/rules.h"
 
@@ -186,6 +187,8 @@ class Page::Impl {
         get("/api/object", of([](Shown& s, const PageRequest& r) { return s.object(r); }));
         get("/api/slice", of([](Shown& s, const PageRequest& r) { return s.slice(r); }));
         get("/api/diff", of([this](Shown& s, const PageRequest& r) { return diff(s, r); }));
+        get("/api/diff/svg",
+            of([this](Shown& s, const PageRequest& r) { return diffSvg(s, r); }, "image/svg+xml"));
         get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
         get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });
         get("/api/recipes", [](const PageRequest&) { return PageAnswer{dump(recipesJson())}; });
@@ -371,6 +374,20 @@ class Page::Impl {
                 .withHint("'shardscope serve --allow-jobs'");
         SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
         return shown.diff(other, how);
+    }
+
+    // From metadata alone.
+    Result<std::string> diffSvg(const PageCheckpoint& shown, const PageRequest& request) const {
+        constexpr uint64_t kUsualWidth = 960, kUsualHeight = 420, kMostPixels = 10'000;
+        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
+        SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+        DiffOptions how;
+        how.weightsOnly = request.flag("weights_only");
+        SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
+        SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(access_, *shown.checkpoint(), other, how));
+        SHARDSCOPE_ASSIGN(const auto change, PlacementChange::of(shown.checkpoint()->catalog(),
+                                                                 other.catalog(), report, access_.stop));
+        return change->svgOf(static_cast<double>(width), static_cast<double>(height), request.flag("dark"));
     }
 
     static Status validate(PageCheckpoint& shown, const PageRequest& request) {

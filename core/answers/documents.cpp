@@ -374,6 +374,21 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
     return json;
 }
 
+Json movesJson(const PlacementChange& change) {
+    const auto bytes = [](const PlacementChange::Bytes& of) {
+        return Json{{"stays", of.stays}, {"arrives", of.arrives}, {"leaves", of.leaves}};
+    };
+    Json json = bytes(change.sum());
+    json["headline"] = change.headline();
+    json["modules"] = Json::array();
+    for (const PlacementChange::Row& row : change.rows()) {
+        Json one{{"name", row.name}, {"tensors", row.tensors}};
+        one.update(bytes(row.sum));
+        json["modules"].push_back(std::move(one));
+    }
+    return json;
+}
+
 Json meshPictureJson(const MeshPicture* picture) {
     Json json{{"schema", "shardscope.mesh/1"}, {"known", picture && picture->known()}};
     for (const char* key : {"axes", "stages", "ranks", "outliers"})

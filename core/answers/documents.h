@@ -13,6 +13,7 @@
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
 #include "survey/mesh_picture.h"
+#include "survey/placement_change.h"
 #include "survey/placement_matrix.h"
 
 namespace shardscope {
@@ -71,6 +72,9 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part);
 
 // What the picture of the mesh shows, null for a checkpoint of one rank: shardscope.mesh/1.
 Json meshPictureJson(const MeshPicture* picture);
+
+// What stays, arrives and leaves, by module: "moves" of shardscope.diff/1.
+Json movesJson(const PlacementChange& change);
 
 // One tensor with its chunks [firstChunk, firstChunk + chunkCount): shardscope.show/1. `values` may be null.
 struct ChunkRange {

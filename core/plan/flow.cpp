@@ -18,11 +18,6 @@ struct Stored {
     FileId file = kNone;
 };
 
-std::vector<Box> boxesOf(const ChunkInfo& chunk) {
-    if (chunk.flat) return flatRangeBoxes(chunk.offsets, chunk.lengths, *chunk.flat);
-    return {Box{{chunk.offsets.begin(), chunk.offsets.end()}, {chunk.lengths.begin(), chunk.lengths.end()}}};
-}
-
 uint32_t rankOf(const ChunkInfo& chunk) {
     return chunk.rank == kNone ? 0 : chunk.rank;
 }
@@ -133,6 +128,11 @@ class FlowCount {
 };
 
 }  // namespace
+
+std::vector<Box> boxesOf(const ChunkInfo& chunk) {
+    if (chunk.flat) return flatRangeBoxes(chunk.offsets, chunk.lengths, *chunk.flat);
+    return {Box{{chunk.offsets.begin(), chunk.offsets.end()}, {chunk.lengths.begin(), chunk.lengths.end()}}};
+}
 
 Result<Flow> flowOf(const Catalog& source, const TargetSpec& spec, const StopToken& stop) {
     Flow flow;

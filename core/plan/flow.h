@@ -8,6 +8,9 @@
 
 namespace shardscope {
 
+// What a chunk holds of its tensor; a flat range is several boxes.
+std::vector<Box> boxesOf(const ChunkInfo& chunk);
+
 struct Flow {
     struct Row {
         FileId file = kNone;  // of the source

@@ -99,7 +99,7 @@ std::shared_ptr<const ValueCharts> ValueCharts::of(const ValueHistory& history) 
                            layer.number < 0 ? mark.group : fmt::format("{}*{}", layer.before, layer.after));
             });
             if (!own) continue;
-            chart.marked.push_back(static_cast<size_t>(step));
+            chart.marked.emplace_back(static_cast<size_t>(step), mark.what == ValueMark::What::deadExperts);
             chart.marks.push_back(mark.text);
         }
     }
@@ -191,10 +191,11 @@ std::string ValueCharts::drawn(const Chart& chart, const DrawnRect& at, const sv
             "<polyline class=\"{}\" points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"/>",
             lineClass(chart), points, color, chart.lines.size() > 1 ? 1 : 1.8);
     }
-    for (const size_t step : chart.marked) {
-        double y = bottom;
+    for (const auto& [step, lowest] : chart.marked) {
+        double y = lowest ? top : bottom;
         for (const Line& line : chart.lines)
-            if (line.norms[step]) y = std::min(y, yOf(*line.norms[step]));
+            if (line.norms[step])
+                y = lowest ? std::max(y, yOf(*line.norms[step])) : std::min(y, yOf(*line.norms[step]));
         out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\" stroke=\"{}\"/>",
                            xOf(step), y, svg::color(healthRgb(Health::missing, shades.dark)), shades.surface);
     }

@@ -23,7 +23,8 @@ class ValueCharts {
         ValuesKind kind = ValuesKind::weight;
         bool experts = false;
         std::vector<Line> lines;
-        std::vector<size_t> marked;      // steps
+        std::vector<std::pair<size_t, bool>>
+            marked;                      // steps, and whether the lowest line is meant, else the highest
         std::vector<std::string> marks;  // sentences
     };
     struct Drawing {

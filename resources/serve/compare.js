@@ -1,5 +1,5 @@
 // What differs from another checkpoint, whatever its format and sharding.
-import { allowed, button, countText, element, fill, get, shown, step, table, tell } from "./common.js";
+import { allowed, button, countText, drawnBy, element, fill, get, getBytes, shown, step, table, tell } from "./common.js";
 
 const kMost = 200;
 
@@ -29,6 +29,18 @@ function showResult(said, other, into) {
     section("Other placement (not a difference)", ["tensor", "here", "there"], pairs(said.placement)));
 }
 
+// What moves between ranks: modules by ranks, as the server draws it. Nothing where every byte stays.
+async function addMoves(parameters, into) {
+  const line = element("p", { class: "quiet small", role: "status" }), place = element("div", { class: "flow-box" });
+  const block = element("section", { id: "moves" }, element("h3", {}, "What moves between ranks"), line, place);
+  into.append(block);
+  const picture = drawnBy(await getBytes("diff/svg", { ...parameters, width: Math.max(320, Math.floor(place.clientWidth)), height: 420 }));
+  if (!picture.querySelector(".cell .arrives, .cell .leaves")) return block.remove();
+  const headline = line.textContent = picture.querySelector("title").textContent;
+  picture.addEventListener("pointermove", (at) => { line.textContent = at.target.closest(".cell")?.querySelector("title").textContent.split("\n").join(" · ") || headline; });
+  place.append(picture);
+}
+
 export function showCompare(page) {
   if (page.childElementCount) return;
   const field = element("input", { type: "text", id: "compare-with", spellcheck: "false", autocomplete: "off", placeholder: "/checkpoints/step-2000", list: "compare-steps" });
@@ -43,7 +55,11 @@ export function showCompare(page) {
     if (!other) return field.focus();
     start.disabled = true;
     result.replaceChildren(element("p", { class: "empty" }, values.checked ? "Comparing every value …" : "Comparing …"));
-    try { showResult(await get("diff", { with: other, ...(values.checked ? { values: 1 } : {}), ...(weights.checked ? { weights_only: 1 } : {}) }), other, result); }
+    const asked = { with: other, ...(weights.checked ? { weights_only: 1 } : {}) };
+    try {
+      showResult(await get("diff", { ...asked, ...(values.checked ? { values: 1 } : {}) }), other, result);
+      await addMoves(asked, result);
+    }
     catch (error) { result.replaceChildren(element("p", { class: "error" }, error.message)); }
     start.disabled = false;
   } }, element("label", { for: "compare-with" }, "Compare with"), field, steps ?? "",

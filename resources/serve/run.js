@@ -81,7 +81,7 @@ async function showCharts(place, run, width) {
     const [said, svg] = await Promise.all([get("stats"), getBytes("stats/svg", { width })]);
     chartsOf = key;
     charts = element("section", { id: "norms" }, element("h2", {}, "Norms over steps"),
-      said.marks.length > 0 && element("ul", {}, said.marks.slice(0, 12).map((mark) => element("li", {}, element("b", { class: "care" }, "▲ "), printable(mark.text)))),
+      said.marks.length > 0 && element("ul", {}, ...said.marks.slice(0, 12).map((mark) => element("li", {}, element("b", { class: "care" }, "▲ "), printable(mark.text)))),
       said.marks.length > 12 && element("p", { class: "quiet small" }, "… and " + counted(said.marks.length - 12, "more mark", "more marks") + "; shardscope stats lists all."),
       drawnBy(svg));
     fill(place, charts);

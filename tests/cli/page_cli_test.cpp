@@ -646,7 +646,7 @@ class PageCliTest : public QObject {
         const QProcessEnvironment environment = environmentIn(state.path());
         QProcess validate;
         validate.setProcessEnvironment(environment);
-        validate.start(SHARDSCOPE_PROGRAM, {"validate", run.path()});
+        validate.start(SHARDSCOPE_PROGRAM, {"validate", run.path(), "--level", "values"});
         QVERIFY(validate.waitForFinished(60'000));
         const Served server({run.path()}, environment);
         Browser browser;
@@ -661,6 +661,10 @@ class PageCliTest : public QObject {
                  QString("3"));
         QCOMPARE(browser.evaluate("String(document.querySelectorAll('#timeline rect.other').length)"),
                  QString("1"));
+        // Norms of the steps whose every value was read.
+        QTRY_VERIFY_WITH_TIMEOUT(text("norms").contains("Norms over steps"), 30'000);
+        QVERIFY(browser.evaluate("String(document.querySelectorAll('#norms .chart').length)").toInt() > 0);
+        QVERIFY(!text("norms").contains("[object"));
         browser.shoot("serve-run");
         // Drawn anew in a window of another width.
         browser.setScreen(360, 800, 1);
@@ -673,6 +677,8 @@ class PageCliTest : public QObject {
         browser.evaluate("document.querySelector('#run p button').click()");
         QTRY_VERIFY_WITH_TIMEOUT(text("compare").contains("They differ"), 60'000);
         QVERIFY(browser.evaluate("document.getElementById('compare-with').value").endsWith("step-200"));
+        QTRY_VERIFY_WITH_TIMEOUT(text("moves").contains("arrive on another rank"), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 };
 

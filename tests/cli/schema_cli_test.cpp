@@ -137,7 +137,7 @@ class SchemaCliTest : public QObject {
         said({"plan", adam, at("x"), "--to", "safetensors", "--flow"});
         said({"convert", adam, at("x"), "--to", "safetensors", "--weights-only"});
         said({"diff", adam, at("x"), "--values"});
-        said({"diff", standard, dcp("t2.15.0-no-dist"), "--values"});
+        said({"diff", standard, dcp("t2.15.0-no-dist"), "--values", "--moves"});
         said({"average", at("x"), at("x"), at("y")});
         said({"plan", at("x"), at("z"), "--map", "auto", "--mesh", "dp=2", "--to", "dcp"});
         said({"convert", adam, at("parts"), "--to", "safetensors", "--weights-only", "--part", "0/2"});

@@ -10,7 +10,7 @@
 #include "ui/models/run_steps.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/run_timeline.h"
-#include "ui/widgets/value_charts_view.h"
+#include "ui/widgets/picture_view.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -181,8 +181,8 @@ class RunPageTest : public QObject, protected WindowFixture {
         for (RunRow& row : engine_->rows)
             if (row.verdict) row.verdict->report.level = ValidateLevel::values;
         page().steps().refresh();
-        QTRY_VERIFY(page().charts().charts());
-        const ValueCharts& charts = *page().charts().charts();
+        QTRY_VERIFY(page().steps().charts());
+        const ValueCharts& charts = *page().steps().charts();
         QCOMPARE(charts.steps().size(), size_t{39});
         QCOMPARE(charts.charts()[0].name, std::string("model.layers.*.mlp.gate"));
         QVERIFY(shownText(page()).contains("▲ Expert 2 of model.layers.0.mlp.experts is dead at step-5000"));

@@ -96,6 +96,9 @@ Result<std::shared_ptr<const Comparison>> Comparison::make(CheckpointPtr a, Chec
         const auto it = renamed.find(name);
         return it == renamed.end() ? kNone : it->second;
     };
+    if (!renames) {
+        SHARDSCOPE_ASSIGN(made->change, PlacementChange::of(ca, cb, made->report, stop));
+    }
     std::vector<bool> unmatched(ca.tensorCount(), false);
     const auto add = [&](DiffClass cls, const auto& list, const auto& nameOf) -> Status {
         made->counts[static_cast<size_t>(cls)] = list.size();

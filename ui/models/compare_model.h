@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "survey/placement_change.h"
 #include "ui/bridge/engine_service.h"
 #include "ui/bridge/tasks.h"
 #include "ui/models/columns.h"
@@ -29,6 +30,7 @@ struct Comparison {
     DiffReport report;
     std::vector<Row> rows;
     std::array<size_t, kDiffClassCount> counts{};
+    std::shared_ptr<const PlacementChange> change;  // null where rules rename tensors
     size_t matched = 0;       // tensors with the same name, shape and dtype on both sides
     uint64_t valueBytes = 0;  // that comparing their values reads, both sides together
 

@@ -22,6 +22,7 @@
 #include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
+#include "ui/widgets/picture_view.h"
 #include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
 
@@ -71,11 +72,14 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     refreshToggles();
     makeTable();
     makeDetail();
+    makeChange();
     auto* split = new QSplitter(Qt::Vertical, results_);
+    split->addWidget(changePanel_);
     split->addWidget(panel_);
     split->addWidget(detail_);
-    split->setStretchFactor(0, 3);
-    split->setStretchFactor(1, 1);
+    split->setStretchFactor(0, 2);
+    split->setStretchFactor(1, 3);
+    split->setStretchFactor(2, 1);
     split->setChildrenCollapsible(false);
     results->addWidget(split, 1);
     stack_->addWidget(message_);
@@ -163,6 +167,31 @@ void ComparePage::makeDetail() {
     };
     side(tr("A, this one"), detailA_, sketchA_);
     side(tr("B, the other"), detailB_, sketchB_);
+}
+
+void ComparePage::makeChange() {
+    changePanel_ = new Panel(tr("What moves between ranks"), results_);
+    change_ = new PictureView(tr("What moves between ranks: modules by ranks"), false, changePanel_);
+    changePanel_->setView(change_);
+    changePanel_->setExports({QStringLiteral("moves"), change_, {}, [this] { return change_->svg(); }});
+}
+
+// Nothing where every byte stays on its rank.
+void ComparePage::showChange() {
+    const auto change = comparison()->change;
+    const bool moves = change && change->sum().arrives + change->sum().leaves > 0 &&
+                       std::max(change->ranksA(), change->ranksB()) > 1;
+    changePanel_->setVisible(moves);
+    const auto draw = [change](double width, double height, bool dark) {
+        const PlacementChange::Drawing drawing = change->draw(width, height);
+        Picture picture{change->svgOf(width, height, dark), drawing.width, drawing.height, {}};
+        for (const PlacementChange::Cell& cell : drawing.cells)
+            picture.items.emplace_back(cell.rect, change->cellText(cell));
+        return picture;
+    };
+    const QString headline = moves ? toQString(change->headline()) : QString();
+    change_->setPicture(moves ? PictureView::Draw(draw) : nullptr, headline);
+    if (moves) summary_->setText(summary_->text() + QLatin1Char('\n') + headline);
 }
 
 void ComparePage::fillMenu(QMenu& menu) {
@@ -272,6 +301,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
     setup_->remember(path);
     model_->setComparison(std::move(answer).value());
     summary_->setText(comparison()->summary());
+    showChange();
     const bool compared = comparison()->report.valuesCompared();
     values_->setText(compared ? tr("Values compared")
                               : tr("Compare values (reads %1)").arg(sizeText(comparison()->valueBytes)));

@@ -23,6 +23,7 @@ namespace shardscope::ui {
 class BoxSketch;
 class CompareSetup;
 class Panel;
+class PictureView;
 class TaskProgress;
 
 class ComparePage : public QWidget {
@@ -53,6 +54,8 @@ class ComparePage : public QWidget {
     void makeToggles(class QHBoxLayout& line);
     void makeTable();
     void makeDetail();
+    void makeChange();
+    void showChange();
     void fillMenu(QMenu& menu);
     void start(CheckpointPtr other, const QString& path, bool values);
     void finish(Result<ComparisonPtr> answer, const QString& path);
@@ -77,7 +80,8 @@ class ComparePage : public QWidget {
     QPushButton *values_, *copyCommand_;
     QStackedWidget* stack_;
     QWidget *results_, *detail_;
-    Panel* panel_;
+    Panel *panel_, *changePanel_;
+    PictureView* change_;
     QTableView* table_;
     BoxSketch *sketchA_, *sketchB_;
     QTimer* filterTimer_;

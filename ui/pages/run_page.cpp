@@ -18,8 +18,8 @@
 #include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/labels.h"
+#include "ui/widgets/picture_view.h"
 #include "ui/widgets/run_timeline.h"
-#include "ui/widgets/value_charts_view.h"
 
 namespace shardscope::ui {
 
@@ -104,10 +104,10 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
 }
 
 Panel* RunPage::makeCharts() {
-    constexpr int kChartsShown = 108;  // pixels: a row of charts, the others are scrolled to
+    constexpr int kChartsShown = 100;  // pixels: a row of charts, the others are scrolled to
     auto* panel = new Panel(tr("Norms over steps"), this);
     auto* scroll = new QScrollArea(panel);
-    charts_ = new ValueChartsView(scroll);
+    charts_ = new PictureView(tr("Norms over the steps of the run"), true, scroll);
     scroll->setWidget(charts_);
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
@@ -122,11 +122,20 @@ Panel* RunPage::makeCharts() {
 }
 
 void RunPage::showCharts() {
-    constexpr size_t kMarksShown = 3;
+    constexpr size_t kMarksShown = 2;
     const auto& charts = steps_.charts();
     norms_->setVisible(charts != nullptr);
-    if (charts == charts_->charts()) return;
-    charts_->setCharts(charts);
+    if (charts == shownCharts_) return;
+    shownCharts_ = charts;
+    const auto draw = [charts](double width, double, bool dark) {
+        const ValueCharts::Drawing drawing = charts->draw(width);
+        Picture picture{charts->svgOf(width, dark), drawing.width, drawing.height, {}};
+        for (size_t i = 0; i < drawing.charts.size(); ++i)
+            picture.items.emplace_back(drawing.charts[i], charts->text(charts->charts()[i]));
+        return picture;
+    };
+    charts_->setPicture(charts ? PictureView::Draw(draw) : nullptr,
+                        charts ? toQString(charts->headline()) : QString());
     QStringList lines;
     if (charts) {
         for (size_t i = 0; i < std::min(kMarksShown, charts->marks().size()); ++i)

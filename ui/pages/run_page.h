@@ -18,7 +18,7 @@ namespace shardscope::ui {
 
 class Panel;
 class RunTimeline;
-class ValueChartsView;
+class PictureView;
 class TextTableModel;
 
 class RunPage : public QWidget {
@@ -29,7 +29,7 @@ class RunPage : public QWidget {
     RunSteps& steps() { return steps_; }
     QTableView& table() { return *table_; }
     RunTimeline& timeline() { return *timeline_; }
-    ValueChartsView& charts() { return *charts_; }
+    PictureView& charts() { return *charts_; }
 
   signals:
     void openRequested(const QString& path);
@@ -58,7 +58,8 @@ class RunPage : public QWidget {
     Panel* panel_;
     RunTimeline* timeline_;
     Panel* norms_;
-    ValueChartsView* charts_;
+    PictureView* charts_;
+    std::shared_ptr<const ValueCharts> shownCharts_;
     QTableView* table_;
     std::string chosen_;              // name of the step
     std::set<std::string> selected_;  // likewise

@@ -424,9 +424,23 @@ class DiffSummary(TypedDict):
     rel_l2: Number
 
 
-class Diff(TypedDict):
-    """shardscope.diff/1"""
+class ModuleMoves(TypedDict):
+    name: str
+    tensors: int
+    stays: int
+    arrives: int
+    leaves: int
 
+
+class Moves(TypedDict):
+    headline: str
+    stays: int
+    arrives: int
+    leaves: int
+    modules: list[ModuleMoves]
+
+
+class _Diff(TypedDict):
     schema: str
     equal: bool
     only_a: list[str]
@@ -441,6 +455,12 @@ class Diff(TypedDict):
     left_out_a: list[Reason]
     left_out_b: list[Reason]
     recipe: Optional[str]
+
+
+class Diff(_Diff, total=False):
+    """shardscope.diff/1"""
+
+    moves: Moves
 
 
 class PlanSource(TypedDict):

@@ -8,6 +8,7 @@
 #include "plan/request_text.h"
 #include "plan/steps.h"
 #include "survey/flow_picture.h"
+#include "survey/placement_change.h"
 
 using namespace shardscope;
 
@@ -95,6 +96,52 @@ class FlowTest : public QObject {
                 wanted += spec.target.bytes(t);
             QCOMPARE(sum, wanted);
         }
+    }
+
+    // What stays on its rank, arrives and leaves, by hand.
+    void movesBetweenRanks() {
+        const Catalog from = source();
+        const TargetSpec spec = targetOf(from, "tp=2", {"w:tp=1", "flat:tp=0"});
+        const auto change = PlacementChange::of(from, spec.target, {}, {});
+        QVERIFY(change.ok());
+        const PlacementChange& moves = **change;
+        QCOMPARE(moves.rows().size(), size_t{2});
+        const auto triple = [](const PlacementChange::Bytes& b) {
+            return std::array{b.stays, b.arrives, b.leaves};
+        };
+        using Triple = std::array<uint64_t, 3>;
+        QCOMPARE(triple(moves.rows()[0].ranks[0]), (Triple{48, 48, 48}));
+        QCOMPARE(triple(moves.rows()[0].ranks[1]), (Triple{48, 48, 48}));
+        QCOMPARE(triple(moves.rows()[0].ranks[2]), (Triple{0, 0, 192}));
+        QCOMPARE(triple(moves.rows()[1].ranks[0]), (Triple{16, 16, 0}));
+        QCOMPARE(triple(moves.rows()[1].ranks[1]), (Triple{0, 16, 16}));
+        QCOMPARE(triple(moves.sum()), (Triple{112, 128, 320}));
+        QVERIFY2(moves.headline().ends_with(
+                     ": 128 B of 240 B arrive on another rank, 320 B leave; rank 2 holds nothing "
+                     "any more."),
+                 moves.headline().c_str());
+        // What a comparison leaves out does not move; other values show.
+        DiffReport report;
+        report.leftOutA.push_back({"w", ""});
+        report.values.push_back({});
+        report.values[0].name = "flat";
+        const auto less = PlacementChange::of(from, spec.target, report, {});
+        QCOMPARE((*less)->rows().size(), size_t{1});
+        QVERIFY((*less)->sum().differs);
+        // Onto itself nothing moves.
+        const auto none = PlacementChange::of(from, from, {}, {});
+        QCOMPARE((*none)->sum().arrives + (*none)->sum().leaves, uint64_t{0});
+        QVERIFY((*none)->headline().find("stay on their ranks") != std::string::npos);
+
+        const PlacementChange::Drawing drawing = moves.draw(600, 300);
+        QCOMPARE(drawing.cells.size(), size_t{6});
+        const PlacementChange::Cell& cell = drawing.cells[0];
+        QCOMPARE(drawing.cellAt(cell.rect.x + 1, cell.rect.y + 1), 0);
+        QCOMPARE(moves.cellText(cell), std::string("w, rank 0\n48 B stay\n48 B arrive\n48 B leave"));
+        const std::string svg = moves.svgOf(600, 300, false);
+        QCOMPARE(QByteArray::fromStdString(svg).count("class=\"cell\""), 6);
+        // More modules and ranks than pixels share bands.
+        QVERIFY(moves.draw(30, 40).cells.size() >= 1);
     }
 
     void asAPicture() {
