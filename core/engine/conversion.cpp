@@ -587,6 +587,21 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
     return {};
 }
 
+// Shows the source with the adapter merged in.
+Status takeAdapter(PreparedConversion& p, const ConversionRequest& request, const std::string& destination,
+                   const StopToken& stop, std::optional<AdapterMerge>& merge) {
+    if (!request.average.empty())
+        return makeError(ErrorCode::usage,
+                         fmt::format("an average takes no {}: merge it into its result", option("adapter")));
+    SHARDSCOPE_ASSIGN(merge, adapterMerge(p.source, request.adapter, stop));
+    SHARDSCOPE_TRY(checkApart(merge->adapter.path, destination));
+    p.adapter = merge->adapter.reader;
+    p.adapterWords = merge->words;
+    p.adapterHeld = 2 * merge->held;
+    SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(p.source, *merge, nullptr, stop));
+    return {};
+}
+
 // Who asked for a model gets one that loads.
 void refuseUnloadable(PreparedConversion& p) {
     for (const std::string& why : p.plan.unloadable)
@@ -607,17 +622,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std:
     }
     std::optional<AdapterMerge> merge;
     const Checkpoint base = p.source;
-    if (!request.adapter.empty()) {
-        if (!request.average.empty())
-            return makeError(ErrorCode::usage, fmt::format("an average takes no {}: merge it into its result",
-                                                           option("adapter")));
-        SHARDSCOPE_ASSIGN(merge, adapterMerge(base, request.adapter, stop));
-        SHARDSCOPE_TRY(checkApart(merge->adapter.path, destination));
-        SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(base, *merge, nullptr, stop));
-        p.adapter = merge->adapter.reader;
-        p.adapterWords = merge->words;
-        p.adapterHeld = 2 * merge->held;
-    }
+    if (!request.adapter.empty()) SHARDSCOPE_TRY(takeAdapter(p, request, destination, stop, merge));
     Checkpoint source = p.source;
     p.destination = destination;
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
