@@ -185,8 +185,17 @@ std::string ValueCharts::drawn(const Chart& chart, const DrawnRect& at, const sv
     const std::string color = svg::color(lineRgb(chart, shades.dark));
     for (const Line& line : chart.lines) {
         std::string points;
-        for (size_t i = 0; i < steps_.size(); ++i)
-            if (line.norms[i]) points += fmt::format("{:.1f},{:.1f} ", xOf(i), yOf(*line.norms[i]));
+        size_t known = 0, last = 0;
+        for (size_t i = 0; i < steps_.size(); ++i) {
+            if (!line.norms[i]) continue;
+            points += fmt::format("{:.1f},{:.1f} ", xOf(i), yOf(*line.norms[i]));
+            ++known;
+            last = i;
+        }
+        if (known == 1)  // no line, but a point
+            out += fmt::format(
+                "<circle class=\"{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"1.5\" fill=\"none\" stroke=\"{}\"/>",
+                lineClass(chart), xOf(last), yOf(*line.norms[last]), color);
         out += fmt::format(
             "<polyline class=\"{}\" points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\"/>",
             lineClass(chart), points, color, chart.lines.size() > 1 ? 1 : 1.8);

@@ -193,6 +193,14 @@ class RunCliTest : public QObject {
         QVERIFY(
             runShardscope({"stats", run_, "--csv"}).out.starts_with("step,name,kind,tensors,elements,norm,"));
         QCOMPARE(runShardscope({"stats", run_, "--csv", "--json"}).exitCode, 2);
+        // Figures that cannot be read are none, and are made anew.
+        const QDir kept(place_->filePath("state/shardscope/verdicts"));
+        for (const QString& name : kept.entryList({"*.values"}, QDir::Files)) {
+            QFile file(kept.filePath(name));
+            QVERIFY(file.open(QIODevice::ReadWrite) && file.seek(file.size() / 2) &&
+                    file.write("\"[\n,") > 0);
+        }
+        QVERIFY(runShardscope({"stats", run_, "--json"}).json() == all);
         // A step that changes is read anew; what cannot be read to its end has no figures.
         damage(10);
         const json after = runShardscope({"stats", run_, "--json"}).json();

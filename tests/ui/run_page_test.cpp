@@ -9,8 +9,8 @@
 #include "support/window_fixture.h"
 #include "ui/models/run_steps.h"
 #include "ui/pages/start_page.h"
-#include "ui/widgets/run_timeline.h"
 #include "ui/widgets/picture_view.h"
+#include "ui/widgets/run_timeline.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
