@@ -287,8 +287,7 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& own, const OpenOptions& op
                       : fmt::format(".metadata is not beside it: rank 0 writes it, on its own host where the "
                                     "hosts have no disk in common; open its directory, and name those of the "
                                     "other hosts with {}",
-                                    option("also", "DIR"))); open its directory, and name those of the other hosts with "
-                        "--also DIR");
+                                    option("also", "DIR")));
     }
     if (!source.entry.empty()) {
         names.push_back(source.entry);
