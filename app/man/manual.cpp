@@ -242,9 +242,9 @@ std::string optionReference(const CLI::App& app) {
     for (const CLI::App* verb : subcommands(app))
         for (const CLI::Option* option : namedOptions(*verb))
             ++verbsWith[optionRow(option)];
-    // Options that most verbs have are described once.
-    const size_t most = subcommands(app).size() / 2;
-    const auto isCommon = [&](const CLI::Option* option) { return verbsWith[optionRow(option)] > most; };
+    // Options that a third of the verbs have are described once.
+    const size_t enough = subcommands(app).size() / 3;
+    const auto isCommon = [&](const CLI::Option* option) { return verbsWith[optionRow(option)] > enough; };
     std::string out =
         "# Every option of every verb\n\n"
         "This page is made from the option table of the program, as the manual pages, the completions and "

@@ -1,6 +1,6 @@
 // How fast the window is on a catalog of 9,216 tensors by 1,000 ranks (1,003,520 chunks): times in
-// milliseconds, memory in MiB, one JSON line. Run offscreen: QT_QPA_PLATFORM=offscreen ui_bench [--ten-million]
-// The option takes 10,240 tensors by 1,024 ranks, each chunk of all tensors: 10,485,760.
+// milliseconds, memory in MiB, one JSON line. Run offscreen: QT_QPA_PLATFORM=offscreen ui_bench
+// [--ten-million] The option takes 10,240 tensors by 1,024 ranks, each chunk of all tensors: 10,485,760.
 #include <QApplication>
 #include <QElapsedTimer>
 #include <QJsonDocument>

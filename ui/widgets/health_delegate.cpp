@@ -10,7 +10,7 @@ namespace shardscope::ui {
 namespace {
 constexpr int kTile = 12;
 constexpr int kLeastText = 6;  // characters; of less the mark alone says more
-}
+}  // namespace
 
 void HealthDelegate::paint(QPainter* painter, const QStyleOptionViewItem& option,
                            const QModelIndex& index) const {
