@@ -27,7 +27,6 @@ std::byte* allocateAligned(size_t size) {
     if (fromSystem(size)) {
         data = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (data == MAP_FAILED) data = nullptr;
-        if (data) ::madvise(data, size, MADV_HUGEPAGE);  // fewer page faults
     } else {
         data = std::aligned_alloc(kIoAlignment, size);
     }
