@@ -18,7 +18,7 @@ ITEM = re.compile(r"^\s*([-*+]|\d+\.)\s")
 # The public names of the Python package, by what they are for.
 PYTHON = {
     "Open and look": ["open", "Checkpoint", "Tensor", "View", "Objects", "Opaque", "formats", "recipes"],
-    "Judge": ["validate", "ready", "latest", "run", "Run", "Step", "Validation", "RunValidation", "Finding"],
+    "Judge": ["validate", "ready", "latest", "run", "Run", "Step", "Validation", "RunValidation", "Finding", "stats"],
     "Convert": ["convert", "plan", "reshard", "average", "save", "diff"],
     "Other verbs": ["digest", "index", "extract"],
     "Loaders": ["torch.StorageReader", "safetensors_open", "callbacks"],

@@ -132,7 +132,8 @@ void Channel::interrupt() {
 Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& stopping) {
     {
         std::lock_guard lock(sending_);
-        if (::write(out_, kMark.data(), kMark.size()) != static_cast<ssize_t>(kMark.size())) return gone();
+        // Who has gone already may have said why; reading that ends with the same error.
+        [[maybe_unused]] const ssize_t sent = ::write(out_, kMark.data(), kMark.size());
     }
     for (;;) {
         if (const size_t at = have_.find(kMark); at != std::string::npos) {

@@ -124,6 +124,14 @@ def half_of_my_nodes(root):
     (root / "runs/9x/global_step3").rename(root / "runs/9/global_step300")
 
 
+def save_hf(place):
+    """A model of transformers as a directory with pytorch_model.bin."""
+    place.mkdir()
+    torch.save(model_state(), place / "pytorch_model.bin")
+    (place / "config.json").write_text(CONFIG)
+    return place
+
+
 def to_hugging_face(root):
     save_step(root / "runs/7/step-1000")
     (root / "runs/8").mkdir()
@@ -133,11 +141,7 @@ def to_hugging_face(root):
     for model, config in (("Llama-3-8B", CONFIG), ("Qwen2.5-7B", json.dumps({"model_type": "qwen2", **expected["hf_config"]}))):
         (root / "models" / model).mkdir(parents=True)
         (root / "models" / model / "config.json").write_text(config)
-    safetensors = root / "hf"
-    safetensors.mkdir()
-    torch.save(model_state(), safetensors / "pytorch_model.bin")
-    (safetensors / "config.json").write_text(CONFIG)
-    convert(safetensors, root / "runs/9/step-1000", "--to", "dcp", "--map", "llama-torchtitan-from-hf")
+    convert(save_hf(root / "hf"), root / "runs/9/step-1000", "--to", "dcp", "--map", "llama-torchtitan-from-hf")
 
 
 def python(root):
@@ -218,7 +222,20 @@ def command_line(root):
     (root / "here/llama-hf/config.json").write_text(CONFIG)
 
 
+def adapters(root):
+    base = root / "here/Llama-3-8B"
+    convert(save_hf(root / "hf"), base, "--to", "safetensors")
+    (base / "config.json").write_text(CONFIG)
+    adapter = root / "here/runs/lora/checkpoint-500"
+    adapter.mkdir(parents=True)
+    factors = {f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{name}.weight": torch.ones(shape)
+               for layer in range(2) for name, shape in (("A", (2, 8)), ("B", (8, 2)))}
+    torch.save(factors, adapter / "adapter_model.bin")
+    (adapter / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 4}')
+
+
 WORLDS = {
+    "docs/adapters.md": adapters,
     "docs/python.md": python,
     "docs/runs.md": runs,
     "docs/distributed.md": distributed,

@@ -322,6 +322,19 @@ class RemoteHostileTest : public QObject {
         host->close();
     }
 
+    // A host says that the program is missing, and ends before anything is written to it.
+    void whatWasSaidBeforeTheEndIsKept() {
+        int said[2], heard[2];
+        QVERIFY(pipe2(said, O_CLOEXEC) == 0 && pipe2(heard, O_CLOEXEC) == 0);
+        QCOMPARE(write(said[1], "missing\n", 8), ssize_t{8});
+        close(said[1]);
+        close(heard[0]);
+        Channel channel(said[0], heard[1]);
+        const Status status = channel.greet(Clock::now() + 10s);
+        QVERIFY(!status.ok());
+        QCOMPARE(channel.noise(), std::string("missing\n"));
+    }
+
     void otherAgentsAreNamed() {
         Agents older([](Channel& channel) {
             (void)channel.send(message({{"say", "hello"}, {"version", "0.0.1"}, {"protocol", 1}}));
