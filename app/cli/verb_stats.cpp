@@ -1,5 +1,6 @@
 // What the values of a checkpoint are like, and how that changes over the steps of a run.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -29,22 +30,33 @@ std::string shareText(const ValueGroup& group) {
 
 using Align = Table::Align;
 
+// What a group is and what its values are like; `text` writes a number.
+std::vector<std::string> cellsOf(const ValueGroup& group,
+                                 const std::function<std::string(std::optional<double>)>& text) {
+    std::optional<double> largest;
+    if (group.sums.counted) largest = group.sums.largest;
+    return {group.name,         std::string(valuesKindName(group.kind)),
+            text(group.norm()), text(group.rms()),
+            text(group.mean()), text(largest)};
+}
+
+std::vector<std::pair<std::string, Align>> columnsOf() {
+    std::vector<std::pair<std::string, Align>> columns{{"name", Align::left}, {"kind", Align::left}};
+    for (const char* figure : {"norm", "rms", "mean", "largest", "tensors", "zeros", "nan", "inf"})
+        columns.emplace_back(figure, Align::right);
+    return columns;
+}
+
 Table tableOfStep(const ValueHistory::Step& step) {
-    Table table({{"name", Align::left},
-                 {"kind", Align::left},
-                 {"tensors", Align::right},
-                 {"norm", Align::right},
-                 {"rms", Align::right},
-                 {"mean", Align::right},
-                 {"largest", Align::right},
-                 {"zeros", Align::right},
-                 {"nan", Align::right},
-                 {"inf", Align::right}});
-    for (const ValueGroup& group : step.groups)
-        table.add({printable(group.name), std::string(valuesKindName(group.kind)), countText(group.tensors),
-                   shownNumber(group.norm()), shownNumber(group.rms()), shownNumber(group.mean()),
-                   group.sums.counted ? shownNumber(group.sums.largest) : "", shareText(group),
-                   countText(group.counts.nan), countText(group.counts.inf)});
+    Table table(columnsOf());
+    for (const ValueGroup& group : step.groups) {
+        std::vector<std::string> row = cellsOf(group, shownNumber);
+        row[0] = printable(row[0]);
+        for (std::string cell : {countText(group.tensors), shareText(group), countText(group.counts.nan),
+                                 countText(group.counts.inf)})
+            row.push_back(std::move(cell));
+        table.add(std::move(row));
+    }
     return table;
 }
 
@@ -75,27 +87,21 @@ Table tableOfRun(const std::vector<ValueHistory::Step>& steps) {
 }
 
 void printStatsCsv(const Stats& stats) {
-    Table table({{"step", Align::left},
-                 {"name", Align::left},
-                 {"kind", Align::left},
-                 {"tensors", Align::right},
-                 {"elements", Align::right},
-                 {"norm", Align::right},
-                 {"rms", Align::right},
-                 {"mean", Align::right},
-                 {"largest", Align::right},
-                 {"zeros", Align::right},
-                 {"nan", Align::right},
-                 {"inf", Align::right}});
+    auto columns = columnsOf();
+    columns.insert(columns.begin(), {"step", Align::left});
+    columns.emplace_back("elements", Align::right);
+    Table table(std::move(columns));
     const auto exact = [](std::optional<double> value) { return value ? fmt::format("{}", *value) : ""; };
-    for (const ValueHistory::Step& step : stats.history.steps())
-        for (const ValueGroup& group : step.groups)
-            table.add({step.name, group.name, std::string(valuesKindName(group.kind)),
-                       fmt::format("{}", group.tensors), fmt::format("{}", group.counts.elements),
-                       exact(group.norm()), exact(group.rms()), exact(group.mean()),
-                       group.sums.counted ? exact(group.sums.largest) : "",
-                       fmt::format("{}", group.counts.zero), fmt::format("{}", group.counts.nan),
-                       fmt::format("{}", group.counts.inf)});
+    for (const ValueHistory::Step& step : stats.history.steps()) {
+        for (const ValueGroup& group : step.groups) {
+            std::vector<std::string> row = cellsOf(group, exact);
+            row.insert(row.begin(), step.name);
+            for (const uint64_t count : {uint64_t{group.tensors}, group.counts.zero, group.counts.nan,
+                                         group.counts.inf, group.counts.elements})
+                row.push_back(fmt::format("{}", count));
+            table.add(std::move(row));
+        }
+    }
     table.printCsv(stdout);
 }
 

@@ -1,6 +1,7 @@
 """Tensors that are read when they are asked for, in parts or whole."""
 from __future__ import annotations
 
+import math
 import sys
 
 from . import _dtypes, _shardscope
@@ -100,10 +101,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     def __len__(self) -> int:
         if not self.shape:

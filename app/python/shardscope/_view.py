@@ -1,6 +1,8 @@
 """Parts of a tensor that are still to be read: indices and transpositions that only say what."""
 from __future__ import annotations
 
+import math
+
 from ._errors import WrongValue
 from ._indexing import one_of_each
 
@@ -48,10 +50,7 @@ class View:
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def T(self) -> "View":
