@@ -190,8 +190,8 @@ class RunCliTest : public QObject {
         QCOMPARE(elements("tensor"), elements("module"));
         QCOMPARE(elements("layer"), elements("module"));
         QVERIFY(runShardscope({"stats", run_}).out.starts_with("norm of"));
-        QVERIFY(
-            runShardscope({"stats", run_, "--csv"}).out.starts_with("step,name,kind,norm,rms,mean,largest,tensors,"));
+        QVERIFY(runShardscope({"stats", run_, "--csv"})
+                    .out.starts_with("step,name,kind,norm,rms,mean,largest,tensors,"));
         QCOMPARE(runShardscope({"stats", run_, "--csv", "--json"}).exitCode, 2);
         // Figures that cannot be read are none, and are made anew.
         const QDir kept(place_->filePath("state/shardscope/verdicts"));
