@@ -268,13 +268,19 @@ bool isInModule(std::string_view module, std::string_view parent) {
            (module.size() > parent.size() && module.starts_with(parent) && module[parent.size()] == '.');
 }
 
+// Names of dtypes without tensors of their own (torch 2.6 and later): torchao's subclasses state them.
+bool isNarrowInteger(std::string_view name) {
+    if (name.starts_with('u')) name.remove_prefix(1);
+    return name.size() == 4 && name.starts_with("int") && name[3] >= '1' && name[3] <= '7';
+}
+
 }  // namespace
 
 GlobalKind classifyGlobal(std::string_view module, std::string_view name) {
     if (holds(kWeights, module, name)) return GlobalKind::weights;
     if (module == "torch" || module == "torch.storage" || module == "torch.cuda") {
         if (dtypeFromTorchGlobal(module, name) || dtypeFromStorageClass(name) || name == "UntypedStorage" ||
-            name == "TypedStorage") {
+            name == "TypedStorage" || (module == "torch" && isNarrowInteger(name))) {
             return GlobalKind::weights;
         }
         if (module != "torch.storage" && name.ends_with("Tensor") && name.find('.') == name.npos)

@@ -239,6 +239,10 @@ class TorchSaveReadTest : public QObject {
                                            {"torch.distributed.device_mesh", "DeviceMesh"}}) {
             QVERIFY2(classifyGlobal(module, name) == GlobalKind::data, module);
         }
+        for (const char* name : {"int1", "uint4", "int7"})
+            QVERIFY(classifyGlobal("torch", name) == GlobalKind::weights);
+        for (const char* name : {"int9", "uint", "uint44", "fint4"})
+            QVERIFY(classifyGlobal("torch", name) == GlobalKind::foreign);
         QVERIFY(classifyGlobal("torch.distributed.tensorx", "DTensor") == GlobalKind::foreign);
         QVERIFY(classifyGlobal("torch.distributed.tensor", "DTensor.from_local") == GlobalKind::foreign);
         QVERIFY(classifyGlobal("torch.distributed.tensor.api", "exec") == GlobalKind::foreign);
