@@ -341,12 +341,11 @@ class Page::Impl {
     }
 
     Result<std::string> statsSvg(const PageRequest& request) {
-        constexpr uint64_t kUsualWidth = 960, kMostPixels = 10'000;
-        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
+        SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({960, 0}));
         SHARDSCOPE_ASSIGN(const Stats known, stats());
         const auto charts = ValueCharts::of(known.history);
         if (!charts) return makeError(ErrorCode::notFound, "fewer than two steps have values that were read");
-        return charts->svgOf(static_cast<double>(width), request.flag("dark"));
+        return charts->svgOf(room.width, request.flag("dark"));
     }
 
     std::vector<std::pair<std::string, std::string>> events(const PageRequest& request) {
@@ -378,16 +377,14 @@ class Page::Impl {
 
     // From metadata alone.
     Result<std::string> diffSvg(const PageCheckpoint& shown, const PageRequest& request) const {
-        constexpr uint64_t kUsualWidth = 960, kUsualHeight = 420, kMostPixels = 10'000;
-        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
-        SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+        SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({960, 420}));
         DiffOptions how;
         how.weightsOnly = request.flag("weights_only");
         SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
         SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(access_, *shown.checkpoint(), other, how));
         SHARDSCOPE_ASSIGN(const auto change, PlacementChange::of(shown.checkpoint()->catalog(),
                                                                  other.catalog(), report, access_.stop));
-        return change->svgOf(static_cast<double>(width), static_cast<double>(height), request.flag("dark"));
+        return change->svgOf(room.width, room.height, request.flag("dark"));
     }
 
     static Status validate(PageCheckpoint& shown, const PageRequest& request) {
@@ -472,16 +469,13 @@ class Page::Impl {
     }
 
     Result<std::string> flow(const PageRequest& request) {
-        constexpr uint64_t kUsualWidth = 900, kUsualHeight = 420, kMostPixels = 10'000;
-        SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
-        SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+        SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({900, 420}));
         std::lock_guard lock(mutex_);
         const auto planned = std::ranges::find_if(
             plans_, [&](const auto& entry) { return std::to_string(entry.first) == request.text("plan"); });
         if (planned == plans_.end() || !planned->second.flow)
             return makeError(ErrorCode::notFound, "there is no such plan, or it was started already");
-        return planned->second.flow->svgOf(static_cast<double>(width), static_cast<double>(height),
-                                           request.flag("dark"));
+        return planned->second.flow->svgOf(room.width, room.height, request.flag("dark"));
     }
 
     // Exactly what was planned, and only without obstacles.

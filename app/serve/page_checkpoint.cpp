@@ -303,13 +303,11 @@ Result<std::string> PageCheckpoint::mesh() const {
 
 Result<std::string> PageCheckpoint::meshSvg(const PageRequest& request) const {
     SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
-    constexpr uint64_t kLeast = 200, kUsualWidth = 960, kUsualHeight = 540, kMostPixels = 10'000;
-    SHARDSCOPE_ASSIGN(const uint64_t width, request.number("width", kUsualWidth, kMostPixels));
-    SHARDSCOPE_ASSIGN(const uint64_t height, request.number("height", kUsualHeight, kMostPixels));
+    constexpr double kLeast = 200;
+    SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({960, 540}));
     const auto picture = MeshPicture::of(known);
     if (!picture) return makeError(ErrorCode::notFound, "one rank wrote all of it: there is no mesh to draw");
-    return svgOf(*picture, static_cast<double>(std::max(kLeast, width)),
-                 static_cast<double>(std::max(kLeast, height)), request.flag("dark"));
+    return svgOf(*picture, std::max(kLeast, room.width), std::max(kLeast, room.height), request.flag("dark"));
 }
 
 // ------------------------------------------------------------------ tensors

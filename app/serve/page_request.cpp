@@ -18,4 +18,13 @@ Result<uint64_t> PageRequest::number(const std::string& name, uint64_t otherwise
     return makeError(ErrorCode::usage, fmt::format("'{}' is not a number up to {}", name, most));
 }
 
+Result<PageRequest::Size> PageRequest::size(Size otherwise) const {
+    constexpr uint64_t kMostPixels = 10'000;
+    SHARDSCOPE_ASSIGN(const uint64_t width,
+                      number("width", static_cast<uint64_t>(otherwise.width), kMostPixels));
+    SHARDSCOPE_ASSIGN(const uint64_t height,
+                      number("height", static_cast<uint64_t>(otherwise.height), kMostPixels));
+    return Size{static_cast<double>(width), static_cast<double>(height)};
+}
+
 }  // namespace shardscope::serve

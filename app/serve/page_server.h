@@ -31,6 +31,11 @@ struct PageRequest {
     bool flag(const std::string& name) const { return text(name) == "1"; }
     // Errors: usage when it is not a whole number of at most `most`.
     Result<uint64_t> number(const std::string& name, uint64_t otherwise, uint64_t most) const;
+    // "width" and "height" in pixels, up to 10,000: how large a drawing is to be. Errors: usage.
+    struct Size {
+        double width = 0, height = 0;
+    };
+    Result<Size> size(Size otherwise) const;
 };
 constexpr size_t kMaxPageBody = 64 << 10;
 

@@ -20,9 +20,9 @@ struct Leftover {
 
 class Leftovers {
   public:
-    // What is at, below and beside `path` in a bucket: uploads that were begun and never ended, whoever began
-    // them, and the objects below ".NAME.shardscope-partial" of destinations. Asks the store. Errors: usage
-    // (not in a bucket), those of the place.
+    // Asks the store for what is at `path` in a bucket, below it and in its staging directory: all multipart
+    // uploads that are neither complete nor ended, by whatever program, and all objects below
+    // ".NAME.shardscope-partial". Errors: usage (not in a bucket), those of the place.
     static Result<Leftovers> below(const std::string& path);
 
     // Claims come last, so that no other job begins before all else of one is gone.
