@@ -163,7 +163,9 @@ def several_at_once(client):
         os.mkdir(temporary)
         jobs.append(subprocess.Popen([PROGRAM, "convert", here("saved"), there("raced/step-1"), "--to", "dcp", "--json"],
                                      stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(os.environ, TMPDIR=temporary)))
-    said = [json.loads(job.communicate()[0]) for job in jobs]
+    answers = [job.communicate()[0] for job in jobs]
+    assert all(answers), (answers, [job.returncode for job in jobs])
+    said = [json.loads(answer) for answer in answers]
     assert sorted(job.returncode for job in jobs) == [0, 4, 4, 4], said
     assert sum(s["schema"] == "shardscope.error/1" for s in said) == 3, said
     assert digests(there("raced/step-1")) == digests(here("saved"))
@@ -181,6 +183,11 @@ def in_parts(client):
         return subprocess.Popen([PROGRAM, *words, "--part", "%d/4" % number, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                 text=True, env=dict(os.environ, TMPDIR=temporary))
 
+    def answer(job):
+        said, error = job.communicate()
+        assert job.returncode == 0, (job.returncode, said, error)
+        return json.loads(said)
+
     jobs = [part(number, number) for number in range(4)]
     for number, job in enumerate(jobs):
         # Each at another moment: once something of it, or of one before it, is in the bucket.
@@ -192,10 +199,8 @@ def in_parts(client):
     assert not any(k.startswith("parts/dcp/") for k in keys(client, "parts/"))
     jobs = [part(number, number if number % 2 else number + 4) for number in range(4)]
     for number, job in enumerate(jobs):
-        said, error = job.communicate()
-        assert job.returncode == 0 and json.loads(said)["part"] == number, (said, error)
-    again = part(2, 2)
-    assert json.loads(again.communicate()[0])["was_done"]
+        assert answer(job)["part"] == number
+    assert answer(part(2, 2))["was_done"]
     report = shardscope(*words, "--finish")
     assert report["verified"], report
     names = sorted(os.listdir(here("ours")))
