@@ -180,7 +180,9 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
         fmt::print("  {} weights have the values of their fp32 masters\n",
                    countText(prepared.plan.fromMasters.size()));
     if (!prepared.plan.leftOut.empty())
-        fmt::print("  {} entries were left out\n", prepared.plan.leftOut.size());
+        fmt::print("  {} left out\n", prepared.plan.leftOut.size() == 1
+                                          ? "1 entry was"
+                                          : fmt::format("{} entries were", prepared.plan.leftOut.size()));
     if (!prepared.plan.unknown.empty())
         fmt::print("  {} {} tensors are unknown to the recipe and keep names of the source\n",
                    style.yellow("warning:"), countText(prepared.plan.unknown.size()));

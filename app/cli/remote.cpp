@@ -30,9 +30,9 @@ constexpr size_t kMostFile = size_t{512} << 20;  // that a verb there may have w
 constexpr size_t kMostLine = size_t{64} << 10;
 
 // Verbs that an agent runs.
-constexpr std::array<std::string_view, 14> kVerbs{"info",     "latest",  "ls",      "show",   "map",
-                                                  "validate", "report",  "index",   "digest", "diff",
-                                                  "plan",     "convert", "reshard", "average"};
+constexpr std::array<std::string_view, 16> kVerbs{"info", "latest",   "ready",   "stats",  "ls",     "show",
+                                                  "map",  "validate", "report",  "index",  "digest", "diff",
+                                                  "plan", "convert",  "reshard", "average"};
 
 // Arguments that name a checkpoint or another file of the host.
 constexpr std::array<const char*, 12> kPaths{"path",        "a",        "b",        "source",

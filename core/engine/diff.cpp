@@ -76,7 +76,7 @@ class Matcher {
     Result<TargetSpec> resolve(const TensorChoice& choice, std::string* said) const {
         return mappedBy(a_,
                         {options_.map, options_.set, options_.rename, MasterWeights::ignore, choice,
-                         b_.catalog().format()},
+                         b_.catalog().format(), directoryOf(b_)},
                         stop_, said);
     }
 

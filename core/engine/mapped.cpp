@@ -17,6 +17,7 @@ Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping
     if (mapping.map == kAutomaticRecipe) {
         ConversionRequest asked;
         asked.set = mapping.set;
+        asked.assets = mapping.model;
         std::string why;
         SHARDSCOPE_TRY(applyFittingRecipe(
             checkpoint, asked,
@@ -24,7 +25,7 @@ Result<TargetSpec> mappedBy(const Checkpoint& checkpoint, const Mapping& mapping
             request, why, stop));
         if (said) *said = std::move(why);
     } else if (!mapping.map.empty()) {
-        SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, {}, request));
+        SHARDSCOPE_TRY(applyRecipe(mapping.map, mapping.set, checkpoint, mapping.model, request));
     } else if (!mapping.set.empty()) {
         return makeError(ErrorCode::usage, fmt::format("{} gives values to a recipe, so it needs {}",
                                                        option("set"), option("map")));

@@ -15,6 +15,8 @@ struct Mapping {
     MasterWeights masterWeights = MasterWeights::ignore;
     TensorChoice choice{};
     std::string format{};  // whose names kAutomaticRecipe looks for; empty = the checkpoint's own
+    // As ConversionRequest::assets: the directory whose config.json counts where the checkpoint has none.
+    std::string model{};
 };
 
 // The tensors and objects that the recipe makes, with the source of each; read with openPlanned() and

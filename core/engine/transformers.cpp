@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/option_words.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/model_config.h"
@@ -44,7 +45,8 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
         why.push_back(fmt::format("{} of its {} tensors are optimizer state", countText(state),
                                   countText(target.tensorCount())));
     if (prepared.plan.assets.empty()) {
-        why.emplace_back("no config.json is in the checkpoint, and none was named");
+        why.push_back(
+            fmt::format("no config.json is in the checkpoint, and {} names none", option("assets", "DIR")));
         return why;
     }
     const StatedConfig config = copiedConfig(prepared);

@@ -21,9 +21,10 @@ BIN = os.path.join(TOP, "build/release/bin")
 rows = []
 
 
-def row(what, ours, peer, ratio, target):
-    rows.append((what, ours, peer, ratio, target))
-    print("%-58s %-34s %-40s %-12s %s" % rows[-1], flush=True)
+def row(what, ours, peer, ratio, target, command=""):
+    """`command`: what was measured, for a footnote; where it is left out it is the command of the row before, or no single one."""
+    rows.append((what, ours, peer, ratio, target, command))
+    print("%-58s %-34s %-40s %-12s %s" % rows[-1][:5], flush=True)
 
 
 def child(words, **kw):
@@ -321,12 +322,13 @@ def bench_conversion(work, size):
     verified_seconds, both_seconds = statistics.median(t[0] for t in verified), statistics.median(both)
     synced_seconds = statistics.median(p[0] for p in synced)
     row(title + ": read back and verified (the default)", "%.2f s" % verified_seconds, "dcp_to_torch_save + save_file %.2f s" % peer_seconds,
-        "%.1fx" % (peer_seconds / verified_seconds), ">= 4x")
+        "%.1fx" % (peer_seconds / verified_seconds), ">= 4x", "convert SRC DST --to safetensors")
     row("  against the peer with its files on the disk at the end, as ours are", "%.2f s" % verified_seconds, "%.2f s" % synced_seconds,
         "%.1fx" % (synced_seconds / verified_seconds), "")
     row("  against a direct read + write + read-back probe of the same bytes", "%.2f s" % verified_seconds, "%.2f s" % both_seconds,
         "%.2f" % (verified_seconds / both_seconds), "<= 1.1")
-    row("  not verified (--verify none)", "%.2f s" % seconds, "%.2f s" % peer_seconds, "%.1fx" % (peer_seconds / seconds), ">= 8x")
+    row("  not verified (--verify none)", "%.2f s" % seconds, "%.2f s" % peer_seconds, "%.1fx" % (peer_seconds / seconds), ">= 8x",
+        "convert SRC DST --to safetensors --verify none")
     row("  memory", mib(max(t[1] for t in times)), gib(max(p[1] for p in peers)), "", "<= 512 MiB")
     row("  not verified, against a direct read + write probe of the same bytes, warm", "%.2f s" % seconds, "%.2f s" % probe_seconds, "%.2f" % (probe_seconds / seconds), ">= 0.85")
     io = report["system_io"]
@@ -481,7 +483,8 @@ convert_zero_checkpoint_to_fp32_state_dict(sys.argv[1], sys.argv[2], max_shard_s
     for verify, target in (("digest", ">= 5x"), ("none", "")):
         seconds, limit = min(r[0] for r in mine[verify]), min(probes[verify])
         row("%s: masters to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % seconds,
-            "zero_to_fp32, safetensors %.2f s" % theirs[0], "%.1fx" % (theirs[0] / seconds), target)
+            "zero_to_fp32, safetensors %.2f s" % theirs[0], "%.1fx" % (theirs[0] / seconds), target,
+            " ".join(("convert SRC DST", *masters[:2], *(w if w[0] == "-" else "'%s'" % w for w in masters[2:]))) + (" --verify none" if verify == "none" else ""))
         row("  against a probe that only writes%s the same bytes" % (" and reads back" if verify == "digest" else ""), "%.2f s" % seconds,
             "%.2f s" % limit, "%.2f" % (seconds / limit), "<= 1.1" if verify == "digest" else "")
     mine = mine["none"][-1]
@@ -491,7 +494,8 @@ convert_zero_checkpoint_to_fp32_state_dict(sys.argv[1], sys.argv[2], max_shard_s
     if "universal" in subprocess.run([BIN + "/shardscope", "formats", "--json"], stdout=subprocess.PIPE, text=True, check=True).stdout:
         theirs = best(1, lambda: peer("-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder", os.path.join(source, "global_step10"), "--output_folder", out))
         mine = best(2, lambda: ours("--to", "deepspeed", "--variant", "universal", "--verify", "none"))
-        row("%s: to universal" % title, "%.2f s" % mine[0], "ds_to_universal %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), ">= 5x")
+        row("%s: to universal" % title, "%.2f s" % mine[0], "ds_to_universal %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), ">= 5x",
+            "convert SRC DST --to deepspeed --variant universal --verify none")
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(source)
 
@@ -531,10 +535,12 @@ os._exit(0)
     for verify, target in (("digest", ">= 5x"), ("none", "")):
         mine = best(2, lambda: ours("--to", "safetensors", "--verify", verify))
         row("%s: to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0],
-            "load_plain_tensors + save_file %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target)
+            "load_plain_tensors + save_file %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target,
+            "convert SRC DST --to safetensors" + (" --verify none" if verify == "none" else ""))
     row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
     mine = best(2, lambda: ours("--to", "megatron", "--mesh", "pp=1,dp=2,tp=4", "--verify", "none"))
-    row("%s: to torch_dist of TP4 x DP2" % title, "%.2f s" % mine[0], "", "", "")
+    row("%s: to torch_dist of TP4 x DP2" % title, "%.2f s" % mine[0], "", "", "",
+        "convert SRC DST --to megatron --mesh pp=1,dp=2,tp=4 --verify none")
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(source)
 
@@ -623,7 +629,8 @@ os.sync()
             return convert(source, out, "--to", "safetensors", "--verify", verify)
         mine = best(2, ours)
         row("files of %d ranks, %g GiB, to safetensors%s" % (world, size, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0],
-            "load all, concatenate, save %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target)
+            "load all, concatenate, save %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target,
+            "convert SRC DST --to safetensors" + (" --verify none" if verify == "none" else ""))
     row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(source)
@@ -874,26 +881,40 @@ def bench_gpu(work):
         row(what, "%.2f s" % done[ours], "%s %.2f s" % (peer, done[theirs]), "%.1fx" % (done[theirs] / done[ours]), "")
 
 
-BEGIN, END = "<!-- tests/bench/run: begin -->\n", "<!-- tests/bench/run: end -->\n"
-
-
-def write_document():
-    """Replaces the machine and the table in docs/performance.md; the words around them stay."""
+def machine():
     import safetensors
     import torch
     with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
         cpu = next((l.split(":", 1)[1].strip() for l in f if l.startswith("model name")), "?")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    table = "Machine: %s, %d cores, %s memory, kernel %s. Peers: torch %s, safetensors %s, Python %s.\n\n" % (
+    return "Machine: %s, %d cores, %s memory, kernel %s. Peers: torch %s, safetensors %s, Python %s.\n" % (
         cpu, os.cpu_count(), gib(memory), platform.release(), torch.__version__, safetensors.__version__, platform.python_version())
-    table += "| what | Shardscope | peer | ratio | target |\n|---|---|---|---|---|\n"
-    table += "".join("| %s |\n" % " | ".join(c.strip() for c in r) for r in rows)
+
+
+def table(found):
+    text = machine() + "\n| what | Shardscope | peer | ratio | target |\n|---|---|---|---|---|\n"
+    notes = []
+    for what, ours, peer, ratio, target, command in found:
+        if command and command not in notes:
+            notes.append(command)
+        mark = " <sup>%d</sup>" % (notes.index(command) + 1) if command else ""
+        text += "| %s |\n" % " | ".join(cell.strip() for cell in (what + mark, ours, peer, ratio, target))
+    return text + "".join("\n<sup>%d</sup> `shardscope %s`" % note for note in enumerate(notes, 1)) + ("\n" if notes else "")
+
+
+def write_document(measured):
+    """Replaces the tables of the measured parts in docs/performance.md; the words around them stay. A new part comes last."""
     path = os.path.join(TOP, "docs/performance.md")
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    before, rest = text.split(BEGIN)
+    for name, found in measured.items():
+        begin, end = ("<!-- tests/bench/run %s: %s -->\n" % (name, mark) for mark in ("begin", "end"))
+        if begin not in text:
+            text += "\n## %s\n\n%s%s" % (name.capitalize(), begin, end)
+        before, rest = text.split(begin)
+        text = before + begin + table(found) + end + rest.split(end)[1]
     with open(path, "w", encoding="utf-8") as f:
-        f.write(before + BEGIN + table + END + rest.split(END)[1])
+        f.write(text)
 
 
 # ------------------------------------------------------------------ the Python module
@@ -938,59 +959,49 @@ def bench_python(work):
         "%.2f of its time" % (opened / program), "<= 1.2")
 
 
+# Each has a table of its own in docs/performance.md. "scale" needs an hour, and is measured when it is named.
+PARTS = {
+    "conversion": bench_conversion,
+    "deepspeed": bench_deepspeed,
+    "megatron": bench_megatron,
+    "ranks": bench_ranks,
+    "orbax": lambda work, _: bench_orbax(work, 1),
+    "paddle": lambda work, _: bench_paddle(work, 2),
+    "flat": lambda work, _: bench_flat(work, 2),
+    "merge": bench_merge,
+    "memory": lambda work, _: bench_memory(work, [(1, "many"), (8, "many"), (4, "one")]),
+    "average": lambda work, _: bench_average(work, 1),
+    "values": bench_values,
+    "diff": lambda work, _: bench_diff.run(work, 1.4, row, BIN + "/shardscope"),
+    "metadata": lambda work, _: bench_metadata(work),
+    "paddle-metadata": lambda work, _: bench_paddle_metadata(work),
+    "coverage": lambda *_: bench_coverage(),
+    "group": lambda work, _: bench_group(work, 1),
+    "parts": bench_parts,
+    "python": lambda work, _: bench_python(work),
+    "gpu": lambda work, _: bench_gpu(work),
+    "places": lambda work, size: bench_places.run(work, min(size, 2), row, child, best),
+    "scale": lambda work, _: bench_scale.run(work, row, best, child, BIN + "/shardscope"),
+}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=float, default=4.0, help="GiB of the conversion")
     parser.add_argument("--work", default=os.path.join(TOP, "build/bench-data"))
-    parser.add_argument("--only", default="metadata,coverage,conversion,memory,merge,values,diff,paddle-metadata,paddle,flat,group,deepspeed,megatron,orbax,ranks,parts,average,gpu,python,places")
+    parser.add_argument("--only", help="names of PARTS, separated by commas")
+    parser.add_argument("--write", action="store_true", help="write what was measured into docs/performance.md")
     parser.add_argument("--keep", action="store_true")
     options = parser.parse_args()
     os.makedirs(options.work, exist_ok=True)
-    only = options.only.split(",")
-    if "metadata" in only:
-        bench_metadata(options.work)
-    if "scale" in only:
-        bench_scale.run(options.work, row, best, child, BIN + "/shardscope")
-    if "coverage" in only:
-        bench_coverage()
-    if "conversion" in only:
-        bench_conversion(options.work, options.size)
-    if "memory" in only:
-        bench_memory(options.work, [(1, "many"), (8, "many"), (4, "one")])
-    if "merge" in only:
-        bench_merge(options.work, options.size)
-    if "values" in only:
-        bench_values(options.work, options.size)
-    if "diff" in only:
-        bench_diff.run(options.work, 1.4, row, BIN + "/shardscope")
-    if "paddle-metadata" in only:
-        bench_paddle_metadata(options.work)
-    if "paddle" in only:
-        bench_paddle(options.work, 2)
-    if "flat" in only:
-        bench_flat(options.work, 2)
-    if "group" in only:
-        bench_group(options.work, 1)
-    if "deepspeed" in only:
-        bench_deepspeed(options.work, options.size)
-    if "megatron" in only:
-        bench_megatron(options.work, options.size)
-    if "orbax" in only:
-        bench_orbax(options.work, 1)
-    if "ranks" in only:
-        bench_ranks(options.work, options.size)
-    if "parts" in only:
-        bench_parts(options.work, options.size)
-    if "average" in only:
-        bench_average(options.work, 1)
-    if "gpu" in only:
-        bench_gpu(options.work)
-    if "python" in only:
-        bench_python(options.work)
-    if "places" in only:
-        bench_places.run(options.work, min(options.size, 2), row, child, best)
-    if len(only) == 20:
-        write_document()
+    measured = {}
+    for name in options.only.split(",") if options.only else [name for name in PARTS if name != "scale"]:
+        rows.clear()
+        PARTS[name](options.work, options.size)
+        if rows:
+            measured[name] = list(rows)
+    if options.write or not options.only:
+        write_document(measured)
     if not options.keep:
         shutil.rmtree(options.work)
 

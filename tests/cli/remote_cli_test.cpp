@@ -74,6 +74,8 @@ class RemoteCliTest : public QObject {
                       nan = genuine("dcp", "t2.15.0-damaged-nan-block"),
                       cut = genuine("dcp", "t2.15.0-damaged-metadata-truncated");
         row("info", {"info", "@" + good});
+        row("ready", {"ready", "@" + good});
+        row("stats", {"stats", "@" + good});
         row("ls", {"ls", "@" + good, "*.weight", "--chunks"});
         row("csv", {"ls", "@" + good, "--csv"});
         row("map", {"map", "@" + good});

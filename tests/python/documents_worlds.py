@@ -94,9 +94,9 @@ def readme(root):
         (here / name).symlink_to(ROOT / name)
     save_run(here / "run")
     save_run(root / "runs/7")
-    state = model_state()
-    state["model.embed.weight"] = state.pop("model.embed_tokens.weight")
-    save_dcp(state, here / "step-1000")
+    save_dcp(model_state(), here / "step-1000")
+    (here / "Llama-3-8B").mkdir()
+    (here / "Llama-3-8B/config.json").write_text(CONFIG)
 
 
 def from_a_laptop(root):
@@ -163,7 +163,7 @@ def python(root):
         layer = name.split(".")[1]
         if layer not in dict(model.net.named_children()) and name.endswith("weight"):
             model.net.add_module(layer, torch.nn.Linear(*reversed(tensors[name].shape)))
-    return {"model": model, "use": lambda name, tensor: None, "trainer": Trainer()}
+    return {"model": model, "optimizer": torch.optim.AdamW(model.parameters()), "use": lambda name, tensor: None, "trainer": Trainer()}
 
 
 class Trainer:
