@@ -82,7 +82,7 @@ const std::vector<ExitStatus>& exitStatuses() {
         {3, "the input is unreadable, damaged or unsupported"},
         {4, "input/output, space, permission or remote failure"},
         {5, "the request is impossible; the plan says why"},
-        {130, "cancelled"},
+        {130, "canceled"},
     };
     return statuses;
 }

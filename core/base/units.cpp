@@ -39,7 +39,7 @@ std::string bytesText(uint64_t bytes) {
     constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double value = static_cast<double>(bytes);
     int unit = 0;
-    while (value >= 1024 && unit < 6) {
+    while (value >= 1023.95 && unit < 6) {  // shown as 1024.0 otherwise
         value /= 1024;
         ++unit;
     }
@@ -56,13 +56,14 @@ std::string countText(uint64_t count) {
 
 std::string durationText(double seconds) {
     if (!std::isfinite(seconds)) return "?";
-    if (seconds < 0.001) return fmt::format("{:.0f} us", seconds * 1e6);
-    if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1e3);
-    if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-    if (seconds < 3600)
-        return fmt::format("{:.0f} min {:.0f} s", std::floor(seconds / 60), std::fmod(seconds, 60));
-    return fmt::format("{:.0f} h {:.0f} min", std::floor(seconds / 3600),
-                       std::floor(std::fmod(seconds, 3600) / 60));
+    // No unit is shown that has reached the next one: "1.0 s", not "1000 ms".
+    if (seconds < 0.0009995) return fmt::format("{:.0f} us", seconds * 1e6);
+    if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);
+    if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+    const double whole = std::round(seconds);
+    if (whole < 3600) return fmt::format("{:.0f} min {:.0f} s", std::floor(whole / 60), std::fmod(whole, 60));
+    return fmt::format("{:.0f} h {:.0f} min", std::floor(whole / 3600),
+                       std::floor(std::fmod(whole, 3600) / 60));
 }
 
 }  // namespace shardscope

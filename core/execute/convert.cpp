@@ -16,6 +16,7 @@
 #include "execute/part_worker.h"
 #include "execute/parts.h"
 #include "execute/read_behind.h"
+#include "execute/read_plan.h"
 #include "execute/scan.h"
 #include "execute/staging.h"
 #include "execute/verify.h"
@@ -109,12 +110,24 @@ class NoSink final : public TileSink {
 
 // ------------------------------------------------------------------ the whole job, here
 
+// Of one source; those of an average are read side by side.
+std::vector<TensorId> sourcesOf(const ConvertJob& job, const std::vector<TensorId>& tensors) {
+    std::set<TensorId> sources;
+    for (const TensorId t : job.average ? std::vector<TensorId>() : tensors)
+        for (const TensorId source : job.spec->sources[t].tensors())
+            sources.insert(source);
+    return {sources.begin(), sources.end()};
+}
+
 Status runWork(ConvertState& state, SourceContext& context, const std::vector<TensorId>& tensors) {
+    const ReadPlan plan(context, sourcesOf(state.job, tensors));
     TileRun run;
     run.tensors = tensors.size();
     run.threads = workerCount(state.resources);
     run.memory = state.resources.memory;
     run.stop = state.resources.stop;
+    if (plan.isActive())
+        run.tilesOf = [&](size_t i) { return state.target().bytes(tensors[i]) / state.tiles.preferred + 1; };
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {
         if (state.readBehind) SHARDSCOPE_TRY(state.readBehind->status());
         return DestinationWork::prepare(state, context, tensors[i], kept);

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "execute/destination.h"
+#include "execute/read_plan.h"
 #include "execute/region_reading.h"
 #include "execute/tensor_reader.h"
 
@@ -99,10 +100,15 @@ Status scanSource(SourceContext& context, const std::vector<TensorId>& tensors, 
     SHARDSCOPE_TRY(checkIds(context.reader.catalog(), tensors));
     const Resources& resources = context.resources;
     const TileSizes sizes = tileSizes(resources, options.tileBytes);
+    const ReadPlan plan(context, tensors);
     TileRun run;
     run.tensors = tensors.size();
     run.threads = workerCount(resources);
     run.ordered = options.ordered;
+    if (plan.isActive())
+        run.tilesOf = [&](size_t i) {
+            return context.reader.catalog().bytes(tensors[i]) / sizes.preferred + 1;
+        };
     run.memory = resources.memory;
     run.stop = resources.stop;
     run.prepare = [&](size_t i, WorkerMemory& kept) -> Result<std::unique_ptr<TensorTask>> {

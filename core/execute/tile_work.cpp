@@ -87,14 +87,17 @@ class TileScheduler {
     };
 
     void work() {
-        auto kept =
-            std::static_pointer_cast<WorkerMemory>(run_.keepsMemory ? run_.memory->takeKept() : nullptr);
-        if (!kept) kept = std::make_shared<WorkerMemory>(*run_.memory);
-        work(*kept);
+        auto kept = takeMemory(run_.keepsMemory);
+        work(kept);
         if (run_.keepsMemory) run_.memory->keep(std::move(kept));
     }
 
-    void work(WorkerMemory& memory) {
+    std::shared_ptr<WorkerMemory> takeMemory(bool kept) const {
+        auto memory = std::static_pointer_cast<WorkerMemory>(kept ? run_.memory->takeKept() : nullptr);
+        return memory ? memory : std::make_shared<WorkerMemory>(*run_.memory);
+    }
+
+    void work(std::shared_ptr<WorkerMemory>& memory) {
         const StopScope scope(run_.stop);
         std::unique_lock lock(mutex_);
         for (;;) {
@@ -104,21 +107,25 @@ class TileScheduler {
                 changed_.notify_all();
                 return;
             }
-            if (!open_.empty()) {
+            const bool prepares = preparesNext();
+            if (!open_.empty() && !prepares) {
                 const std::shared_ptr<Open> open = open_.front();
                 const int64_t tile = open->next++;
                 if (open->next >= open->tiles) open_.pop_front();
                 lock.unlock();
-                Status status = open->work->runTile(tile, memory);
+                Status status = open->work->runTile(tile, *memory);
                 lock.lock();
                 if (!settle(lock, *open, std::move(status))) return;
-            } else if (nextTensor_ < run_.tensors) {
+            } else if (prepares) {
                 const size_t index = nextTensor_++;
+                const uint64_t tiles = run_.tilesOf ? run_.tilesOf(index) : 0;
+                coming_ += tiles;
                 ++preparing_;
                 lock.unlock();
-                auto prepared = run_.prepare(index, memory);
+                auto prepared = run_.prepare(index, *memory);
                 lock.lock();
                 --preparing_;
+                coming_ -= tiles;
                 changed_.notify_all();
                 if (!prepared.ok()) {
                     error_.add(index, std::move(prepared).error());
@@ -138,7 +145,7 @@ class TileScheduler {
                     Status status;
                     for (int64_t tile = 0; tile < open->tiles && status.ok(); ++tile) {
                         status = run_.stop.poll();
-                        if (status.ok()) status = open->work->runTile(tile, memory);
+                        if (status.ok()) status = open->work->runTile(tile, *memory);
                     }
                     if (status.ok()) status = open->work->finish();
                     open.reset();
@@ -154,13 +161,26 @@ class TileScheduler {
                 }
             } else if (preparing_ > 0) {
                 lock.unlock();
-                memory.drop();
+                run_.memory->keep(std::move(memory));  // as long as nobody else needs it
                 lock.lock();
                 if (!error_ && open_.empty() && preparing_ > 0) changed_.wait(lock);
+                lock.unlock();
+                memory = takeMemory(true);
+                lock.lock();
             } else {
                 return;
             }
         }
+    }
+
+    bool preparesNext() const {
+        if (nextTensor_ == run_.tensors) return false;
+        if (open_.empty()) return coming_ < run_.threads;
+        if (!run_.tilesOf || preparing_ > 0) return false;
+        int64_t ready = 0;
+        for (const auto& open : open_)
+            ready += open->tiles - open->next;
+        return ready < static_cast<int64_t>(run_.threads);
     }
 
     // Books a finished tile; false when the worker must end.
@@ -184,6 +204,7 @@ class TileScheduler {
     std::deque<std::shared_ptr<Open>> open_;
     size_t nextTensor_ = 0;
     size_t preparing_ = 0;
+    uint64_t coming_ = 0;  // tiles of tensors that are prepared now
     FirstError error_;
 };
 

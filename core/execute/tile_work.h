@@ -55,6 +55,10 @@ struct TileRun {
     bool keepsMemory = false;  // for the next run with this budget
     MemoryBudget* memory = nullptr;
     StopToken stop;
+    // Tiles that a tensor will have, about; null where any number of tensors may be open at a time. With it
+    // no more are prepared than the workers need, and the next one before they wait for it, so that tiles run
+    // nearly in the order of the tensors.
+    std::function<uint64_t(size_t index)> tilesOf;
     // Called on any worker, with what it keeps for the next tile; to be dropped before any other lease is
     // asked for.
     std::function<Result<std::unique_ptr<TensorTask>>(size_t index, WorkerMemory& kept)> prepare;

@@ -509,7 +509,7 @@ Status JobDirectory::remove(const JobRecord& job) const {
 Status JobDirectory::cancel(const JobRecord& job) const {
     if (!job.active()) return makeError(ErrorCode::notFound, fmt::format("the job {} does not run", job.id));
     if (job.elsewhere)
-        return unsupported(fmt::format("the job runs on '{}' and can only be cancelled there", job.host));
+        return unsupported(fmt::format("the job runs on '{}' and can only be canceled there", job.host));
     if (job.pid <= 1) return makeError(ErrorCode::notFound, "the job has not begun yet");
     const auto group = static_cast<pid_t>(job.pid);
     if (group == getpgrp() || ::kill(-group, SIGINT) != 0)

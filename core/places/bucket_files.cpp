@@ -124,7 +124,11 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     // Takes over the work of a job that was interrupted.
     Status begin() {
         const std::string token = contentOf(base_ + "/token");
-        if (token.empty()) return {};
+        if (token.empty()) {
+            // Without the token nobody can continue what is here: a process has ended while it removed it.
+            if (here_->stat(local(staging_)).ok()) removeHere();
+            return {};
+        }
         SHARDSCOPE_TRY(checkOwn(uploads_));
         if (job_.role != BucketJob::Role::all) {
             // What is here belongs to the parts that have begun there, or to none any more.
@@ -148,6 +152,8 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
             std::make_shared<StagedDirectory>(upload_, std::move(here), [this] { return sent(); }));
     }
     Status makeDirectory(const std::string& path) override {
+        // Since the beginning, another process of this machine may have begun, or have ended.
+        if (path == staging_ && !upload_) SHARDSCOPE_TRY(begin());
         if (path == staging_ && !here_->stat(local(path)).ok()) {
             if (upload_) forget();  // of a job whose work here was taken away
             const std::string token = contentOf(base_ + "/token");
@@ -266,9 +272,13 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         SHARDSCOPE_ASSIGN(const auto file, directory->createFile(name, true));
         return file->writeAt(0, std::as_bytes(std::span(content)));
     }
+    // At once for all that look, because the process may be ended at any moment.
     void removeHere() const {
-        std::error_code none;
-        std::filesystem::remove_all(base_, none);
+        std::error_code none, failed;
+        const std::string removed = base_ + "-removed";
+        std::filesystem::remove_all(removed, none);  // of a process that was
+        std::filesystem::rename(base_, removed, failed);
+        std::filesystem::remove_all(failed ? base_ : removed, none);
     }
 
     // What tells this job's objects from those of others is on disk before the first of them.

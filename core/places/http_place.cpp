@@ -17,8 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kPiece = uint64_t{8} << 20;  // bytes of a request of a large read; starts at a multiple
-constexpr size_t kMostPieces = 32;              // of one read, at a time
+constexpr size_t kMostPieces = 32;  // of one read, at a time
 constexpr unsigned kMostTries = 10;
 constexpr auto kMostTime = 180s;  // of all tries
 constexpr auto kMostDelay = 20s;
@@ -181,7 +180,7 @@ Error HttpPlace::errorOf(const HttpAnswer& answer, const std::string& shown) con
     }
 }
 
-Status HttpPlace::read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) {
+Status HttpPlace::readRanges(const ObjectState& object, std::span<const Range> ranges) {
     struct Piece {
         uint64_t offset;
         std::span<std::byte> into;
@@ -198,11 +197,19 @@ Status HttpPlace::read(const ObjectState& object, uint64_t offset, std::span<std
     };
     std::deque<Piece> underWay;
     Status status;
-    while ((!buffer.empty() && status.ok()) || !underWay.empty()) {
-        if (!buffer.empty() && status.ok() && underWay.size() < kMostPieces) {
-            // Parts of an upload end at such offsets: to serve a range of two parts costs a store more than
-            // to serve two ranges.
-            const size_t size = std::min<uint64_t>(buffer.size(), kPiece - offset % kPiece);
+    uint64_t offset = 0;
+    std::span<std::byte> buffer;
+    const auto more = [&] {
+        while (buffer.empty() && !ranges.empty()) {
+            offset = ranges.front().offset;
+            buffer = ranges.front().into;
+            ranges = ranges.subspan(1);
+        }
+        return !buffer.empty() && status.ok();
+    };
+    while (more() || !underWay.empty()) {
+        if (more() && underWay.size() < kMostPieces) {
+            const size_t size = std::min<uint64_t>(buffer.size(), kRequest - offset % kRequest);
             Piece piece{offset, buffer.first(size), {}};
             auto request = make(piece);
             if (!request.ok()) {

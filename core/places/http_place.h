@@ -23,7 +23,7 @@ StoreError storeErrorOf(const HttpAnswer& answer);
 class HttpPlace : public ObjectPlace {
   public:
     const std::string& root() const override { return root_; }
-    Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) override;
+    Status readRanges(const ObjectState& object, std::span<const Range> ranges) override;
 
   protected:
     explicit HttpPlace(std::string root) : root_(std::move(root)) {}

@@ -73,10 +73,13 @@ class HubPlace final : public HttpPlace {
     }
 
     // What was downloaded before is read from the cache of this machine.
-    Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) override {
+    Status readRanges(const ObjectState& object, std::span<const Range> ranges) override {
         SHARDSCOPE_ASSIGN(const std::string commit, pinned());
-        if (const auto file = cache_.find(commit, object)) return file->readAt(offset, buffer);
-        return offline_ ? Status(notCached(object.key)) : HttpPlace::read(object, offset, buffer);
+        const auto file = cache_.find(commit, object);
+        if (!file) return offline_ ? Status(notCached(object.key)) : HttpPlace::readRanges(object, ranges);
+        for (const Range& range : ranges)
+            SHARDSCOPE_TRY(file->readAt(range.offset, range.into));
+        return {};
     }
 
     Result<ObjectState> head(const std::string& key) override {

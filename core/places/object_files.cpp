@@ -11,6 +11,7 @@
 
 #include "base/mutex.h"
 #include "base/thread_pool.h"
+#include "places/joined_reads.h"
 #include "places/places.h"
 #include "storage/object_place.h"
 #include "storage/read_only.h"
@@ -120,11 +121,13 @@ Fingerprint fingerprintOf(const ObjectPlace& place, const ObjectState& state) {
             static_cast<int64_t>(version)};
 }
 
-class ObjectFile final : public ReadFile {
+class ObjectFile final : public ReadFile, public PlannedReads {
   public:
-    ObjectFile(std::shared_ptr<ObjectPlace> place, std::shared_ptr<Windows> windows, ObjectState state)
+    ObjectFile(std::shared_ptr<ObjectPlace> place, std::shared_ptr<Windows> windows,
+               std::shared_ptr<JoinedReads> joined, ObjectState state)
         : place_(std::move(place)),
           windows_(std::move(windows)),
+          joined_(std::move(joined)),
           state_(std::move(state)),
           path_(place_->root() + "/" + state_.key),
           number_(numberOf(state_)) {}
@@ -139,6 +142,7 @@ class ObjectFile final : public ReadFile {
         offset += have;
         buffer = buffer.subspan(have);
         if (buffer.empty()) return {};
+        if (joined_->holds(number_, offset, buffer.size())) return readJoined(offset, buffer, true);
         const auto [at, size] = windowFor(offset, buffer.size(), have > 0);
         std::vector<std::byte> window(size);
         SHARDSCOPE_TRY(place_->read(state_, at, window));
@@ -149,9 +153,14 @@ class ObjectFile final : public ReadFile {
 
     Status readBulk(uint64_t offset, std::span<std::byte> buffer) const override {
         SHARDSCOPE_TRY(checkInside(offset, buffer.size()));
+        if (joined_->plans(number_)) return readJoined(offset, buffer, false);
         const size_t have = windows_->copy(number_, offset, buffer);
         if (have == buffer.size()) return {};
         return place_->read(state_, offset + have, buffer.subspan(have));
+    }
+
+    std::shared_ptr<void> plan(std::vector<PlannedRange> ranges, uint64_t memory) const override {
+        return joined_->plan(number_, std::move(ranges), memory);
     }
 
     Result<Fingerprint> fingerprint() const override {
@@ -169,6 +178,11 @@ class ObjectFile final : public ReadFile {
         const std::string name =
             state.key + "\n" + (state.version.empty() ? std::to_string(++unknown) : state.version);
         return XXH3_64bits(name.data(), name.size());
+    }
+    Status readJoined(uint64_t offset, std::span<std::byte> buffer, bool small) const {
+        return joined_->read(number_, offset, buffer, small, [&](std::span<const ObjectPlace::Range> ranges) {
+            return place_->readRanges(state_, ranges);
+        });
     }
     Status checkInside(uint64_t offset, uint64_t size) const {
         if (offset <= state_.size && size <= state_.size - offset) return {};
@@ -194,6 +208,7 @@ class ObjectFile final : public ReadFile {
 
     const std::shared_ptr<ObjectPlace> place_;
     const std::shared_ptr<Windows> windows_;
+    const std::shared_ptr<JoinedReads> joined_;
     const ObjectState state_;
     const std::string path_;
     const uint64_t number_;
@@ -380,6 +395,7 @@ DirectoryEntry entryOf(std::string_view name, const Level::Node& node) {
 struct Shared {
     std::shared_ptr<ObjectPlace> place;
     std::shared_ptr<Windows> windows;
+    std::shared_ptr<JoinedReads> joined = std::make_shared<JoinedReads>();
     Listings listings;
     const MostlyWaiting waiting;
     explicit Shared(const std::shared_ptr<ObjectPlace>& p)
@@ -417,8 +433,8 @@ class ObjectDirectory final : public ReadOnlyDirectory {
     Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const override {
         SHARDSCOPE_TRY(checkRelativeName(name));
         SHARDSCOPE_ASSIGN(ObjectState state, shared_->listings.object(below(key_, name)));
-        return std::shared_ptr<const ReadFile>(
-            std::make_shared<ObjectFile>(shared_->place, shared_->windows, std::move(state)));
+        return std::shared_ptr<const ReadFile>(std::make_shared<ObjectFile>(
+            shared_->place, shared_->windows, shared_->joined, std::move(state)));
     }
 
     Result<DirectoryEntry> stat(std::string_view name) const override {

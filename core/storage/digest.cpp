@@ -12,6 +12,10 @@
 #include <xxhash.h>
 #include <zlib.h>
 
+#ifdef SHARDSCOPE_AVX2
+#include "storage/digest_avx2.h"
+#endif
+
 namespace shardscope {
 namespace {
 
@@ -69,6 +73,14 @@ std::string Digest128::hex() const {
 }
 
 Digest128 cellDigest(std::span<const std::byte> bytes) {
+#ifdef SHARDSCOPE_AVX2
+    static const bool hasAvx2 = __builtin_cpu_supports("avx2");
+    if (hasAvx2) {
+        Digest128 digest;
+        xxh3WithAvx2(bytes.data(), bytes.size(), digest.low, digest.high);
+        return digest;
+    }
+#endif
     return fromXxh(XXH3_128bits(bytes.data(), bytes.size()));
 }
 

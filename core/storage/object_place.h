@@ -45,8 +45,19 @@ class ObjectPlace {
     // the first ones), when each was begun, and as its version what the store calls it.
     virtual Result<std::vector<ObjectState>> unfinished(const std::string& prefix);
     virtual Result<ObjectState> head(const std::string& key) = 0;
-    // Fills the buffer from this very version of the object. Several transfers at a time.
-    virtual Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) = 0;
+    // Bytes of a request of a large read, which ends at a multiple of them, as most parts of uploads do: a
+    // range of two parts costs a store more than two ranges.
+    static constexpr uint64_t kRequest = uint64_t{8} << 20;
+    struct Range {
+        uint64_t offset = 0;
+        std::span<std::byte> into;
+    };
+    // Fills all buffers from this very version of the object. Several transfers at a time.
+    virtual Status readRanges(const ObjectState& object, std::span<const Range> ranges) = 0;
+    Status read(const ObjectState& object, uint64_t offset, std::span<std::byte> buffer) {
+        const Range range{offset, buffer};
+        return readRanges(object, {&range, 1});
+    }
 
     // For writing. An object is created whole or not at all, and cannot be renamed. Places that cannot be
     // written to refuse all of these.

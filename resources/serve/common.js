@@ -103,7 +103,7 @@ export async function listen(path, told, opened, lost) {
 export function bytesText(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
   let unit = 0;
-  while (bytes >= 1024 && unit + 1 < units.length) { bytes /= 1024; ++unit; }
+  while (bytes >= 1023.95 && unit + 1 < units.length) { bytes /= 1024; ++unit; }
   return (unit === 0 ? bytes : bytes.toFixed(bytes < 10 ? 2 : 1)) + " " + units[unit];
 }
 export const countText = (n) => n.toLocaleString("en");
@@ -115,11 +115,17 @@ export function bigCount(n) {
 export const counted = (n, one, many) => countText(n) + " " + (n === 1 ? one : many);
 export function timeText(seconds) {
   if (!(seconds >= 0)) return "";
-  if (seconds < 1) return "less than a second";
-  const whole = Math.floor(seconds);
-  if (seconds < 60) return seconds.toFixed(1) + " s";
+  if (seconds < 0.0009995) return (seconds * 1e6).toFixed(0) + " us";
+  if (seconds < 0.9995) return (seconds * 1e3).toFixed(0) + " ms";
+  const whole = Math.round(seconds);
+  if (seconds < 59.95) return seconds.toFixed(1) + " s";
   if (seconds < 3600) return Math.floor(whole / 60) + " min " + whole % 60 + " s";
   return Math.floor(whole / 3600) + " h " + Math.floor(whole % 3600 / 60) + " min";
+}
+// When something was, in the time of this machine: "2026-11-26 14:05".
+export function momentText(utc) {
+  const at = new Date(utc), two = (n) => String(n).padStart(2, "0");
+  return at.getFullYear() + "-" + two(at.getMonth() + 1) + "-" + two(at.getDate()) + " " + two(at.getHours()) + ":" + two(at.getMinutes());
 }
 export const numberText = (value) => (typeof value === "number" ? (Number.isInteger(value) && Math.abs(value) < 1e9 ? countText(value) : value.toPrecision(6)) : String(value ?? "–"));
 export const shapeText = (shape) => "[" + shape.join(", ") + "]";

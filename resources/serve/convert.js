@@ -175,7 +175,7 @@ function intents(submit, edited) {
   const show = (name) => { const more = fields[name].closest("details"); if (more) more.open = true; fields[name].focus(); };
   return element("div", { class: "intents", id: "convert-intents" }, ...[
     card("inference", "For inference, as a model of Hugging Face", element("span", {}, element("span", {}, "Weights only, in whole safetensors, with the names that transformers has."), names), infer),
-    ranks > 1 ? element("div", {}, card("ranks", "For another number of ranks", element("span", {}, "Every tensor is cut as the source cuts it, optimizer state included. Change the sizes of the mesh first."), reshard),
+    ranks > 1 ? element("div", {}, card("ranks", "For another number of ranks", element("span", {}, "Every tensor is sharded along the same dimensions as in the source, optimizer state included. Change the sizes of the mesh first."), reshard),
       element("label", { class: "quiet", for: "intent-mesh" }, "Mesh "), mesh, element("span", { class: "quiet" }, " now " + counted(ranks, "rank", "ranks"))) : null,
     card("framework", "For another framework", element("span", {}, "Choose the format, then a recipe for the names."), () => show("format")),
     card("some", "Only some tensors, or another dtype", element("span", {}, "Select, rename and cast."), () => show("select"))].filter(Boolean));

@@ -1,5 +1,5 @@
 // Findings by cause, with filters; accepted ones with their reason, shared with the window.
-import { allowed, boxText, button, countText, element, fill, post, shown, tell } from "./common.js";
+import { allowed, boxText, button, countText, element, fill, momentText, post, shown, tell } from "./common.js";
 
 const filters = { error: true, warning: true, info: true, accepted: false, text: "" };
 const opened = new Set();  // findings of which all examples are shown
@@ -47,7 +47,7 @@ function card(finding) {
       element("b", { class: finding.severity }, marks[finding.severity]), element("b", {}, finding.message), element("code", {}, finding.rule),
       accepted ? allowed() && button("Withdraw", () => post("accept", { rule: finding.rule, cause: finding.cause, withdraw: true }))
         : finding.severity !== "info" && allowed() && accepting !== key && button("Accept…", () => { accepting = key; draw(); }, { "data-finding": key })),
-    accepted && element("p", {}, "Accepted" + (accepted.by ? " by " + accepted.by : "") + (accepted.at ? " at " + accepted.at.replace("T", " ").replace("Z", " UTC") : "") + ": " + accepted.reason),
+    accepted && element("p", {}, "Accepted" + (accepted.by ? " by " + accepted.by : "") + (accepted.at ? " at " + momentText(accepted.at) : "") + ": " + accepted.reason),
     rule.meaning && element("p", { class: "quiet small" }, rule.meaning + (rule.remedy ? " " + rule.remedy : "")),
     accepting === key && acceptForm(finding));
   const kFirst = 5, all = opened.has(key);
@@ -64,7 +64,7 @@ function draw() {
   const list = place.querySelector(".list");
   if (!report || report.schema === "shardscope.validating/1") return list.replaceChildren(element("p", { class: "empty" }, "Validating …"));
   if (report.schema === "shardscope.error/1")
-    return list.replaceChildren(element("p", { class: "empty" }, report.code === "cancelled" ? "The validation was cancelled." : "The validation failed: " + report.message));
+    return list.replaceChildren(element("p", { class: "empty" }, report.code === "cancelled" ? "The validation was canceled." : "The validation failed: " + report.message));
   const text = filters.text.toLowerCase();
   const matches = (finding) => filters[finding.severity] && (filters.accepted || !finding.accepted) &&
     (!text || [finding.rule, finding.message, finding.cause, ...finding.examples.map((e) => e.tensor || e.file || "")].some((words) => (words || "").toLowerCase().includes(text)));

@@ -16,7 +16,7 @@ function one(job) {
   if (allowed() && active) actions.append(button("Cancel", () => change("cancel", job.id)));
   if (allowed() && ["failed", "lost", "cancelled"].includes(job.state)) actions.append(button("Resume", () => change("resume", job.id)));
   const box = element("article", { class: "job" },
-    element("div", { class: "head" }, element("b", {}, job.title), element("span", { class: kinds[job.state] || "" }, (marks[job.state] || "") + job.state), actions),
+    element("div", { class: "head" }, element("b", {}, job.title), element("span", { class: kinds[job.state] || "" }, (marks[job.state] || "") + (job.state === "cancelled" ? "canceled" : job.state)), actions),
     element("div", { class: "quiet small" }, element("code", {}, job.id), " on " + job.host + (job.attempts > 1 ? ", attempt " + job.attempts : "")));
   const now = job.overall;
   if (job.state === "running" && now)

@@ -90,7 +90,7 @@ function verdictWords() {
   const said = shown.findings, validating = said.schema === "shardscope.validating/1";
   const doing = validating ? "Checking (" + said.level + ")" + (said.bytes_total > 0 ? ": " + bytesText(said.bytes_done) + " of " + bytesText(said.bytes_total) + " read" : "") + " … " : "";
   if (said.schema === "shardscope.error/1")
-    return { tone: "care", mark: "?", head: said.code === "cancelled" ? "Not validated: it was cancelled" : "Not validated", text: said.code === "cancelled" ? "" : said.message };
+    return { tone: "care", mark: "?", head: said.code === "cancelled" ? "Not validated: it was canceled" : "Not validated", text: said.code === "cancelled" ? "" : said.message };
   const report = validating ? lastReport : said;
   if (!report) return { tone: "unknown", mark: "…", head: "Validating", text: doing };
   // The answer is that of the card; where only a part of the values was read there is none yet.

@@ -1,6 +1,6 @@
 // The steps of a run: which are whole, how they follow one another, and which one to resume from.
 import { averageOf } from "./average.js";
-import { allowed, button, byId, bytesText, counted, countText, drawnBy, element, fill, get, getBytes, printable, shown, table, timeText } from "./common.js";
+import { allowed, button, byId, bytesText, counted, countText, drawnBy, element, fill, get, getBytes, momentText, printable, shown, table, timeText } from "./common.js";
 
 const marks = { safe: "✓", care: "▲", unsafe: "✕" }, verdicts = { safe: "whole", care: "resume with care", unsafe: "do not resume" };
 const kHeight = 150, kLeft = 12, kTop = 40, kBottom = 26, kHead = 16;
@@ -13,7 +13,7 @@ function ranksText(step) {
   const text = (ranks, mesh) => countText(ranks) + (meshes ? " (" + mesh + ")" : "");
   return text(step.ranks, step.mesh) + (step.ranks_before == null ? "" : ", before " + text(step.ranks_before, step.mesh_before));
 }
-const savedText = (step) => step.saved ? step.saved.replace("T", " ").replace("Z", " UTC") : "unknown";
+const savedText = (step) => step.saved ? momentText(step.saved) : "unknown";
 export const addressOf = (step) => "?step=" + encodeURIComponent(step.name);
 
 function drawn(tag, attributes, ...children) {

@@ -458,12 +458,36 @@ convert_zero_checkpoint_to_fp32_state_dict(sys.argv[1], sys.argv[2], max_shard_s
 """
     title = "ZeRO-3, 8 ranks, %g GiB of masters and moments" % size
     masters = ("--to", "safetensors", "--select", "optimizer.state.*.fp32", "--rename", r"^optimizer\.state\.(.*)\.fp32$=$1")
-    theirs = best(2, lambda: peer("-c", code, source, out))
+    written = [os.path.join(work, "written")]
+
+    def probe(*words):
+        """Writes the same bytes, as fast as this disk does."""
+        os.sync()
+        warm(written[0])
+        found = json.loads(child([BIN + "/io_probe", *words, *written, os.path.join(work, "probe")])[2])["seconds"]
+        os.unlink(os.path.join(work, "probe"))
+        return found
+
+    # In turn, so that what else the machine does meets all of them.
+    theirs, mine, probes = [], {"digest": [], "none": []}, {"digest": [], "none": []}
+    for _ in range(3):
+        theirs.append(peer("-c", code, source, out))
+        for verify in mine:
+            os.sync()
+            mine[verify].append(ours(*masters, "--verify", verify))
+            if not os.path.exists(written[0]):
+                os.rename(os.path.join(out, "model.safetensors"), written[0])
+            probes[verify].append(probe(*(["--read-back"] if verify == "digest" else [])))
+    os.unlink(written[0])
+    theirs = min(theirs, key=lambda r: r[0])
     for verify, target in (("digest", ">= 5x"), ("none", "")):
-        mine = best(2, lambda: ours(*masters, "--verify", verify))
-        row("%s: masters to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0],
-            "zero_to_fp32, safetensors %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target,
+        seconds, limit = min(r[0] for r in mine[verify]), min(probes[verify])
+        row("%s: masters to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % seconds,
+            "zero_to_fp32, safetensors %.2f s" % theirs[0], "%.1fx" % (theirs[0] / seconds), target,
             " ".join(("convert SRC DST", *masters[:2], *(w if w[0] == "-" else "'%s'" % w for w in masters[2:]))) + (" --verify none" if verify == "none" else ""))
+        row("  against a probe that only writes%s the same bytes" % (" and reads back" if verify == "digest" else ""), "%.2f s" % seconds,
+            "%.2f s" % limit, "%.2f" % (seconds / limit), "<= 1.1" if verify == "digest" else "")
+    mine = mine["none"][-1]
     row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
     row("  bytes read / needed", "%.3f" % (mine[2]["bytes_read"] / (size * 2**30 / 3)) if "bytes_read" in mine[2] else "", "", "", "<= 1.01")
     shutil.rmtree(out, ignore_errors=True)

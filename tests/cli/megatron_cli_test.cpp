@@ -526,6 +526,79 @@ class MegatronCliTest : public QObject {
         QVERIFY2(refused.out.find("--buckets parameters") != std::string::npos, refused.out.c_str());
     }
 
+    // Names, masters in the place of weights, and settings of each parameter in that of groups.
+    void fsdpDtensorBothWays() {
+        const QString source = stepOf("m0.16.1-moe-ep2"), fsdp = place_.filePath("fsdp");
+        const QString back = place_.filePath("fsdp-back");
+        const QStringList names{"--to",         "megatron", "--variant",
+                                "fsdp_dtensor", "--map",    "fsdp-dtensor-names"};
+        Outcome done = runShardscope(QStringList{"convert", source, fsdp, "--master-weights", "use"} + names);
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        COMPARE_JSON(validate(fsdp).json()["verdict"], json("safe"));
+        const json tensors = namedEntries(fsdp, {}, "tensors"), settings = objectsOf(fsdp);
+        COMPARE_JSON(tensors["model.module.decoder.layers.1.mlp.experts.linear_fc1.weight1_v"]["shape"],
+                     json::parse("[16, 16]"));
+        COMPARE_JSON(tensors["model.module.output_layer.weight"]["dtype"], json("float32"));
+        for (const char* plain : {"args", "iteration", "checkpoint_version", "opt_param_scheduler.max_lr"})
+            QVERIFY2(settings.contains(plain), plain);
+        const auto setting = [&](const std::string& parameter, const std::string& field) {
+            return settings["optimizer.param_to_group_meta.module.module.module." + parameter + "." + field]
+                           ["value"];
+        };
+        const std::string expert = "decoder.layers.0.mlp.experts.linear_fc1.weight1";
+        COMPARE_JSON(setting(expert, "is_expert_parallel"), json(true));
+        COMPARE_JSON(setting("output_layer.weight", "wd_mult"), json(1.0));
+        COMPARE_JSON(setting("decoder.final_layernorm.weight", "wd_mult"), json(0.0));
+        COMPARE_JSON(setting("decoder.final_layernorm.weight", "step"), json(1.0));
+
+        // As Megatron-FSDP saves it: without groups.
+        done = runShardscope({"convert", fsdp, back, "--to", "megatron", "--mesh", "ep=2", "--map",
+                              "torch-dist-names", "--set", "stacked=1", "--exclude", "*param_groups"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const json before = digestsOf(source), after = digestsOf(back);
+        QCOMPARE(after.size(), before.size());
+        for (const auto& [tensor, digest] : before.items()) {
+            const bool state = tensor.starts_with("optimizer.");
+            QVERIFY2(after.value(state ? tensor : "optimizer.state.param." + tensor, json()) ==
+                         before[state ? tensor : "optimizer.state.param." + tensor],
+                     tensor.c_str());
+        }
+        const json was = objectsOf(source), is = objectsOf(back);
+        for (const std::string which : {"0", "1"}) {
+            const std::string name = "common.optimizer." + which + ".optimizer.param_groups";
+            std::set<std::string> wanted, made;
+            for (const json& group : was[name]["value"])
+                wanted.insert(group.dump());
+            for (const json& group : is[name]["value"])
+                made.insert(group.dump());
+            QVERIFY2(made == wanted, is[name].dump().c_str());
+        }
+
+        const Outcome refused = runShardscope({"convert", source, place_.filePath("no-names"), "--to",
+                                               "megatron", "--variant", "fsdp_dtensor"});
+        QVERIFY(refused.exitCode != 0);
+        QVERIFY2(refused.err.find("--map fsdp-dtensor-names") != std::string::npos, refused.err.c_str());
+    }
+
+    // What Megatron-FSDP saved: gate and up apart, one step for each parameter.
+    void fsdpDtensorIsTaken() {
+        const QString out = place_.filePath("of-fsdp");
+        const Outcome done = runShardscope({"convert", stepOf("m0.16.1-fsdp-dtensor"), out, "--to",
+                                            "megatron", "--map", "torch-dist-names", "--json"});
+        QVERIFY2(done.exitCode == 0, done.err.c_str());
+        const json tensors = namedEntries(out, {}, "tensors");
+        for (const char* of : {"", "optimizer.state.param.", "optimizer.state.exp_avg."})
+            COMPARE_JSON(tensors[of + std::string("decoder.layers.0.mlp.linear_fc1.weight")]["shape"],
+                         json::parse("[12, 4]"));
+        COMPARE_JSON(objectsOf(out)["common.optimizer.optimizer.param_groups"]["value"],
+                     json::parse(R"([{"lr": 0.001}])"));
+        const json report = done.json();
+        int steps = 0;
+        for (const json& left : report["plan"]["left_out"])
+            steps += left["name"].get<std::string>().starts_with("optimizer.state.step.") ? 1 : 0;
+        QCOMPARE(steps, 3);
+    }
+
     void runDirectoryHasATracker() {
         const QString out = place_.filePath("run");
         const Outcome convert = runShardscope(

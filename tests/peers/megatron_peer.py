@@ -1,7 +1,7 @@
 """Megatron-Core loads what we write: torch_dist, zarr and mp_rank_* directories that megatron-core 0.8 to 0.16 saved, and one that it saves
 here, are converted to torch_dist, and real GPTModels with distributed optimizers load the result on other tensor, pipeline, data and
 expert-parallel ranks (gloo, on the CPU) with every key accounted for (raise_all). Weights, masters and moments are equal bit for bit, so
-is what another step makes of them, and so is the loss of a batch within the rounding of other sums."""
+is what another step makes of them, and so is the loss of a batch within the rounding of other sums. So is what goes by way of a checkpoint of Megatron-FSDP."""
 import contextlib
 import json
 import os
@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
+import zlib
 
 from peercommon import DATA, shardscope
 
@@ -19,10 +20,15 @@ import torch  # noqa: E402
 
 import megatron_on_cpu  # noqa: E402
 
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import DTensor, Shard  # noqa: E402
+
 import make_megatron as mm  # noqa: E402  # its models, and stubs for what Megatron asks of CUDA
 import ranklib  # noqa: E402
 from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing import mapping  # noqa: E402
+from megatron.core.distributed.fsdp.src.megatron_fsdp.uneven_dtensor import preprocess_state_dict_for_uneven_dtensor  # noqa: E402
 from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer  # noqa: E402
 from megatron.core.tensor_parallel import random  # noqa: E402
 
@@ -176,11 +182,58 @@ def load_ranks(c, place, about, kind, tp, pp):
     c.extra = {}
 
 
-def save(c, place, about, kind, tp, pp):
+def save(c, place, about, kind, tp, pp, rounded=False):
     chunks, opt = built(c, about, kind, tp, pp, {})
+    for one in getattr(opt, "chained_optimizers", [opt]) if rounded else ():  # weights are the masters, rounded
+        one._copy_main_params_to_model_params()
+        for m in one.model_chunks:
+            m.start_param_sync(force_sync=True)
     meta = mm.dpmeta("fully_reshardable")
     mm.save(c, mm.full_sd(c, chunks, opt, tp=tp, pp=pp, meta=meta, okw=dict(metadata=meta)), where=place, content_metadata=mm.clean(meta))
     c.extra = {"loss": loss(chunks)}
+
+
+def through_fsdp(c, place, onto, about):
+    """Loads a checkpoint of Megatron-FSDP as it does, by the names of a real model into DTensors with uneven rows, every one of which has to be
+    there; and saves them as it does. Megatron-FSDP itself wants a GPU."""
+    chunks, opt = built(c, about, "distributed", 1, 1, {})
+    (opt,) = getattr(opt, "chained_optimizers", [opt])
+    mesh = init_device_mesh("cpu", (c.world,), mesh_dim_names=("dp_cp",))
+
+    def rows(name, shape):
+        """Nothing but rows of its own on each rank, none on some."""
+        ends = sorted(zlib.crc32(b"%d" % i + name.encode()) % (shape[0] + 1) for i in range(c.world - 1))
+        first, last = ([0] + ends)[c.rank], (ends + [shape[0]])[c.rank]
+        local = torch.full((last - first, *shape[1:]), 0.375)
+        return DTensor.from_local(local, mesh, [Shard(0)], run_check=False, shape=torch.Size(shape), stride=torch.empty(shape).stride())
+
+    model, state, settings = {}, {}, {}
+    groups = {id(p): i for i, group in enumerate(opt.model_float16_groups) for p in group}
+    fields = {name for group in opt.param_groups for name in group} - {"params"}
+    names = {name.removeprefix("module."): p for name, p in chunks[0].named_parameters()}
+    for name, p in names.items():
+        gated = name.endswith("linear_fc1.weight")
+        for part in (name + "_w", name + "_v") if gated else (name,):
+            shape = [p.shape[0] // 2 if gated else p.shape[0], *p.shape[1:]]
+            model["module." + part] = rows(part, shape)
+            state["module.module.module." + part] = {kind: rows(part + kind, shape) for kind in ("exp_avg", "exp_avg_sq")}
+        settings["module.module.module." + name] = dict.fromkeys(fields)
+    sd = {"args": None, "iteration": None, "checkpoint_version": None, "opt_param_scheduler": dict.fromkeys(("max_lr", "num_steps")), "model": model,
+          "optimizer": {"state": state, "param_to_group_meta": settings}}
+    preprocess_state_dict_for_uneven_dtensor(sd)
+    dcp.load(sd, storage_reader=dcp.FileSystemReader(place))
+    assert sd["iteration"] == 10 and sd["args"].num_layers == 2, sd["iteration"]
+    mine_alone = {name: p for name, p in names.items() if id(p) in groups}  # of which this rank has a part
+    assert mine_alone
+    for name, p in mine_alone.items():
+        mine = sd["optimizer"]["param_to_group_meta"]["module.module.module." + name]
+        theirs = opt.param_groups[groups[id(p)]]
+        assert all(mine[f] == theirs[f] for f in fields), (name, mine, theirs)
+    if c.rank == 0:
+        os.makedirs(onto)
+    torch.distributed.barrier()
+    dcp.save(sd, storage_writer=dcp.FileSystemWriter(onto))
+    c.extra = {}
 
 
 # ------------------------------------------------------------------ outside
@@ -246,6 +299,14 @@ def main():
         jobs.append(("saved here", saved, truth_of(want), about, "distributed", [(1, 1, 2, {"loss": True}), (2, 1, 1, {"loss": True})], want["loss"]))
         later = run(place, "later", "source", 4, lambda c: trained(c, about, "distributed", 2, 1))
         jobs.append(("saved here, and trained on", saved, truth_of(later), about, "distributed", [(1, 2, 1, {"step": True}), (1, 1, 3, {"step": True})], None))
+        # Through a checkpoint of Megatron-FSDP, and back.
+        rounded, fsdp, fsdp_saved = (os.path.join(place, name) for name in ("rounded", "fsdp", "fsdp-saved"))
+        want = run(place, "source", "source", 4, lambda c: save(c, rounded, about, "distributed", 2, 1, True))
+        shardscope("convert", rounded, fsdp, "--to", "megatron", "--variant", "fsdp_dtensor", "--map", "fsdp-dtensor-names", "--set", "fused_norms=0",
+                   "--master-weights", "use", "--mesh", "dp=2")
+        run(place, "through", "source", 3, lambda c: through_fsdp(c, fsdp, fsdp_saved, about))
+        words = {"words": ["--map", "torch-dist-names", "--set", "stacked=1"]}
+        jobs.append(("Megatron-FSDP", fsdp_saved, truth_of(want), about, "distributed", [(1, 2, 1, words), (2, 1, 2, words)], None))
         # Through a recipe: Hugging Face's names, and Megatron's again.
         hf, sizes = os.path.join(place, "hf"), ["--set", "heads=4", "--set", "kv_heads=2"]
         case = "m0.16.1-gpt-non-homogeneous"

@@ -570,7 +570,7 @@ void CompareTest::cancelling() {
     QVERIFY(button<QPushButton>(*page, "Cancel")->isVisible());
     picture(*page, "compare-running");
     QTest::mouseClick(button<QPushButton>(*page, "Cancel"), Qt::LeftButton);
-    QTRY_COMPARE(messageOf(*page), QStringLiteral("The comparison was cancelled."));
+    QTRY_COMPARE(messageOf(*page), QStringLiteral("The comparison was canceled."));
     QVERIFY(!page->running());
 }
 

@@ -318,7 +318,7 @@ class TensorPageTest : public QObject {
         for (QPushButton* candidate : page->findChildren<QPushButton*>()) {
             if (candidate->text() == "Cancel") QTest::mouseClick(candidate, Qt::LeftButton);
         }
-        QTRY_VERIFY(showsText(*page, "cancelled"));
+        QTRY_VERIFY(showsText(*page, "canceled"));
         QTRY_VERIFY(!bar->isVisible() && readButton(*page)->isEnabled());
         // A late answer of another tensor changes nothing.
         QTest::mouseClick(readButton(*page), Qt::LeftButton);

@@ -1,6 +1,5 @@
 #include "ui/models/file_watch.h"
 
-#include <QLocale>
 #include <filesystem>
 
 #include "execute/executor.h"
@@ -109,7 +108,7 @@ void FileWatch::compare(std::vector<FileStamp> now) {
         return;
     }
     stamps_ = std::move(now);
-    const QString time = QLocale().toString(QTime::currentTime(), QLocale::ShortFormat);
+    const QString time = momentText(QDateTime::currentDateTime());
     changes_ = changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
                             : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
     growth_ = grown == 0   ? QString()

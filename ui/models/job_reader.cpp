@@ -396,7 +396,7 @@ QString jobStateText(const Job& job) {
         case JobState::failed:
             return QObject::tr("Failed");
         case JobState::cancelled:
-            return QObject::tr("Cancelled");
+            return QObject::tr("Canceled");
         case JobState::lost:
             return QObject::tr("Lost, can be resumed");
     }

@@ -1,6 +1,5 @@
 #include "ui/models/job_table_model.h"
 
-#include <QDateTime>
 #include <algorithm>
 
 #include "cluster/worker_list.h"
@@ -85,7 +84,7 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
         case title:
             return toQString(job->title.toStdString());
         case state:
-            return store_.cancelling(job->id) ? tr("Cancelling") : jobStateText(*job);
+            return store_.cancelling(job->id) ? tr("Canceling") : jobStateText(*job);
         case progress: {
             const double share = job->share();
             return job->active() || job->state == JobState::done
@@ -116,17 +115,14 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
             QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
             if (const auto places = parseWorkers(on.toStdString()); places.ok() && places->ranks)
-                on =
-                    places->ranks->gpus ? tr("a rank on each GPU") : tr("%1 ranks").arg(places->ranks->count);
+                on = places->ranks->gpus ? tr("a rank on each GPU")
+                                         : countedText(places->ranks->count, tr("1 rank"), tr("%1 ranks"));
             if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;
             const QString host = job->elsewhere ? job->host : tr("here");
             return on.isEmpty() ? host : tr("%1, from %2").arg(on, host);
         }
-        case started: {
-            const QDateTime local = job->started.toLocalTime();
-            const bool today = local.date() == QDate::currentDate();
-            return local.toString(today ? QStringLiteral("HH:mm:ss") : QStringLiteral("yyyy-MM-dd HH:mm"));
-        }
+        case started:
+            return momentText(job->started);
         default:
             return {};
     }

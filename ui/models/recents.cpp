@@ -10,8 +10,11 @@ Recents::Recents(QObject* parent) : QObject(parent) {
     const int count = std::min(settings.beginReadArray(QStringLiteral("recent")), kMost);
     for (int i = 0; i < count; ++i) {
         settings.setArrayIndex(i);
-        Recent recent{settings.value("path").toString(), settings.value("format").toString(),
-                      settings.value("verdict").toString(), settings.value("time").toDateTime(),
+        Recent recent{settings.value("path").toString(),
+                      settings.value("format").toString(),
+                      settings.value("verdict").toString(),
+                      settings.value("bytes").toULongLong(),
+                      settings.value("time").toDateTime(),
                       SourceOptions::fromWords(settings.value("options").toStringList())};
         if (!recent.path.isEmpty()) list_.push_back(std::move(recent));
     }
@@ -26,6 +29,7 @@ void Recents::save() {
         settings.setValue("path", list_[i].path);
         settings.setValue("format", list_[i].format);
         settings.setValue("verdict", list_[i].verdict);
+        settings.setValue("bytes", list_[i].bytes);
         settings.setValue("time", list_[i].time);
         settings.setValue("options", list_[i].options.words());
     }
@@ -65,8 +69,9 @@ void Recents::chooseFormat(const QString& path, const QString& format) {
     settings.setValue(kChoices, choices);
 }
 
-void Recents::opened(const QString& path, const QString& format, const SourceOptions& options) {
-    Recent recent{path, format, {}, QDateTime::currentDateTime(), options};
+void Recents::opened(const QString& path, const QString& format, const SourceOptions& options,
+                     quint64 bytes) {
+    Recent recent{path, format, {}, bytes, QDateTime::currentDateTime(), options};
     const auto old =
         std::find_if(list_.begin(), list_.end(), [&](const Recent& r) { return r.path == path; });
     if (old != list_.end()) {
@@ -80,7 +85,7 @@ void Recents::opened(const QString& path, const QString& format, const SourceOpt
 
 void Recents::validated(const QString& path, const QString& verdict) {
     for (Recent& recent : list_) {
-        if (recent.path != path) continue;
+        if (recent.path != path || recent.verdict == verdict) continue;
         recent.verdict = verdict;
         save();
     }

@@ -13,8 +13,9 @@ namespace shardscope::ui {
 
 struct Recent {
     QString path;
-    QString format;   // title
-    QString verdict;  // "safe", "care", "unsafe"; empty = not validated
+    QString format;     // title
+    QString verdict;    // "safe", "care", "unsafe"; of a run, the step to resume from; empty = not validated
+    quint64 bytes = 0;  // of the tensors, or of all steps; 0 = not known
     QDateTime time;
     SourceOptions options;  // with which it was opened
 };
@@ -26,7 +27,8 @@ class Recents : public QObject {
     explicit Recents(QObject* parent = nullptr);
 
     const std::vector<Recent>& list() const { return list_; }
-    void opened(const QString& path, const QString& format, const SourceOptions& options = {});
+    void opened(const QString& path, const QString& format, const SourceOptions& options = {},
+                quint64 bytes = 0);
     SourceOptions optionsOf(const QString& path) const;
     // Where several formats fit a place: the name of the one that was chosen; empty when nobody was asked
     // yet.

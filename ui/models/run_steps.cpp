@@ -1,7 +1,5 @@
 #include "ui/models/run_steps.h"
 
-#include <QDateTime>
-#include <QLocale>
 #include <algorithm>
 #include <unordered_map>
 
@@ -262,7 +260,7 @@ QString RunSteps::details(size_t row) const {
 QString RunSteps::savedText(size_t row) const {
     const int64_t ns = rows_[row].files.modifiedNs;
     if (ns == 0) return tr("unknown");
-    return QLocale().toString(QDateTime::fromMSecsSinceEpoch(ns / 1'000'000), QLocale::ShortFormat);
+    return momentText(QDateTime::fromMSecsSinceEpoch(ns / 1'000'000));
 }
 
 QString RunSteps::advice() const {

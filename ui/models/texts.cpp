@@ -23,6 +23,18 @@ QString ratioText(double share) {
     return QStringLiteral("%1 %").arg(percent, 0, 'f', fine ? 1 : 0);
 }
 
+QString momentText(const QDateTime& time) {
+    return time.toLocalTime().toString(QStringLiteral("yyyy-MM-dd HH:mm"));
+}
+
+QString agoText(const QDateTime& time) {
+    const qint64 minutes = time.secsTo(QDateTime::currentDateTime()) / 60;
+    if (minutes < 0 || minutes >= 24 * 60) return momentText(time);
+    if (minutes == 0) return QCoreApplication::translate("Texts", "just now");
+    return minutes < 60 ? QCoreApplication::translate("Texts", "%1 min ago").arg(minutes)
+                        : QCoreApplication::translate("Texts", "%1 h ago").arg(minutes / 60);
+}
+
 QString shortWords(const QString& text) {
     constexpr qsizetype kMost = 48, kEnd = 22;
     QStringList words = text.split(' ');

@@ -2,6 +2,7 @@
 // control characters and bidirectional overrides made visible.
 #pragma once
 
+#include <QDateTime>
 #include <QString>
 #include <string_view>
 
@@ -23,6 +24,9 @@ inline QString timeText(double seconds) {
     return QString::fromStdString(durationText(seconds));
 }
 QString ratioText(double share);  // "12.5 %"
+// When something was: "2026-11-26 14:05", in the time of this machine.
+QString momentText(const QDateTime& time);
+QString agoText(const QDateTime& time);  // "20 min ago"; a moment of another day by its date
 // Words that no line of a label can be broken at are cut in their middle: "'model.layers…weight' is missing".
 QString shortWords(const QString& text);
 // `one` for 1, else `many` with %1 as the number: "1 tensor", "2,304 tensors".

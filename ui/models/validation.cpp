@@ -70,7 +70,8 @@ QString Validation::cost(ValidateLevel level) const {
         case ValidateLevel::metadata:
             return tr("opens no data file");
         case ValidateLevel::files:
-            return tr("reads the headers of %1 files").arg(numberText(catalog.files().size()));
+            return countedText(catalog.files().size(), tr("reads the header of 1 file"),
+                               tr("reads the headers of %1 files"));
         case ValidateLevel::values: {
             const double seconds = static_cast<double>(catalog.totalBytes()) / kAssumedRate;
             return seconds < 1 ? tr("reads %1").arg(sizeText(catalog.totalBytes()))

@@ -288,7 +288,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
     values_->setEnabled(true);
     if (!answer.ok()) {
         const bool cancelled = answer.error().code == ErrorCode::cancelled;
-        const QString text = cancelled ? tr("The comparison was cancelled.") : errorSentence(answer.error());
+        const QString text = cancelled ? tr("The comparison was canceled.") : errorSentence(answer.error());
         const QString hint = cancelled ? QString() : errorHint(answer.error());
         const QString whole = hint.isEmpty() ? text : text + QLatin1Char(' ') + hint;
         // What was found before stays; only the values are not known then.

@@ -490,7 +490,7 @@ void JobsPanel::showJob() {
         if (!job->error->file.isEmpty()) problem += '\n' + tr("File: %1").arg(job->error->file);
         if (!job->error->hint.isEmpty()) problem += '\n' + tr("Next step: %1").arg(job->error->hint);
     } else if (job->state == JobState::cancelled) {
-        problem = tr("▲ Cancelled.");
+        problem = tr("▲ Canceled.");
         if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
     } else if (job->state == JobState::lost) {
         problem = tr("▲ The process ended without a result. Resume continues its work.");

@@ -34,8 +34,7 @@ QString ruleOf(const QString& evidence) {
 
 QColor markColor(ReadyMark mark) {
     if (mark == ReadyMark::none) return faintTextColor();
-    const QColor color = verdictColor(mark == ReadyMark::yes ? Verdict::safe : Verdict::unsafe);
-    return darkTheme() ? color.lighter(150) : color;  // small letters need more than areas do
+    return verdictColor(mark == ReadyMark::yes ? Verdict::safe : Verdict::unsafe);
 }
 
 void setTextColor(QLabel& label, const QColor& color) {

@@ -184,7 +184,7 @@ QHBoxLayout* RunPage::makeButtons() {
     level_->addItem(tr("Check every value"), static_cast<int>(ValidateLevel::values));
     level_->setCurrentIndex(level_->findData(static_cast<int>(steps_.level())));
     check_ = new QPushButton(this);
-    check_->setToolTip(tr("New and changed steps are checked once their saves are complete"));
+    check_->setToolTip(tr("While the run is watched, new and changed steps are checked once they are saved"));
     auto* back = new QPushButton(tr("Back to the start"), this);
     auto* buttons = new QHBoxLayout;
     for (QWidget* each : std::initializer_list<QWidget*>{open_, compare_, average_, level_, check_})
@@ -330,20 +330,26 @@ QStringList RunPage::selectedSteps() const {
     return paths;
 }
 
+QString RunPage::chosenPath() const {
+    const int row = currentRow();
+    return row < 0 ? QString() : steps_.path(static_cast<size_t>(row));
+}
+
 void RunPage::openCurrent() {
-    if (const int row = currentRow(); row >= 0) emit openRequested(steps_.path(static_cast<size_t>(row)));
+    if (const QString path = chosenPath(); !path.isEmpty()) emit openRequested(path);
 }
 
 void RunPage::refresh() {
     title_->setText(tr("Run %1").arg(toQString(session_.path().toStdString())));
     summary_->setText(steps_.summary());
-    check_->setText(steps_.checking() ? tr("&Stop checking") : tr("&Check all steps"));
+    check_->setText(steps_.checking() ? tr("&Stop watching") : tr("&Check all steps"));
     const int row = currentRow();
     open_->setEnabled(row >= 0);
     showCharts();
     advice_->setText(steps_.advice());
     advice_->setVisible(!advice_->text().isEmpty());
     const bool resumes = steps_.newestWhole() != kNoStep;
+    if (resumes) emit this->resumes(toQString(steps_.rows()[steps_.newestWhole()].step.name));
     copyNewest_->setVisible(resumes);
     copyNewest_->setToolTip(resumes ? steps_.path(steps_.newestWhole()).toHtmlEscaped() : QString());
     const QString details = row < 0 ? QString() : steps_.details(static_cast<size_t>(row));

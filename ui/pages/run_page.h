@@ -28,10 +28,12 @@ class RunPage : public QWidget {
 
     RunSteps& steps() { return steps_; }
     QTableView& table() { return *table_; }
+    QString chosenPath() const;  // of the current step; empty = none
     RunTimeline& timeline() { return *timeline_; }
     PictureView& charts() { return *charts_; }
 
   signals:
+    void resumes(const QString& step);  // the newest whole one
     void openRequested(const QString& path);
     // The older step, then the newer one.
     void compareRequested(const QStringList& paths);

@@ -3,7 +3,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QListWidget>
-#include <QLocale>
 #include <QMenu>
 #include <QProgressBar>
 #include <QPushButton>
@@ -34,7 +33,7 @@ QString verdictWord(const QString& name) {
     for (const Verdict verdict : {Verdict::safe, Verdict::care, Verdict::unsafe}) {
         if (name == toQString(verdictName(verdict))) return verdictText(verdict);
     }
-    return StartPage::tr("not validated");
+    return name.isEmpty() ? StartPage::tr("not validated") : StartPage::tr("✓ resume from %1").arg(name);
 }
 
 // Centres a column of contents.
@@ -79,6 +78,8 @@ StartPage::StartPage(Session& session, Recents& recents, JobStore& jobs, QWidget
     run_ = new RunPage(session_, this);
     connect(run_, &RunPage::openRequested, this, &StartPage::openRequested);
     connect(run_, &RunPage::compareRequested, this, &StartPage::compareRequested);
+    connect(run_, &RunPage::resumes, this,
+            [this](const QString& step) { recents_.validated(session_.path(), step); });
     connect(run_, &RunPage::averageRequested, this, &StartPage::averageRequested);
     stack_->addWidget(run_);
     layout->addWidget(stack_);
@@ -249,13 +250,14 @@ void StartPage::fillRecents() {
     for (const Recent& recent : recents_.list()) {
         QStringList facts;
         if (!recent.format.isEmpty()) facts += recent.format;
+        if (recent.bytes) facts += sizeText(recent.bytes);
         if (!recent.options.empty()) facts += shellLine(recent.options.words());
         facts += verdictWord(recent.verdict);
-        facts += QLocale().toString(recent.time, QLocale::ShortFormat);
+        facts += agoText(recent.time);
         auto* item =
             new QListWidgetItem(toQString(recent.path.toStdString()) + '\n' + facts.join(" · "), recentList_);
         item->setData(Qt::UserRole, recent.path);
-        item->setToolTip(recent.path);
+        item->setToolTip((recent.path + QLatin1Char('\n') + momentText(recent.time)).toHtmlEscaped());
     }
     recentTitle_->setVisible(recentList_->count() > 0);
     recentList_->setVisible(recentList_->count() > 0);

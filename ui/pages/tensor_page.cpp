@@ -19,6 +19,7 @@
 #include <QTabWidget>
 #include <QTableView>
 #include <algorithm>
+#include <set>
 
 #include "plan/request_text.h"
 #include "ui/models/chunk_table_model.h"
@@ -40,34 +41,48 @@ constexpr ChunkId kAtOnce = 4000;          // chunks whose scene is made without
 constexpr int kSliderRows = 2;             // that are in view without scrolling
 constexpr int64_t kLargestGhost = 65'536;  // ranks of a target mesh that are drawn
 
-std::vector<Legend::Entry> legendEntries() {
+// Of what is drawn, and of nothing else.
+std::vector<Legend::Entry> legendEntries(const BoxScene* scene, bool target) {
     std::vector<Legend::Entry> entries;
+    if (!scene) return entries;
+    bool behind = false;
+    std::set<Health> states;
+    for (const BoxShape& shape : scene->shapes) {
+        behind |= shape.count > 1;
+        states.insert(shape.kind == BoxShape::Kind::gap       ? Health::gap
+                      : shape.kind == BoxShape::Kind::overlap ? Health::overlap
+                                                              : shape.health);
+    }
     entries.push_back(
         {TensorPage::tr("chunk, in its rank's color"), [](QPainter& painter, const QRectF& rect) {
              painter.fillRect(rect, rankColor(0));
              painter.setPen(outlineColor());
              painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
          }});
-    entries.push_back(
-        {TensorPage::tr("×n: replicas, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
-             painter.setPen(outlineColor());
-             for (const int i : {2, 1, 0}) {
-                 const QRectF tile(rect.left() + 3 * i, rect.top() + 4 - 2 * i, rect.width() - 7,
-                                   rect.height() - 5);
-                 painter.fillRect(tile, rankColor(0));
-                 painter.drawRect(tile.adjusted(0.5, 0.5, -0.5, -0.5));
-             }
-         }});
-    entries.push_back(Legend::state(Health::gap, TensorPage::tr("no chunk holds it")));
-    entries.push_back(Legend::state(Health::overlap, TensorPage::tr("claimed twice")));
-    entries.push_back(Legend::state(Health::missing, TensorPage::tr("missing or truncated")));
-    entries.push_back(Legend::state(Health::differs, TensorPage::tr("replicas differ")));
-    entries.push_back(Legend::state(Health::nonFinite, TensorPage::tr("NaN or infinite")));
-    entries.push_back({TensorPage::tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
-                           painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
-                           painter.setBrush(Qt::NoBrush);
-                           painter.drawRect(rect.adjusted(1, 1, -1, -1));
-                       }});
+    if (behind)
+        entries.push_back(
+            {TensorPage::tr("×n: replicas, or chunks behind it"), [](QPainter& painter, const QRectF& rect) {
+                 painter.setPen(outlineColor());
+                 for (const int i : {2, 1, 0}) {
+                     const QRectF tile(rect.left() + 3 * i, rect.top() + 4 - 2 * i, rect.width() - 7,
+                                       rect.height() - 5);
+                     painter.fillRect(tile, rankColor(0));
+                     painter.drawRect(tile.adjusted(0.5, 0.5, -0.5, -0.5));
+                 }
+             }});
+    const std::pair<Health, QString> marks[] = {{Health::gap, TensorPage::tr("no chunk holds it")},
+                                                {Health::overlap, TensorPage::tr("claimed twice")},
+                                                {Health::missing, TensorPage::tr("missing or truncated")},
+                                                {Health::differs, TensorPage::tr("replicas differ")},
+                                                {Health::nonFinite, TensorPage::tr("NaN or infinite")}};
+    for (const auto& [health, text] : marks)
+        if (states.contains(health)) entries.push_back(Legend::state(health, text));
+    if (target)
+        entries.push_back({TensorPage::tr("target sharding"), [](QPainter& painter, const QRectF& rect) {
+                               painter.setPen(QPen(accentColor(), 2, Qt::DashLine));
+                               painter.setBrush(Qt::NoBrush);
+                               painter.drawRect(rect.adjusted(1, 1, -1, -1));
+                           }});
     return entries;
 }
 
@@ -93,8 +108,6 @@ TensorPage::TensorPage(Session& session, QWidget* parent) : QWidget(parent), ses
     emptyLabel_->setMargin(40);
     stack_->addWidget(emptyLabel_);
     layout->addWidget(stack_);
-    // Its height follows its width, which it has from here on.
-    legend_->setEntries(legendEntries());
     follow();
     showEmptyState();
 }
@@ -339,8 +352,9 @@ void TensorPage::showEmptyState() {
     QString text = tr("'%1' is a module.").arg(toQString(module.toStdString()));
     if (const auto& tree = session_.filtered().tree()) {
         if (const ModuleTree::Node node = tree->find(module.toStdString()); node != ModuleTree::kRoot)
-            text = tr("'%1' is a module of %2 tensors, %3.")
-                       .arg(toQString(module.toStdString()), numberText(tree->tensorCount(node)),
+            text = tr("'%1' is a module of %2, %3.")
+                       .arg(toQString(module.toStdString()),
+                            countedText(tree->tensorCount(node), tr("1 tensor"), tr("%1 tensors")),
                             sizeText(tree->bytes(node)));
     }
     emptyLabel_->setText(text + tr("\nChoose one of its tensors in the tree or on the placement map."));
@@ -473,9 +487,10 @@ void TensorPage::showScene(std::shared_ptr<const BoxScene> scene) {
         notes += scene->emptyChunks ? tr("This tensor has no elements.")
                                     : tr("No chunk of this tensor is stored.");
     if (scene->hiddenChunks > 0)
-        notes += tr("%1 chunks are outside of the chosen indices.").arg(numberText(scene->hiddenChunks));
+        notes += countedText(scene->hiddenChunks, tr("1 chunk is outside of the chosen indices."),
+                             tr("%1 chunks are outside of the chosen indices."));
     if (scene->emptyChunks > 0 && !scene->shapes.empty())
-        notes += tr("%1 chunks are empty.").arg(numberText(scene->emptyChunks));
+        notes += countedText(scene->emptyChunks, tr("1 chunk is empty."), tr("%1 chunks are empty."));
     box_->setScene(std::move(scene));
     box_->setSelectedChunk(session_.selection().current().chunk);
     if (!box_->inProportion() && !log_->isChecked()) notes += tr("Not to scale: the short side is widened.");
@@ -493,6 +508,7 @@ void TensorPage::showGhosts() {
         ghostNote_->setVisible(!text.isEmpty());
     };
     box_->setGhosts({}, {});
+    legend_->setEntries(legendEntries(box_->scene().get(), false));
     if (meshText.isEmpty() || tensor_ == kNone) {
         note(ruleText.isEmpty() || tensor_ == kNone ? QString()
                                                     : tr("Enter a target mesh as well, such as tp=8."));
@@ -502,7 +518,8 @@ void TensorPage::showGhosts() {
     auto mesh = parseMesh(meshText.toStdString());
     if (!mesh.ok()) return fail(mesh.error());
     if (mesh->ranks() > kLargestGhost)
-        return note(tr("Target: a mesh of %1 ranks is not drawn.").arg(mesh->ranks()));
+        return note(tr("Target: a mesh of %1 ranks is not drawn.")
+                        .arg(numberText(static_cast<uint64_t>(mesh->ranks()))));
     TargetRequest request;
     request.mesh = *mesh;
     if (!ruleText.isEmpty()) {
@@ -527,8 +544,9 @@ void TensorPage::showGhosts() {
         labels.push_back(toQString(rankLabel(*mesh, ghost.rank)));
     note(ruleText.isEmpty()
              ? tr("Target: whole on one rank. Name an axis and the dimension that it shards, such as tp=0.")
-             : tr("Target: %1 parts").arg(boxes.size()));
+             : countedText(boxes.size(), tr("Target: 1 shard"), tr("Target: %1 shards")));
     box_->setGhosts(std::move(ghosts), std::move(labels));
+    legend_->setEntries(legendEntries(box_->scene().get(), true));
 }
 
 // ------------------------------------------------------------------ chunks

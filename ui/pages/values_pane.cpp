@@ -145,8 +145,8 @@ void ValuesPane::read() {
                 return;
             }
             const bool cancelled = answer.error().code == ErrorCode::cancelled;
-            statisticsNames_->setText(cancelled ? tr("Cancelled") : tr("Not read"));
-            cost_->setText(cancelled ? tr("Reading was cancelled.") : errorSentence(answer.error()));
+            statisticsNames_->setText(cancelled ? tr("Canceled") : tr("Not read"));
+            cost_->setText(cancelled ? tr("Reading was canceled.") : errorSentence(answer.error()));
         });
     readSlice();
 }
@@ -173,7 +173,7 @@ void ValuesPane::readSlice() {
             if (!answer.ok()) {
                 heatmap_->clear();
                 sliceLabel_->setText(answer.error().code == ErrorCode::cancelled
-                                         ? tr("Slice: cancelled")
+                                         ? tr("Slice: canceled")
                                          : tr("Slice: %1").arg(errorSentence(answer.error())));
                 return;
             }
@@ -216,7 +216,7 @@ void ValuesPane::showStatistics(const TensorStatistics& s) {
         spoken += QStringLiteral("%1\t%2").arg(names[i], values[i]);
     statistics_->setAccessibleDescription(spoken.join('\n'));
     histogram_->setBins(s.histogram, s.min, s.max);
-    cost_->setText(tr("%1 values read").arg(numberText(s.elements)));
+    cost_->setText(countedText(s.elements, tr("1 value read"), tr("%1 values read")));
 }
 
 void ValuesPane::showProgress() {

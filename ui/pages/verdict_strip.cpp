@@ -48,7 +48,7 @@ QString aboutText(const Finding& finding, const Catalog& catalog) {
     }
     QStringList parts;
     if (ranks.size() == 1) parts += VerdictStrip::tr("rank %1").arg(*ranks.begin());
-    if (ranks.size() > 1) parts += VerdictStrip::tr("%1 ranks").arg(ranks.size());
+    if (ranks.size() > 1) parts += VerdictStrip::tr("%1 ranks").arg(numberText(ranks.size()));
     // A message without a cause counts by itself.
     if (!finding.cause.empty() && finding.examples.size() < kReadyExamples && !tensors.empty())
         parts += countedText(tensors.size(), VerdictStrip::tr("1 tensor"), VerdictStrip::tr("%1 tensors"));
@@ -189,7 +189,7 @@ void VerdictStrip::showCauses() {
         lines += line;
     }
     if (causes_.size() > kCausesNamed)
-        lines += linkTo(kMore, tr("%1 more").arg(causes_.size() - kCausesNamed));
+        lines += linkTo(kMore, tr("%1 more").arg(numberText(causes_.size() - kCausesNamed)));
     causeLines_->clear();  // the same text would keep the links of another theme
     causeLines_->setText(lines.join(QStringLiteral("<br>")));
     causeLines_->setVisible(!lines.isEmpty());

@@ -174,7 +174,7 @@ void IntentStep::showRanks() {
     }
     if (!meshTyped_) mesh_->setText(toQString(formatMesh(*from)));
     ranks_->setDescription(
-        tr("Every tensor is cut along the dimensions along which the source cuts it, optimizer state "
+        tr("Every tensor is sharded along the same dimensions as in the source, optimizer state "
            "included. Change the sizes of the mesh, then choose this."));
     const auto mesh = parseMesh(mesh_->text().trimmed().toStdString());
     rankCount_->setText(mesh.ok() ? tr("%1, from %2")

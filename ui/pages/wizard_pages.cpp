@@ -172,12 +172,14 @@ SourceStep::SourceStep(WizardState& state)
 QString SourceStep::factsText(const Session& session) {
     const Catalog& catalog = session.catalog();
     const QString text =
-        tr("%1\n%2, written by %3\n%4 tensors, %5 in %6 files, %7 ranks")
+        tr("%1\n%2, written by %3\n%4, %5 in %6, %7")
             .arg(toQString(session.path().toStdString()),
                  toQString(session.checkpoint()->format->info().title),
                  catalog.writer().empty() ? tr("an unknown program") : toQString(catalog.writer()),
-                 numberText(catalog.tensorCount()), sizeText(catalog.totalBytes()),
-                 numberText(catalog.files().size()), numberText(catalog.rankCount()));
+                 countedText(catalog.tensorCount(), tr("1 tensor"), tr("%1 tensors")),
+                 sizeText(catalog.totalBytes()),
+                 countedText(catalog.files().size(), tr("1 file"), tr("%1 files")),
+                 countedText(catalog.rankCount(), tr("1 rank"), tr("%1 ranks")));
     if (!session.hasFacts() || !session.facts()->mesh) return text;
     return text + ", " + tr("mesh %1").arg(toQString(formatMesh(*session.facts()->mesh)));
 }
@@ -316,7 +318,7 @@ bool TargetStep::lacksRoom() const {
 void TargetStep::showFormat() {
     const Format* format = state_.target();
     variant_->clear();
-    variant_->addItem(tr("Usual"), QString());
+    variant_->addItem(tr("Default"), QString());
     if (!format) return;
     for (const std::string& variant : format->info().variants)
         variant_->addItem(toQString(variant), toQString(variant));
@@ -338,13 +340,13 @@ void TargetStep::showSpec() {
 void TargetStep::showOutlook() {
     const auto& outlook = state_.outlook();
     overwrite_->setVisible(state_.spec().overwrite || (outlook && outlook->place.exists));
-    if (state_.spec().destination.isEmpty()) return space_->setText(tr("▲ Enter the destination."));
+    if (state_.spec().destination.isEmpty()) return space_->setText(tr("✕ Enter the destination."));
     if (state_.working() || !outlook) return space_->setText(tr("Checking the destination…"));
     QStringList lines;
-    if (outlook->place.parentMissing) lines += tr("▲ What is to hold it is not a directory.");
+    if (outlook->place.parentMissing) lines += tr("✕ What is to hold it is not a directory.");
     if (outlook->place.exists)
         lines += state_.spec().overwrite ? tr("It exists, and is replaced when the new one is complete.")
-                                         : tr("▲ It exists already. Choose another path, or overwrite it.");
+                                         : tr("✕ It exists already. Choose another path, or overwrite it.");
     if (outlook->place.freeBytes) {
         const uint64_t need = outlook->plan ? outlook->plan->bytesWritten : 0;
         QString line = tr("%1 free there").arg(sizeText(outlook->place.freeBytes));

@@ -25,10 +25,10 @@ constexpr struct {
     {QPalette::Window, 0xf4f5f7, 0x2f3136},      {QPalette::WindowText, 0x1f2328, 0xe4e6e9},
     {QPalette::Base, 0xffffff, 0x1e1e1e},        {QPalette::AlternateBase, 0xf6f8fa, 0x26272a},
     {QPalette::Text, 0x1f2328, 0xe4e6e9},        {QPalette::Button, 0xeceef1, 0x3f4248},
-    {QPalette::ButtonText, 0x1f2328, 0xe4e6e9},  {QPalette::BrightText, 0xd55e00, 0xff9b4d},
+    {QPalette::ButtonText, 0x1f2328, 0xe4e6e9},  {QPalette::BrightText, 0xb04500, 0xff9b4d},
     {QPalette::ToolTipBase, 0x2b2f36, 0x3a3e45}, {QPalette::ToolTipText, 0xf4f5f7, 0xe4e6e9},
-    {QPalette::Highlight, 0x0072b2, 0x2b7fbf},   {QPalette::HighlightedText, 0xffffff, 0xffffff},
-    {QPalette::Link, 0x005f99, 0x6cb8f0},        {QPalette::PlaceholderText, 0x6b727c, 0x9399a3},
+    {QPalette::Highlight, 0x0072b2, 0x2276b5},   {QPalette::HighlightedText, 0xffffff, 0xffffff},
+    {QPalette::Link, 0x005f99, 0x6cb8f0},        {QPalette::PlaceholderText, 0x646b75, 0x9da3ad},
     {QPalette::Light, 0xffffff, 0x4a4e55},       {QPalette::Midlight, 0xe3e6ea, 0x3d4147},
     {QPalette::Mid, 0xc4c9d0, 0x4d5158},         {QPalette::Dark, 0x9aa1ab, 0x18191b},
     {QPalette::Shadow, 0x707680, 0x0e0f10},
@@ -44,8 +44,8 @@ QPalette themePalette(bool ofDark) {
     return palette;
 }
 
-// Fusion draws the edges of check boxes and radio buttons darker than the window, which a dark window
-// swallows; and it sets the lines of trees solid.
+// Fusion draws the edges of fields and boxes a little darker than the window, which hardly shows on a light
+// window and not at all on a dark one; and it sets the lines of trees solid.
 class ThemeStyle final : public QProxyStyle {
   public:
     ThemeStyle() : QProxyStyle(QStringLiteral("Fusion")) {}
@@ -61,21 +61,37 @@ class ThemeStyle final : public QProxyStyle {
     void drawPrimitive(PrimitiveElement element, const QStyleOption* option, QPainter* painter,
                        const QWidget* widget) const override {
         QProxyStyle::drawPrimitive(element, option, painter, widget);
-        const bool radio = element == PE_IndicatorRadioButton;
-        if (!dark || (element != PE_IndicatorCheckBox && element != PE_IndicatorItemViewItemCheck && !radio))
-            return;
-        QColor edge = faintTextColor();
-        if (!(option->state & State_Enabled)) edge.setAlpha(110);
-        painter->save();
-        painter->setRenderHint(QPainter::Antialiasing, radio);
-        painter->setPen(QPen(edge, 1));
-        painter->setBrush(Qt::NoBrush);
-        const QRectF box = QRectF(option->rect).adjusted(0.5, 0.5, -0.5, -0.5);
-        if (radio)
-            painter->drawEllipse(box.adjusted(0.5, 0.5, -0.5, -0.5));
-        else
-            painter->drawRect(box);
-        painter->restore();
+        switch (element) {
+            case PE_IndicatorCheckBox:
+            case PE_IndicatorItemViewItemCheck:
+                return paintEdge(*option, *painter, 0);
+            case PE_IndicatorRadioButton:
+                return paintEdge(*option, *painter, option->rect.width() / 2.0);
+            case PE_FrameLineEdit:
+            case PE_PanelButtonCommand:
+                if (!(option->state & State_HasFocus)) paintEdge(*option, *painter, 2);
+                return;
+            default:
+                return;
+        }
+    }
+
+    void drawComplexControl(ComplexControl control, const QStyleOptionComplex* option, QPainter* painter,
+                            const QWidget* widget) const override {
+        QProxyStyle::drawComplexControl(control, option, painter, widget);
+        if (control == CC_SpinBox && !(option->state & State_HasFocus)) paintEdge(*option, *painter, 2);
+    }
+
+  private:
+    static void paintEdge(const QStyleOption& option, QPainter& painter, double radius) {
+        QColor edge = edgeColor();
+        if (!(option.state & State_Enabled)) edge.setAlpha(110);
+        painter.save();
+        painter.setRenderHint(QPainter::Antialiasing, radius > 0);
+        painter.setPen(QPen(edge, 1));
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRoundedRect(QRectF(option.rect).adjusted(0.5, 0.5, -0.5, -0.5), radius, radius);
+        painter.restore();
     }
 };
 
@@ -124,11 +140,11 @@ QColor dtypeColor(DType dtype) {
 QColor verdictColor(Verdict verdict) {
     switch (verdict) {
         case Verdict::safe:
-            return QColor(0x00, 0x8A, 0x5A);
+            return dark ? QColor(0x4f, 0xc9, 0xa0) : QColor(0x00, 0x71, 0x4f);
         case Verdict::care:
-            return healthColor(Health::overlap);
+            return dark ? QColor(0xf2, 0xb8, 0x4b) : QColor(0x85, 0x59, 0x00);
         case Verdict::unsafe:
-            return healthColor(Health::missing);
+            return dark ? QColor(0xff, 0x9b, 0x4d) : QColor(0xb0, 0x45, 0x00);
     }
     return {};
 }
@@ -257,6 +273,9 @@ QColor outlineColor() {
 }
 QColor gridColor() {
     return dark ? QColor(0x3a, 0x3d, 0x42) : QColor(0xdd, 0xe0, 0xe4);
+}
+QColor edgeColor() {
+    return dark ? QColor(0x80, 0x85, 0x8d) : QColor(0x86, 0x8d, 0x97);
 }
 QColor faintTextColor() {
     return dark ? QColor(0x9c, 0xa2, 0xab) : QColor(0x5f, 0x66, 0x70);

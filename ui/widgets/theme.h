@@ -45,6 +45,7 @@ QColor holdColor(double scale);
 // Parts of a view.
 QColor outlineColor();  // of tiles
 QColor gridColor();     // lines between cells
+QColor edgeColor();     // of fields and buttons: 3:1 against what is around them
 QColor faintTextColor();
 QColor accentColor();   // selection and focus frames
 QColor surfaceColor();  // background of painted views

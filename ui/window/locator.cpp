@@ -5,9 +5,10 @@
 #include <QLabel>
 #include <QLineEdit>
 #include <QListWidget>
+#include <QPainter>
+#include <QTextLayout>
 #include <QVBoxLayout>
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "ui/models/texts.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr size_t kMostHits = 40;
 constexpr int kWidth = 640;
+constexpr int kHitMargin = 6, kMark = 12;
 
 char lower(char c) {
     return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -33,9 +35,58 @@ bool startsWord(std::string_view text, size_t at) {
            (std::isdigit(static_cast<unsigned char>(text[at])) && !std::isdigit(before));
 }
 
+enum HitRole { factsRole = Qt::UserRole, patternRole, healthRole };
+
+// A name with the letters that were typed in bold, and behind it what it is.
+class HitDelegate : public NameDelegate {
+  public:
+    using NameDelegate::NameDelegate;
+
+    void paint(QPainter* painter, const QStyleOptionViewItem& option,
+               const QModelIndex& index) const override {
+        QStyleOptionViewItem item = option;
+        const QString facts = index.data(factsRole).toString();
+        const auto health = static_cast<Health>(index.data(healthRole).toInt());
+        const int factsWidth = item.fontMetrics.horizontalAdvance(facts);
+        item.rect.adjust(kHitMargin, 0, -factsWidth - 3 * kHitMargin, 0);
+        if (health > Health::unread) item.rect.adjust(kMark + kHitMargin, 0, 0, 0);
+        initStyleOption(&item, index);
+        const QString name = std::exchange(item.text, QString());
+        const QRect at = std::exchange(item.rect, option.rect);
+        item.widget->style()->drawControl(QStyle::CE_ItemViewItem, &item, painter, item.widget);
+        const bool chosen = item.state.testFlag(QStyle::State_Selected);
+        const QColor color = item.palette.color(chosen ? QPalette::HighlightedText : QPalette::Text);
+        if (health > Health::unread)
+            paintHealth(*painter,
+                        QRectF(at.left() - kMark - kHitMargin, at.center().y() - kMark / 2, kMark, kMark),
+                        health);
+        std::vector<size_t> matched;
+        const QByteArray letters = name.toLatin1();  // one byte for each letter, as they are counted
+        fuzzyScore(index.data(patternRole).toString().toStdString(), letters.toStdString(), &matched);
+        QTextLayout text(name, item.font);
+        QList<QTextLayout::FormatRange> bold;
+        for (const size_t letter : matched) {
+            QTextCharFormat format;
+            format.setFontWeight(QFont::Bold);
+            bold += {static_cast<int>(letter), 1, format};
+        }
+        text.setFormats(bold);
+        text.beginLayout();
+        text.createLine();
+        text.endLayout();
+        painter->save();
+        painter->setPen(color);
+        text.draw(painter, QPointF(at.left(), at.center().y() - item.fontMetrics.height() / 2.0));
+        painter->setPen(chosen ? color : faintTextColor());
+        painter->drawText(option.rect.adjusted(0, 0, -kHitMargin, 0), Qt::AlignRight | Qt::AlignVCenter,
+                          facts);
+        painter->restore();
+    }
+};
+
 }  // namespace
 
-int fuzzyScore(std::string_view pattern, std::string_view text) {
+int fuzzyScore(std::string_view pattern, std::string_view text, std::vector<size_t>* matched) {
     if (pattern.empty()) return 0;
     // A plain occurrence beats scattered letters.
     const auto found = std::search(text.begin(), text.end(), pattern.begin(), pattern.end(),
@@ -43,6 +94,8 @@ int fuzzyScore(std::string_view pattern, std::string_view text) {
     if (found != text.end()) {
         const auto at = static_cast<size_t>(found - text.begin());
         int score = 1000 + (startsWord(text, at) ? 200 : 0);
+        for (size_t i = 0; matched && i < pattern.size(); ++i)
+            matched->push_back(at + i);
         if (at + pattern.size() == text.size()) score += 100;
         return score - static_cast<int>(std::min<size_t>(text.size(), 300));
     }
@@ -61,6 +114,7 @@ int fuzzyScore(std::string_view pattern, std::string_view text) {
         }
         if (next == std::string_view::npos) return -1;
         score += startsWord(text, next) ? 20 : last != std::string_view::npos && next == last + 1 ? 15 : 0;
+        if (matched) matched->push_back(next);
         last = next;
         at = next + 1;
     }
@@ -77,7 +131,7 @@ Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWi
     line_->setPlaceholderText(tr("Find a tensor, module, object, rank, file or action"));
     list_ = withName(new QListWidget(this), tr("What was found"));
     list_->setFocusPolicy(Qt::NoFocus);
-    list_->setItemDelegate(new NameDelegate(list_));
+    list_->setItemDelegate(new HitDelegate(list_));
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     hint_ = new QLabel(
         tr("t tensors · m modules · o objects · r ranks · f files · > actions · Enter goes there"), this);
@@ -108,7 +162,9 @@ void Locator::open(const QString& prefix) {
 }
 
 bool Locator::better(const Hit& a, const Hit& b) {
-    return a.score > b.score;
+    // A tensor is more often meant than what it is in.
+    const auto of = [](const Hit& hit) { return hit.score - (hit.kind == Hit::Kind::module ? 60 : 0); };
+    return of(a) > of(b);
 }
 
 // `kinds` are letters: t(ensors), m(odules), o(bjects), r(anks), f(iles).
@@ -175,6 +231,7 @@ void Locator::search() {
     }
     std::string pattern = text.toLower().toStdString();
     std::erase(pattern, ' ');
+    pattern_ = QString::fromStdString(pattern);
 
     std::vector<Hit> actions;
     if (kinds.contains('>')) actions = findActions(pattern, kinds.size() == 1);
@@ -195,31 +252,66 @@ void Locator::search() {
         });
 }
 
+// "float32 [8, 16], 512 B": what a hit is.
+QString Locator::factsOf(const Hit& hit) const {
+    const auto sized = [](const QString& what, uint64_t bytes) {
+        return QStringLiteral("%1, %2").arg(what, sizeText(bytes));
+    };
+    const Facts* facts = session_.facts().get();
+    switch (hit.kind) {
+        case Hit::Kind::tensor: {
+            const Catalog& catalog = session_.catalog();
+            return sized(QStringLiteral("%1 %2").arg(toQString(dtypeName(catalog.dtype(hit.id))),
+                                                     toQString(formatDims(catalog.shape(hit.id)))),
+                         catalog.bytes(hit.id));
+        }
+        case Hit::Kind::module: {
+            const auto& tree = session_.filtered().tree();
+            const ModuleTree::Node node = tree ? tree->find(hit.text.toStdString()) : ModuleTree::kRoot;
+            if (node == ModuleTree::kRoot) return tr("module");
+            // A parameter has no parts but its states.
+            const auto below = tree->range(node);
+            const bool states = session_.catalog().role(tree->order()[below.first]) == Role::optimizer;
+            return sized(countedText(tree->tensorCount(node),
+                                     states ? tr("1 tensor of the optimizer") : tr("module of 1 tensor"),
+                                     states ? tr("%1 tensors of the optimizer") : tr("module of %1 tensors")),
+                         tree->bytes(node));
+        }
+        case Hit::Kind::object:
+            return tr("object");
+        case Hit::Kind::rank:
+            return facts ? sized(tr("rank"), facts->ranks[hit.id].bytes) : tr("rank");
+        case Hit::Kind::file:
+            return sized(tr("file"), session_.catalog().files()[hit.id].size);
+        case Hit::Kind::action: {
+            const QAction* action = shownActions_.value(static_cast<qsizetype>(hit.id));
+            return action ? action->shortcut().toString(QKeySequence::NativeText) : QString();
+        }
+    }
+    return {};
+}
+
+Health Locator::healthOf(const Hit& hit) const {
+    const Facts* facts = session_.facts().get();
+    if (!facts) return Health::ok;
+    return hit.kind == Hit::Kind::tensor ? facts->tensorHealth[hit.id]
+           : hit.kind == Hit::Kind::rank ? facts->ranks[hit.id].health
+           : hit.kind == Hit::Kind::file ? facts->files[hit.id].health
+                                         : Health::ok;
+}
+
 void Locator::show(const std::vector<Hit>& hits) {
     hits_ = hits;
     if (hits_.size() > kMostHits) hits_.resize(kMostHits);
     list_->clear();
     for (const Hit& hit : hits_) {
-        static constexpr std::array kinds{QT_TR_NOOP("tensor"), QT_TR_NOOP("module"), QT_TR_NOOP("object"),
-                                          QT_TR_NOOP("rank"),   QT_TR_NOOP("file"),   QT_TR_NOOP("action")};
-        const char* kind = kinds[static_cast<size_t>(hit.kind)];
-        QString text = hit.text;
-        // Modules, objects and the like are told apart by a word, not by their color alone.
-        if (hit.kind != Hit::Kind::tensor && hit.kind != Hit::Kind::action)
-            text += QStringLiteral("    (%1)").arg(tr(kind));
-        if (hit.kind == Hit::Kind::action) {
-            const QAction* action = shownActions_.value(static_cast<qsizetype>(hit.id));
-            if (action && !action->shortcut().isEmpty())
-                text += "    " + action->shortcut().toString(QKeySequence::NativeText);
-        }
-        auto* item = new QListWidgetItem(text, list_);
-        item->setToolTip(hit.text);
-        item->setData(Qt::AccessibleTextRole, tr(kind) + ": " + hit.text);
-        item->setIcon([&] {
-            QPixmap mark(14, 14);
-            mark.fill(categoryColor(static_cast<uint32_t>(hit.kind)));
-            return QIcon(mark);
-        }());
+        auto* item = new QListWidgetItem(hit.text, list_);
+        const QString facts = factsOf(hit);
+        item->setToolTip(hit.text.toHtmlEscaped());
+        item->setData(Qt::AccessibleTextRole, QStringLiteral("%1: %2").arg(hit.text, facts));
+        item->setData(factsRole, facts);
+        item->setData(patternRole, pattern_);
+        item->setData(healthRole, static_cast<int>(healthOf(hit)));
     }
     if (list_->count() > 0) list_->setCurrentRow(0);
     hint_->setText(
@@ -236,6 +328,7 @@ void Locator::run(int row) {
     switch (hit.kind) {
         case Hit::Kind::module:
             selection.selectModule(hit.text);
+            if (selection.current().page != Page::placement) selection.setPage(Page::overview);
             break;
         case Hit::Kind::object:
             selection.selectObject(hit.id);

@@ -18,8 +18,8 @@ class QListWidget;
 namespace shardscope::ui {
 
 // How well `pattern` (lower case) fits `text` as letters in this order; negative when it does not.
-// Neighbors, word beginnings and short texts count more.
-int fuzzyScore(std::string_view pattern, std::string_view text);
+// Neighbors, word beginnings and short texts count more. `matched` gets where the letters are.
+int fuzzyScore(std::string_view pattern, std::string_view text, std::vector<size_t>* matched = nullptr);
 
 class Locator : public QFrame {
     Q_OBJECT
@@ -51,6 +51,8 @@ class Locator : public QFrame {
     void search();
     void show(const std::vector<Hit>& hits);
     void run(int row);
+    QString factsOf(const Hit& hit) const;
+    Health healthOf(const Hit& hit) const;
 
     Session& session_;
     std::function<QList<QAction*>()> actions_;
@@ -59,6 +61,7 @@ class Locator : public QFrame {
     QLabel* hint_;
     Ticket ticket_;
     std::vector<Hit> hits_;
+    QString pattern_;  // that they fit, in lower case
     QList<QAction*> shownActions_;
 };
 

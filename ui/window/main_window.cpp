@@ -31,6 +31,7 @@
 #include "ui/pages/objects_page.h"
 #include "ui/pages/overview_page.h"
 #include "ui/pages/placement_page.h"
+#include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tensor_page.h"
 #include "ui/pages/tree_panel.h"
@@ -188,6 +189,7 @@ QList<QAction*> MainWindow::add(QMenu* menu, const QList<Entry>& entries) {
         QAction* action = menu->addAction(entry.text, this, entry.run);
         action->setShortcuts(entry.keys);
         if (entry.when == Entry::open) checkpointActions_ += action;
+        if (entry.when == Entry::step) stepActions_ += action;
         added += action;
     }
     actions_ += added;
@@ -338,17 +340,17 @@ QList<QAction*> MainWindow::makeCheckpointMenu() {
     const auto level = [this](ValidateLevel deep) { return [this, deep] { validate(deep); }; };
     return add(
         menuBar()->addMenu(tr("&Checkpoint")),
-        {{tr("Validate &metadata"), {}, Entry::open, level(ValidateLevel::metadata)},
+        {{tr("Validate &metadata"), {}, Entry::step, level(ValidateLevel::metadata)},
          {tr("&Validate files and headers"),
           {QKeySequence("Ctrl+Shift+V")},
-          Entry::open,
+          Entry::step,
           level(ValidateLevel::files)},
          {tr("Validate &every value"),
           {QKeySequence("Ctrl+Alt+V")},
-          Entry::open,
+          Entry::step,
           level(ValidateLevel::values)},
          {},
-         {tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, Entry::open, [this] { convert(); }},
+         {tr("&Convert or reshard…"), {QKeySequence("Ctrl+Shift+C")}, Entry::step, [this] { convert(); }},
          {tr("Com&pare with another…"), {QKeySequence("Ctrl+Shift+D")}, Entry::open, [this] {
               session_->selection().setPage(Page::compare);
           }}});
@@ -514,6 +516,8 @@ void MainWindow::stateChanged() {
     showDocks(open);
     for (QAction* action : checkpointActions_)
         action->setEnabled(open);
+    for (QAction* action : stepActions_)
+        action->setEnabled(open || session_->run());
     back_->setEnabled(session_->selection().canGoBack());
     forward_->setEnabled(session_->selection().canGoForward());
     treeDock_->setEnabled(open);
@@ -527,10 +531,11 @@ void MainWindow::stateChanged() {
             const QString title = session_->checkpoint()->format
                                       ? toQString(session_->checkpoint()->format->info().title)
                                       : toQString(catalog.format());
-            windows_.recents().opened(path, title, session_->options());
+            windows_.recents().opened(path, title, session_->options(), catalog.totalBytes());
             log(Severity::info,
-                tr("Opened %1: %2 tensors in %3 chunks, %4.")
-                    .arg(path, numberText(catalog.tensorCount()), numberText(catalog.chunkCount()), title));
+                tr("Opened %1: %2 in %3, %4.")
+                    .arg(path, countedText(catalog.tensorCount(), tr("1 tensor"), tr("%1 tensors")),
+                         countedText(catalog.chunkCount(), tr("1 chunk"), tr("%1 chunks")), title));
             // What a reader had to leave out or to guess is said at once.
             for (const Note& note : catalog.notes())
                 log(note.severity, toQString(note.message));
@@ -608,6 +613,9 @@ void MainWindow::connectionChanged() {
 }
 
 void MainWindow::validate(ValidateLevel level) {
+    if (session_->run())
+        return openThen(start_->runPage().chosenPath(),
+                        [level](MainWindow& window) { window.validate(level); });
     showPane(findingsDock_);
     findings_->setLevel(level);
     findings_->validate();
@@ -652,7 +660,7 @@ void MainWindow::reportChanged() {
             : verdict == Verdict::care ? Severity::warning
                                        : Severity::error,
             tr("Validated %1: %2, %3.")
-                .arg(session_->path(), toQString(verdictName(verdict)),
+                .arg(session_->path(), verdictText(verdict).mid(2),
                      countedText(validation.report()->findings.size(), tr("1 finding"), tr("%1 findings"))));
     } else if (!validation.running() && validation.error()) {
         banner_->show(BannerKind::error, errorSentence(*validation.error()),
@@ -666,7 +674,8 @@ void MainWindow::showStatus() {
     if (!session_->checkpoint()) {
         depth_->setText(session_->state() == Session::State::opening
                             ? tr("opening: %1").arg(session_->openingStage().toLower())
-                        : session_->run() ? tr("the steps of a run")
+                        : session_->run() ? countedText(session_->run()->directory.steps.size(),
+                                                        tr("a run of 1 step"), tr("a run of %1 steps"))
                                           : tr("nothing is open"));
         return;
     }
@@ -713,6 +722,8 @@ void MainWindow::showJob(const QString& id) {
 }
 
 ConvertWizard* MainWindow::convert() {
+    if (session_->run())
+        openThen(start_->runPage().chosenPath(), [](MainWindow& window) { window.convert(); });
     if (!session_->checkpoint()) return nullptr;
     if (!wizard_) {
         wizard_ = new ConvertWizard(*session_, windows_.jobs(), this);
@@ -727,30 +738,32 @@ ConvertWizard* MainWindow::convert() {
 
 // The last step is the source.
 void MainWindow::average(const QStringList& steps) {
-    MainWindow* const window =
-        windows_.open(steps.back(), this, session_->run() ? session_->options() : SourceOptions());
-    if (window)
-        window->whenOpened([window, others = steps.first(steps.size() - 1)] {
-            ConvertWizard* const wizard = window->convert();
-            if (!wizard) return;
-            ConversionSpec spec = wizard->spec();
-            spec.average = others;
-            spec.destination.clear();
-            wizard->setSpec(spec);
-        });
+    openThen(steps.back(), [others = steps.first(steps.size() - 1)](MainWindow& window) {
+        ConvertWizard* const wizard = window.convert();
+        if (!wizard) return;
+        ConversionSpec spec = wizard->spec();
+        spec.average = others;
+        spec.destination.clear();
+        wizard->setSpec(spec);
+    });
 }
 
 // The older step is A.
 void MainWindow::compare(const QStringList& steps) {
+    openThen(steps.front(), [other = steps.back()](MainWindow& window) {
+        window.session().selection().setPage(Page::compare);
+        auto* page = window.findChild<ComparePage*>();
+        page->setOtherPath(other);
+        page->compare();
+    });
+}
+
+// Steps are opened as their run was.
+void MainWindow::openThen(const QString& path, std::function<void(MainWindow&)> then) {
+    if (path.isEmpty()) return;
     MainWindow* const window =
-        windows_.open(steps.front(), this, session_->run() ? session_->options() : SourceOptions());
-    if (window)
-        window->whenOpened([window, other = steps.back()] {
-            window->session().selection().setPage(Page::compare);
-            auto* page = window->findChild<ComparePage*>();
-            page->setOtherPath(other);
-            page->compare();
-        });
+        windows_.open(path, this, session_->run() ? session_->options() : SourceOptions());
+    if (window) window->whenOpened([window, then = std::move(then)] { then(*window); });
 }
 
 void MainWindow::whenOpened(std::function<void()> then) {

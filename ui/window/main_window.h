@@ -53,7 +53,9 @@ class MainWindow : public QMainWindow {
     OpenDialog* openOnHost();       // likewise
     void saveIndex();               // asks for the file
     void saveIndexAs(const QString& file);
-    ConvertWizard* convert();  // shows the wizard for this checkpoint; null without one
+    // Shows the wizard for this checkpoint, or for the chosen step of a run in its own window; null without
+    // one here.
+    ConvertWizard* convert();
     // Opens the last of these checkpoints in its window, and there the wizard to average it with the others.
     void average(const QStringList& steps);
     // Opens the first of two checkpoints in its window, and there the comparison with the second.
@@ -107,7 +109,8 @@ class MainWindow : public QMainWindow {
     struct Entry {
         QString text;
         QList<QKeySequence> keys;
-        enum When : uint8_t { always, open } when = always;  // open: only while a checkpoint is
+        // open: only while a checkpoint is; step: on the page of a run, too, where a step is chosen
+        enum When : uint8_t { always, open, step } when = always;
         std::function<void()> run;
     };
     QList<QAction*> add(QMenu* menu, const QList<Entry>& entries);
@@ -127,7 +130,8 @@ class MainWindow : public QMainWindow {
     LogPanel* log_;
     Locator* locator_;
     QPointer<ConvertWizard> wizard_;
-    // Once its checkpoint is open; never where it could not be opened.
+    // Opens a checkpoint in a window, and goes on there once it is open; never where it could not be opened.
+    void openThen(const QString& path, std::function<void(MainWindow&)> then);
     void whenOpened(std::function<void()> then);
     QMetaObject::Connection opened_;  // while something waits for the checkpoint
     QDockWidget *treeDock_, *detailsDock_, *findingsDock_, *jobsDock_, *logDock_;
@@ -135,7 +139,7 @@ class MainWindow : public QMainWindow {
     QToolButton *findingsButton_, *jobsButton_;
     QMenu *recentMenu_, *viewMenu_;
     QAction *back_, *forward_;
-    QList<QAction*> actions_, checkpointActions_;
+    QList<QAction*> actions_, checkpointActions_, stepActions_;
     QLabel *depth_, *task_;
     TaskProgress* taskProgress_;
     QToolButton* taskCancel_;

@@ -3,6 +3,7 @@
 #include <QAction>
 #include <QDialogButtonBox>
 #include <QHeaderView>
+#include <QLineEdit>
 #include <QTreeWidget>
 #include <QVBoxLayout>
 
@@ -58,7 +59,26 @@ ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : 
     list->header()->setSectionResizeMode(0, QHeaderView::Stretch);
     list->header()->setSectionResizeMode(1, QHeaderView::ResizeToContents);
     list->header()->setStretchLastSection(false);
+    auto* search = withName(new QLineEdit(this), tr("Find a key or an action"));
+    search->setPlaceholderText(tr("Find a key or an action"));
+    search->setClearButtonEnabled(true);
+    connect(search, &QLineEdit::textChanged, list, [list](const QString& text) {
+        for (int g = 0; g < list->topLevelItemCount(); ++g) {
+            QTreeWidgetItem* of = list->topLevelItem(g);
+            bool any = false;
+            for (int i = 0; i < of->childCount(); ++i) {
+                QTreeWidgetItem* item = of->child(i);
+                const bool fits = item->text(0).contains(text, Qt::CaseInsensitive) ||
+                                  item->text(1).contains(text, Qt::CaseInsensitive);
+                item->setHidden(!fits);
+                any |= fits;
+            }
+            of->setHidden(!any);
+        }
+    });
+    layout->addWidget(search);
     layout->addWidget(list);
+    search->setFocus();
     auto* buttons = new QDialogButtonBox(QDialogButtonBox::Close, this);
     connect(buttons, &QDialogButtonBox::rejected, this, &QDialog::reject);
     layout->addWidget(buttons);

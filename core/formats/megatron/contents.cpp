@@ -14,6 +14,7 @@
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
 #include "formats/megatron/cuts.h"
+#include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/placement.h"
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
@@ -104,11 +105,6 @@ Value withGroups(const Value& groups, const Others& others, std::string_view wit
     return makeValue(std::move(graph), list);
 }
 
-bool isExpertGroup(const Value& group) {
-    const Value expert = entryOf(group, "is_expert_parallel");
-    return expert && expert.kind() == ValueKind::boolean && expert.graph->boolean(expert.node);
-}
-
 PathPart numberPart(int64_t number) {
     PathPart part;
     part.kind = PathPart::Kind::integerKey;
@@ -168,6 +164,11 @@ std::string whyNotTensor(const Summary& summary, const Path& path, std::string_v
     }
     if (path.size() == 4 && path[3].text == "step" && name.starts_with("optimizer.state."))
         return fmt::format("Megatron keeps one step for all parameters, which is '{}'", kCommonStep);
+    if (withoutChain(name).starts_with("optimizer.state.step."))
+        return "Megatron keeps one step for all parameters, in the groups of its optimizer";
+    if (isSettingOfParameter(name) ||
+        (isCommon(name) && isSettingOfParameter(name.substr(kCommonPrefix.size()))))
+        return "it is a tensor among the settings of one parameter";
     const bool tied = summary.args && summary.args.has("untie_embeddings_and_output_weights") &&
                       !summary.args.isTrue("untie_embeddings_and_output_weights");
     if (tied && weightOfState(name).value_or(name) == "output_layer.weight")
@@ -205,6 +206,7 @@ class ContentsBuilder {
         SHARDSCOPE_TRY(sortTensors());
         sortObjects();
         gatherGroups();
+        gatherSettings();
         arrangeGroups();
         SHARDSCOPE_TRY(checkBuckets());
         nameSharding();
@@ -293,10 +295,7 @@ class ContentsBuilder {
         }
         for (auto& [which, graph] : graphs) {
             const NodeId list = graph.addContainer(ValueKind::list, lists[which]);
-            Path path{keyPart("optimizer")};
-            if (chain) path.push_back(numberPart(static_cast<int64_t>(which)));
-            path.push_back(keyPart("optimizer"));
-            path.push_back(keyPart("param_groups"));
+            Path path = groupsPath(chain ? std::optional(which) : std::nullopt);
             add(path, makeValue(std::move(graph), list));
             path.pop_back();
             path.back() = keyPart("grad_scaler");
@@ -306,6 +305,36 @@ class ContentsBuilder {
             out_.changed.push_back({object->name,
                                     "its settings are in common.pt, where fully_reshardable has those "
                                     "of all ranks"});
+    }
+
+    // Megatron-FSDP states the settings of each parameter.
+    void gatherSettings() {
+        ParameterGroups groups = takeParameterGroups(out_.common);
+        if (groups.parameters == 0 || !groupLists().empty()) return;
+        const auto sizes = ranks();
+        const bool chain = sizes && sizes->ep > 1 && !groups.experts.empty();
+        // Without expert parallelism a run has no groups of experts.
+        if (!chain && groups.dense.empty()) groups.dense = std::move(groups.experts);
+        const auto addList = [&](const std::vector<Value>& members, std::optional<size_t> which) {
+            ValueGraph graph;
+            std::vector<NodeId> items;
+            for (const Value& group : members)
+                items.push_back(copyValue(group, graph));
+            const NodeId list = graph.addContainer(ValueKind::list, items);
+            add(groupsPath(which), makeValue(std::move(graph), list));
+        };
+        addList(groups.dense, chain ? std::optional<size_t>(0) : std::nullopt);
+        if (chain) addList(groups.experts, 1);
+        change("optimizer.param_to_group_meta",
+               fmt::format("the settings of {} parameters are {} groups now", groups.parameters,
+                           groups.dense.size() + (chain ? groups.experts.size() : 0)));
+    }
+    static Path groupsPath(std::optional<size_t> ofChain) {
+        Path path{keyPart("optimizer")};
+        if (ofChain) path.push_back(numberPart(static_cast<int64_t>(*ofChain)));
+        path.push_back(keyPart("optimizer"));
+        path.push_back(keyPart("param_groups"));
+        return path;
     }
 
     // Entries of `param_groups`, of each of the chained optimizers.
@@ -427,7 +456,7 @@ class ContentsBuilder {
             constexpr std::string_view kWeight = ".weight";
             const LeadingDims leading = leadingDimsOf(name);
             const DimSpan shape = target_.shape(t);
-            if (target_.role(t) == Role::optimizer || !name.ends_with(kWeight) ||
+            if (target_.role(t) == Role::optimizer || weightOfState(name) || !name.ends_with(kWeight) ||
                 shape.size() < leading.count() || (!leading.layers && leading.layer < 0))
                 continue;
             const auto cut = cutOf(name, shape.size() - leading.count(), false);
@@ -539,7 +568,8 @@ class ContentsBuilder {
 
 }  // namespace
 
-std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
+std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) {
+    if (options.variant == kFsdpVariant) return dcpFormat().cannotHold(target, {});
     const Summary summary(target);
     std::vector<LeftOut> out;
     for (LeftOut& left : dcpFormat().cannotHold(target, {})) {

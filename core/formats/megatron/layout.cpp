@@ -4,6 +4,7 @@
 
 #include "formats/dcp/dcp_writer.h"
 #include "formats/megatron/contents.h"
+#include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/place.h"
 #include "formats/megatron/target_names.h"
 #include "formats/torch_save/writer.h"
@@ -135,6 +136,7 @@ class TorchDistLayout final : public TargetLayout {
 }  // namespace
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
+    if (options.variant == kFsdpVariant) return layOutFsdp(target);
     auto layout = std::make_unique<TorchDistLayout>(target);
     SHARDSCOPE_TRY(layout->make(options.variant == kRunVariant));
     return std::unique_ptr<TargetLayout>(std::move(layout));

@@ -2,6 +2,7 @@
 
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/contents.h"
+#include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/layout.h"
 #include "formats/megatron/legacy.h"
 #include "formats/megatron/place.h"
@@ -45,6 +46,9 @@ Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& op
         case megatron::Place::Kind::legacy:
             return megatron::openLegacy(directory, options, place);
         case megatron::Place::Kind::none:
+            // That of Megatron-FSDP is a plain DCP, which nothing else in it tells from others.
+            if (dcpFormat().probe(source).match == Probe::Match::certain)
+                return dcpFormat().open(source, options);
             break;
     }
     return unsupported(
@@ -71,7 +75,7 @@ const Format& megatronFormat() {
                                   "legacy mp_rank_* directories (--ckpt-format torch)",
                                   "NeMo 1: model_weights.ckpt in mp_rank_* and tp_rank_*_pp_rank_* "
                                   "directories, also in a .nemo archive"},
-                  .variants = {megatron::kRunVariant},
+                  .variants = {megatron::kRunVariant, megatron::kFsdpVariant},
                   .shards = true,
                   .objects = true},
         .probe = probe,

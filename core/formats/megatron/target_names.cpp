@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/run_state.h"
 
 namespace shardscope::megatron {
@@ -123,8 +124,13 @@ std::optional<std::string_view> weightOfState(std::string_view name) {
     return name.substr(dot + 1);
 }
 
-Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue& read, const WriteOptions&) {
+Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue& read, const WriteOptions& options) {
     const bool own = source.format() == "megatron";
+    if (options.variant == kFsdpVariant)
+        return [](const Path& path, bool) -> std::optional<Path> {
+            if (!pathName(path).starts_with(kCommonPrefix)) return std::nullopt;
+            return commonPath(path);
+        };
     if (own && source.variant() == "torch")
         return [names = std::make_shared<const RankNames>(source)](const Path& path, bool) {
             return (*names)(path);

@@ -239,6 +239,53 @@ class BucketPartsTest : public QObject {
         QCOMPARE(finish(request).report.error().code, ErrorCode::notFound);
     }
 
+    // A process may be ended while it removes what it has here, in whatever order that goes.
+    void endedWhileItCleansUp_data() {
+        QTest::addColumn<QStringList>("gone");
+        QTest::addColumn<bool>("done");  // on another machine
+        for (const bool done : {true, false}) {
+            const char* where = done ? "done elsewhere" : "not done";
+            QTest::addRow("token, %s", where) << QStringList{"token"} << done;
+            QTest::addRow("record, %s", where) << QStringList{"token", "sent"} << done;
+            QTest::addRow("marker, %s", where) << QStringList{"token", "parts"} << done;
+            QTest::addRow("marker alone, %s", where) << QStringList{"parts"} << done;
+            QTest::addRow("journal, %s", where) << QStringList{"token", "parts", "part-1.journal"} << done;
+            QTest::addRow("all but the data, %s", where)
+                << QStringList{"token", "sent", "parts", "part-1.journal", "lock"} << done;
+        }
+    }
+    void endedWhileItCleansUp() {
+        QFETCH(QStringList, gone);
+        QFETCH(bool, done);
+        ConversionRequest request = large("dcp");
+        request.journalBytes = 1;
+        bucket_->before = [](const Asked& asked) -> Answered {
+            if (asked.method != "PUT" || !asked.path.ends_with("part-1.journal")) return {0};
+            return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+        };
+        QVERIFY(!part(request, 1, 2).report.ok());
+        bucket_->before = {};
+        std::vector<std::filesystem::path> remove;
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(here("machine-1")))
+            if (gone.contains(QString::fromStdString(entry.path().filename().string())))
+                remove.push_back(entry.path());
+        QCOMPARE(qsizetype(remove.size()), gone.size());
+        if (done) {
+            std::filesystem::rename(here("machine-1"), here("kept"));
+            QVERIFY(part(request, 1, 2).report.ok());
+            std::filesystem::remove_all(here("machine-1"));
+            std::filesystem::rename(here("kept"), here("machine-1"));
+        }
+        for (const auto& path : remove)
+            std::filesystem::remove(path);
+        const Ran again = part(request, 1, 2);
+        QVERIFY2(again.report.ok(), again.report.ok() ? "" : describe(again.report.error()).c_str());
+        QCOMPARE(again.part->wasDone, done);
+        QVERIFY(part(request, 0, 2).report.ok());
+        QVERIFY(finish(request).report.ok());
+        QCOMPARE(difference(request, 2), QString());
+    }
+
     void otherJobs() {
         const ConversionRequest request = large("dcp");
         QCOMPARE(finish(request).report.error().code, ErrorCode::notFound);

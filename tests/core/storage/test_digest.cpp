@@ -2,6 +2,8 @@
 #include <string>
 #include <vector>
 
+#include <xxhash.h>
+
 #include "storage/digest.h"
 
 using namespace shardscope;
@@ -24,6 +26,24 @@ class TestDigest : public QObject {
         QCOMPARE(crc32Of({}), 0U);
         // XXH3-128 of the empty input, as its specification gives it.
         QCOMPARE(cellDigest({}).hex(), std::string("99aa06d3014798d86001c324468d497f"));
+    }
+
+    // Whichever instructions this processor has.
+    void cellsAreAsTheLibraryHashes() {
+        std::vector<std::byte> bytes((size_t{1} << 20) + 4096);
+        uint64_t state = 1;
+        for (std::byte& byte : bytes)
+            byte =
+                static_cast<std::byte>((state = state * 6364136223846793005U + 1442695040888963407U) >> 56);
+        for (const size_t size : {1U, 16U, 17U, 128U, 129U, 240U, 241U, 1024U, 1025U, 65537U, 1U << 20}) {
+            for (const size_t at : {0U, 1U, 31U}) {
+                const auto cell = std::span(bytes).subspan(at, size);
+                const XXH128_hash_t expected = XXH3_128bits(cell.data(), cell.size());
+                const Digest128 found = cellDigest(cell);
+                QCOMPARE(found.low, expected.low64);
+                QCOMPARE(found.high, expected.high64);
+            }
+        }
     }
 
     void crcJoins() {

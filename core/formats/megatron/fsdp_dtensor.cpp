@@ -1,0 +1,219 @@
+#include "formats/megatron/fsdp_dtensor.h"
+
+#include <map>
+#include <set>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "base/option_words.h"
+#include "formats/dcp/dcp_writer.h"
+#include "formats/megatron/run_state.h"
+
+namespace shardscope::megatron {
+
+namespace {
+
+constexpr std::string_view kSettings = "optimizer.param_to_group_meta.";
+constexpr std::string_view kFsdpStates = "optimizer.state.", kFirstMoment = ".exp_avg";
+constexpr std::string_view kFsdpModel = "model.module.";
+
+// The parameter of a running model that a stored part belongs to: gate and up, and the parts of a gated delta
+// net, are apart in the file alone; layers that predict further tokens have their older name there.
+std::string parameterOf(std::string name) {
+    if (name.ends_with("_w") || name.ends_with("_v")) {
+        if (name.find(".linear_fc1.") != name.npos) name.resize(name.size() - 2);
+    }
+    for (const std::string_view whole : {".weight.", ".bias."}) {
+        if (const size_t at = name.rfind(whole); at != name.npos) name.resize(at + whole.size() - 1);
+    }
+    constexpr std::string_view kStored = ".transformer_layer.", kLive = ".mtp_model_layer.";
+    if (const size_t at = name.find(kStored); at != name.npos && name.find(".mtp.layers.") < at)
+        name.replace(at, kStored.size(), kLive);
+    return name;
+}
+
+// Which group a parameter is in. The checkpoint does not say it; Megatron decides by the name and the number
+// of dimensions (get_standard_config_overrides).
+class GroupRule {
+  public:
+    GroupRule(std::vector<Value> groups, const Arguments& args)
+        : groups_(std::move(groups)), normsDecay_(args.isTrue("apply_wd_to_qk_layernorm")) {
+        std::set<bool> decays;
+        for (const Value& group : groups_) {
+            experts_ = experts_ || isExpertGroup(group);
+            decays.insert(decaysIn(group));
+        }
+        decay_ = decays.size() > 1;
+    }
+
+    // Empty where several groups fit, or none.
+    Value groupOf(std::string_view name, size_t dims) const {
+        const bool expert = name.find(".mlp.experts.") != name.npos;
+        const bool decays = (dims > 1 && !name.ends_with(".bias")) ||
+                            (normsDecay_ && (name.find(".q_layernorm.") != name.npos ||
+                                             name.find(".k_layernorm.") != name.npos));
+        Value found;
+        for (const Value& group : groups_) {
+            if (experts_ && isExpertGroup(group) != expert) continue;
+            if (decay_ && decaysIn(group) != decays) continue;
+            if (found && valueToJson(found) != valueToJson(group)) return {};
+            found = group;
+        }
+        return found;
+    }
+
+  private:
+    static bool decaysIn(const Value& group) {
+        const Value factor = entryOf(group, "wd_mult");
+        return !factor || factor.kind() != ValueKind::real || factor.graph->real(factor.node) != 0;
+    }
+
+    std::vector<Value> groups_;
+    const bool normsDecay_;
+    bool experts_ = false, decay_ = false;
+};
+
+class FsdpLayout final : public TargetLayout {
+  public:
+    Status make(const Catalog& target) {
+        SHARDSCOPE_TRY(checkNames(target));
+        stored_ = withSettings(target);
+        SHARDSCOPE_ASSIGN(inner_, dcp::layoutDcp(stored_));
+        files = inner_->files;
+        chunkFile = inner_->chunkFile;
+        chunkOffset = inner_->chunkOffset;
+        needsCrc = inner_->needsCrc;
+        changed.insert(changed.end(), inner_->changed.begin(), inner_->changed.end());
+        return {};
+    }
+
+    Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override {
+        return inner_->chunkLiterals(chunk, crc32, sink);
+    }
+    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
+                        const LiteralSink& sink) const override {
+        return inner_->fileLiterals(file, chunkCrcs, sink);
+    }
+
+  private:
+    static Status checkNames(const Catalog& target) {
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            if (target.role(t) != Role::parameter || target.name(t).starts_with(kFsdpModel)) continue;
+            return makeError(ErrorCode::impossible,
+                             fmt::format("weights of Megatron-FSDP have names that begin with '{}'; {} gives "
+                                         "the tensors of Megatron-Core such names",
+                                         kFsdpModel, option("map", "fsdp-dtensor-names")))
+                .ofTensor(target.name(t));
+        }
+        return {};
+    }
+
+    // The settings of each parameter, which a run asks for, beside the groups of the source.
+    Catalog withSettings(const Catalog& target) {
+        CatalogBuilder builder{Catalog(target)};
+        const std::vector<Value> groups = groupsIn(target);
+        if (groups.empty()) return std::move(builder).finish();
+        const GroupRule rule(groups, argumentsIn(target));
+        std::map<std::string, Value> settings;
+        for (TensorId t = 0; t < target.tensorCount(); ++t) {
+            const std::string_view name = target.name(t);
+            if (!name.starts_with(kFsdpStates) || !name.ends_with(kFirstMoment)) continue;
+            const std::string parameter = parameterOf(std::string(
+                name.substr(kFsdpStates.size(), name.size() - kFsdpStates.size() - kFirstMoment.size())));
+            const Value group = rule.groupOf(parameter, target.shape(t).size());
+            if (!group) {
+                changed.push_back(
+                    {"optimizer.param_to_group_meta",
+                     fmt::format("left out: nothing says which of {} groups '{}' is in, so a run "
+                                 "keeps its own settings and begins to count steps anew",
+                                 groups.size(), parameter)});
+                return std::move(builder).finish();
+            }
+            settings[parameter] = group;
+        }
+        for (const auto& [parameter, group] : settings) {
+            const std::span<const NodeId> pairs = group.graph->pairs(group.node);
+            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+                if (group.graph->kind(pairs[i]) != ValueKind::text) continue;
+                Path path{keyPart("optimizer"), keyPart("param_to_group_meta"), keyPart(parameter),
+                          keyPart(std::string(group.graph->text(pairs[i])))};
+                builder.addObject(
+                    {.name = pathName(path), .path = path, .value = {group.graph, pairs[i + 1]}});
+            }
+        }
+        changed.push_back(
+            {"optimizer.param_to_group_meta",
+             fmt::format("written for {} parameters, from {} groups", settings.size(), groups.size())});
+        return std::move(builder).finish();
+    }
+    static std::vector<Value> groupsIn(const Catalog& target) {
+        std::vector<Value> groups;
+        for (const ObjectInfo& object : target.objects()) {
+            if (!object.name.starts_with("optimizer.") || !object.name.ends_with("optimizer.param_groups") ||
+                object.value.kind() != ValueKind::list)
+                continue;
+            for (const NodeId group : object.value.graph->items(object.value.node)) {
+                if (object.value.graph->kind(group) == ValueKind::dict)
+                    groups.push_back({object.value.graph, group});
+            }
+        }
+        return groups;
+    }
+    static Arguments argumentsIn(const Catalog& target) {
+        for (const ObjectInfo& object : target.objects()) {
+            if (object.name == "args") return Arguments(object.value);
+        }
+        return {};
+    }
+
+    Catalog stored_;
+    std::unique_ptr<TargetLayout> inner_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<TargetLayout>> layOutFsdp(const Catalog& target) {
+    auto layout = std::make_unique<FsdpLayout>();
+    SHARDSCOPE_TRY(layout->make(target));
+    return std::unique_ptr<TargetLayout>(std::move(layout));
+}
+
+ParameterGroups takeParameterGroups(std::vector<Contents::Entry>& common) {
+    // Names are those of parameters and fields, joined with dots; no field has one.
+    std::map<std::string, std::map<std::string, Value>> settings;
+    for (const Contents::Entry& entry : common) {
+        const std::string name = pathName(entry.path);
+        if (!isSettingOfParameter(name)) continue;
+        const size_t dot = name.rfind('.');
+        settings[name.substr(0, dot)][name.substr(dot + 1)] = entry.value;
+    }
+    std::erase_if(common, [](const Contents::Entry& e) { return isSettingOfParameter(pathName(e.path)); });
+    ParameterGroups out;
+    out.parameters = settings.size();
+    std::set<std::string> seen;
+    for (const auto& [parameter, fields] : settings) {
+        ValueGraph graph;
+        std::vector<NodeId> items;
+        for (const auto& [field, value] : fields) {
+            items.push_back(graph.addText(ValueKind::text, field));
+            items.push_back(value ? copyValue(value, graph) : graph.addNone());
+        }
+        const NodeId dict = graph.addContainer(ValueKind::dict, items);
+        const Value group = makeValue(std::move(graph), dict);
+        if (seen.insert(valueToJson(group)).second)
+            (isExpertGroup(group) ? out.experts : out.dense).push_back(group);
+    }
+    return out;
+}
+
+bool isSettingOfParameter(std::string_view name) {
+    return name.starts_with(kSettings);
+}
+
+bool isExpertGroup(const Value& group) {
+    const Value expert = entryOf(group, "is_expert_parallel");
+    return expert && expert.kind() == ValueKind::boolean && expert.graph->boolean(expert.node);
+}
+
+}  // namespace shardscope::megatron
