@@ -214,6 +214,10 @@ def mapping(root):
     convert(hf, root / "here/run/40", "--to", "dcp", "--map", "llama-maxtext-from-hf")
 
 
+def megatron(root):
+    copy("megatron/m0.16.1-fsdp-dtensor", root / "here/fsdp/iter_0000100")
+
+
 def command_line(root):
     copy("megatron/m0.16.1-gpt-tp2-llama", root / "here/step-1000")
     copy("colossalai/tp2_fused_qkv", root / "here/colossal-tp2")
@@ -244,6 +248,7 @@ WORLDS = {
     "docs/user-guide.md": user_guide,
     "docs/cli.md": command_line,
     "docs/formats/mapping.md": mapping,
+    "docs/formats/megatron.md": megatron,
     "README.md": readme,
     "docs/tutorials/from-a-laptop.md": from_a_laptop,
     "docs/tutorials/gates.md": gates,
