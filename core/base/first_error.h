@@ -9,9 +9,9 @@
 
 namespace shardscope {
 
-// Keeps the error of the lowest index among those that occurred, so that what is said does not depend on
-// which thread was first. `cancelled` gives way to any other error: a failure that made the loop stop must
-// not be hidden by the stop. Not thread-safe; the caller locks.
+// Keeps the error of the lowest index among those that occurred, whichever thread was first. `cancelled`
+// gives way to any other error: the stop must not hide the failure that caused it. Not thread-safe; the
+// caller locks.
 class FirstError {
   public:
     void add(size_t index, Error error) {

@@ -47,9 +47,9 @@ std::optional<int64_t> integerOf(const nlohmann::json& value);
 // "a.b" is the entry of that name, or b inside a.
 std::optional<int64_t> numberIn(const nlohmann::json& config, const std::string& key);
 
-// Compares what a conversion would write with the model in `directory`: with the names and shapes of its
-// weights where it has some, else with the layers, experts and vocabulary that its config.json states. What
-// is not accounted for goes to `impossible`. Errors: usage (neither is there), those of opening.
+// Compares what a conversion would write with the model in `directory`. If that has weights, their names and
+// shapes count, else the layers, experts and vocabulary that its config.json states. What is not accounted
+// for goes to `impossible`. Errors: usage (neither is there), those of opening.
 Status checkExpected(const std::string& directory, const Catalog& target, const StopToken& stop,
                      std::vector<PlanLeftOut>& impossible);
 

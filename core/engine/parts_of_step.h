@@ -6,8 +6,8 @@
 
 namespace shardscope {
 
-// Chooses among files of one directory that are checkpoints each: the only one, or the one that holds the
-// weights where the others are state that belongs to it (companions.h). nullopt where more than one could be
+// Chooses among files of one directory that are checkpoints each. It takes the only one, or the one with the
+// weights if the others are state that belongs to it (companions.h). nullopt where more than one could be
 // meant; in the directory of a step (`isStep`) only where none is named like weights.
 std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep);
 // Whether a file is state beside a model and never stands for a checkpoint while there is anything else.

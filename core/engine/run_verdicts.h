@@ -29,9 +29,9 @@ Result<StepFiles> listStep(const Run& run, const RunStep& step);
 // Title of the format that a step looks like; empty where none is recognized without opening it.
 std::string formatOfStep(const Run& run, const RunStep& step);
 
-// Tells when the save of a step has ended: writers name it in their tracker last, so a tracker that names it
-// only after the step was seen ends the wait; else nothing has been seen to change for `settle`. Times of
-// files do not count: copies keep old ones.
+// Tells when the save of a step has ended. Writers name it in their tracker last, so a tracker that names it
+// only after the step was seen ends the wait. Else the save has ended when nothing was seen to change for
+// `settle`. Times of files do not count: copies keep old ones.
 class SaveWatch {
   public:
     explicit SaveWatch(std::chrono::seconds settle) : settle_(settle) {}
@@ -68,9 +68,9 @@ StepVerdict verdictOf(const Checkpoint& checkpoint, ValidationReport report);
 // What the user has accepted of a step.
 std::vector<Suppression> acceptedOf(const SuppressionStore& store, const Run& run, const RunStep& step);
 
-// What was found before, for the steps of one run opened in one way; a file below
-// $XDG_STATE_HOME/shardscope/verdicts, and one beside it with the sums of values of each step that was
-// read at level `values`. Not thread-safe. What cannot be read or written counts as not there.
+// What was found before, for the steps of one run opened in one way. It is a file below
+// $XDG_STATE_HOME/shardscope/verdicts. A file beside it has the sums of values of each step that was read at
+// level `values`. Not thread-safe. What cannot be read or written counts as not there.
 class RunVerdicts {
   public:
     // `openedHow`: options that change what is opened (engine/request.h, openingWords). `directory` empty =

@@ -11,9 +11,9 @@
 
 namespace shardscope {
 
-// One file on its way: written under a new name beside its own, so that no link is followed and nothing of
-// that name is touched, brought to disk, and then put in its place. Directories above it are made. One
-// thread.
+// One file on its way. It is written under a new name beside its own, so that no link is followed and nothing
+// of that name is touched. Then it is brought to disk and put in its place. Directories above it are made.
+// One thread.
 class WholeFile {
   public:
     // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is

@@ -2,7 +2,7 @@
 // mesh of ranks and notes on oddities. Immutable once built and shared by everything. Columns, not objects: a
 // million two-dimensional chunks take some 60 MB.
 //
-// The same type describes a destination that does not exist yet (its chunks then have no file): a conversion
+// The same type describes a destination that does not exist yet; its chunks then have no file. A conversion
 // is a Catalog that was read, a Catalog that is wanted, and the bytes between them.
 #pragma once
 
@@ -58,9 +58,9 @@ struct TensorInfo {
     uint32_t special = kNone;  // index into specials(), for an inner part
 };
 
-// One stored part of a tensor. `offset` and `length` are the stored entry as the metadata states it: the raw
-// elements themselves (safetensors), or a wrapped form of them (a zip in a .distcp) whose insides
-// Reader::locate() finds.
+// One stored part of a tensor. `offset` and `length` are the stored entry as the metadata states it. It is
+// the raw elements themselves (safetensors), or a wrapped form of them (a zip in a .distcp). Reader::locate()
+// finds the elements in it.
 struct ChunkInfo {
     ChunkId id = kNone;
     TensorId tensor = kNone;
@@ -198,8 +198,8 @@ class Catalog {
 };
 
 // Fills a Catalog. Chunks are added to the tensor that was added last. Metadata is checked here once for all
-// formats: rank <= kMaxRank, dimensions in [0, kMaxDim], products that fit; boxes that leave their tensor are
-// kept and noted (coverage.bounds), so that `validate` can show them, but never handed to the executor.
+// formats: rank <= kMaxRank, dimensions in [0, kMaxDim], products that fit. Boxes that leave their tensor are
+// kept and noted (coverage.bounds), so that `validate` can show them. The executor never gets them.
 class CatalogBuilder {
   public:
     CatalogBuilder(std::string format, std::string variant, std::string writer);

@@ -1,6 +1,6 @@
-// Boxes in a tensor's index space, and the arithmetic of row-major order that the tile design stands on: the
-// row-major order of a box is the tensor's order restricted to that box, so the elements of a box that are in
-// a contiguous range of the tensor's order are a contiguous range of the box's own order.
+// Boxes in a tensor's index space, and the arithmetic of row-major order that the tile design stands on. The
+// row-major order of a box is the tensor's order restricted to that box. So a contiguous range of the
+// tensor's order is, in each box, a contiguous range of the box's own order.
 #pragma once
 
 #include <algorithm>

@@ -70,7 +70,7 @@ class BucketUpload {
     Status begin();
 
     // Writes the range of `bytes` bytes at `offset` of a file of `size` bytes, and sends the upload parts
-    // that are complete then. write() writes the range on this machine; it is not called where an earlier
+    // that are complete then. write() writes the range on this machine. It is not called if an earlier
     // process has sent the range. Errors: those of write() and of the store.
     Status wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
                  const std::function<Status()>& write);

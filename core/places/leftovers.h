@@ -20,8 +20,8 @@ struct Leftover {
 
 class Leftovers {
   public:
-    // Asks the store for what is at `path` in a bucket, below it and in its staging directory: all multipart
-    // uploads that are neither complete nor ended, by whatever program, and all objects below
+    // Asks the store for what is at `path` in a bucket, below it and in its staging directory. These are all
+    // multipart uploads that are neither complete nor ended, by whatever program, and all objects below
     // ".NAME.shardscope-partial". Errors: usage (not in a bucket), those of the place.
     static Result<Leftovers> below(const std::string& path);
 

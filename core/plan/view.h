@@ -1,10 +1,11 @@
 // A tensor that is put together from parts of other tensors: their rows and columns split, joined, reordered.
 //
-// Everything that a recipe does to the order of a tensor is one of five operations (reshape, permute, narrow,
-// concatenate, repeat), and every result of them is a list of pieces: a box of the new tensor whose elements
-// are at constant strides in a source tensor's row-major order, or are all one number. The boxes stand in a
-// finer index space than the tensor's own shape (one dimension may be factored into several), which has the
-// same row-major order; so the rotary permutation of a projection with 64 heads is one piece, not thousands.
+// Everything that a recipe does to the order of a tensor is one of five operations: reshape, permute, narrow,
+// concatenate, repeat. Every result of them is a list of pieces. A piece is a box of the new tensor whose
+// elements are at constant strides in a source tensor's row-major order, or are all one number. The boxes
+// stand in a finer index space than the tensor's own shape: one dimension may be factored into several. Its
+// row-major order is the same. So the rotary permutation of a projection with 64 heads is one piece, not
+// thousands.
 #pragma once
 
 #include <cstdint>

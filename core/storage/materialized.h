@@ -1,6 +1,6 @@
-// Entries of files that cannot be read by position as they are stored (deflated, compressed, spelled as text,
-// split in parts): their plain bytes are produced once, in memory or in a scratch file, and shared by
-// all readers.
+// Entries of files that cannot be read by position as they are stored: deflated, compressed, spelled as text,
+// split in parts. Their plain bytes are produced once, in memory or in a scratch file. All readers share
+// them.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// What the processes of one conversion in parts (execute/parts.h) tell each other where they have no
-// directory in common: each has a staging directory of its own, and what it has done reaches the others
-// through the storage of the destination. core/places has the one for buckets.
+// What the processes of one conversion in parts (execute/parts.h) tell each other if they have no directory
+// in common. Each has a staging directory of its own. What it has done reaches the others through the storage
+// of the destination. core/places has the one for buckets.
 #pragma once
 
 #include <cstddef>

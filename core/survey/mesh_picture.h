@@ -1,5 +1,5 @@
-// The mesh as people think of it: pipeline stages as boxes with their layers, in each a grid of ranks, and of
-// every rank how many bytes it holds, its worst state, its experts and whether it is a replica. Values and
+// The mesh as people think of it: pipeline stages as boxes with their layers, in each a grid of ranks. Every
+// rank has the bytes that it holds, its worst state, its experts, and whether it is a replica. Values and
 // geometry only: the window paints it, svgOf() writes it for page and slides.
 #pragma once
 

@@ -1,7 +1,7 @@
-// What is where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes),
-// with rows and columns that are alike folded into one, so that the odd one out stands alone. Immutable,
-// built off the thread that draws it; holds one byte a cell and nothing else by cell: what a tile shows is
-// worked out for the rows on screen.
+// What is where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes). Rows
+// and columns that are alike are folded into one, so that the odd one out stands alone. Immutable, built off
+// the thread that draws it; holds one byte a cell and nothing else by cell: what a tile shows is worked out
+// for the rows on screen.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // What the values of a checkpoint are like, by module, layer or tensor, and how that changes over the steps
-// of a run: norms that jump, modules that come to hold NaN, experts that are dead.
+// of a run. It finds norms that jump, modules that come to hold NaN, experts that are dead.
 #pragma once
 
 #include <map>
@@ -62,7 +62,7 @@ class ValueHistory {
 
     explicit ValueHistory(ValuesBy by = ValuesBy::module) : by_(by) {}
     // Older steps first. An expert is dead when all elements of its tensors of one kind are zero and those of
-    // another expert beside it are not; it is marked at the first step at which it is.
+    // another expert beside it are not. It is marked at the first such step.
     void add(std::string step, std::span<const TensorValues> tensors);
 
     const std::vector<Step>& steps() const { return steps_; }
