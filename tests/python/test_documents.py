@@ -158,6 +158,28 @@ def test_blocks(page, tmp_path):
             run_shell(shell, block)
 
 
+def program_text():
+    """What the program can say: the string literals of its sources, those that follow each other joined."""
+    texts = []
+    for room in ("core", "app", "ui"):
+        for source in (ROOT / room).rglob("*.cpp"):
+            text = re.sub(r'"\s*\n\s*"', "", source.read_text(encoding="utf-8"))
+            texts += re.findall(r'"((?:[^"\\\n]|\\.)*)"', text)
+    return "\n".join(texts)
+
+
+def test_quoted_messages():
+    """What the page on trouble quotes is said by the program."""
+    page, said = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), program_text()
+    quoted = re.findall(r"(?<!\*)\*([^*\n]+)\*(?!\*)", page)
+    assert len(quoted) > 10
+    for message in quoted:
+        # Numbers, names and what is left out come from the checkpoint.
+        parts = [part.strip() for part in re.split(r"\d+|\b[NM]\b|…|'\w+'|\w+=|--\w+|[().:]", message)]
+        parts = [part for part in parts if part]
+        assert parts and all(part in said for part in parts), f"the program does not say *{message}*: {[p for p in parts if p not in said]}"
+
+
 def test_most_blocks():
     """What does not run says why."""
     runs = [b for page in PAGES for b in blocks_of(page) if is_runnable(b)]
