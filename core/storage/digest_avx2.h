@@ -1,5 +1,6 @@
 // XXH3 (128 bits) in the instructions of AVX2, which the library of the system uses only where it was built
-// for them: twice as fast, the same hash. Only on processors that have them. Private to this room.
+// for them: twice as fast in the cache, the same hash. Only on processors that have them. Private to this
+// room.
 #pragma once
 
 #include <cstddef>

@@ -358,16 +358,19 @@ def bench_conversion_in_memory(source, total):
     os.mkdir(place)
     try:
         inside = shutil.copytree(source, os.path.join(place, "source"))
-        times, peers = [], []
+        times, peers = {"digest": [], "none": []}, []
         for _ in range(3):
             os.mkdir(os.path.join(place, "peer"))
             peers.append(python(PEER_CONVERSION, inside, os.path.join(place, "peer"), "")[0])
             shutil.rmtree(os.path.join(place, "peer"))
-            times.append(convert(inside, os.path.join(place, "out"), "--to", "safetensors", "--verify", "none")[0])
-            shutil.rmtree(os.path.join(place, "out"))
-        seconds, peer_seconds = statistics.median(times), statistics.median(peers)
-        row("  the same job in memory (tmpfs), no disk in the way", "%.2f s" % seconds, "%.2f s" % peer_seconds,
-            "%.1fx" % (peer_seconds / seconds), ">= 8x")
+            for verify, found in times.items():
+                found.append(convert(inside, os.path.join(place, "out"), "--to", "safetensors", "--verify", verify)[0])
+                shutil.rmtree(os.path.join(place, "out"))
+        peer_seconds = statistics.median(peers)
+        for verify, target in (("digest", ">= 4x"), ("none", ">= 8x")):
+            seconds = statistics.median(times[verify])
+            row("  the same job in memory (tmpfs), no disk in the way%s" % ("" if verify == "none" else ", verified"), "%.2f s" % seconds,
+                "%.2f s" % peer_seconds, "%.1fx" % (peer_seconds / seconds), target)
     finally:
         shutil.rmtree(place)
 
