@@ -5,6 +5,7 @@
 #include <QLineEdit>
 #include <QPushButton>
 #include <QTableView>
+#include <QVBoxLayout>
 #include <functional>
 
 #include "ui/models/texts.h"
@@ -50,6 +51,10 @@ AsIfPanel::AsIfPanel(Session& session, Panel& above, QWidget* parent)
     headline_ = addCaption();
     headline_->setObjectName(QStringLiteral("asIfHeadline"));
     notes_ = addCaption();
+    // Above the picture: what is known without looking at it.
+    auto* lines = qobject_cast<QVBoxLayout*>(layout());
+    lines->insertWidget(1, headline_);
+    lines->insertWidget(2, notes_);
     hide();
 
     timer_.setSingleShot(true);

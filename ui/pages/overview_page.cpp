@@ -5,7 +5,9 @@
 #include <QMenu>
 #include <QResizeEvent>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QTableView>
+#include <QTimer>
 #include <QVBoxLayout>
 #include <algorithm>
 
@@ -160,8 +162,9 @@ void OverviewPage::makeMesh() {
     asIf_ = new AsIfPanel(session_, *meshPanel_, content_);
     connect(asIf_, &AsIfPanel::reshardRequested, this, &OverviewPage::reshardRequested);
     connect(asIf_, &AsIfPanel::answered, this, [this] {
-        content_->layout()->activate();
-        scroll_->ensureWidgetVisible(asIf_, 0, kPanelSpacing);
+        // Once the layout has room for it.
+        QTimer::singleShot(0, this,
+                           [this] { scroll_->verticalScrollBar()->setValue(asIf_->y() - kPanelSpacing); });
     });
     Exports exports{QStringLiteral("mesh"), mesh_, [this] { return rankRows_; }, {}};
     exports.svg = [this] {
