@@ -9,6 +9,7 @@
 
 #include "answers/conversion.h"
 #include "cli/context.h"
+#include "survey/flow_picture.h"
 
 namespace shardscope::cli {
 
@@ -43,6 +44,7 @@ Result<int> convert(const Context& context, const ConvertCommand& command, const
 
 // What is shown before, and after (convert_report.cpp). Paths are shown as the user gave them.
 Result<int> showPlan(const Context& context, const Conversion& conversion, bool flow);
+std::string flowText(const FlowPicture& flow);  // a line for each rank of the target
 void sayBefore(const Plan& plan);
 // What one part has done, where it has not finished the conversion.
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts);

@@ -52,34 +52,6 @@ uint64_t rateOf(const ConvertReport& report) {
                : 0;
 }
 
-// A line for each rank of the target.
-std::string flowText(const Catalog& source, const Flow& flow) {
-    constexpr size_t kMostRanks = 256, kNamed = 4;
-    std::map<uint32_t, std::vector<const Flow::Row*>> ranks;
-    for (const Flow::Row& row : flow.rows)
-        ranks[row.rank].push_back(&row);
-    std::string text = flow.exact ? "who reads what:\n"
-                                  : "who reads what (tensors that the recipe puts together: by shares):\n";
-    size_t shown = 0;
-    for (auto& [rank, rows] : ranks) {
-        if (shown++ == kMostRanks)
-            return text + fmt::format("  and {} more ranks\n", ranks.size() - kMostRanks);
-        std::ranges::stable_sort(rows, std::greater(), &Flow::Row::bytes);
-        uint64_t bytes = 0;
-        std::string files;
-        for (size_t i = 0; i < rows.size(); ++i) {
-            bytes += rows[i]->bytes;
-            if (i < kNamed)
-                files += fmt::format("{}{} {}", i ? ", " : "", printable(source.files()[rows[i]->file].path),
-                                     bytesText(rows[i]->bytes));
-        }
-        text += fmt::format("  rank {} reads {} from {}: {}{}\n", rank, bytesText(bytes),
-                            rows.size() == 1 ? "1 file" : fmt::format("{} files", rows.size()), files,
-                            rows.size() > kNamed ? ", …" : "");
-    }
-    return text;
-}
-
 }  // namespace
 
 void sayPart(const Context& context, const Conversion& conversion, const Parts& parts) {
@@ -100,17 +72,45 @@ void sayPart(const Context& context, const Conversion& conversion, const Parts& 
                              "completes " + printable(context.shown(conversion.prepared().destination))));
 }
 
+std::string flowText(const FlowPicture& flow) {
+    constexpr size_t kMostRanks = 256, kNamed = 4;
+    std::map<uint32_t, std::vector<const Flow::Row*>> ranks;
+    for (const Flow::Row& row : flow.rows())
+        ranks[row.rank].push_back(&row);
+    std::string text = flow.exact() ? "who reads what:\n"
+                                    : "who reads what (tensors that the recipe puts together: by shares):\n";
+    size_t shown = 0;
+    for (auto& [rank, rows] : ranks) {
+        if (shown++ == kMostRanks)
+            return text + fmt::format("  and {} more ranks\n", ranks.size() - kMostRanks);
+        std::ranges::stable_sort(rows, std::greater(), &Flow::Row::bytes);
+        uint64_t bytes = 0;
+        std::string files;
+        for (size_t i = 0; i < rows.size(); ++i) {
+            bytes += rows[i]->bytes;
+            if (i < kNamed)
+                files += fmt::format("{}{} {}", i ? ", " : "", printable(flow.files()[rows[i]->file].name),
+                                     bytesText(rows[i]->bytes));
+        }
+        text += fmt::format("  rank {} reads {} from {}: {}{}\n", rank, bytesText(bytes),
+                            rows.size() == 1 ? "1 file" : fmt::format("{} files", rows.size()), files,
+                            rows.size() > kNamed ? ", …" : "");
+    }
+    return text;
+}
+
 Result<int> showPlan(const Context& context, const Conversion& conversion, bool flow) {
     const Plan plan = shownPlan(context, conversion);
     const auto& group = conversion.group();
     const PreparedConversion& prepared = conversion.prepared();
-    Flow read;
+    std::optional<FlowPicture> read;
     if (flow) {
-        SHARDSCOPE_ASSIGN(read, flowOf(prepared.source.catalog(), *prepared.spec, context.stop));
+        SHARDSCOPE_ASSIGN(const Flow found, flowOf(prepared.source.catalog(), *prepared.spec, context.stop));
+        read.emplace(prepared.source.catalog(), found, prepared.spec->target.rankCount());
     }
     if (context.json) {
         Json json = planJson(context, conversion);
-        if (flow) json["flow"] = flowJson(prepared.source.catalog(), read, prepared.spec->target.rankCount());
+        if (read) json["flow"] = flowJson(*read);
         printJson(json);
     } else {
         std::string text;
@@ -125,7 +125,7 @@ Result<int> showPlan(const Context& context, const Conversion& conversion, bool 
                                 bytesText(group->expected.bytesMoved),
                                 bytesText(static_cast<uint64_t>(group->expected.linkRate)),
                                 durationText(group->expected.seconds));
-        if (flow) text += flowText(prepared.source.catalog(), read);
+        if (read) text += flowText(*read);
         fmt::print("{}", text);
     }
     return plan.runnable() ? 0 : exitCode(ErrorCode::impossible);

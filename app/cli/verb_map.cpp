@@ -5,6 +5,7 @@
 
 #include "answers/documents.h"
 #include "cli/application.h"
+#include "cli/convert.h"
 #include "cli/output_file.h"
 #include "cli/text.h"
 #include "model/name_pattern.h"
@@ -18,6 +19,7 @@ struct MapOptions {
     bool ascii = false;
     bool slices = false;
     bool mesh = false;
+    std::string asIf;  // a mesh
     std::string output;
     bool overwrite = false;
 };
@@ -59,9 +61,11 @@ Result<int> mapSlices(const Context& context, Checkpoint opened, const NamePatte
     return 0;
 }
 
-// The picture of the mesh that window and page show.
+// The pictures that window and page show: of the mesh, or of it and another one.
 Result<int> mapMesh(const Context& context, const MapOptions& options) {
     constexpr double kWidth = 960, kHeight = 540;
+    if (options.mesh && !options.asIf.empty())
+        return makeError(ErrorCode::usage, "--as-if shows both meshes: leave --mesh out");
     const Replace replace = options.overwrite ? Replace::yes : Replace::no;
     const bool file = !options.output.empty() && !context.away();
     if (file) SHARDSCOPE_TRY(checkOutputFile(options.output, options.path, replace));
@@ -69,15 +73,28 @@ Result<int> mapMesh(const Context& context, const MapOptions& options) {
     const auto facts = computeFacts(checkpoint.catalog(), context.stop);
     if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
     const auto picture = MeshPicture::of(facts);
+    std::shared_ptr<const AsIf> asIf;
+    if (!options.asIf.empty()) {
+        SHARDSCOPE_ASSIGN(asIf, asIfOn(checkpoint, facts, options.asIf, context.stop));
+    }
     if (context.json) {
-        printJson(meshPictureJson(picture.get()));
-    } else if (!picture) {
+        printJson(asIf ? asIfJson(*asIf) : meshPictureJson(picture.get()));
+    } else if (!picture && !asIf) {
         return makeError(ErrorCode::unsupported, "one rank wrote all of it: there is no mesh to draw")
             .inFile(options.path);
     } else if (options.output.empty()) {
-        fmt::print("{}", picture->text(options.ascii));
+        std::string text = picture ? picture->text(options.ascii) : "";
+        if (asIf) {
+            if (asIf->after()) text += "as if on " + asIf->after()->text(options.ascii);
+            text += printable(asIf->headline()) + "\n";
+            for (const std::string& note : asIf->notes())
+                text += fmt::format("note: {}\n", printable(note));
+            text += flowText(asIf->flow());
+        }
+        fmt::print("{}", text);
     } else {
-        const std::string svg = svgOf(*picture, kWidth, kHeight, false);
+        const std::string svg =
+            asIf ? AsIf::draw(asIf, kWidth, kHeight, false).svg : svgOf(*picture, kWidth, kHeight, false);
         if (!file)
             fmt::print("{}", svg);
         else
@@ -87,7 +104,9 @@ Result<int> mapMesh(const Context& context, const MapOptions& options) {
 }
 
 Result<int> map(const Context& context, const MapOptions& options) {
-    if (options.mesh) return mapMesh(context, options);
+    if (options.mesh || !options.asIf.empty()) return mapMesh(context, options);
+    if (!options.output.empty())
+        return makeError(ErrorCode::usage, "--output is for the drawings of --mesh and --as-if");
     SHARDSCOPE_ASSIGN(Checkpoint checkpoint, context.open(options.path));
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_ASSIGN(const NamePattern pattern, NamePattern::parse(options.pattern));
@@ -181,7 +200,9 @@ Result<int> map(const Context& context, const MapOptions& options) {
 
 void addMap(CLI::App& app, Context& context) {
     CLI::App* verb = app.add_subcommand("map", "Placement map: which rank holds how much of which tensor");
-    verb->footer("Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'");
+    verb->footer(
+        "Example:\n  shardscope map /checkpoints/step-1000 'model.layers.*'\n  shardscope map "
+        "/checkpoints/step-1000 --as-if tp=8");
     auto options = std::make_shared<MapOptions>();
     verb->add_option("path", options->path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()
@@ -190,12 +211,15 @@ void addMap(CLI::App& app, Context& context) {
     verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
     verb->add_flag("--slices", options->slices,
                    "With --json: rows as the window folds them, with the slices that each rank holds");
-    CLI::Option* mesh = verb->add_flag("--mesh", options->mesh,
-                                       "The mesh instead: stages, in each its ranks with bytes and states");
-    CLI::Option* output = verb->add_option("-o,--output", options->output,
-                                           "With --mesh: write it as an SVG drawing into this file")
-                              ->type_name("FILE")
-                              ->needs(mesh);
+    verb->add_flag("--mesh", options->mesh,
+                   "The mesh instead: stages, in each its ranks with bytes and states");
+    verb->add_option("--as-if", options->asIf,
+                     "As if on this mesh: both meshes, and who would read what from whom; nothing is written")
+        ->type_name("MESH");
+    CLI::Option* output =
+        verb->add_option("-o,--output", options->output,
+                         "With --mesh or --as-if: write it as an SVG drawing into this file")
+            ->type_name("FILE");
     verb->add_flag("--overwrite", options->overwrite, "Replace the file when it is already there")
         ->needs(output);
     addCommon(*verb, context, false);

@@ -179,6 +179,9 @@ class Page::Impl {
         get("/api/mesh", of([](Shown& s, const PageRequest&) { return s.mesh(); }));
         get("/api/mesh/svg",
             of([](Shown& s, const PageRequest& r) { return s.meshSvg(r); }, "image/svg+xml"));
+        get("/api/as-if", of([](Shown& s, const PageRequest& r) { return s.asIf(r); }));
+        get("/api/as-if/svg",
+            of([](Shown& s, const PageRequest& r) { return s.asIfSvg(r); }, "image/svg+xml"));
         get("/api/tensors", of([](Shown& s, const PageRequest& r) { return s.tensors(r); }));
         get("/api/tensor", of([](Shown& s, const PageRequest& r) { return s.tensor(r); }));
         get("/api/files", of([](Shown& s, const PageRequest& r) { return s.files(r); }));
@@ -455,7 +458,7 @@ class Page::Impl {
             SHARDSCOPE_ASSIGN(const Flow flow, flowOf(source.catalog(), *prepared.spec, access_.stop));
             const uint32_t ranks = prepared.spec->target.rankCount();
             planned.flow = std::make_shared<const FlowPicture>(source.catalog(), flow, ranks);
-            json["flow"] = flowJson(source.catalog(), flow, ranks);
+            json["flow"] = flowJson(*planned.flow);
             json["flow"]["headline"] = planned.flow->headline();
         }
         json["obstacles"] = obstaclesOf(planned);

@@ -310,6 +310,34 @@ Result<std::string> PageCheckpoint::meshSvg(const PageRequest& request) const {
     return svgOf(*picture, std::max(kLeast, room.width), std::max(kLeast, room.height), request.flag("dark"));
 }
 
+// The drawing is asked for after the document, and anew with each width.
+Result<std::shared_ptr<const AsIf>> PageCheckpoint::asIfOf(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const FactsPtr known, facts());
+    const std::string mesh = request.text("mesh");
+    std::string key;
+    {
+        const std::lock_guard lock(mutex_);
+        key = fmt::format("{} {}", generation_, mesh);
+        if (asIf_ && asIfKey_ == key) return asIf_;
+    }
+    SHARDSCOPE_ASSIGN(auto made, asIfOn(*checkpoint_, known, mesh, access_.stop));
+    const std::lock_guard lock(mutex_);
+    asIfKey_ = key;
+    asIf_ = made;
+    return made;
+}
+
+Result<std::string> PageCheckpoint::asIf(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const auto what, asIfOf(request));
+    return dump(asIfJson(*what));
+}
+
+Result<std::string> PageCheckpoint::asIfSvg(const PageRequest& request) const {
+    SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({960, 540}));
+    SHARDSCOPE_ASSIGN(const auto what, asIfOf(request));
+    return AsIf::draw(what, room.width, room.height, request.flag("dark")).svg;
+}
+
 // ------------------------------------------------------------------ tensors
 
 Result<std::string> PageCheckpoint::tensors(const PageRequest& request) const {

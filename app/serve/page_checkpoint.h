@@ -44,7 +44,10 @@ class PageCheckpoint {
     Result<std::string> cell(const PageRequest& request) const;       // shardscope.cell/1
     Result<std::string> mesh() const;                                 // shardscope.mesh/1
     Result<std::string> meshSvg(const PageRequest& request) const;    // errors: notFound (one rank)
-    Result<std::string> tensors(const PageRequest& request) const;    // shardscope.ls/1, one page of it
+    // Errors: usage (not a mesh), those of planning.
+    Result<std::string> asIf(const PageRequest& request) const;     // shardscope.as-if/1
+    Result<std::string> asIfSvg(const PageRequest& request) const;  // the same as a drawing
+    Result<std::string> tensors(const PageRequest& request) const;  // shardscope.ls/1, one page of it
     // Errors: notFound; exists while another reading of values is under way.
     Result<std::string> tensor(const PageRequest& request) const;  // shardscope.show/1
     // A file's chunks by offset, and the objects in it. The name is that of shardscope.ls/1.
@@ -71,6 +74,7 @@ class PageCheckpoint {
     void run(Validation& validation);
     Result<MatrixPtr> matrix(const PageRequest& request) const;
     Result<FactsPtr> facts() const;  // with what was found; errors: cancelled
+    Result<std::shared_ptr<const AsIf>> asIfOf(const PageRequest& request) const;
     Json fileRow(const Facts& facts, FileId file) const;
 
     const std::shared_ptr<const Checkpoint> checkpoint_;
@@ -90,7 +94,9 @@ class PageCheckpoint {
     FactsPtr found_;                                // with what it found; null = none did
     uint64_t generation_ = 0;                       // of the facts
     mutable std::list<std::pair<std::string, std::shared_future<MatrixPtr>>>
-        matrices_;                      // the last used first
+        matrices_;                 // the last used first
+    mutable std::string asIfKey_;  // of the one that was asked for last: generation and mesh
+    mutable std::shared_ptr<const AsIf> asIf_;
     mutable std::mutex reading_;        // values are read for one answer at a time
     mutable std::mutex slicing_;        // and slices
     const std::vector<uint64_t> used_;  // bytes of each file

@@ -429,6 +429,12 @@ Json meshPictureJson(const MeshPicture* picture) {
     return json;
 }
 
+Json asIfJson(const AsIf& what) {
+    const auto mesh = [](const MeshPicture* picture) { return picture ? meshPictureJson(picture) : Json(); };
+    return {{"schema", "shardscope.as-if/1"}, {"headline", what.headline()}, {"notes", what.notes()},
+            {"before", mesh(what.before())},  {"after", mesh(what.after())}, {"flow", flowJson(what.flow())}};
+}
+
 std::vector<uint64_t> usedBytes(const Catalog& catalog) {
     std::vector<uint64_t> used(catalog.files().size(), 0);
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {

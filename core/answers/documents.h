@@ -12,6 +12,7 @@
 #include "engine/statistics.h"
 #include "jobs/jobs.h"
 #include "model/name_pattern.h"
+#include "survey/as_if.h"
 #include "survey/mesh_picture.h"
 #include "survey/placement_change.h"
 #include "survey/placement_matrix.h"
@@ -72,6 +73,7 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part);
 
 // What the picture of the mesh shows, null for a checkpoint of one rank: shardscope.mesh/1.
 Json meshPictureJson(const MeshPicture* picture);
+Json asIfJson(const AsIf& what);  // shardscope.as-if/1
 
 // What stays, arrives and leaves, by module: "moves" of shardscope.diff/1.
 Json movesJson(const PlacementChange& change);

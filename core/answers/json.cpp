@@ -182,18 +182,16 @@ Json planJson(const Plan& plan) {
     return json;
 }
 
-Json flowJson(const Catalog& source, const Flow& flow, uint32_t ranks) {
-    Json json{{"exact", flow.exact}, {"ranks", ranks}, {"files", Json::array()}, {"cells", Json::array()}};
-    FileId last = kNone;
-    for (const Flow::Row& row : flow.rows) {
-        if (row.file != last) {
-            const FileInfo& file = source.files()[row.file];
-            json["files"].push_back(
-                {{"path", file.path}, {"rank", file.rank == kNone ? Json() : Json(file.rank)}});
-        }
-        last = row.file;
-        json["cells"].push_back({json["files"].size() - 1, row.rank, row.bytes, row.pieces});
-    }
+Json flowJson(const FlowPicture& flow) {
+    Json json{{"exact", flow.exact()},
+              {"ranks", flow.ranks().size()},
+              {"files", Json::array()},
+              {"cells", Json::array()}};
+    for (const FlowPicture::Line& file : flow.files())
+        json["files"].push_back(
+            {{"path", file.name}, {"rank", file.rank == kNone ? Json() : Json(file.rank)}});
+    for (const Flow::Row& row : flow.rows())
+        json["cells"].push_back({row.file, row.rank, row.bytes, row.pieces});
     return json;
 }
 

@@ -7,7 +7,7 @@
 
 #include "engine/diff.h"
 #include "engine/engine.h"
-#include "plan/flow.h"
+#include "survey/flow_picture.h"
 
 namespace shardscope {
 
@@ -26,8 +26,8 @@ Json valueJson(const Value& value);
 Json chunkJson(const Catalog& catalog, const ChunkInfo& chunk);
 Json tensorJson(const Catalog& catalog, TensorId tensor, bool chunks);
 Json meshJson(const std::optional<Mesh>& mesh);
-Json planJson(const Plan& plan);                                         // shardscope.plan/1
-Json flowJson(const Catalog& source, const Flow& flow, uint32_t ranks);  // its "flow"
-Json diffJson(const DiffReport& report);                                 // shardscope.diff/1
+Json planJson(const Plan& plan);          // shardscope.plan/1
+Json flowJson(const FlowPicture& flow);   // its "flow"
+Json diffJson(const DiffReport& report);  // shardscope.diff/1
 
 }  // namespace shardscope

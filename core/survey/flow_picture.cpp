@@ -33,11 +33,14 @@ double scaleOf(uint64_t bytes, uint64_t most) {
 FlowPicture::FlowPicture(const Catalog& source, const Flow& flow, uint32_t ranks)
     : rows_(flow.rows), exact_(flow.exact) {
     ranks_.resize(std::max<uint32_t>(1, ranks));
-    for (uint32_t r = 0; r < ranks_.size(); ++r)
+    for (uint32_t r = 0; r < ranks_.size(); ++r) {
         ranks_[r].name = std::to_string(r);
+        ranks_[r].rank = r;
+    }
     FileId last = kNone;
     for (Flow::Row& row : rows_) {
-        if (row.file != last) files_.push_back({source.files()[row.file].path, 0, 0});
+        if (row.file != last)
+            files_.push_back({source.files()[row.file].path, source.files()[row.file].rank, 0, 0});
         last = row.file;
         row.file = static_cast<FileId>(files_.size() - 1);
         if (row.rank >= ranks_.size()) row.rank = 0;
@@ -58,18 +61,31 @@ uint64_t FlowPicture::bytes(uint32_t file, uint32_t rank) const {
 
 std::string FlowPicture::headline() const {
     if (rows_.empty()) return "No rank reads anything.";
-    const auto busiest = std::ranges::max_element(ranks_, {}, &Line::bytes);
-    const auto hottest = std::ranges::max_element(files_, {}, &Line::bytes);
-    const auto reading = std::ranges::count_if(ranks_, [](const Line& rank) { return rank.bytes > 0; });
-    std::string text = fmt::format(
-        "{} {} {} from {}.", countedOf(static_cast<uint64_t>(reading), "rank", "ranks"),
-        reading == 1 ? "reads" : "read", bytesText(bytes_), countedOf(files_.size(), "file", "files"));
-    if (reading > 1)
-        text += fmt::format(" Rank {} reads most, {} from {}.", busiest->name, bytesText(busiest->bytes),
-                            countedOf(busiest->partners, "file", "files"));
-    if (files_.size() > 1)
-        text += fmt::format(" Most is read of {}, {} by {}.", hottest->name, bytesText(hottest->bytes),
-                            countedOf(hottest->partners, "rank", "ranks"));
+    const auto most = [](const std::vector<Line>& lines, auto what) {
+        return *std::ranges::max_element(lines, {}, what);
+    };
+    std::vector<Line> reading;
+    std::ranges::copy_if(ranks_, std::back_inserter(reading),
+                         [](const Line& rank) { return rank.bytes > 0; });
+    const uint64_t upTo = most(reading, &Line::bytes).bytes;
+    const uint64_t from = std::ranges::min_element(reading, {}, &Line::bytes)->bytes;
+    const uint32_t manyFiles = most(reading, &Line::partners).partners;
+    const uint32_t fewFiles = std::ranges::min_element(reading, {}, &Line::partners)->partners;
+    const std::string files = (fewFiles == manyFiles ? "" : fmt::format("{} to ", fewFiles)) +
+                              countedOf(manyFiles, "file", "files");
+    std::string text;
+    if (reading.size() == 1)
+        text = fmt::format("1 rank reads {} from {}.", bytesText(bytes_), files);
+    else if (bytesText(from) == bytesText(upTo))
+        text = fmt::format("Each of {} ranks reads {} from {}.", reading.size(), bytesText(upTo), files);
+    else
+        text = fmt::format("{} ranks read {} to {} each, from {}; rank {} reads most.", reading.size(),
+                           bytesText(from), bytesText(upTo), files, most(ranks_, &Line::bytes).name);
+    if (files_.size() > 1) {
+        const Line hottest = most(files_, &Line::bytes);
+        text += fmt::format(" Most is read of {}, {} by {}.", hottest.name, bytesText(hottest.bytes),
+                            countedOf(hottest.partners, "rank", "ranks"));
+    }
     if (!exact_) text += " Tensors that the recipe puts together are counted by shares.";
     return text;
 }
@@ -144,11 +160,14 @@ int FlowPicture::Drawing::cellAt(double x, double y) const {
 }
 
 std::string FlowPicture::svgOf(double width, double height, bool dark) const {
+    return svg::alone(partOf(draw(width, height, DrawnType()), dark), svg::shadesOf(dark));
+}
+
+svg::Part FlowPicture::partOf(const Drawing& drawing, bool dark) const {
     const svg::Shades shades = svg::shadesOf(dark);
     const DrawnType type;
-    const Drawing drawing = draw(width, height, type);
-    std::string out =
-        svg::head(std::max(1.0, drawing.width), std::max(1.0, drawing.height), "flow", headline(), shades);
+    svg::Part part{"flow", headline(), {}, drawing.width, drawing.height};
+    std::string& out = part.text;
     const auto sumOf = [](const std::vector<Line>& lines, uint32_t first, uint32_t each) {
         uint64_t sum = 0;
         for (size_t i = first; i < std::min<size_t>(lines.size(), size_t{first} + each); ++i)
@@ -197,14 +216,15 @@ std::string FlowPicture::svgOf(double width, double height, bool dark) const {
         if (inside.width >= kLeastFlow) inside.width -= 1;
         if (inside.height >= kLeastFlow) inside.height -= 1;
         out += fmt::format(
-            "<g class=\"cell\"><title>{}</title>{}</g>\n", svg::escaped(cellText(cell)),
+            "<g class=\"cell\" data-files=\"{}-{}\" data-to=\"{}-{}\"><title>{}</title>{}</g>\n", cell.file,
+            cell.file + cell.files - 1, cell.rank, cell.rank + cell.ranks - 1, svg::escaped(cellText(cell)),
             svg::rect(inside,
                       fmt::format("fill=\"{}\"", svg::color(holdRgb(scaleOf(cell.bytes, most), dark)))));
     }
     const double line = drawing.height - kLegend + 4 + type.line / 2;
     out += svg::text(grid.x, line + svg::kBaseline, "start", "key", shades.quiet,
                      fmt::format("strongest color: {}; bars: sums of files and of ranks", bytesText(most)));
-    return out + "</svg>\n";
+    return part;
 }
 
 }  // namespace shardscope

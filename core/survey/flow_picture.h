@@ -14,6 +14,7 @@ class FlowPicture {
   public:
     struct Line {               // a file, or a rank
         std::string name;       // "__3_0.distcp", "3"
+        uint32_t rank = kNone;  // itself, or the one that wrote the file; kNone = not known
         uint64_t bytes = 0;     // that are read of it, or by it
         uint32_t partners = 0;  // ranks that read it, or files that it reads
     };
@@ -46,9 +47,12 @@ class FlowPicture {
     Drawing draw(double width, double height, const DrawnType& type) const;
     // Cells are groups of class "cell" with their sentence as a title.
     std::string svgOf(double width, double height, bool dark) const;
+    // The same as a part of another drawing.
+    svg::Part partOf(const Drawing& drawing, bool dark) const;
+    const std::vector<Flow::Row>& rows() const { return rows_; }  // Row::file is an index of files()
 
   private:
-    std::vector<Flow::Row> rows_;  // Row::file is an index of files_
+    std::vector<Flow::Row> rows_;
     std::vector<Line> files_, ranks_;
     uint64_t bytes_ = 0;
     bool exact_ = true;

@@ -491,15 +491,22 @@ MeshDrawing drawMesh(const MeshPicture& picture, double width, double height, co
     return Layout(picture, width, height, type).draw();
 }
 
-std::string svgOf(const MeshPicture& picture, double width, double height, bool dark) {
+MeshSheet sheetOf(const MeshPicture& picture, const std::string& heading, double width, double height,
+                  bool dark) {
     constexpr double kMargin = 8, kHead = 20;
     const svg::Shades shades = svg::shadesOf(dark);
-    const MeshDrawing drawing =
-        drawMesh(picture, width - 2 * kMargin, height - 2 * kMargin - kHead, DrawnType());
-    const double wide = std::max(drawing.width, lettersOf(picture.title(), DrawnType()) * 1.1) + 2 * kMargin;
-    const double high = drawing.height + 2 * kMargin + kHead;
-    std::string out = svg::head(wide, high, "mesh", "Mesh of ranks: " + picture.title(), shades);
-    out += svg::text(kMargin, kMargin + 11, "start", "head", shades.text, picture.title()) + "\n";
+    MeshSheet sheet;
+    sheet.x = kMargin;
+    sheet.y = kMargin + kHead;
+    sheet.drawing = drawMesh(picture, width - 2 * kMargin, height - 2 * kMargin - kHead, DrawnType());
+    const MeshDrawing& drawing = sheet.drawing;
+    svg::Part& part = sheet.part;
+    part.cls = "mesh";
+    part.title = "Mesh of ranks: " + heading;
+    part.width = std::max(drawing.width, lettersOf(heading, DrawnType()) * 1.1) + 2 * kMargin;
+    part.height = drawing.height + 2 * kMargin + kHead;
+    std::string& out = part.text;
+    out += svg::text(kMargin, kMargin + 11, "start", "head", shades.text, heading) + "\n";
     out += fmt::format("<g transform=\"translate({} {})\">\n", kMargin, kMargin + kHead);
     for (const MeshDrawing::Box& box : drawing.boxes) {
         out += svg::rect(box.rect, fmt::format("class=\"box\" rx=\"3\" fill=\"{}\" stroke=\"{}\"",
@@ -524,7 +531,12 @@ std::string svgOf(const MeshPicture& picture, double width, double height, bool 
         out += cellText(cell, picture, shades);
     for (const MeshDrawing::Key& key : drawing.keys)
         out += keyText(key, shades);
-    return out + "</g>\n</svg>\n";
+    out += "</g>\n";
+    return sheet;
+}
+
+std::string svgOf(const MeshPicture& picture, double width, double height, bool dark) {
+    return svg::alone(sheetOf(picture, picture.title(), width, height, dark).part, svg::shadesOf(dark));
 }
 
 }  // namespace shardscope

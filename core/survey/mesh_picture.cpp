@@ -163,12 +163,18 @@ std::vector<uint32_t> MeshPicture::group(uint32_t rank, size_t axis) const {
     return ranks;
 }
 
-std::string MeshPicture::title() const {
-    if (!known_) return fmt::format("{} ranks, no mesh known", rankCount_);
+std::string MeshPicture::axesText() const {
+    if (!known_) return fmt::format("{} ranks", rankCount_);
     std::string text;
     for (const Axis& axis : axes_)
         text += fmt::format("{}{} {}", text.empty() ? "" : " × ", axis.name, axis.size);
-    return text + (facts_->mesh->source == Mesh::Source::declared ? ", declared" : ", inferred");
+    return text;
+}
+
+std::string MeshPicture::title() const {
+    return axesText() + (!known_                                          ? ", no mesh known"
+                         : facts_->mesh->source == Mesh::Source::declared ? ", declared"
+                                                                          : ", inferred");
 }
 
 std::string MeshPicture::stageTitle(uint32_t stage, bool brief) const {

@@ -51,7 +51,8 @@ class MeshPicture {
     uint32_t place(uint32_t rank, size_t axis) const { return rank / axes_[axis].stride % axes_[axis].size; }
     // Ranks that differ from it along that axis alone, itself included; ascending.
     std::vector<uint32_t> group(uint32_t rank, size_t axis) const;
-    std::string title() const;  // "pp 2 × dp 2 × tp 4, declared"
+    std::string axesText() const;  // "pp 2 × dp 2 × tp 4"
+    std::string title() const;     // "pp 2 × dp 2 × tp 4, declared"
     // "pp0: layers 0–15, embed_tokens", or "pp0: 0–15".
     std::string stageTitle(uint32_t stage, bool brief = false) const;
     std::string rankText(uint32_t rank) const;    // several lines
@@ -131,5 +132,14 @@ MeshDrawing drawMesh(const MeshPicture& picture, double width, double height, co
 // A drawing of its own with the colors of the theme; texts escaped. Cells are groups of class "cell" with
 // their ranks in `data-ranks` ("0-3 8"), so that a page can follow the pointer and style it anew.
 std::string svgOf(const MeshPicture& picture, double width, double height, bool dark);
+
+// The same as a part of another drawing, below `heading`.
+struct MeshSheet {
+    MeshDrawing drawing;
+    double x = 0, y = 0;  // of it, in the part
+    svg::Part part;
+};
+MeshSheet sheetOf(const MeshPicture& picture, const std::string& heading, double width, double height,
+                  bool dark);
 
 }  // namespace shardscope

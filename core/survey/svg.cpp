@@ -86,6 +86,16 @@ std::string head(double width, double height, std::string_view cls, std::string_
         rect({0, 0, width, height}, fmt::format("class=\"surface\" fill=\"{}\"", shades.surface)));
 }
 
+std::string alone(const Part& part, const Shades& shades) {
+    return head(std::max(1.0, part.width), std::max(1.0, part.height), part.cls, part.title, shades) +
+           part.text + "</svg>\n";
+}
+
+std::string placed(const Part& part, double x, double y) {
+    return fmt::format("<g class=\"{}\" transform=\"translate({:.1f} {:.1f})\">\n", part.cls, x, y) +
+           part.text + "</g>\n";
+}
+
 }  // namespace svg
 
 }  // namespace shardscope

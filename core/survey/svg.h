@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardscope {
 
@@ -25,6 +27,20 @@ std::string countedOf(uint64_t count, std::string_view one, std::string_view man
 // Its end, behind "…", where it does not fit: what tells names apart is there.
 std::string endOf(std::string_view text, double width, const DrawnType& type);
 
+// A drawing, and what is where in it, in plain text.
+struct DrawnPicture {
+    struct Item {
+        DrawnRect rect;
+        std::string text;
+        int kind = 0;  // its own to choose
+    };
+    std::string svg;
+    double width = 0, height = 0;
+    std::vector<Item> items;
+    // What belongs to an item of this index, to be marked with it; null = nothing. It owns what it reads.
+    std::function<std::vector<DrawnRect>(size_t)> linked;
+};
+
 namespace svg {
 
 struct Shades {
@@ -43,6 +59,14 @@ std::string centered(const DrawnRect& in, double down, std::string_view cls, std
 // The first lines of a drawing: its size, its name, the surface. It ends with "</svg>".
 std::string head(double width, double height, std::string_view cls, std::string_view title,
                  const Shades& shades);
+
+// A drawing that stands alone, or beside others in one.
+struct Part {
+    std::string cls, title, text;
+    double width = 0, height = 0;
+};
+std::string alone(const Part& part, const Shades& shades);
+std::string placed(const Part& part, double x, double y);  // as a group of its class
 
 constexpr double kBaseline = 4;  // below the middle of a line
 

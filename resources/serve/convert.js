@@ -181,6 +181,12 @@ function intents(submit, edited) {
     card("some", "Only some tensors, or another dtype", element("span", {}, "Select, rename and cast."), () => show("select"))].filter(Boolean));
 }
 
+// What the goal of another number of ranks does, with this mesh.
+export function reshardTo(mesh) {
+  document.getElementById("intent-mesh").value = mesh;
+  document.getElementById("intent-ranks").click();
+}
+
 const parentOf = () => shown.info.path.replace(/\/+$/, "").replace(/\.[a-z]+$/, "");
 
 export function showConvert(page) {

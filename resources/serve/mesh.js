@@ -6,7 +6,7 @@ const kHeight = 320, kStep = 40;  // pixels; the picture is asked for anew when 
 let place = null, line, mesh = null, cells = [], current = -1, drawnWidth = 0, generation = 0;
 
 // "0-3 8"
-const ranksOf = (cell) => cell.dataset.ranks.split(" ").flatMap((span) => {
+export const numbersOf = (text) => (text ? text.split(" ") : []).flatMap((span) => {
   const [from, to = from] = span.split("-").map(Number);
   return Array.from({ length: to - from + 1 }, (_, i) => from + i);
 });
@@ -55,7 +55,7 @@ async function draw(width) {
   const picture = drawnBy(svg);
   cells = [...picture.querySelectorAll(".cell")].map((node) => {
     const back = node.querySelector("rect");
-    return { node, ranks: ranksOf(node), x: Number(back.getAttribute("x")), y: Number(back.getAttribute("y")) };
+    return { node, ranks: numbersOf(node.dataset.ranks), x: Number(back.getAttribute("x")), y: Number(back.getAttribute("y")) };
   });
   current = -1;
   const over = (event) => cells.findIndex((cell) => cell.node.contains(event.target));
@@ -72,7 +72,7 @@ async function save() {
   URL.revokeObjectURL(link.href);
 }
 
-export function meshPanel() {
+export function meshPanel(more) {
   const info = shown.info;
   if (info.totals.ranks < 2) return null;
   line = element("p", { id: "mesh-line", class: "quiet small", role: "status" });
@@ -87,7 +87,7 @@ export function meshPanel() {
   return element("section", { id: "mesh-panel", "aria-label": "Mesh of ranks" }, place, line,
     info.mesh ? element("details", { class: "quiet small" }, element("summary", {}, "Why this mesh"),
       element("ul", {}, ...(info.mesh.source === "declared" ? ["Declared by the checkpoint."] : []).concat(info.mesh.evidence).map((text) => element("li", {}, text)))) : null,
-    element("p", {}, button("Save as SVG", save)));
+    element("p", {}, button("Save as SVG", save)), more);
 }
 
 // What a validation finds changes the states.

@@ -1,5 +1,6 @@
 // The resume card, figures, types, modules, mesh and notes; and the verdict above all pages.
 import { allowed, bigCount, bytesText, button, byId, countText, counted, element, fill, follow, listenAgain, post, printable, shown, table, tell } from "./common.js";
+import { asIf } from "./as_if.js";
 import { meshPanel } from "./mesh.js";
 
 // What a line of the card is about is a click away; what is against it, too.
@@ -29,11 +30,12 @@ function figures({ format, variant, writer, totals }) {
 
 export function showOverview(page) {
   const info = shown.info;
-  const below = element("div"), beside = element("div", {}, meshPanel());
+  const other = asIf(), below = element("div"), beside = element("div", {}, meshPanel(other.form));
   fill(page,
     element("p", { id: "figures" }, figures(info)),
     info.data_elsewhere && element("p", { class: "care" }, "Read from " + info.data_elsewhere + ": the data is not here."),
     element("div", { class: "columns" }, element("section", { id: "ready", "aria-label": "Resume card" }), beside),
+    other.answer,
     element("div", { class: "columns" }, below));
   showReady();
   const types = Object.entries(info.dtypes).sort((a, b) => b[1].bytes - a[1].bytes);

@@ -1,7 +1,7 @@
 // The page of `shardscope serve`: its tabs, and what it follows of the server.
 import { byId, change, element, follow, get, listen, printable, shown, step, tell } from "./common.js";
 import { showCompare } from "./compare.js";
-import { showConvert } from "./convert.js";
+import { reshardTo, showConvert } from "./convert.js";
 import { showFile, showFiles } from "./files.js";
 import { showFindings } from "./findings.js";
 import { activeJobs, showJobs } from "./jobs.js";
@@ -87,6 +87,7 @@ follow("tensor", (name) => { open("tensors"); showTensor(name); });
 follow("file", showFile);
 follow("finding", (words) => { open("findings"); [...document.querySelectorAll("#findings article")].find((one) => one.dataset.words === words)?.scrollIntoView({ block: "center" }); });
 follow("rank", (rank) => { open("placement"); showRank(rank); });
+follow("reshard", (mesh) => { open("convert"); reshardTo(mesh); });
 follow("filter", (pattern) => { open("placement"); showMap(byId("placement"), pattern); });
 
 follow("findings", (report) => {

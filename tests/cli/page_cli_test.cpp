@@ -45,6 +45,39 @@ class PageCliTest : public QObject {
         QTRY_VERIFY_WITH_TIMEOUT(browser.text("map-cell").contains("on rank 3"), 20'000);
     }
 
+    // As if on another mesh: what is wrong with it is said at the line; what is pointed at lights up with
+    // what it reads from; a button leads to the conversion.
+    void asIfOnAnotherMesh() {
+        const Served server({genuine("t2.15.0-fsdp2-tp"), "--allow-jobs"});
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto ask = [&](const char* mesh) {
+            browser.evaluate("document.getElementById('as-if-mesh').value = '" + std::string(mesh) +
+                             "'; document.querySelector('.as-if-line').requestSubmit()");
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(browser.evaluate("String(!!document.getElementById('as-if-mesh'))"),
+                                  QString("true"), 20'000);
+        ask("tp=zero");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("as-if-problem").contains("'zero' is not a positive number"),
+                                 20'000);
+        ask("tp=4");
+        QTRY_VERIFY_WITH_TIMEOUT(browser.text("as-if-headline").startsWith("4 ranks read"), 20'000);
+        const auto count = [&](const char* what) {
+            return browser.evaluate("String(document.querySelectorAll('#as-if " + std::string(what) +
+                                    "').length)");
+        };
+        QTRY_COMPARE_WITH_TIMEOUT(count(".after .cell"), QString("4"), 20'000);
+        browser.evaluate(
+            "document.getElementById('as-if-picture').dispatchEvent(new KeyboardEvent("
+            "'keydown', { key: 'Home' }))");
+        // The file of rank 0 is read by ranks 0 and 1.
+        QCOMPARE(count(".before .lit"), QString("1"));
+        QCOMPARE(count(".after .lit"), QString("2"));
+        browser.evaluate("document.getElementById('as-if-reshard').click()");
+        QTRY_COMPARE_WITH_TIMEOUT(browser.evaluate("document.getElementById('convert-mesh').value"),
+                                  QString("tp=4"), 20'000);
+    }
+
     // Several steps of a run, by their names alone, planned before they are averaged.
     void averaging() {
         QTemporaryDir run;

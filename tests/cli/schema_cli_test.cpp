@@ -112,6 +112,7 @@ class SchemaCliTest : public QObject {
             said({"map", path});
             said({"map", path, "--slices"});
             said({"map", path, "--mesh"});
+            said({"map", path, "--as-if", "tp=2"});
             said({"validate", path, "--level", "values"});
             said({"ready", path});
             said({"stats", path});

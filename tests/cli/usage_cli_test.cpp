@@ -357,7 +357,27 @@ class UsageCliTest : public QObject {
         QVERIFY(mesh.out.find("\n  fsdp1 ") != std::string::npos);
         QCOMPARE(runShardscope({"map", dcp("t2.15.0-no-dist"), "--mesh"}).exitCode, 3);
         QCOMPARE(runShardscope({"map", dcp("t2.15.0-fsdp2-tp"), "-o", "x.svg"}).exitCode,
-                 2);  // of --mesh alone
+                 2);  // of --mesh and --as-if
+        // As if on another mesh: what a reshard to it plans, and nothing is written.
+        const QString sharded = dcp("t2.15.0-fsdp2-tp");
+        const Outcome asIf = runShardscope({"map", sharded, "--as-if", "tp=4"});
+        QVERIFY2(asIf.out.find("as if on tp 4, declared\n") != std::string::npos, asIf.out.c_str());
+        QVERIFY(asIf.out.find("4 ranks read") != std::string::npos ||
+                asIf.out.find("Each of 4") != std::string::npos);
+        const json said = runShardscope({"map", sharded, "--as-if", "tp=4", "--json"}).json();
+        const json plan =
+            runShardscope({"plan", sharded, "/tmp/never", "--mesh", "tp=4", "--flow", "--json"}).json();
+        COMPARE_JSON(said["flow"], plan["flow"]);
+        COMPARE_JSON(said["before"], runShardscope({"map", sharded, "--mesh", "--json"}).json());
+        uint64_t held = 0, read = 0;
+        for (const json& rank : said["after"]["ranks"])
+            held += rank["bytes"].get<uint64_t>();
+        for (const json& cell : said["flow"]["cells"])
+            read += cell[2].get<uint64_t>();
+        QCOMPARE(held, read);
+        for (const char* wrong : {"tp", "tp=0", "tp=2,tp=2"})
+            QCOMPARE(runShardscope({"map", sharded, "--as-if", wrong}).exitCode, 2);
+        QCOMPARE(runShardscope({"map", sharded, "--as-if", "tp=2", "--mesh"}).exitCode, 2);
         const Outcome show =
             runShardscope({"show", dcp("t2.15.0-fsdp2-tp"), "model.fc1.weight", "--values", "--json"});
         QCOMPARE(show.exitCode, 0);

@@ -2,6 +2,7 @@
 #include <QAccessible>
 #include <QComboBox>
 #include <QLabel>
+#include <QLineEdit>
 #include <QMenu>
 #include <QProcess>
 #include <QPushButton>
@@ -14,12 +15,14 @@
 #include "support/gui_test.h"
 #include "ui/models/suppressions.h"
 #include "ui/models/texts.h"
+#include "ui/pages/as_if_panel.h"
 #include "ui/pages/overview_page.h"
 #include "ui/pages/ready_panel.h"
 #include "ui/pages/verdict_strip.h"
 #include "ui/widgets/card.h"
 #include "ui/widgets/icicle.h"
 #include "ui/widgets/mesh_view.h"
+#include "ui/widgets/picture_view.h"
 #include "ui/widgets/share_bar.h"
 
 using namespace shardscope;
@@ -84,6 +87,7 @@ class OverviewTest : public QObject {
     void icicleByMouseAndKeys();
     void ranksByMouseAndKeys();
     void manyRanksStayReadable();
+    void asIfOnAnotherMesh();
     void aMillionChunks();
     void stagesSayTheirLayers();
     void tablesSayTheSame();
@@ -451,6 +455,43 @@ void OverviewTest::ranksByMouseAndKeys() {
     picture(*page, "overview-groups");
 }
 
+void OverviewTest::asIfOnAnotherMesh() {
+    auto session = openSession(genuineCheckpoint(QStringLiteral("dcp/t2.15.0-fsdp2-tp")));
+    auto page = pageOf<OverviewPage>(*session);
+    page->resize(1000, 700);
+    page->show();
+    auto* panel = page->findChild<AsIfPanel*>();
+    auto* mesh = page->findChild<QLineEdit*>(QStringLiteral("asIfMesh"));
+    auto* problem = page->findChild<QLabel*>(QStringLiteral("asIfProblem"));
+    QVERIFY(mesh->isVisible() && !panel->isVisible());
+    // What is no mesh is said where it was typed.
+    QTest::keyClicks(mesh, QStringLiteral("tp=zero"));
+    QTRY_VERIFY(problem->isVisible());
+    QVERIFY2(problem->text().contains("'zero' is not a positive number of ranks"),
+             qPrintable(problem->text()));
+    mesh->selectAll();
+    QTest::keyClicks(mesh, QStringLiteral("tp=4"));
+    QTest::keyClick(mesh, Qt::Key_Return);
+    QTRY_VERIFY(panel->isVisible());
+    QVERIFY(!problem->isVisible());
+    const QString headline = page->findChild<QLabel*>(QStringLiteral("asIfHeadline"))->text();
+    QVERIFY2(headline.startsWith("4 ranks read 400 B to 440 B each") && headline.contains("now 536 B"),
+             qPrintable(headline));
+    auto* picture = panel->findChild<PictureView*>();
+    QVERIFY(picture->svg().find("As if on tp 4") != std::string::npos);
+    // By keys to the first rank as it is now.
+    QTest::keyClick(picture, Qt::Key_Right);
+    QVERIFY2(picture->accessibleDescription().startsWith("Rank 0 (fsdp0 tp0)"),
+             qPrintable(picture->accessibleDescription()));
+    QCOMPARE(panel->table()->model()->rowCount(), 4);
+    QCOMPARE(panel->table()->model()->index(3, 3).data().toString(), QStringLiteral("432 B"));
+    QSignalSpy reshard(page.get(), &OverviewPage::reshardRequested);
+    panel->findChild<QPushButton*>(QStringLiteral("asIfReshard"))->click();
+    QCOMPARE(reshard.takeFirst()[0].toString(), QStringLiteral("tp=4"));
+    mesh->clear();
+    QVERIFY(!panel->isVisible());
+}
+
 void OverviewTest::manyRanksStayReadable() {
     SyntheticOptions options;
     options.pp = 8;
@@ -510,6 +551,10 @@ void OverviewTest::stagesSayTheirLayers() {
 void OverviewTest::tablesSayTheSame() {
     auto session = openSynthetic(syntheticModel());
     auto page = pageOf<OverviewPage>(*session);
+    auto* mesh = page->findChild<QLineEdit*>(QStringLiteral("asIfMesh"));
+    mesh->setText(QStringLiteral("tp=2"));
+    QTest::keyClick(mesh, Qt::Key_Return);
+    QTRY_VERIFY(!page->findChild<AsIfPanel*>()->isHidden());
     for (Panel* panel : page->findChildren<Panel*>()) {
         if (!panel->table()) continue;
         panel->showTable(true);

@@ -1,6 +1,8 @@
 // A checkpoint of real size in the window: Llama-3-8B with AdamW on FSDP 8 x TP 4 from its index
 // (tests/data/scripts/make_llama_save.py), where the file of rank 17 is truncated. Also what README and guide
 // show.
+#include <QLineEdit>
+#include <QPushButton>
 #include <QSettings>
 #include <QTabWidget>
 #include <QTableView>
@@ -106,6 +108,12 @@ class RealModelTest : public QObject, WindowFixture {
         QTRY_VERIFY(session().validation().report() && !session().validation().running());
         session().selection().setPage(Page::overview);
         QVERIFY(!picture(*window_, "real-overview" + end).isNull());
+        auto* mesh = window_->findChild<QLineEdit*>(QStringLiteral("asIfMesh"));
+        mesh->setText(QStringLiteral("fsdp=4,tp=8"));
+        QTest::keyClick(mesh, Qt::Key_Return);
+        QTRY_VERIFY(window_->findChild<QPushButton*>(QStringLiteral("asIfReshard"))->isVisible());
+        QVERIFY(!picture(*window_, "real-as-if" + end).isNull());
+        mesh->clear();
         session().selection().setPage(Page::placement);
         const PlacementMap& map = window_->findChild<PlacementPage*>()->map();
         QTRY_VERIFY(map.matrix() && map.matrix()->facts() == session().facts());

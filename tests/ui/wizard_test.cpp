@@ -15,7 +15,7 @@
 #include "ui/models/suppressions.h"
 #include "ui/pages/wizard_parts.h"
 #include "ui/widgets/banner.h"
-#include "ui/widgets/flow_view.h"
+#include "ui/widgets/picture_view.h"
 
 using namespace shardscope;
 using namespace shardscope::ui;
@@ -104,7 +104,7 @@ class WizardTest : public QObject, protected WizardFixture {
         QCOMPARE(wizard.currentPage(), int(plan));
         QVERIFY(!mend->isVisible());
         QVERIFY2(!status(wizard).contains("shardscope validate"), qPrintable(status(wizard)));
-        QCOMPARE(wizard.findChild<FlowView*>()->accessibleDescription(), QStringLiteral("The plan failed."));
+        QCOMPARE(wizard.findChild<PictureView*>()->accessibleDescription(), QStringLiteral("The plan failed."));
         auto* skip = named<QCheckBox>(wizard, "planSkipDamaged");
         QVERIFY(skip->isVisible() && skip->text().contains("eave out the 3 tensors"));
         shoot(wizard, QStringLiteral("wizard-damaged"));

@@ -184,9 +184,9 @@ void ComparePage::showChange() {
     changePanel_->setVisible(moves);
     const auto draw = [change](double width, double height, bool dark) {
         const PlacementChange::Drawing drawing = change->draw(width, height);
-        Picture picture{change->svgOf(width, height, dark), drawing.width, drawing.height, {}};
+        DrawnPicture picture{change->svgOf(width, height, dark), drawing.width, drawing.height, {}, {}};
         for (const PlacementChange::Cell& cell : drawing.cells)
-            picture.items.emplace_back(cell.rect, change->cellText(cell));
+            picture.items.push_back({cell.rect, change->cellText(cell)});
         return picture;
     };
     const QString headline = moves ? toQString(change->headline()) : QString();

@@ -57,6 +57,11 @@ ConvertWizard::ConvertWizard(Session& session, JobStore& jobs, QWidget* parent)
 
 ConvertWizard::~ConvertWizard() = default;
 
+void ConvertWizard::reshardTo(const Mesh& mesh) {
+    setSpec(state_->overMesh(mesh));
+    showPage(WizardPageId::placement);
+}
+
 void ConvertWizard::buildSteps() {
     auto* intent = new IntentStep(*state_);
     connect(intent, &IntentStep::chosen, this, [this](const ConversionSpec& spec, WizardPageId page) {

@@ -29,6 +29,8 @@ class ConvertWizard : public QDialog {
     // An empty destination gets a proposal.
     void setSpec(const ConversionSpec& spec);
     ConversionSpec spec() const;
+    // Every tensor along the source's dimensions, over this mesh: on the page Placement.
+    void reshardTo(const Mesh& mesh);
 
     void showPage(int page);
     void showPage(WizardPageId page) { showPage(static_cast<int>(page)); }

@@ -29,7 +29,7 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr int kSpacing = 8;
+constexpr int kFilesSpacing = 8;
 constexpr int kSideBySide = 560;   // pixels of width from which table and map stand beside each other
 constexpr uint32_t kMostHues = 7;  // of the palette; the last one is almost the metadata's gray
 constexpr Role kRoles[] = {Role::parameter, Role::buffer, Role::optimizer, Role::other};
@@ -61,7 +61,8 @@ QString pieceName(const Catalog& catalog, const BytePiece& piece) {
 FilesPage::FilesPage(Session& session, QWidget* parent)
     : QWidget(parent), session_(session), model_(new FileTableModel(session, this)) {
     setAccessibleName(tr("Files"));
-    auto* layout = layoutOf<QVBoxLayout>(this, {kSpacing, kSpacing, kSpacing, kSpacing}, kSpacing);
+    auto* layout = layoutOf<QVBoxLayout>(this, {kFilesSpacing, kFilesSpacing, kFilesSpacing, kFilesSpacing},
+                                         kFilesSpacing);
     totals_ = textBlock(this);
     totals_->setAccessibleName(tr("Totals of all files"));
     layout->addWidget(totals_);

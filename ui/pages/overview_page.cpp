@@ -5,11 +5,14 @@
 #include <QMenu>
 #include <QResizeEvent>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QTableView>
+#include <QTimer>
 #include <QVBoxLayout>
 #include <algorithm>
 
 #include "ui/models/texts.h"
+#include "ui/pages/as_if_panel.h"
 #include "ui/pages/overview_rows.h"
 #include "ui/pages/ready_panel.h"
 #include "ui/pages/verdict_strip.h"
@@ -88,6 +91,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     side->addWidget(meshPanel_, 1);
     side->addWidget(dtypePanel_);
     upper_->addLayout(side, 2);
+    layout->addWidget(asIf_);
     makeIcicle();
     layout->addWidget(modulePanel_);
     makeNotes();
@@ -155,6 +159,13 @@ void OverviewPage::makeMesh() {
     meshTitle_ = plainLabel(meshPanel_);
     meshPanel_->addToTitle(meshTitle_);
     remarks_ = meshPanel_->addCaption();
+    asIf_ = new AsIfPanel(session_, *meshPanel_, content_);
+    connect(asIf_, &AsIfPanel::reshardRequested, this, &OverviewPage::reshardRequested);
+    connect(asIf_, &AsIfPanel::answered, this, [this] {
+        // Once the layout has room for it.
+        QTimer::singleShot(0, this,
+                           [this] { scroll_->verticalScrollBar()->setValue(asIf_->y() - kPanelSpacing); });
+    });
     Exports exports{QStringLiteral("mesh"), mesh_, [this] { return rankRows_; }, {}};
     exports.svg = [this] {
         return mesh_->picture() ? svgOf(*mesh_->picture(), mesh_->width(), mesh_->height(), darkTheme())

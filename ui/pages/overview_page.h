@@ -13,6 +13,7 @@ class QScrollArea;
 
 namespace shardscope::ui {
 
+class AsIfPanel;
 class Icicle;
 class MeshView;
 class Panel;
@@ -28,6 +29,7 @@ class OverviewPage : public QWidget {
   signals:
     void validateRequested(shardscope::ValidateLevel level);
     void convertRequested();
+    void reshardRequested(const QString& mesh);
     void findingRequested(const QString& words);  // "rule: message"; empty = none in particular
     void causeRequested(const QString& words);    // likewise: what it is about
 
@@ -64,6 +66,7 @@ class OverviewPage : public QWidget {
     std::vector<DType> dtypeOf_;  // by share
     Icicle* icicle_;
     MeshView* mesh_;
+    AsIfPanel* asIf_;
     QLabel *meshTitle_, *remarks_;
     QString why_;  // there is this mesh, in lines
     TextTableModel *dtypeRows_, *moduleRows_, *rankRows_, *noteRows_;

@@ -129,9 +129,9 @@ void RunPage::showCharts() {
     shownCharts_ = charts;
     const auto draw = [charts](double width, double, bool dark) {
         const ValueCharts::Drawing drawing = charts->draw(width);
-        Picture picture{charts->svgOf(width, dark), drawing.width, drawing.height, {}};
+        DrawnPicture picture{charts->svgOf(width, dark), drawing.width, drawing.height, {}, {}};
         for (size_t i = 0; i < drawing.charts.size(); ++i)
-            picture.items.emplace_back(drawing.charts[i], charts->text(charts->charts()[i]));
+            picture.items.push_back({drawing.charts[i], charts->text(charts->charts()[i])});
         return picture;
     };
     charts_->setPicture(charts ? PictureView::Draw(draw) : nullptr,

@@ -22,7 +22,7 @@ class QVBoxLayout;
 namespace shardscope::ui {
 
 class JobStore;
-class FlowView;
+class PictureView;
 class FormatOptions;
 class PlanModel;
 
@@ -186,7 +186,7 @@ class PlacementStep : public WizardPage {
     RuleTable *shard_, *stage_;
     PathEdit* like_;
     QLabel* legality_;
-    FlowView* flow_;
+    PictureView* flow_;
     QLabel* headline_;
     QTreeWidget* rankTable_;
     QCheckBox* asTable_;

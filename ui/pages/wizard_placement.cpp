@@ -11,6 +11,7 @@
 #include <QTabWidget>
 #include <QTreeWidget>
 #include <QVBoxLayout>
+#include <functional>
 
 #include "engine/engine.h"
 #include "plan/request_text.h"
@@ -18,8 +19,8 @@
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
-#include "ui/widgets/flow_view.h"
 #include "ui/widgets/labels.h"
+#include "ui/widgets/picture_view.h"
 
 namespace shardscope::ui {
 
@@ -125,7 +126,7 @@ PlacementStep::PlacementStep(WizardState& state)
     legality_->setObjectName(QStringLiteral("legality"));
     legality_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     scroll->setWidget(legality_);
-    flow_ = new FlowView(this);
+    flow_ = new PictureView(tr("Who reads what: files of the source by ranks of the target"), false, this);
     headline_ = wrappedLabel(this);
     headline_->setObjectName(QStringLiteral("flow"));
     rankTable_ = new QTreeWidget(this);
@@ -372,8 +373,9 @@ void PlacementStep::showOutlook() {
     if (target && !target->info().shards)
         lines += tr("%1 holds whole tensors only.").arg(toQString(target->info().title));
     legality_->setText(lines.join('\n'));
-    flow_->setFlow(outlook->flow);
-    headline_->setText(outlook->flow ? toQString(outlook->flow->headline()) : QString());
+    const QString headline = toQString(outlook->asIf->headline());
+    flow_->setPicture(std::bind_front(AsIf::draw, outlook->asIf), headline);
+    headline_->setText(headline);
     fillRankTable();
 }
 

@@ -125,9 +125,9 @@ ConversionSpec WizardState::forInference() const {
 ConversionSpec WizardState::overMesh(const Mesh& mesh) const {
     ConversionSpec spec = spec_;
     forgetProposedDestination(spec);
-    const Format* own = session_.checkpoint() ? session_.checkpoint()->format : nullptr;
-    const bool keeps = own && own->info().writes && own->info().shards;
-    spec.format = keeps ? QString() : QStringLiteral("dcp");
+    const OtherMesh how =
+        session_.checkpoint() ? otherMeshOf(*session_.checkpoint()) : OtherMesh{"dcp", false};
+    spec.format = toQString(how.format);
     for (QString* none : {&spec.variant, &spec.like, &spec.map})
         none->clear();
     for (QStringList* none : {&spec.shard, &spec.stage, &spec.set, &spec.rename})
@@ -135,9 +135,7 @@ ConversionSpec WizardState::overMesh(const Mesh& mesh) const {
     spec.weightsOnly = false;
     spec.mesh = toQString(formatMesh(mesh));
     const auto from = meshOfSource();
-    // Where the framework's ranks say it, that is where the chunks go.
-    const bool says = keeps && (own->placing || own->info().replicas);
-    if (from && !says) spec.shard = rulesOfSource(*from, mesh);
+    if (from && how.likeSource) spec.shard = rulesOfSource(*from, mesh);
     return spec;
 }
 
@@ -205,7 +203,8 @@ void WizardState::look() {
     using Answer = std::shared_ptr<const Outlook>;
     ticket_ = session_.tasks().run<Answer>(
         Work::metadata, tr("Planning the conversion"),
-        [engine = session_.enginePtr(), checkpoint, destination, there = !spec_.host.isEmpty(),
+        [engine = session_.enginePtr(), checkpoint, destination,
+         facts = session_.hasFacts() ? session_.facts() : nullptr, there = !spec_.host.isEmpty(),
          request = std::move(request).value()](const TaskContext& context) -> Result<Answer> {
             auto outlook = std::make_shared<Outlook>();
             outlook->sourceHere = isHere(*checkpoint, context.stop);
@@ -233,8 +232,8 @@ void WizardState::look() {
                     outlook->headNotes = headNotes(*heads, *rules.mesh);
             }
             outlook->reads = std::move(preview->reads);
-            outlook->flow =
-                std::make_shared<const FlowPicture>(*source, preview->flow, preview->target->rankCount());
+            SHARDSCOPE_ASSIGN(outlook->asIf, AsIf::of(*source, facts, preview->target, preview->flow,
+                                                      preview->plan, context.stop));
             outlook->plan = std::make_shared<const Plan>(std::move(preview->plan));
             look();
             return Answer(outlook);

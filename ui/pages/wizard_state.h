@@ -12,7 +12,7 @@
 
 #include "engine/recipe_fit.h"
 #include "engine/start_check.h"
-#include "survey/flow_picture.h"
+#include "survey/as_if.h"
 #include "ui/models/conversion_spec.h"
 #include "ui/models/name_change_model.h"
 #include "ui/models/placement_effect.h"
@@ -25,8 +25,8 @@ namespace shardscope::ui {
 // One look ahead. Without a plan there is an error.
 struct Outlook {
     std::shared_ptr<const Plan> plan;
-    std::vector<PlanFile> reads;              // of the source, see Preview
-    std::shared_ptr<const FlowPicture> flow;  // who reads what from whom
+    std::vector<PlanFile> reads;       // of the source, see Preview
+    std::shared_ptr<const AsIf> asIf;  // the target beside the source, who reads what from whom
     std::optional<Error> error;
     PlacementEffect effect;
     QStringList headNotes;  // why attention heads do not fit the mesh, see model_config.h

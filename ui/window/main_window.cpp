@@ -126,6 +126,10 @@ void MainWindow::makePages() {
     setCentralWidget(center);
     connect(overview, &OverviewPage::validateRequested, this, &MainWindow::validate);
     connect(overview, &OverviewPage::convertRequested, this, &MainWindow::convert);
+    connect(overview, &OverviewPage::reshardRequested, this, [this](const QString& mesh) {
+        const auto to = parseMesh(mesh.toStdString());
+        if (ConvertWizard* wizard = to.ok() ? convert() : nullptr) wizard->reshardTo(*to);
+    });
     connect(overview, &OverviewPage::findingRequested, this, &MainWindow::showFinding);
     connect(overview, &OverviewPage::causeRequested, this, [this](const QString& words) {
         if (!findings_->goTo(words)) showFinding(words);

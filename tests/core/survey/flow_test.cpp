@@ -7,6 +7,7 @@
 
 #include "plan/request_text.h"
 #include "plan/steps.h"
+#include "survey/as_if.h"
 #include "survey/flow_picture.h"
 #include "survey/placement_change.h"
 
@@ -151,7 +152,7 @@ class FlowTest : public QObject {
         const FlowPicture picture(from, *flow, spec.target.rankCount());
         QCOMPARE(
             picture.headline(),
-            std::string("2 ranks read 240 B from 3 files. Rank 0 reads most, 128 B from 2 files. Most is "
+            std::string("2 ranks read 112 B to 128 B each, from 2 to 3 files; rank 0 reads most. Most is "
                         "read of __0_0.distcp, 112 B by 2 ranks."));
         QCOMPARE(picture.bytes(2, 1), uint64_t{16});
         QCOMPARE(picture.bytes(2, 0), uint64_t{0});
@@ -169,6 +170,45 @@ class FlowTest : public QObject {
                 reader.readNext() == QXmlStreamReader::StartElement && reader.name() == QLatin1String("g");
         QVERIFY2(!reader.hasError(), qPrintable(reader.errorString()));
         QCOMPARE(groups, 5);
+    }
+
+    // The target beside the source; whatever is pointed at has what it reads from.
+    void asIf() {
+        const auto from = std::make_shared<const Catalog>(source());
+        const auto spec =
+            std::make_shared<const TargetSpec>(targetOf(*from, "tp=2", {"w:tp=1", "flat:tp=0"}));
+        const auto flow = flowOf(*from, *spec, {});
+        Plan plan;
+        plan.placement = {{"tp=0", "2 tensors"}, {"cp", "cuts nothing"}};
+        plan.impossible = {{"x", "its file is missing"}, {"y", ""}};
+        const auto what =
+            AsIf::of(*from, computeFacts(*from), {spec, &spec->target}, *flow, plan, {}).value();
+        QVERIFY2(what->headline().ends_with(" The fullest rank holds 128 B, now 208 B."),
+                 what->headline().c_str());
+        QCOMPARE(what->notes(),
+                 (std::vector<std::string>{"cp: cuts nothing",
+                                           "1 tensor does not divide evenly over the ranks, such as 'flat'",
+                                           "not possible: x: its file is missing (1 more)"}));
+        const DrawnPicture drawn = AsIf::draw(what, 700, 500, false);
+        QXmlStreamReader reader(QByteArray::fromStdString(drawn.svg));
+        while (!reader.atEnd())
+            reader.readNext();
+        QVERIFY2(!reader.hasError(), qPrintable(reader.errorString()));
+        // 3 and 2 ranks, 3 files, 2 columns, 5 cells.
+        QCOMPARE(drawn.items.size(), size_t{15});
+        const auto linked = [&](size_t item) {
+            std::vector<size_t> found;
+            for (const DrawnRect& at : drawn.linked(item))
+                for (size_t i = 0; i < drawn.items.size(); ++i)
+                    if (drawn.items[i].rect.x == at.x && drawn.items[i].rect.y == at.y) found.push_back(i);
+            return found;
+        };
+        // File 2 is read by rank 1 alone, which reads all three.
+        QCOMPARE(linked(2), (std::vector<size_t>{4, 7, 9}));
+        QCOMPARE(linked(4), (std::vector<size_t>{0, 1, 2, 5, 6, 7, 9}));
+        QCOMPARE(linked(14), (std::vector<size_t>{2, 4, 7, 9}));
+        // Where there is little room the flow alone.
+        QCOMPARE(AsIf::draw(what, 300, 200, true).items.size(), size_t{10});
     }
 
     // Files and ranks that are too many share rows and columns; nothing is lost.
