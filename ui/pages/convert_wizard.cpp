@@ -147,9 +147,7 @@ void ConvertWizard::sync() {
         WizardPage* p = pages_[static_cast<size_t>(i)];
         // What stands in the way is marked otherwise than what should be looked at.
         const bool blocks = static_cast<int>(obstacle.mend) == i, attention = p->attention();
-        const QString mark = blocks      ? QStringLiteral("  ✕")
-                             : attention ? QStringLiteral("  ▲")
-                                         : QString();
+        const QString mark = blocks ? QStringLiteral("  ✕") : attention ? QStringLiteral("  ▲") : QString();
         steps_->item(i)->setText(tr("   %1   %2%3").arg(QString::number(i + 1), p->title(), mark));
         steps_->item(i)->setToolTip(blocks      ? obstacle.text.toHtmlEscaped()
                                     : attention ? tr("This page needs your attention.")
