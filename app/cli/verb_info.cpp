@@ -95,7 +95,7 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     const uint64_t optimizerElements = catalog.elementsOf(Role::optimizer);
     fmt::print("  parameters  {}{}\n", countText(catalog.elementsOf(Role::parameter)),
                optimizerElements
-                   ? fmt::format("; optimizer state has {} elements more", countText(optimizerElements))
+                   ? fmt::format(" (+ {} in the optimizer)", countText(optimizerElements))
                    : "");
     fmt::print("  data        {}{}\n", bytesText(catalog.totalBytes()),
                summary.optimizerBytes

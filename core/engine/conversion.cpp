@@ -561,10 +561,11 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
     const bool changesNames = !target.rename.empty() || !target.steps.empty();
     const bool ruled = !target.shard.empty() || !target.stage.empty();
     if (asked && (!target.mesh || ruled || changesNames))
-        return makeError(ErrorCode::usage,
-                         fmt::format("{} cuts the source's tensors over another mesh: it needs {}, and goes "
-                                     "neither with rules of where the bytes go nor with new names",
-                                     option("like", kLikeSource), option("mesh")));
+        return makeError(
+            ErrorCode::usage,
+            fmt::format("{} shards the source's tensors over another mesh: it needs {}, and goes "
+                        "neither with rules of where the bytes go nor with new names",
+                        option("like", kLikeSource), option("mesh")));
     const bool byItself = request.format.empty() && request.like.empty() && target.mesh &&
                           target.mesh->ranks() > 1 && cuts && !ruled && !changesNames && !p.format->placing &&
                           !p.format->info().replicas;
@@ -579,10 +580,10 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
                                     fmt::format("{} tensors, such as '{}'", c.tensors, c.example)});
     for (const std::string& axis : placement.unused)
         p.plan.placement.push_back(
-            {axis, fmt::format("cuts nothing: the source's mesh is {}", formatMesh(*mesh))});
+            {axis, fmt::format("shards nothing: the source's mesh is {}", formatMesh(*mesh))});
     if (placement.unexplained > 0)
         p.plan.placement.push_back(
-            {"whole", fmt::format("{} tensors are cut in a way that no axis of {} explains",
+            {"whole", fmt::format("{} tensors are sharded in a way that no axis of {} explains",
                                   placement.unexplained, formatMesh(*mesh))});
     return {};
 }

@@ -293,7 +293,7 @@ class Card {
                                        ranks == 1 ? "" : "s, the fullest one");
         for (const uint32_t others : {ranks * 2, ranks / 2})
             if (others > 0 && others != ranks)
-                text += fmt::format("; {} on {} if cut evenly", bytesText(all / others), others);
+                text += fmt::format("; {} on {} if sharded evenly", bytesText(all / others), others);
         addLine("fits_on", "fits on", ReadyMark::yes, std::move(text));
     }
 

@@ -124,7 +124,8 @@ constexpr Field kFields[] = {
      "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", kAllVerbs,
      malformed<parseStageRule>},
     {"like", "like", "Like another checkpoint", &Request::like, kWhere, "CHECKPOINT",
-     "Same names and placement as this checkpoint; 'source': cut as the source is, over another mesh (what "
+     "Same names and placement as this checkpoint; 'source': sharded as the source is, over another mesh "
+     "(what "
      "reshard does without rules)"},
     {"split", "split", "Uneven sizes", &Request::split, kWhere, "RULE",
      "Rule for sizes that do not divide: torch (default), even or paddle"},

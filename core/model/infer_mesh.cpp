@@ -425,9 +425,9 @@ class Inference {
             mesh.axes.push_back({"tp", best.inner});
             std::string inner = sentences(innerDims, best.inner);
             if (interleaved > 0) {
-                inner += fmt::format("{}{} tensor{} sharded in {} with the shards interleaved over the ranks",
-                                     inner.empty() ? "" : ", ", interleaved, interleaved == 1 ? "" : "s",
-                                     best.outer * best.inner);
+                inner +=
+                    fmt::format("{}{} tensor{} in {} shards over tp, then fsdp", inner.empty() ? "" : ", ",
+                                interleaved, interleaved == 1 ? "" : "s", best.outer * best.inner);
             }
             mesh.evidence.push_back(fmt::format("tp={}: {}", best.inner, inner));
         } else {

@@ -26,7 +26,7 @@ void listEntries(std::string& out, std::string_view title, const std::vector<Pla
 
 std::string Plan::wholeWarning() const {
     if (cutBytes == 0 || wholeBytes <= cutBytes / 5) return {};
-    return fmt::format("{} of the {} that the source cuts are stored whole, each tensor on one rank",
+    return fmt::format("{} of the {} that the source shards are stored whole, each tensor on one rank",
                        bytesText(wholeBytes), bytesText(cutBytes));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 Error tooManyPieces() {
     return makeError(ErrorCode::limit,
-                     fmt::format("the tensor would be cut into more than {} pieces", TensorView::kMaxPieces));
+                     fmt::format("the tensor would be split into more than {} parts", TensorView::kMaxPieces));
 }
 
 // Whether the elements can be counted at all.

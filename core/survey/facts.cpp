@@ -429,7 +429,7 @@ std::string cutText(const Catalog& catalog, TensorId t) {
     } else {
         for (size_t d = 0; d < cut.parts.size(); ++d) {
             if (cut.parts[d] > 1)
-                text += fmt::format("{}dim {} in {}", text.empty() ? "" : ", ", d, cut.parts[d]);
+                text += fmt::format("{}dim {}, {} shards", text.empty() ? "" : "; ", d, cut.parts[d]);
         }
         if (text.empty()) text = "whole";
     }

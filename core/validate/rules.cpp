@@ -18,7 +18,8 @@ constexpr RuleInfo kRules[] = {
      "matter, "
      "convert with the gaps filled (--fill-gaps nan or zero)."},
     {rule::coverageOverlap, metadata, "Different chunks that claim the same elements",
-     "Two ranks own overlapping parts that are not copies of each other, so what a load gives depends on its "
+     "Two ranks own overlapping parts that are not replicas of each other, so what a load gives depends on "
+     "its "
      "order.",
      "Find which save wrote the wrong placement; files of two saves may be mixed in one directory."},
     {rule::coverageBounds, metadata, "A chunk that leaves its tensor",
@@ -28,7 +29,7 @@ constexpr RuleInfo kRules[] = {
      "The shape is only known from the chunks that are there, and other tensors of the same grid say that "
      "more belong to it.",
      "Look for missing rank files; compare with the model's configuration or a good checkpoint (--expect)."},
-    {rule::fileMissing, files, "A file that the checkpoint needs is not there",
+    {rule::fileMissing, files, "A file that the checkpoint needs is missing",
      "The metadata names it, the framework always writes it, or the earlier steps of the run have it: its "
      "chunks are lost, or a run cannot resume.",
      "Copy the file from where it was saved; a partial upload or a failed rank is the usual cause."},
@@ -65,18 +66,18 @@ constexpr RuleInfo kRules[] = {
     {rule::rankMissing, metadata, "A rank that wrote nothing",
      "All other ranks hold a part, this one does not, although the mesh says it should.",
      "Look whether its file was lost."},
-    {rule::replicaDiffers, values, "Copies that are not equal",
-     "Ranks that should hold the same values do not: training has diverged between them, or one copy is "
+    {rule::replicaDiffers, values, "Replicas that are not equal",
+     "Ranks that should hold the same values do not: training has diverged between them, or one is "
      "damaged.",
      "Resume from an earlier checkpoint, or convert from the ranks that you trust."},
-    {rule::layoutFused, metadata, "A fused projection that was cut rank by rank",
-     "Each rank's piece holds parts of several projections; laying them end to end gives a wrong order.",
+    {rule::layoutFused, metadata, "A fused projection that was sharded rank by rank",
+     "Each rank's shard holds parts of several projections; laying them end to end gives a wrong order.",
      "Convert with a recipe that splits and joins the parts (fused-qkv)."},
     {rule::quantPart, metadata, "A quantized weight that is not whole",
      "A weight is stored as several tensors, such as values of few bits and their scales, and one of them is "
      "missing or does not fit the others. What is left of it means nothing.",
      "Restore the tensor that is missing, or quantize the model again."},
-    {rule::stateMissing, metadata, "State that resuming needs is not there",
+    {rule::stateMissing, metadata, "State that resuming needs is missing",
      "The weights load, but what a run resumes from is incomplete: optimizer state, or weights themselves.",
      "Resume from an earlier step; to load the weights alone it may be enough."},
     {rule::stateDiffers, metadata, "State that does not fit its parameter",
@@ -110,7 +111,7 @@ constexpr RuleInfo kRules[] = {
      "Treat it as a gap: find the shard that was not loaded."},
     {rule::integrityCrc, values, "A stored checksum does not fit",
      "The bytes changed after they were written.", "Copy the file again, or use another copy."},
-    {rule::expectMissing, metadata, "A tensor that was expected is not there",
+    {rule::expectMissing, metadata, "A tensor that was expected is missing",
      "The checkpoint to compare with has it, this one does not.",
      "Check names (rename rules) and whether the save left it out."},
     {rule::expectExtra, metadata, "A tensor that was not expected",

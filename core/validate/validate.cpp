@@ -229,7 +229,7 @@ class Validation {
             }
         }
         // Chunks of missing files, and chunks that end behind the end of their file.
-        std::vector<uint64_t> lost(files.size(), 0), cut(files.size(), 0);
+        std::vector<uint64_t> lost(files.size(), 0), cut(files.size(), 0), ends(files.size(), 0);
         for (TensorId t = 0; t < catalog_.tensorCount(); ++t) {
             for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
                 const ChunkInfo chunk = catalog_.chunk(t, c);
@@ -245,6 +245,9 @@ class Validation {
                 } else if (!rangeFits(chunk.offset, chunk.length, file.size) && chunk.elements() != 0) {
                     readable_[c] = false;
                     ++cut[chunk.file];
+                    // What is claimed beyond all numbers says nothing of how long the file was.
+                    if (rangeFits(chunk.offset, chunk.length, UINT64_MAX))
+                        ends[chunk.file] = std::max(ends[chunk.file], chunk.offset + chunk.length);
                     findings_.add(rule::fileTruncated, Severity::error, truncatedCause(file.path), "",
                                   exampleOf(catalog_, chunk,
                                             fmt::format("{} bytes at {}, the file has {}", chunk.length,
@@ -261,9 +264,10 @@ class Validation {
             if (cut[f]) {
                 findings_.setMessage(
                     rule::fileTruncated, truncatedCause(files[f].path),
-                    fmt::format(
-                        "{} ends after {} bytes, before {} ends", files[f].path, countText(files[f].size),
-                        cut[f] == 1 ? "a chunk" : fmt::format("each of {} chunks", countText(cut[f]))));
+                    fmt::format("{} is truncated at {} of {} bytes: {}", files[f].path,
+                                countText(files[f].size), countText(ends[f]),
+                                cut[f] == 1 ? "a chunk is incomplete"
+                                            : fmt::format("{} chunks are incomplete", countText(cut[f]))));
             }
         }
     }

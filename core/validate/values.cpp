@@ -552,9 +552,9 @@ class ValueCheck {
                 continue;
             const ChunkInfo one = catalog_.chunk(first);
             s_.findings.add(rule::replicaDiffers, Severity::error, std::string(catalog_.name(one.tensor)),
-                            "copies of one chunk hold different bytes",
+                            "replicas of one chunk hold different bytes",
                             exampleOf(catalog_, catalog_.chunk(later),
-                                      fmt::format("differs from the copy of rank {}", one.rank)));
+                                      fmt::format("differs from the replica of rank {}", one.rank)));
         }
     }
 

@@ -169,7 +169,7 @@ class ModelsTest : public QObject {
                  QStringLiteral("rank 2: 3 of 4,096 elements are NaN (0.1 %)"));
         // Copies that differ have a mark of their own, and count as damage.
         report.findings[0].rule = "replica.differs";
-        report.findings[0].examples[0].detail = "differs from the copy of rank 0";
+        report.findings[0].examples[0].detail = "differs from the replica of rank 0";
         const auto differing = withFindings(*facts, *catalog, report);
         QCOMPARE(differing->tensorHealth[t], Health::differs);
         QCOMPARE(differing->damagedTensors, facts->damagedTensors + 1);

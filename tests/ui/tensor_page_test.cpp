@@ -224,7 +224,7 @@ class TensorPageTest : public QObject {
         auto* rule = named<QLineEdit>(*page, "Target sharding");
         QTest::keyClicks(mesh, "tp=8");
         QTest::keyClicks(rule, "tp=0");
-        QVERIFY(showsText(*page, "Target: 8 parts"));
+        QVERIFY(showsText(*page, "Target: 8 shards"));
         shoot(*page, "tensor-ghost");
         rule->clear();
         QTest::keyClicks(rule, "dp=0");

@@ -4,6 +4,7 @@
 #include <QMimeData>
 #include <QTableView>
 #include <QToolButton>
+#include <QTreeWidget>
 #include <set>
 
 #include "support/accessibility.h"
@@ -218,6 +219,10 @@ class WindowTest : public QObject, protected WindowFixture {
         const QString name = toQString(catalog.name(2));
         QTest::keyClicks(&locator.line(), name);
         QTRY_VERIFY(locator.list().count() > 0 && locator.list().item(0)->text() == name);
+        QCOMPARE(locator.list().item(0)->data(Qt::AccessibleTextRole).toString(),
+                 QStringLiteral("%1: %2 %3, %4")
+                     .arg(name, toQString(dtypeName(catalog.dtype(2))),
+                          toQString(formatDims(catalog.shape(2))), sizeText(catalog.bytes(2))));
         shoot(locator, "locator");
         QTest::keyClick(&locator.line(), Qt::Key_Return);
         QVERIFY(!locator.isVisible());
@@ -253,6 +258,14 @@ class WindowTest : public QObject, protected WindowFixture {
         QVERIFY(sheet);
         QTRY_VERIFY(sheet->isVisible());
         shoot(*sheet, "shortcuts");
+        auto* list = sheet->findChild<QTreeWidget*>();
+        QVERIFY(list->selectedItems().isEmpty());
+        QTest::keyClicks(sheet->findChild<QLineEdit*>(), "pin the row");
+        int shown = 0;
+        for (int g = 0; g < list->topLevelItemCount(); ++g)
+            for (int i = 0; i < list->topLevelItem(g)->childCount(); ++i)
+                shown += !list->topLevelItem(g)->child(i)->isHidden();
+        QCOMPARE(shown, 1);
         QTest::keyClick(sheet, Qt::Key_Escape);
     }
 

@@ -16,7 +16,6 @@ class FindingsModel : public TwoLevels {
     FindingsModel(Session& session, Suppressions& suppressions, QObject* parent = nullptr);
 
     void setShowSuppressed(bool show);
-    bool showSuppressed() const { return showSuppressed_; }
 
     // The finding of a row or of the row above an example; null when there is none.
     const Finding* finding(const QModelIndex& index) const;

@@ -150,11 +150,13 @@ void ConvertWizard::sync() {
     const Obstacle obstacle = state_->obstacle();
     for (int i = 0; i <= last; ++i) {
         WizardPage* p = pages_[static_cast<size_t>(i)];
-        const bool attention = p->attention();
-        steps_->item(i)->setText(
-            tr("   %1   %2%3")
-                .arg(QString::number(i + 1), p->title(), attention ? QStringLiteral("  ▲") : QString()));
-        steps_->item(i)->setToolTip(attention ? tr("This page needs your attention.") : QString());
+        // What stands in the way is marked otherwise than what should be looked at.
+        const bool blocks = static_cast<int>(obstacle.mend) == i, attention = p->attention();
+        const QString mark = blocks ? QStringLiteral("  ✕") : attention ? QStringLiteral("  ▲") : QString();
+        steps_->item(i)->setText(tr("   %1   %2%3").arg(QString::number(i + 1), p->title(), mark));
+        steps_->item(i)->setToolTip(blocks      ? obstacle.text.toHtmlEscaped()
+                                    : attention ? tr("This page needs your attention.")
+                                                : QString());
     }
     back_->setEnabled(page > 0);
     // Only what is in view is started: the plan.

@@ -78,6 +78,7 @@ class ProgressDelegate : public QStyledItemDelegate {
 
 QPushButton* button(const QString& text, const QString& name, QLayout* into) {
     auto* b = withName(new QPushButton(text), name);
+    b->setToolTip(name);
     b->setAutoDefault(false);
     into->addWidget(b);
     return b;
@@ -326,13 +327,12 @@ QLayout* JobsPanel::buildButtons() {
     auto* buttons = new QHBoxLayout;
     cancel_ = button(tr("Cancel"), tr("Cancel the job"), buttons);
     resume_ = button(tr("Resume"), tr("Continue the job where it stopped"), buttons);
-    retry_ = button(tr("Retry"), tr("Start the job again"), buttons);
+    retry_ = button(tr("Retry"), tr("Start the job from the beginning"), buttons);
     buttons->addStretch();
     open_ = button(tr("Open result"), tr("Open what the job wrote"), buttons);
     folder_ = button(tr("Show folder"), tr("Show the folder of the result"), buttons);
     copy_ = button(tr("Copy as command"), tr("Copy the job as a command line"), buttons);
     remove_ = button(tr("Remove"), tr("Remove the job from this list; its output stays"), buttons);
-    remove_->setToolTip(remove_->accessibleName());
     connect(cancel_, &QPushButton::clicked, this,
             [this] { act([this](const QString& id) { return store_.cancel(id); }); });
     connect(resume_, &QPushButton::clicked, this,

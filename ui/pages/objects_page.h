@@ -26,7 +26,6 @@ class ObjectsPage : public QWidget {
 
     QTableView& table() { return *table_; }
     QTreeView& values() { return *tree_; }
-    QLineEdit& objectFilter() { return *filter_; }
     QLineEdit& valueSearch() { return *search_; }
     // The next or previous entry of the value that the search text is found in; wraps around.
     void findNext(bool forward);

@@ -305,6 +305,8 @@ Obstacle WizardState::obstacleOfError(const Error& error) const {
     const QString hint = errorHint(error);
     const QString text =
         errorSentence(error) + (hint.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(hint));
+    if (!error.location.file.empty() && error.location.file == spec_.destination.toStdString())
+        return {text, WizardPageId::target};
     const bool rules = !spec_.mesh.isEmpty() || !spec_.shard.isEmpty() || !spec_.stage.isEmpty();
     if (error.code != ErrorCode::usage) return {text};
     return {text, !spec_.map.isEmpty() ? WizardPageId::names

@@ -141,25 +141,12 @@ void Heatmap::mousePressEvent(QMouseEvent* event) {
 }
 
 bool Heatmap::pressKey(int key) {
-    if (values_.values.empty()) return false;
-    const auto move = [&](int dx, int dy) {
-        const QPoint from = current_.x() < 0 ? QPoint(0, 0) : current_ + QPoint(dx, dy);
-        setCurrent({std::clamp(from.x(), 0, static_cast<int>(values_.columns) - 1),
-                    std::clamp(from.y(), 0, static_cast<int>(values_.rows) - 1)});
-        return true;
-    };
-    switch (key) {
-        case Qt::Key_Left:
-            return move(-1, 0);
-        case Qt::Key_Right:
-            return move(1, 0);
-        case Qt::Key_Up:
-            return move(0, -1);
-        case Qt::Key_Down:
-            return move(0, 1);
-        default:
-            return false;
-    }
+    const auto step = stepByKey(key);
+    if (values_.values.empty() || !step) return false;
+    const QPoint to = current_.x() < 0 ? QPoint(0, 0) : current_ + *step;
+    setCurrent({std::clamp(to.x(), 0, static_cast<int>(values_.columns) - 1),
+                std::clamp(to.y(), 0, static_cast<int>(values_.rows) - 1)});
+    return true;
 }
 
 QString Heatmap::textAt(const QPointF& position) const {

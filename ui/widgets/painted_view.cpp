@@ -55,6 +55,14 @@ std::optional<int> PaintedView::itemByKey(int key, int current, int count, Qt::O
     return std::nullopt;
 }
 
+std::optional<QPoint> PaintedView::stepByKey(int key) {
+    if (key == Qt::Key_Left) return QPoint(-1, 0);
+    if (key == Qt::Key_Right) return QPoint(1, 0);
+    if (key == Qt::Key_Up) return QPoint(0, -1);
+    if (key == Qt::Key_Down) return QPoint(0, 1);
+    return std::nullopt;
+}
+
 void PaintedView::describe(const QString& text) {
     if (text == accessibleDescription()) return;
     setAccessibleDescription(text);

@@ -42,6 +42,8 @@ class PaintedView : public QWidget {
     // nullopt for other keys, and without items.
     static std::optional<int> itemByKey(int key, int current, int count,
                                         Qt::Orientation direction = Qt::Horizontal);
+    // Where an arrow key leads: (-1, 0) for Left; nullopt for other keys.
+    static std::optional<QPoint> stepByKey(int key);
     // Sets the accessible description and tells screen readers when it has changed.
     void describe(const QString& text);
 

@@ -285,19 +285,11 @@ void TensorBox::cycle(int step) {
 
 bool TensorBox::pressKey(int key) {
     if (!scene_ || scene_->members.empty()) return false;
+    if (const auto step = stepByKey(key)) {
+        goTo(step->x(), step->y());
+        return true;
+    }
     switch (key) {
-        case Qt::Key_Left:
-            goTo(-1, 0);
-            break;
-        case Qt::Key_Right:
-            goTo(1, 0);
-            break;
-        case Qt::Key_Up:
-            goTo(0, -1);
-            break;
-        case Qt::Key_Down:
-            goTo(0, 1);
-            break;
         case Qt::Key_PageDown:
             cycle(1);
             break;

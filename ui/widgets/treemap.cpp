@@ -278,23 +278,9 @@ void Treemap::mousePressEvent(QMouseEvent* event) {
 }
 
 bool Treemap::pressKey(int key) {
-    QPointF step;
-    switch (key) {
-        case Qt::Key_Left:
-            step = {-1, 0};
-            break;
-        case Qt::Key_Right:
-            step = {1, 0};
-            break;
-        case Qt::Key_Up:
-            step = {0, -1};
-            break;
-        case Qt::Key_Down:
-            step = {0, 1};
-            break;
-        default:
-            return false;
-    }
+    const auto arrow = stepByKey(key);
+    if (!arrow) return false;
+    const QPointF step = *arrow;
     const Tile* from = selected_ == kNone ? nullptr : tileOf(selected_);
     if (!from) {
         choose(tiles_.empty() ? nullptr : &tiles_.front());

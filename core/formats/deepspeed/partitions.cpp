@@ -322,9 +322,12 @@ void Partitions::add() {
     if (groups_.unlisted() > 0)
         save_.inconsistent(
             Severity::info,
-            fmt::format("{} replicas of parameters in flat groups are cut at other places than the first; "
-                        "they are not listed",
-                        groups_.unlisted()));
+            groups_.unlisted() == 1
+                ? "1 replica of parameters in flat groups is sharded at other offsets than the first; it is "
+                  "not listed"
+                : fmt::format("{} replicas of parameters in flat groups are sharded at other offsets than "
+                              "the first; they are not listed",
+                              groups_.unlisted()));
     if (disagree)
         save_.inconsistent(
             Severity::warning,

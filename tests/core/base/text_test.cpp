@@ -4,6 +4,7 @@
 
 #include "base/numbers.h"
 #include "base/regular_expression.h"
+#include "base/units.h"
 
 using namespace shardscope;
 
@@ -162,6 +163,15 @@ class TextTest : public QObject {
         }
         text = "-1";
         QVERIFY(!takeNumber<int64_t>(text));
+    }
+    void noUnitReachesTheNext() {
+        QCOMPARE(bytesText(1023), std::string("1023 B"));
+        QCOMPARE(bytesText(1024), std::string("1.00 KiB"));
+        QCOMPARE(bytesText((1 << 20) - 1), std::string("1.00 MiB"));
+        QCOMPARE(durationText(0.9996), std::string("1.0 s"));
+        QCOMPARE(durationText(59.96), std::string("1 min 0 s"));
+        QCOMPARE(durationText(119.7), std::string("2 min 0 s"));
+        QCOMPARE(durationText(3599.7), std::string("1 h 0 min"));
     }
     void namesNeedNotBeUtf8() {
         const auto expression = RegularExpression::parse("w.*x").value();
