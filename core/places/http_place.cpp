@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostPieces = 32;  // of one read, at a time
 constexpr unsigned kMostTries = 10;
-constexpr auto kMostTime = 180s;  // of all tries
+constexpr auto kMostTime = 180s;  // of all tries after the first
 constexpr auto kMostDelay = 20s;
 
 // Codes that a store gives for what passes by itself.
@@ -98,10 +98,11 @@ void HttpPlace::pin(const ObjectState& object, HttpRequest& request) const {
 HttpAnswer HttpPlace::settle(const Make& make, Http::Ticket ticket, const ObjectState* object,
                              unsigned& tries) const {
     Http& http = Http::ofProcess();
-    const auto begun = Clock::now();
+    Clock::time_point begun{};
     unsigned mended = 0;
     for (tries = 1;; ++tries) {
         HttpAnswer answer = http.wait(ticket);
+        if (tries == 1) begun = Clock::now();  // it may have waited long for its turn
         if (StopScope::current().stopRequested()) return {};
         const StoreError error = storeErrorOf(answer);
         if (answer.good() && error.code.empty()) return answer;
