@@ -204,7 +204,13 @@ class Validation {
 
     void checkFiles() {
         const auto& files = catalog_.files();
+        // Of a checkpoint and its companions the one may not refer to what the other consists of.
+        std::set<std::string_view> referred;
         for (const FileInfo& file : files) {
+            if (file.referenced) referred.insert(file.path);
+        }
+        for (const FileInfo& file : files) {
+            if (!file.referenced && referred.contains(file.path)) continue;
             FindingExample example;
             example.file = file.path;
             example.rank = file.rank;

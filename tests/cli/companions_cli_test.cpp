@@ -64,6 +64,14 @@ class CompanionsCliTest : public QObject {
     }
 
     // A data class of transformers, with enumerations of its own: plain data, of which nothing is warned.
+    // Readers that list what else is in their directory do not know of it.
+    void itIsReferredTo() {
+        const QString path =
+            copyOf(QString::fromStdString(genuineCase("tensor_parallel", "vllm-tp2").path), "beside-ranks");
+        QVERIFY(QFile::copy(trainer_ + "/optimizer.pt", path + "/optimizer.pt"));
+        const json report = validate(path, "files").json();
+        QVERIFY2(report.dump().find("file.unreferenced") == std::string::npos, report.dump().c_str());
+    }
     void argumentsOfTheTrainerAreOneObject() {
         const json object = objectOf(runShardscope({"ls", trainer_, "--json"}).json(), "training_args.bin");
         QVERIFY2(object.dump().find("TrainingArguments") != std::string::npos, object.dump().c_str());

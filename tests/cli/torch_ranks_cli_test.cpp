@@ -3,6 +3,7 @@
 #include <QDir>
 #include <QTemporaryDir>
 #include <QTest>
+#include <map>
 #include <set>
 
 #include "cli/genuine_checks.h"
@@ -206,6 +207,36 @@ class TorchRanksCliTest : public QObject {
                 places.insert(boxOf(chunk));
             QCOMPARE(places.size(), tensor["chunks"].size());
         }
+    }
+    // What all ranks of the source share goes to each new one; without it the loaders find their file, too.
+    void extraStateIsThatOfAllRanks() {
+        const QString source = copyOf("t2.15.0-verl-fsdp2-tp-w4", "extra"),
+                      out = place_.filePath("extra-out");
+        const QStringList to{"--to", "torch-ranks", "--mesh", "fsdp=2", "--variant"};
+        const auto objectsOf = [&](const QString& from, const QString& variant) {
+            QDir(out).removeRecursively();
+            const Outcome done = runShardscope(QStringList{"convert", from, out} + to + QStringList{variant});
+            if (done.exitCode != 0) qFatal("%s", done.err.c_str());
+            std::map<std::string, json> found;
+            const json listing = runShardscope({"ls", out, "--objects", "--json"}).json();
+            for (const json& object : listing["objects"])
+                found[object["name"].get<std::string>()] = object["value"];
+            return found;
+        };
+        const QString file = "/extra_state_world_size_2_rank_1.pt";
+        auto found = objectsOf(source, "verl-cpu");
+        COMPARE_JSON(found["extra_state.rank_1.lr_scheduler.base_lrs"], json::parse("[0.001]"));
+        COMPARE_JSON(found["extra_state.rank_0.lr_scheduler._step_count"], json(1));
+        for (const auto& [name, value] : found)
+            QVERIFY2(name.find(".rng") == std::string::npos, name.c_str());
+        objectsOf(source, "accelerate-cpu");
+        QVERIFY(!QFile::exists(out + file));
+        for (int rank = 0; rank < 4; ++rank)
+            QVERIFY(QFile::remove(source + QStringLiteral("/extra_state_world_size_4_rank_%1.pt").arg(rank)));
+        found = objectsOf(source, "verl-cpu");
+        QVERIFY(QFile::exists(out + file));
+        QVERIFY(found.contains("extra_state.rank_1.lr_scheduler"));
+        COMPARE_JSON(found["extra_state.rank_1.lr_scheduler"], json());
     }
     void stagesAreRefused() {
         const Outcome plan = runShardscope({"plan", pathOf(caseOf("t2.15.0-verl-fsdp2-tp-w4")),

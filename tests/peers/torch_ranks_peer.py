@@ -1,11 +1,13 @@
 """The files of ranks that we write, under a process group of as many gloo ranks: each rank loads its own file as verl does, or through Accelerate's own
-load_fsdp_model() and load_fsdp_optimizer(), into DTensors, a model of FSDP2 and its optimizer, and what all ranks then hold together is compared with the
+load_fsdp_model() and load_fsdp_optimizer(), or through the checkpoint classes of verl and SkyRL (--loader), into DTensors, a model of FSDP2 and its optimizer, and what all ranks then hold together is compared with the
 source bit for bit."""
+import glob
 import os
 import sys
 import tempfile
 import traceback
 
+import rl_loaders
 from peerlib import cases, shardscope
 
 import torch
@@ -29,6 +31,15 @@ CASES = [
     ("torch_ranks", "t2.15.0-dtensor-kinds-w4", "fsdp=2", [], "verl-cpu", False),
     ("torch_ranks", "t2.15.0-verl-fsdp2-tp-w4", "fsdp=4", [], "verl-cpu", True),
     ("torch_save", "t2.15.0-dtypes", "fsdp=3", [], "verl-cpu", False),
+]
+# The same for the loaders of verl and SkyRL (--loader): one source has a scheduler.
+RULES = ["*weight:fsdp=0", "*bias:fsdp=0", "optim.*:fsdp=0"]
+RL_CASES = [
+    ("dcp", "t2.15.0-fsdp2-adam", "fsdp=3", RULES, "verl-cpu", True),
+    ("dcp", "t2.15.0-fsdp2-adam", "ddp=2,fsdp=2", RULES, "verl-cpu", True),
+    ("torch_ranks", "t2.15.0-verl-fsdp2-tp-w4", "fsdp=2", [], "verl-cpu", True),
+    ("torch_ranks", "t2.15.0-verl-fsdp2-tp-w4", "fsdp=4", [], "verl-cpu", True),
+    ("torch_ranks", "t2.15.0-verl-hsdp-w4", "ddp=2,fsdp=2", [], "verl-cpu", True),
 ]
 
 
@@ -99,7 +110,13 @@ def check(found, expected, lost, what):
     return count
 
 
-def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, parameters):
+def by_name(optim_truth, state):
+    """State by number is in the order of the model's parameters."""
+    names = [name for name, value in state.items() if isinstance(value, DTensor)]
+    return names, {".".join([names[int(key.split(".")[0])], *key.split(".")[1:]]): want for key, want in optim_truth.items()}
+
+
+def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, parameters, loader, schedule):
     world = 1
     for size in sizes:
         world *= size
@@ -113,8 +130,18 @@ def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, p
         if fsdp:
             model = model_of(state)
             fully_shard(model, mesh=mesh)
+            if loader != "torch":
+                if not parameters:
+                    parameters, optim_truth = by_name(optim_truth, state)
+                named = dict(model.named_parameters())
+                optimizer = torch.optim.AdamW([named[name] for name in parameters], lr=0.5)
+                scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+                # SkyRL loads a scheduler's state whenever it has a scheduler.
+                rl_loaders.load(loader, path, model, optimizer, scheduler if schedule or loader == "verl" else None)
+                now = scheduler.state_dict()
+                assert all(now[key] == value for key, value in schedule.items()), (now, schedule)
             # verl loads the plain state dict.
-            if variant.startswith("verl"):
+            elif variant.startswith("verl"):
                 model.load_state_dict(state)
             else:
                 # Of the accelerator its loaders need this state alone.
@@ -126,7 +153,12 @@ def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, p
             loaded = {name: whole(value, mesh) for name, value in model.state_dict().items()}
             assert check(loaded, model_truth, (), "loaded model") == len(model_truth)
         optim_file = file_of(path, variant, "optim", world, rank)
-        if optim_truth:
+        if loader != "torch":
+            saved = get_optimizer_state_dict(model, optimizer)
+            assert saved["param_groups"][0]["lr"] != 0.5
+            found = {name: whole(value, mesh) for name, value in flatten(saved["state"])}
+            assert check(found, optim_truth, (), "optimizer") == len(optim_truth) > 0
+        elif optim_truth:
             saved = torch.load(optim_file, map_location="cpu", weights_only=False)
             if fsdp and parameters:
                 named = dict(model.named_parameters())
@@ -148,7 +180,7 @@ def on_rank(rank, path, sizes, names, variant, fsdp, model_truth, optim_truth, p
     os._exit(0)
 
 
-def run(family, name, mesh, rules, variant, fsdp):
+def run(family, name, mesh, rules, variant, fsdp, loader="torch"):
     _, source, expected = next(case for case in cases(family, name) if case[0] == name)
     names, sizes = zip(*((axis.split("=")[0], int(axis.split("=")[1])) for axis in mesh.split(",")))
     world = 1
@@ -173,19 +205,28 @@ def run(family, name, mesh, rules, variant, fsdp):
         for key in optim:
             if key.endswith(".exp_avg") and not key.split(".")[0].isdigit():
                 parameters.append(key[:-len(".exp_avg")])
-        check_numbers = bool(parameters)
+        check_numbers = bool(parameters) or loader != "torch"
+        schedule = {}
+        for file in glob.glob(os.path.join(source, "extra_state_world_size_*_rank_0.pt")):
+            schedule = torch.load(file, weights_only=False)["lr_scheduler"]
         # Forked, since the imports take longer than all else that a rank does.
-        mp.start_processes(on_rank, (out, list(sizes), list(names), variant, fsdp, model, optim if check_numbers else {}, parameters),
+        mp.start_processes(on_rank, (out, list(sizes), list(names), variant, fsdp, model, optim if check_numbers else {}, parameters, loader, schedule),
                            nprocs=world, start_method="fork")
-        print(family, name, mesh, variant, "->", len(model), "tensors of the model,", len(optim) if check_numbers else 0, "of the optimizer on", world, "ranks")
+        print(family, name, mesh, variant, "" if loader == "torch" else "by " + loader + (" with a scheduler" if schedule else ""), "->", len(model), "tensors of the model,", len(optim) if check_numbers else 0, "of the optimizer on", world, "ranks")
 
 
 def main():
     import torch._dynamo  # noqa: F401  what an optimizer imports
     torch.set_num_threads(1)  # threads do not outlive a fork
     failures = 0
-    for case in CASES:
-        if len(sys.argv) > 1 and sys.argv[1] not in case[1] + case[2] + case[4]:
+    if sys.argv[1:2] == ["--loader"]:
+        rl_loaders.make_ready()
+        loaders, only = sys.argv[2].split(","), sys.argv[3:]
+        jobs = [case + (loader,) for loader in loaders for case in RL_CASES]
+    else:
+        jobs, only = CASES, sys.argv[1:]
+    for case in jobs:
+        if only and only[0] not in case[1] + case[2] + case[4]:
             continue
         try:
             run(*case)

@@ -123,4 +123,9 @@ Result<std::vector<ListedArray>> parseManifest(std::string_view text) {
     return arrays;
 }
 
+std::string dotted(std::string path) {
+    std::ranges::replace(path, '/', '.');
+    return path;
+}
+
 }  // namespace shardscope::orbax

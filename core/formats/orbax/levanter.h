@@ -37,4 +37,7 @@ struct ListedArray {
 // Parses manifest.json. Errors: damaged (meta.inconsistent).
 Result<std::vector<ListedArray>> parseManifest(std::string_view json);
 
+// The name of an array, by its path.
+std::string dotted(std::string path);
+
 }  // namespace shardscope::orbax

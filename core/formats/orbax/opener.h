@@ -8,13 +8,6 @@
 
 namespace shardscope::orbax {
 
-// Whether the directory at `prefix` is an item with arrays, by names and first bytes. `prefix` is empty or
-// ends in a slash.
-bool isArrayItem(const Directory& directory, const std::string& prefix,
-                 const std::vector<DirectoryEntry>& entries);
-// The file name of an item that is one JSON document; empty for other items.
-std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry>& entries);
-
 // Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.
 Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options);
 Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options);

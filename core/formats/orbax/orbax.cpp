@@ -4,6 +4,7 @@
 
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
+#include "formats/orbax/items.h"
 #include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/opener.h"
