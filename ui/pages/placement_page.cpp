@@ -89,9 +89,9 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     auto* mapPane = new QWidget(splitter_);
     auto* mapLayout = layoutOf<QHBoxLayout>(mapPane, {0, 0, 0, 0}, 0);
     map_ = new PlacementMap(mapPane);
-    minimap_ = new Minimap(map_);
+    minimap_ = new Minimap(map_, mapPane);
     mapLayout->addWidget(map_, 1);
-    mapLayout->addWidget(new SeverityStrip(map_, mapPane));
+    mapLayout->addWidget(minimap_);
     splitter_->addWidget(mapPane);
     splitter_->addWidget(makeTable());
     splitter_->setStretchFactor(0, 3);
@@ -187,7 +187,7 @@ QWidget* PlacementPage::makeToolbar() {
     auto* previous =
         toolButton(QStringLiteral("◂"), tr("Previous finding"), tr("Previous finding (Shift+N)"), bar);
     auto* next = toolButton(QStringLiteral("▸"), tr("Next finding"), tr("Next finding (N)"), bar);
-    auto* overview = toolButton(tr("Minimap"), tr("Minimap in the corner"),
+    auto* overview = toolButton(tr("Minimap"), tr("The whole map beside its rows"),
                                 tr("Show the whole map in the corner while zoomed in"), bar);
     overview->setCheckable(true);
     overview->setChecked(true);
@@ -222,7 +222,7 @@ QWidget* PlacementPage::makeToolbar() {
     };
     connect(previous, &QToolButton::clicked, this, [find] { find(false); });
     connect(next, &QToolButton::clicked, this, [find] { find(true); });
-    connect(overview, &QToolButton::toggled, this, [this](bool on) { minimap_->setEnabledByUser(on); });
+    connect(overview, &QToolButton::toggled, this, [this](bool on) { minimap_->setWhole(on); });
     connect(asTable_, &QToolButton::toggled, this, &PlacementPage::showTable);
     return bar;
 }

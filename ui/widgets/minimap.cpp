@@ -9,42 +9,37 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kWidth = 168, kHeight = 112, kMargin = 12;
+constexpr int kPictureWide = 44, kMarksWide = 10, kGap = 2;
 }
 
-Minimap::Minimap(PlacementMap* map) : QWidget(map->viewport()), map_(map) {
-    setAccessibleName(tr("Overview of the placement map"));
-    setToolTip(tr("Click or drag to move the map"));
+Minimap::Minimap(PlacementMap* map, QWidget* parent) : QWidget(parent), map_(map) {
+    setAccessibleName(tr("Whole map, and rows with problems"));
+    setToolTip(tr("The whole map, and beside it marks of rows with problems; click or drag to go there"));
     setFocusPolicy(Qt::NoFocus);
     setCursor(Qt::PointingHandCursor);
-    resize(kWidth, kHeight);
+    setWhole(true);
     connect(map, &PlacementMap::matrixChanged, this, [this] {
         picture_ = {};
-        follow();
+        update();
     });
-    connect(map, &PlacementMap::viewChanged, this, &Minimap::follow);
-    follow();
+    connect(map, &PlacementMap::viewChanged, this, qOverload<>(&QWidget::update));
 }
 
-void Minimap::setEnabledByUser(bool on) {
-    wanted_ = on;
-    follow();
-}
-
-void Minimap::follow() {
-    const QRectF seen = map_->visibleShare();
-    const QRect grid = map_->gridRect();
-    const bool useful = wanted_ && map_->matrix() && (seen.width() < 0.999 || seen.height() < 0.999) &&
-                        grid.width() > 3 * kWidth && grid.height() > 2 * kHeight;
-    setVisible(useful);
-    if (!useful) return;
-    move(grid.right() - kWidth - kMargin, grid.bottom() - kHeight - kMargin);
+void Minimap::setWhole(bool on) {
+    whole_ = on;
+    setFixedWidth((on ? kPictureWide + kGap : 0) + kMarksWide + 2 * kGap);
     update();
 }
 
-void Minimap::render() {
+// As tall as the rows beside it, scroll bars apart.
+QRect Minimap::bar() const {
+    return {kGap, map_->headerHeight(), width() - 2 * kGap,
+            map_->viewport()->height() - map_->headerHeight()};
+}
+
+void Minimap::render(const QSize& points) {
     const double ratio = devicePixelRatioF();
-    const QSize size = (QSizeF(this->size()) * ratio).toSize();
+    const QSize size = (QSizeF(points) * ratio).toSize();
     const PlacementMatrix& matrix = *map_->matrix();
     std::vector<uint8_t> pixels(static_cast<size_t>(size.width()) * static_cast<size_t>(size.height()));
     matrix.pyramid().sample(0, static_cast<double>(matrix.columnCount()) / size.width(), size.width(), 0,
@@ -60,64 +55,27 @@ void Minimap::render() {
     picture_.setDevicePixelRatio(ratio);
 }
 
-void Minimap::paintEvent(QPaintEvent*) {
-    if (!map_->matrix()) return;
-    if (picture_.isNull()) render();
-    QPainter painter(this);
-    painter.drawImage(0, 0, picture_);
+void Minimap::paintWhole(QPainter& painter, const QRect& at) {
+    if (picture_.isNull() || picture_.deviceIndependentSize().toSize() != at.size()) render(at.size());
+    painter.drawImage(at.topLeft(), picture_);
     const QRectF seen = map_->visibleShare();
-    QRectF view(seen.left() * width(), seen.top() * height(), seen.width() * width(),
-                seen.height() * height());
+    QRectF view(at.left() + seen.left() * at.width(), at.top() + seen.top() * at.height(),
+                seen.width() * at.width(), seen.height() * at.height());
     view.setSize(view.size().expandedTo(QSizeF(6, 6)));
     QColor veil = surfaceColor();
     veil.setAlpha(150);
-    QRegion outside(rect());
+    QRegion outside(at);
     outside -= view.toAlignedRect();
     for (const QRect& part : outside)
         painter.fillRect(part, veil);
+    painter.setPen(outlineColor());
+    painter.drawRect(at.adjusted(0, 0, -1, -1));
     painter.setPen(QPen(accentColor(), 2));
     painter.drawRect(view.adjusted(1, 1, -1, -1));
-    painter.setPen(outlineColor());
-    painter.drawRect(rect().adjusted(0, 0, -1, -1));
 }
 
-void Minimap::moveTo(const QPointF& position) {
-    map_->centerOn(
-        {std::clamp(position.x() / width(), 0.0, 1.0), std::clamp(position.y() / height(), 0.0, 1.0)});
-}
-
-void Minimap::mousePressEvent(QMouseEvent* event) {
-    if (event->button() == Qt::LeftButton) moveTo(event->position());
-}
-
-void Minimap::mouseMoveEvent(QMouseEvent* event) {
-    if (event->buttons() & Qt::LeftButton) moveTo(event->position());
-}
-
-void Minimap::changeEvent(QEvent* event) {
-    if (event->type() == QEvent::PaletteChange) picture_ = {};
-    QWidget::changeEvent(event);
-}
-
-SeverityStrip::SeverityStrip(PlacementMap* map, QWidget* parent) : QWidget(parent), map_(map) {
-    setAccessibleName(tr("Rows with problems"));
-    setToolTip(tr("Marks rows with problems; click to go there"));
-    setFocusPolicy(Qt::NoFocus);
-    setFixedWidth(14);
-    connect(map, &PlacementMap::matrixChanged, this, qOverload<>(&QWidget::update));
-    connect(map, &PlacementMap::viewChanged, this, qOverload<>(&QWidget::update));
-}
-
-QRect SeverityStrip::bar() const {
-    // As tall as the rows beside it, scroll bars apart.
-    return {2, map_->headerHeight(), width() - 4, map_->viewport()->height() - map_->headerHeight()};
-}
-
-void SeverityStrip::paintEvent(QPaintEvent*) {
-    QPainter painter(this);
-    const QRect bar = this->bar();
+void Minimap::paintMarks(QPainter& painter, const QRect& bar) const {
     painter.fillRect(bar, panelColor());
-    if (!map_->matrix() || bar.height() <= 0) return;
     const PlacementMatrix& matrix = *map_->matrix();
     for (int y = 0; y < bar.height();) {
         const auto rowAt = [&](int at) {
@@ -144,24 +102,42 @@ void SeverityStrip::paintEvent(QPaintEvent*) {
             state);
     }
     const QRectF seen = map_->visibleShare();
-    if (seen.height() < 0.999) {
-        painter.setPen(QPen(accentColor(), 1));
-        painter.setBrush(Qt::NoBrush);
-        painter.drawRect(QRectF(bar.left() - 1.5, bar.top() + seen.top() * bar.height(), bar.width() + 2,
-                                std::max(4.0, seen.height() * bar.height() - 1)));
-    }
+    if (whole_ || seen.height() > 0.999) return;
+    painter.setPen(QPen(accentColor(), 1));
+    painter.setBrush(Qt::NoBrush);
+    painter.drawRect(QRectF(bar.left() - 1.5, bar.top() + seen.top() * bar.height(), bar.width() + 2,
+                            std::max(4.0, seen.height() * bar.height() - 1)));
 }
 
-void SeverityStrip::mousePressEvent(QMouseEvent* event) {
+void Minimap::paintEvent(QPaintEvent*) {
     const QRect bar = this->bar();
-    if (event->button() != Qt::LeftButton || bar.height() <= 0) return;
-    const QRectF seen = map_->visibleShare();
-    map_->centerOn(
-        {seen.center().x(), std::clamp((event->position().y() - bar.top()) / bar.height(), 0.0, 1.0)});
+    if (!map_->matrix() || bar.height() <= 0) return;
+    QPainter painter(this);
+    if (whole_) paintWhole(painter, {bar.left(), bar.top(), kPictureWide, bar.height()});
+    paintMarks(painter, {bar.right() + 1 - kMarksWide, bar.top(), kMarksWide, bar.height()});
 }
 
-void SeverityStrip::mouseMoveEvent(QMouseEvent* event) {
-    if (event->buttons() & Qt::LeftButton) mousePressEvent(event);
+// On the picture to what is there, on the marks to those rows.
+void Minimap::moveTo(const QPointF& position) {
+    const QRect bar = this->bar();
+    if (bar.height() <= 0) return;
+    const bool onPicture = whole_ && position.x() < bar.left() + kPictureWide;
+    map_->centerOn({onPicture ? std::clamp((position.x() - bar.left()) / kPictureWide, 0.0, 1.0)
+                              : map_->visibleShare().center().x(),
+                    std::clamp((position.y() - bar.top()) / bar.height(), 0.0, 1.0)});
+}
+
+void Minimap::mousePressEvent(QMouseEvent* event) {
+    if (event->button() == Qt::LeftButton) moveTo(event->position());
+}
+
+void Minimap::mouseMoveEvent(QMouseEvent* event) {
+    if (event->buttons() & Qt::LeftButton) moveTo(event->position());
+}
+
+void Minimap::changeEvent(QEvent* event) {
+    if (event->type() == QEvent::PaletteChange) picture_ = {};
+    QWidget::changeEvent(event);
 }
 
 }  // namespace shardscope::ui

@@ -1,5 +1,5 @@
-// The whole placement map in a corner, with the part that is in view; and a strip beside it that shows in
-// which rows something is wrong. Both follow their map and move it.
+// The whole placement map beside its grid, with the part that is in view, and marks of the rows in which
+// something is wrong. It follows its map and moves it.
 #pragma once
 
 #include <QImage>
@@ -9,13 +9,12 @@
 
 namespace shardscope::ui {
 
-// Lies over the map's lower right corner; shown only while a part of the map is out of view.
 class Minimap : public QWidget {
     Q_OBJECT
   public:
-    explicit Minimap(PlacementMap* map);
+    explicit Minimap(PlacementMap* map, QWidget* parent = nullptr);
 
-    void setEnabledByUser(bool on);
+    void setWhole(bool on);  // false: the marks alone
 
   protected:
     void paintEvent(QPaintEvent* event) override;
@@ -24,30 +23,15 @@ class Minimap : public QWidget {
     void changeEvent(QEvent* event) override;
 
   private:
-    void follow();
-    void render();
+    QRect bar() const;
+    void render(const QSize& points);
+    void paintWhole(QPainter& painter, const QRect& at);
+    void paintMarks(QPainter& painter, const QRect& bar) const;
     void moveTo(const QPointF& position);
 
     PlacementMap* map_;
     QImage picture_;
-    bool wanted_ = true;
-};
-
-// Stands beside the vertical scroll bar; a click goes to that part of the map.
-class SeverityStrip : public QWidget {
-    Q_OBJECT
-  public:
-    explicit SeverityStrip(PlacementMap* map, QWidget* parent = nullptr);
-    QSize sizeHint() const override { return {14, 100}; }
-
-  protected:
-    void paintEvent(QPaintEvent* event) override;
-    void mousePressEvent(QMouseEvent* event) override;
-    void mouseMoveEvent(QMouseEvent* event) override;
-
-  private:
-    QRect bar() const;
-    PlacementMap* map_;
+    bool whole_ = true;
 };
 
 }  // namespace shardscope::ui
