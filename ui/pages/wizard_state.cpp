@@ -126,7 +126,7 @@ ConversionSpec WizardState::overMesh(const Mesh& mesh) const {
     ConversionSpec spec = spec_;
     forgetProposedDestination(spec);
     const Format* own = session_.checkpoint() ? session_.checkpoint()->format : nullptr;
-    const bool keeps = own && own->info().writes && own->info().shards;
+    const bool keeps = own && own->info().writes && own->info().shards && !writesModelsAlone(own->info());
     spec.format = keeps ? QString() : QStringLiteral("dcp");
     for (QString* none : {&spec.variant, &spec.like, &spec.map})
         none->clear();
