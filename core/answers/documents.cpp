@@ -515,12 +515,16 @@ Json formatsJson() {
         Json options = Json::array();
         for (const FormatOption& option : format->options())
             options.push_back(option.name);
+        Json models = Json::array();
+        for (const FormatInfo::Model& model : info.models)
+            if (!model.variant.empty()) models.push_back(model.synonym);
         json["formats"].push_back({{"name", info.name},
                                    {"title", info.title},
                                    {"reads", info.reads},
                                    {"writes", info.writes},
                                    {"generations", info.generations},
                                    {"variants", info.variants},
+                                   {"models", models},
                                    {"options", options},
                                    {"holds",
                                     {{"shards", info.shards},

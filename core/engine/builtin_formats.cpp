@@ -74,6 +74,19 @@ const Format* findFormat(std::string_view name) {
     return nullptr;
 }
 
+const FormatInfo::Model* modelAsked(std::string_view name, std::string_view variant) {
+    const Format* format = findFormat(name);
+    if (!format) return nullptr;
+    const auto found = std::ranges::find_if(format->info().models, [&](const FormatInfo::Model& model) {
+        return model.synonym == name || (!model.variant.empty() && model.variant == variant);
+    });
+    return found == format->info().models.end() ? nullptr : &*found;
+}
+
+bool writesModelsAlone(const FormatInfo& format) {
+    return !format.models.empty() && !format.models.front().variant.empty();
+}
+
 const std::vector<FormatOption>& formatOptions() {
     static const std::vector<FormatOption> options = [] {
         std::vector<FormatOption> all;

@@ -380,7 +380,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     const auto resolve = [&]() -> Result<TargetSpec> {
         SHARDSCOPE_ASSIGN(TargetSpec resolved, resolveTarget(input, target));
         if (places) {
-            SHARDSCOPE_ASSIGN(resolved.target, placing(resolved.target, target.mesh, catalog));
+            SHARDSCOPE_ASSIGN(resolved.target, placing(resolved.target, target.mesh, catalog, options));
         }
         return resolved;
     };
@@ -480,6 +480,17 @@ Status chooseFormat(PreparedConversion& p, const ConversionRequest& request, con
     p.writeOptions.strict = request.strict;
     p.writeOptions.stop = stop;
     p.singleFile = info.singleFile;
+    if (const FormatInfo::Model* model = modelAsked(request.format, request.variant);
+        model && !model->variant.empty()) {
+        if (!request.variant.empty() && request.variant != model->variant)
+            return makeError(ErrorCode::usage, fmt::format("{} stands for the variant '{}' alone",
+                                                           option("to", model->synonym), model->variant));
+        p.writeOptions.variant = model->variant;
+    }
+    if (!info.models.empty()) {
+        const auto config = statedConfig(p.source, request.assets);
+        if (config->values.is_object()) p.writeOptions.modelConfig = dumpJson(config->values);
+    }
     if (!info.fileVariant.empty() && p.destination.ends_with("." + info.suffixes.front())) {
         p.writeOptions.variant = info.fileVariant;
         p.singleFile = true;
@@ -629,7 +640,7 @@ Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std:
     while (p.destination.size() > 1 && p.destination.ends_with('/'))
         p.destination.pop_back();
     SHARDSCOPE_ASSIGN(TargetRequest target, targetRequest(request));
-    const bool model = asksForModel(request);
+    const bool model = modelAsked(request.format, request.variant) != nullptr;
     if (request.map == kAutomaticRecipe || (model && request.map.empty() && request.rename.empty())) {
         SHARDSCOPE_TRY(applyFittingRecipe(source, request,
                                           request.format.empty() ? source.catalog().format() : request.format,

@@ -19,6 +19,12 @@ namespace shardscope {
 // The formats of this build, most specific first.
 const std::vector<const Format*>& builtinFormats();
 const Format* findFormat(std::string_view name);
+// What a name of a format stands for where that is more than the format: "hf" is a model that transformers
+// loads. Null where it is the format alone.
+// "tensor-parallel" with the variant "vllm" is what "vllm" is.
+const FormatInfo::Model* modelAsked(std::string_view name, std::string_view variant);
+// Whether the format is written as such models alone, each in a variant of its own.
+bool writesModelsAlone(const FormatInfo& format);
 // What any of them takes when it opens a checkpoint, each option once.
 const std::vector<FormatOption>& formatOptions();
 // Whether files of any format have this suffix, without the dot: "pt".

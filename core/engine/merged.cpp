@@ -40,7 +40,7 @@ struct Scaling {
     std::string file;
     std::optional<int64_t> rank;  // Megatron's configuration may leave it to the shapes
     double alpha = 0;
-    bool rootOfRank = false, fanInFanOut = false;
+    bool rootOfRank = false, fanInFanOut = false, dora = false;
     std::vector<std::pair<RegularExpression, int64_t>> ranks;
     std::vector<std::pair<RegularExpression, double>> alphas;
 
@@ -79,7 +79,6 @@ Status checkKind(const Json& config, const std::string& file) {
     if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA")
         return refuse(fmt::format("is of the kind {}", printable(type->dump(), kNameInMessage)));
     constexpr std::pair<const char*, const char*> kOthers[] = {
-        {"use_dora", "uses DoRA (use_dora)"},
         {"use_qalora", "uses QALoRA (use_qalora)"},
         {"use_bdlora", "uses BD-LoRA (use_bdlora)"},
         {"arrow_config", "uses Arrow (arrow_config)"},
@@ -134,6 +133,7 @@ Result<Scaling> scalingIn(const std::string& file, const std::string& text) {
     scaling.alpha = alpha->get<double>();
     scaling.rootOfRank = asks(config, "use_rslora");
     scaling.fanInFanOut = asks(config, "fan_in_fan_out");
+    scaling.dora = asks(config, "use_dora");
     SHARDSCOPE_TRY(takePatterns(config, "rank_pattern", file, scaling.ranks));
     SHARDSCOPE_TRY(takePatterns(config, "alpha_pattern", file, scaling.alphas));
     return scaling;
@@ -169,6 +169,7 @@ Result<Scaling> scalingOf(const Checkpoint& adapter) {
 enum class AdapterPart : uint8_t {
     down,
     up,
+    magnitude,
     whole,      // takes the place of a tensor
     baseLayer,  // the weight or bias of a layer below an adapter: PEFT loads what an adapter brings
     baseOwn,    // other things of the base
@@ -221,12 +222,13 @@ AdapterName nameOf(std::string_view name) {
         }
         const bool down = part == "lora_A" || part == "lora_embedding_A";
         const bool up = part == "lora_B" || part == "lora_embedding_B";
-        if (down || up) {
+        const bool magnitude = part == "lora_magnitude_vector";
+        if (down || up || magnitude) {
             result.embedding = part.starts_with("lora_embedding");
             const size_t end = parts.size() - (weight ? 1 : 0);
             const bool bias = parts.back() == "bias", nested = i > 0 && parts[i - 1] == "base_layer";
             if (bias || nested || i == 0 || end > i + 2) break;
-            result.part = down ? AdapterPart::down : AdapterPart::up;
+            result.part = down ? AdapterPart::down : up ? AdapterPart::up : AdapterPart::magnitude;
             result.weight = joined(parts, 0, i) + ".weight";
             result.adapter = joined(parts, i + 1, end);
             return result;
@@ -243,7 +245,7 @@ AdapterName nameOf(std::string_view name) {
             result.weight = joined(parts, 0, i) + "." + joined(parts, i + 1, parts.size());
             return result;
         }
-        if (part == "lora_magnitude_vector" || part.starts_with("trainable_tokens")) break;
+        if (part.starts_with("trainable_tokens")) break;
         if (i + 1 == parts.size()) {
             result.weight = joined(parts, 0, parts.size());
             return result;
@@ -311,7 +313,7 @@ Result<Respelling> respellingFor(const Catalog& base, const std::vector<std::str
 // ------------------------------------------------------------------ weights
 
 struct Factors {
-    TensorId down = kNone, up = kNone;
+    TensorId down = kNone, up = kNone, magnitude = kNone;
     bool embedding = false;
 };
 
@@ -373,10 +375,9 @@ class MergeMaker {
                 continue;
             }
             if (name.part == AdapterPart::refused)
-                return unsupported(
-                           fmt::format("{} of the adapter is not merged: DoRA's magnitudes, biases of "
-                                       "LoRA, adapters of parameters and of single tokens are not",
-                                       shown(adapter_.name(t))))
+                return unsupported(fmt::format("{} of the adapter is not merged: biases of "
+                                               "LoRA, adapters of parameters and of single tokens are not",
+                                               shown(adapter_.name(t))))
                     .inFile(path_);
             if (!checkCoverage(adapter_, t).whole())
                 return impossible("the adapter does not hold it whole", t);
@@ -407,11 +408,13 @@ class MergeMaker {
             return {};
         }
         Factors& factors = factors_[name.weight];
-        TensorId& place = name.part == AdapterPart::down ? factors.down : factors.up;
+        TensorId& place = name.part == AdapterPart::down ? factors.down
+                          : name.part == AdapterPart::up ? factors.up
+                                                         : factors.magnitude;
         if (place != kNone)
             return impossible(fmt::format("another tensor is for {}, too", shown(name.weight)), t);
         place = t;
-        factors.embedding = name.embedding;
+        factors.embedding |= name.embedding;
         return {};
     }
 
@@ -425,7 +428,9 @@ class MergeMaker {
 
     Status addProduct(const std::string& name, const Factors& factors) {
         if (factors.down == kNone || factors.up == kNone) {
-            const TensorId there = factors.down == kNone ? factors.up : factors.down;
+            const TensorId there = factors.down != kNone ? factors.down
+                                   : factors.up != kNone ? factors.up
+                                                         : factors.magnitude;
             return impossible("its other matrix is missing in the adapter", there);
         }
         MergedTensor merged;
@@ -437,6 +442,7 @@ class MergeMaker {
         merged.down = factors.down;
         merged.up = factors.up;
         SHARDSCOPE_TRY(fit(factors, merged));
+        SHARDSCOPE_TRY(takeMagnitude(factors, merged));
         const std::string module = name.substr(0, name.rfind('.'));
         const int64_t rank = scaling_.rankOf(module, merged.rank);
         if (rank != merged.rank)
@@ -448,12 +454,39 @@ class MergeMaker {
         const uint64_t elements =
             static_cast<uint64_t>(adapter_.elements(merged.down) + adapter_.elements(merged.up));
         merge_.held = std::max(merge_.held, elements * sizeof(float));
-        return add(merged, fmt::format("merged: {} + {} * {} of {}, {} (rank {})",
-                                       merged.replacement == kNone ? std::string("W")
-                                                                   : shown(adapter_.name(merged.replacement)),
-                                       merged.scaling, merged.transposed ? "(B @ A) transposed" : "B @ A",
-                                       shown(adapter_.name(merged.down)), shown(adapter_.name(merged.up)),
-                                       merged.rank));
+        return add(
+            merged,
+            fmt::format(
+                "merged: {} + {} * {} of {}, {} (rank {}){}",
+                merged.replacement == kNone ? std::string("W") : shown(adapter_.name(merged.replacement)),
+                merged.scaling, merged.transposed ? "(B @ A) transposed" : "B @ A",
+                shown(adapter_.name(merged.down)), shown(adapter_.name(merged.up)), merged.rank,
+                merged.magnitude == kNone ? std::string()
+                                          : fmt::format(", with the magnitudes {} of DoRA",
+                                                        shown(adapter_.name(merged.magnitude)))));
+    }
+
+    Status takeMagnitude(const Factors& factors, MergedTensor& merged) const {
+        const bool there = factors.magnitude != kNone;
+        if (there != scaling_.dora)
+            return impossible(
+                there ? fmt::format("{} does not say that it is one of DoRA (use_dora)", scaling_.file)
+                      : std::string("it is one of DoRA (use_dora), and its "
+                                    "lora_magnitude_vector is missing in the adapter"),
+                there ? factors.magnitude : factors.down);
+        if (!there) return {};
+        if (factors.embedding || base_.shape(merged.base).size() != 2)
+            return unsupported("DoRA of embeddings and convolutions is not merged")
+                .inFile(path_)
+                .ofTensor(std::string(adapter_.name(factors.magnitude)));
+        const int64_t outputs = base_.shape(merged.base)[merged.transposed ? 1 : 0];
+        if (adapter_.elements(factors.magnitude) != outputs)
+            return impossible(
+                fmt::format("it has {} elements for {} outputs of {}", adapter_.elements(factors.magnitude),
+                            outputs, shown(base_.name(merged.base))),
+                factors.magnitude);
+        merged.magnitude = factors.magnitude;
+        return {};
     }
 
     // Which way round the matrices are.
@@ -502,7 +535,8 @@ class MergeMaker {
             return impossible(fmt::format("another tensor is for {}, too", shown(base_.name(merged.base))),
                               merged.down == kNone ? merged.replacement : merged.down);
         taken_[merged.base] = true;
-        merge_.words += fmt::format("\n{} {} {}", base_.name(merged.base), merged.scaling, merged.transposed);
+        merge_.words += fmt::format("\n{} {} {} {}", base_.name(merged.base), merged.scaling,
+                                    merged.transposed, merged.magnitude != kNone);
         merge_.tensors.push_back(merged);
         merge_.how.push_back(std::move(how));
         return {};
@@ -604,7 +638,7 @@ Result<Checkpoint> mergedCheckpoint(const Checkpoint& base, const AdapterMerge& 
         if (one.how.empty()) one.stored = catalog.bytes(tensor.base);
         one.how += (one.how.empty() ? "" : "; ") + merge.how[i];
         const Catalog& adapter = merge.adapter.catalog();
-        for (const TensorId t : {tensor.down, tensor.up, tensor.replacement})
+        for (const TensorId t : {tensor.down, tensor.up, tensor.magnitude, tensor.replacement})
             one.stored += t == kNone ? 0 : adapter.bytes(t);
     }
     Checkpoint result = base;

@@ -26,7 +26,7 @@ struct AdapterMerge {
 
 // Opens the adapter and finds the weight of each of its tensors. `base` may show computed tensors. Errors:
 // usage (nothing says how the adapter is scaled), impossible (a tensor without a weight, or of another
-// shape), unsupported (DoRA and other kinds of adapter, by name), those of opening.
+// shape), unsupported (other kinds of adapter, by name), those of opening.
 Result<AdapterMerge> adapterMerge(const Checkpoint& base, const std::string& path, const StopToken& stop);
 
 // The checkpoint with the adapter merged in. Weights whose dtype `wanted` casts are computed as float32, so

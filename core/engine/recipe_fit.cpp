@@ -95,12 +95,6 @@ bool isPreparation(const RecipeStep& step) {
     return step.recipe.ends_with("-apart") || step.recipe.ends_with("-older-names");
 }
 
-// Both frameworks call it so.
-bool isShared(const RecipeFit& fit, std::string_view name) {
-    const bool titan = fit.from == "torchtitan" || fit.to == "torchtitan";
-    return titan && (name == "lm_head.weight" || name.ends_with(".lm_head.weight"));
-}
-
 // What each weight becomes, by its name; the views of it.
 using Made = std::map<std::string, TensorView>;
 
@@ -120,10 +114,14 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     const Catalog& catalog = source.catalog;
     TargetRequest request;
     SHARDSCOPE_TRY(applyRecipe(fit.recipe, {}, source, request));
-    std::vector<NamePattern> dropped;
+    std::vector<NamePattern> dropped, shared;  // shared: both frameworks call it so
     for (const std::string& text : request.exclude) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
         dropped.push_back(std::move(pattern));
+    }
+    for (const std::string& text : request.leaves.value_or(std::vector<std::string>())) {
+        SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
+        shared.push_back(std::move(pattern));
     }
     StepState state;
     std::set<TensorId> weights, left;
@@ -153,7 +151,7 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
                                       ? *tensor.view
                                       : TensorView::whole(tensor.origin, catalog.shape(tensor.origin)));
         const auto same = before.find(tensor.name);
-        if (same != before.end() && same->second == tensor.made && !isShared(fit, tensor.name))
+        if (same != before.end() && same->second == tensor.made && !anyMatches(shared, tensor.name))
             left.insert(tensor.origin);
     }
     for (const TensorId t : left)
@@ -211,11 +209,12 @@ std::string leavesText(const RecipeFit& fit) {
                        fit.left.size() + fit.weights, printable(fit.left.front(), kNameInMessage));
 }
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kTitles{{{"hf", "Hugging Face"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTitles{{{"hf", "Hugging Face"},
                                                                                 {"megatron", "Megatron"},
                                                                                 {"torchtitan", "torchtitan"},
                                                                                 {"maxtext", "MaxText"},
                                                                                 {"meta", "Meta"},
+                                                                                {"vllm", "vLLM"},
                                                                                 {"paddle", "PaddleNLP"},
                                                                                 {"olmo", "OLMo"}}};
 
@@ -316,8 +315,10 @@ Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& req
                           TargetRequest& target, std::string& said, const StopToken& stop) {
     SHARDSCOPE_ASSIGN(const auto fits, fittingRecipes(source, request.assets, stop));
     const Format* const known = findFormat(format);
-    const RecipeChoice choice =
-        chooseRecipe(fits, namesOfFormat(known ? known->info().name : format), source.catalog());
+    const FormatInfo::Model* model = modelAsked(format, request.variant);
+    const std::string_view names =
+        model ? std::string_view(model->names) : namesOfFormat(known ? known->info().name : format);
+    const RecipeChoice choice = chooseRecipe(fits, names, source.catalog());
     if (!choice.known && request.map == kAutomaticRecipe)
         return makeError(ErrorCode::usage, fmt::format("{}: {}", option("map", kAutomaticRecipe), choice.why))
             .withHint(choice.candidates.empty() ? "'shardscope recipes' lists those that are built in"

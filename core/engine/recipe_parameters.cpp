@@ -177,7 +177,7 @@ class RecipeParameters::Expression {
   private:
     Error wrong() const {
         return usage(
-            fmt::format("'{}' is not integers and parameters joined by + - * / and parentheses", text_));
+            fmt::format("'{}' is not integers and parameters joined by + - * / % and parentheses", text_));
     }
 
     std::string_view next() {
@@ -204,6 +204,9 @@ class RecipeParameters::Expression {
                           : operation == '*' ? !__builtin_mul_overflow(before, right.value, &left.value)
                                              : true;
         if (!fits) return usage(fmt::format("'{}' is too large", text_));
+        if (operation == '%' && right.value > 0) left.value = before % right.value;
+        if (operation == '%' && right.value <= 0)
+            return usage(fmt::format("'{}' is not known: the remainder of {}", text_, right.value));
         if (operation != '/') return {};
         if (right.value <= 0 || before % right.value != 0) {
             left.missing = fmt::format("'{}' is not a whole number: {} / {}", text_, before, right.value);
@@ -226,7 +229,7 @@ class RecipeParameters::Expression {
 
     Result<StepNumber> product() {
         SHARDSCOPE_ASSIGN(StepNumber result, term());
-        while (next() == "*" || next() == "/") {
+        while (next() == "*" || next() == "/" || next() == "%") {
             const char operation = rest_.front();
             rest_.remove_prefix(1);
             SHARDSCOPE_ASSIGN(const StepNumber right, term());
@@ -245,7 +248,7 @@ class RecipeParameters::Expression {
         }
         const bool negative = take("-");
         next();
-        const size_t end = std::min(rest_.find_first_of("+-*/() "), rest_.size());
+        const size_t end = std::min(rest_.find_first_of("+-*/%() "), rest_.size());
         const std::string_view word = rest_.substr(0, end);
         rest_.remove_prefix(end);
         --depth_;

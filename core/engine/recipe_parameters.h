@@ -22,7 +22,7 @@ class RecipeParameters {
     static Result<RecipeParameters> make(const nlohmann::json& declared, const std::vector<std::string>& set,
                                          const RecipeSource& source);
 
-    // An integer, or text: integers and names of parameters with + - * / and parentheses; a division must
+    // An integer, or text: integers and names of parameters with + - * / % and parentheses; a division must
     // come out even. Errors: usage (malformed, a name that is not declared); a name without a value is not an
     // error yet.
     Result<StepNumber> number(const nlohmann::json& value);

@@ -428,13 +428,9 @@ MasterWeights openedWith(const Request& request) {
 
 }  // namespace
 
-bool asksForModel(const Request& request) {
-    return request.format == "hf" || request.format == "huggingface";
-}
-
 Result<TargetRequest> targetRequest(const Request& from) {
     TargetRequest target{from};
-    target.weightsOnly = from.weightsOnly || asksForModel(from);
+    target.weightsOnly = from.weightsOnly || modelAsked(from.format, from.variant);
     if (!from.average.empty() && !from.averageOptimizer) target.leavesOptimizer = true;
     if (target.masterWeights == MasterWeights::automatic) target.masterWeights = openedWith(from);
     SHARDSCOPE_TRY(parseAll(from.rename, parseRenameRule, target.rename));
@@ -502,7 +498,7 @@ CheckpointOptions checkpointOptions(const Request& request) {
     // apart.
     const bool masters = request.masterWeights == MasterWeights::use ||
                          (request.masterWeights == MasterWeights::automatic && !request.cast.empty());
-    if (masters && (request.weightsOnly || asksForModel(request)) &&
+    if (masters && (request.weightsOnly || modelAsked(request.format, request.variant)) &&
         options.open.valuesOf(commandOption(kBuckets)).empty())
         options.open.own.emplace_back(commandOption(kBuckets), "parameters");
     return options;

@@ -78,9 +78,6 @@ std::string titledOption(std::string_view name, std::string_view value);
 // no option of this name. Errors: usage.
 Result<bool> takeConvertOption(ConversionRequest& request, ConvertVerbs verbs, std::string_view option,
                                const std::string& value);
-// Whether "hf" is the wanted format: not safetensors alone, but a model that transformers loads. It has
-// weights alone, under Hugging Face's names.
-bool asksForModel(const ConversionRequest& request);
 // Names of tensors as --keys says them, which refines the format. Errors: usage.
 Status takeKeys(ConversionRequest& request, const std::string& keys);
 

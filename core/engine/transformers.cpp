@@ -35,7 +35,7 @@ size_t optimizerTensors(const Catalog& target) {
 }  // namespace
 
 bool isForTransformers(const PreparedConversion& prepared) {
-    return prepared.format->info().assets == "." && !prepared.singleFile;
+    return prepared.format->info().name == "safetensors" && !prepared.singleFile;
 }
 
 std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {

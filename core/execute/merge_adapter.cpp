@@ -1,6 +1,8 @@
 #include "execute/merge_adapter.h"
 
 #include <algorithm>
+#include <cmath>
+#include <mutex>
 
 #include <fmt/format.h>
 
@@ -97,6 +99,7 @@ class MergedValues {
         std::vector<std::byte> bytes;
         std::vector<float> values;
         AlignedBuffer io;
+        if (tensor_.magnitude != kNone) SHARDSCOPE_TRY(findFactors());
         for (int64_t at = lo; at < hi; at += kComputedAtOnce) {
             const int64_t end = std::min(hi, at + kComputedAtOnce);
             SHARDSCOPE_TRY(readStored(chunk, at, end, bytes, values, io));
@@ -105,6 +108,8 @@ class MergedValues {
                 forEachRun(at, end, shape_, chunk.offsets, chunk.lengths,
                            [&](int64_t first, int64_t position, int64_t count) {
                                addTo(values.data() + (first - at), position, count);
+                               if (tensor_.magnitude != kNone)
+                                   magnify(values.data() + (first - at), position, count);
                            });
             }
             castElements(DType::float32, reinterpret_cast<const std::byte*>(values.data()), tensor_.dtype, to,
@@ -130,6 +135,11 @@ class MergedValues {
         }
         SHARDSCOPE_ASSIGN(const PartReader down, PartReader::open(adapter.context, tensor_.down));
         SHARDSCOPE_ASSIGN(const PartReader up, PartReader::open(adapter.context, tensor_.up));
+        if (tensor_.magnitude != kNone) {
+            SHARDSCOPE_ASSIGN(const PartReader magnitude,
+                              PartReader::open(adapter.context, tensor_.magnitude));
+            SHARDSCOPE_ASSIGN(magnitudes_, magnitude.floats());
+        }
         SHARDSCOPE_ASSIGN(right_, down.floats());
         SHARDSCOPE_ASSIGN(left_, up.floats());
         columns_ = static_cast<int64_t>(right_.size()) / tensor_.rank;
@@ -195,11 +205,64 @@ class MergedValues {
         }
     }
 
+    // Calls visit(values, where, count) for each part of a row in [position, position + count) of the
+    // tensor's order, `where` being the place of its first element's magnitude.
+    template <class Visit>
+    void forRows(float* values, int64_t position, int64_t count, Visit&& visit) const {
+        while (count > 0) {
+            const int64_t row = position / columns_, column = position % columns_;
+            const int64_t width = std::min(columns_ - column, count);
+            visit(values, static_cast<size_t>(tensor_.transposed ? column : row), width);
+            values += width;
+            position += width;
+            count -= width;
+        }
+    }
+
+    void magnify(float* values, int64_t position, int64_t count) const {
+        forRows(values, position, count, [&](float* row, size_t where, int64_t width) {
+            for (int64_t j = 0; j < width; ++j)
+                row[j] *= factors_[where + (tensor_.transposed ? static_cast<size_t>(j) : 0)];
+        });
+    }
+
+    // The magnitudes divided by the norms of the whole weight's rows, found by who reads first.
+    Status findFactors() const {
+        const std::lock_guard lock(mutex_);
+        if (!factors_.empty()) return {};
+        const PartReader& from = replacement_ ? *replacement_ : *base_;
+        std::vector<double> squares(magnitudes_.size(), 0);
+        std::vector<std::byte> bytes;
+        std::vector<float> values;
+        AlignedBuffer io;
+        for (int64_t at = 0; at < from.elements(); at += kComputedAtOnce) {
+            const int64_t count = std::min(kComputedAtOnce, from.elements() - at);
+            values.resize(static_cast<size_t>(count));
+            SHARDSCOPE_TRY(from.read(at, count, bytes, io));
+            castElements(from.dtype(), bytes.data(), DType::float32,
+                         reinterpret_cast<std::byte*>(values.data()), values.size());
+            addTo(values.data(), at, count);
+            forRows(values.data(), at, count, [&](const float* row, size_t where, int64_t width) {
+                for (int64_t j = 0; j < width; ++j) {
+                    const double value = row[j];
+                    squares[where + (tensor_.transposed ? static_cast<size_t>(j) : 0)] += value * value;
+                }
+            });
+        }
+        std::vector<float> factors(magnitudes_.size());
+        for (size_t i = 0; i < factors.size(); ++i)
+            factors[i] = magnitudes_[i] / static_cast<float>(std::sqrt(squares[i]));
+        factors_ = std::move(factors);
+        return {};
+    }
+
     const MergedTensor tensor_;
     const DimSpan shape_;
     std::optional<PartReader> base_, replacement_;
-    std::vector<float> left_, right_;
+    std::vector<float> left_, right_, magnitudes_;
     int64_t columns_ = 1;
+    mutable std::mutex mutex_;
+    mutable std::vector<float> factors_;  // once it is not empty it stays
 };
 
 class MergedChunk final : public ComputedElements {

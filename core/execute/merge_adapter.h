@@ -24,6 +24,9 @@ struct MergedTensor {
     bool transposed = false;
     int64_t rank = 0;
     float scaling = 1;
+    // Of the adapter, DoRA's: one number for each row of the weight (for each column where `transposed`). The
+    // sum is multiplied by the number and divided by the norm of its row.
+    TensorId magnitude = kNone;
     // Of the adapter, same shape: takes the place of the weight, to which the product is added then, too.
     TensorId replacement = kNone;
 };
@@ -32,8 +35,12 @@ struct MergedTensor {
 // rounding (fused multiply-add), then the product with `scaling`, then the sum with W, each rounded to
 // float32; at the end the result is rounded to `dtype`, to nearest, ties to even. Source of the formula:
 // peft 0.21, tuners/lora/layer.py (get_delta_weight, merge); its matrix product on processors has this order.
-// Shapes fit, dtypes are float16, bfloat16 or float32. A and B of a weight are held while it is read.
-// Errors: limit (matrices that are too large to be held) and those of locate() come when a weight is read.
+// With a magnitude the sum is multiplied by magnitude / norm before it is rounded; the norm is the root of
+// the sum of squares in float64, in the order of the row, rounded to float32 (DoraLinearVariant of
+// tuners/lora/ variants.py, dora.py; torch adds up its norms in float32 in an order of its own). The weight
+// is read once more for that. Shapes fit, dtypes are float16, bfloat16 or float32. A and B of a weight are
+// held while it is read. Errors: limit (matrices that are too large to be held) and those of locate() come
+// when a weight is read.
 Result<std::unique_ptr<Reader>> mergedReader(std::shared_ptr<const Reader> source, std::string directory,
                                              std::shared_ptr<const Reader> adapter,
                                              std::vector<MergedTensor> tensors, const StopToken& stop);

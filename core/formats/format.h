@@ -123,6 +123,8 @@ struct WriteOptions {
     uint64_t maxFileSize = 0;  // bytes; 0 = the format's default
     std::string archiveName;   // stem of the destination's name, for formats that record it
     bool strict = false;
+    // The text of the model's config.json or params.json; empty where neither is known.
+    std::string modelConfig;
     StopToken stop{};  // polled while a layout of many files is made
 };
 
@@ -205,6 +207,12 @@ struct FormatInfo {
     std::vector<std::string> generations;    // generations that are read, for `shardscope formats`
     std::vector<std::string> variants;       // what --variant accepts when writing
     std::vector<std::string> wholeVariants;  // the variants that hold whole tensors only
+    // Synonyms that stand for a model which a framework loads, when one is written: weights alone, in this
+    // variant, under the framework's names (as in the names of recipes).
+    struct Model {
+        std::string synonym, variant, names;
+    };
+    std::vector<Model> models;
     // What it can hold.
     bool shards = false;          // a tensor in several chunks on several ranks
     bool replicas = false;        // each rank's files hold all shards of that rank, replicas included
@@ -226,7 +234,7 @@ class Format {
     using NewPath = std::function<std::optional<Path>(const Path& path, bool optimizer)>;
     using ReadValue = std::function<Result<Value>(ObjectId)>;
     using Placing = Result<Catalog> (*)(const Catalog& target, const std::optional<Mesh>& asked,
-                                        const Catalog& source);
+                                        const Catalog& source, const WriteOptions& options);
 
     FormatInfo about;
     // Looks at names and first bytes only.

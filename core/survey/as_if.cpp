@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
+#include "engine/engine.h"
 
 namespace shardscope {
 
@@ -191,7 +192,7 @@ DrawnPicture AsIf::draw(const std::shared_ptr<const AsIf>& what, double width, d
 
 OtherMesh otherMeshOf(const Checkpoint& source) {
     const FormatInfo& own = source.format->info();
-    const bool keeps = own.writes && own.shards;
+    const bool keeps = own.writes && own.shards && !writesModelsAlone(own);
     // Where the framework's ranks say it, that is where the chunks go.
     const bool says = keeps && (source.format->placing || own.replicas);
     return {keeps ? "" : "dcp", !says && meshOf(source.catalog()).has_value()};

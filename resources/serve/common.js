@@ -54,7 +54,7 @@ async function ask(path, parameters, more) {
 
 // Options that a hint names, as the fields of this page's forms; what stands in a command stays.
 const fields = { overwrite: "Overwrite", resume: "Resume", strict: "Leave nothing out", "weights-only": "Weights only", "skip-damaged": "Skip what is damaged", mesh: "Mesh", shard: "Sharding",
-  stage: "Stages", select: "Only tensors", exclude: "Without tensors", rename: "Rename", dtype: "Cast", map: "Names", set: "Recipe parameters", "fill-gaps": "Gaps", "master-weights": "fp32 masters", dequantize: "Quantized weights" };
+  stage: "Stages", select: "Only tensors", exclude: "Without tensors", rename: "Rename", dtype: "Cast", map: "Names", set: "Recipe parameters", "fill-gaps": "Gaps", "master-weights": "fp32 masters", dequantize: "Quantized weights", adapter: "LoRA adapter" };
 export const advice = (text) => text.replace(/'[^']*'|--([a-z][a-z-]*)/g, (all, name) => (fields[name] ? "“" + fields[name] + "”" : all));
 
 // Errors of the server as their message and hint.

@@ -13,7 +13,7 @@ function request() {
   const job = { destination: value("destination") };
   if (value("format")) job.format = value("format");
   if (value("map")) job.map = value("map");
-  for (const name of ["assets", "mesh", "like", "on", "max_file_size"]) if (value(name)) job[name] = value(name);
+  for (const name of ["assets", "adapter", "mesh", "like", "on", "max_file_size"]) if (value(name)) job[name] = value(name);
   for (const name of ["set", "shard", "stage"]) if (lines(fields[name].value).length) job[name] = lines(fields[name].value);
   for (const name of ["weights_only", "skip_damaged", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
   if (value("verify") !== "digest") job.verify = value("verify");
@@ -166,7 +166,7 @@ function intents(submit, edited) {
     submit();
   };
   const reshard = async () => {
-    const formats = (await get("formats")).formats, own = formats.find((format) => format.name === shown.info.format), keeps = own && own.writes && own.holds.shards;
+    const formats = (await get("formats")).formats, own = formats.find((format) => format.name === shown.info.format), keeps = own && own.writes && own.holds.shards && !own.models.length;
     clear([...kNaming, ...kPlacing]);
     placed("-ranks");
     filled({ format: keeps ? "" : "dcp", weights_only: false, mesh: mesh.value.trim(), like: keeps ? "" : "source" });
@@ -214,10 +214,11 @@ export function showConvert(page) {
       line("set", "Recipe parameters", area("set", "heads=32")), line("like", "Placed as", text("like", "source"), "A checkpoint whose names and placement are taken over; source: as the source, over the mesh."), line("stage", "Stages", area("stage", "model.layers.0.*:pp=0")),
       line("master_weights", "fp32 masters", choice("master_weights", [["auto", "where a cast asks for more"], ["use", "always, as float32"], ["ignore", "never"]]), "Where weights of few bits take their values from, if the optimizer's state has their fp32 masters."),
       line("dequantize", "Quantized weights", choice("dequantize", [["", "as stored"], ["bf16", "as bf16"], ["fp16", "as fp16"], ["fp32", "as fp32"]]), "Weights of few bits with their scales become the tensors that they stand for."),
+      line("adapter", "LoRA adapter", text("adapter", "none"), "A directory of PEFT, or any checkpoint with such tensors, on the server's machine: merged into the weights before the recipe."),
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
       line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));
   page.append(element("p", { class: "quiet" }, "Nothing is written until you start the plan. The source is never touched."), intents(submit, edited), form, result);
-  offer("format", get("formats").then((said) => said.formats.filter((format) => format.writes).map((format) => [format.name, format.title])));
+  offer("format", get("formats").then((said) => said.formats.filter((format) => format.writes).flatMap((format) => (format.models.length ? format.models.map((model) => [model, model + ": " + format.title]) : [[format.name, format.title]]))));
   offer("map", get("recipes").then((said) => said.recipes.map((recipe) => [recipe.name, recipe.name])));
 }

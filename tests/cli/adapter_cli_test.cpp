@@ -2,6 +2,7 @@
 // tests/peers/adapter_peer.py; here all numbers are exact.
 #include <QTemporaryDir>
 #include <QTest>
+#include <cmath>
 
 #include "cli/run_shardscope.h"
 #include "cli/written_model.h"
@@ -65,6 +66,7 @@ Model adapterModel() {
             {kPeft + kWordsName + ".lora_embedding_B", f32({kColumns, kRank}, numbers(kColumns * kRank, 11))},
             {kPeft + "lm_head.weight", f32({kWords, kColumns}, numbers(kWords * kColumns, 12))}};
 }
+const QString kWeightsByColumns = QStringLiteral("*_proj.weight:tp=1");
 // Scaled by 2, and by 4 for up_proj.
 const Json kHow = {{"peft_type", "LORA"},
                    {"r", kRank},
@@ -216,6 +218,40 @@ class AdapterCliTest : public QObject {
         COMPARE_JSON(digests(at("from-bf16")), digests(at("rounded")));
     }
 
+    // (W + scaling * B @ A) * (magnitude / norm of the row), of any row whatever the shards.
+    void magnitudesOfDora() {
+        Model adapter{{kPeft + kQ + ".lora_A.weight", adapterModel()[kPeft + kQ + ".lora_A.weight"]},
+                      {kPeft + kQ + ".lora_B.weight", adapterModel()[kPeft + kQ + ".lora_B.weight"]}};
+        const Matrix magnitudes = numbers(kRows, 13);
+        adapter[kPeft + kQ + ".lora_magnitude_vector"] = f32({kRows}, magnitudes);
+        Json how = kHow;
+        how["use_dora"] = true;
+        writeAdapter("dora", adapter, how);
+        Matrix sum = product(numbers(kRows * kColumns, 1), numbers(kRows * kRank, 7),
+                             numbers(kRank * kColumns, 6), kColumns, kRank, 2);
+        for (size_t row = 0; row < kRows; ++row) {
+            double squares = 0;
+            float* const values = sum.data() + row * kColumns;
+            for (int j = 0; j < kColumns; ++j)
+                squares += static_cast<double>(values[j]) * values[j];
+            const float factor = magnitudes[row] / static_cast<float>(std::sqrt(squares));
+            for (int j = 0; j < kColumns; ++j)
+                values[j] *= factor;
+        }
+        Model want = baseModel();
+        want[kQ + ".weight"] = f32({kRows, kColumns}, sum);
+        writeModel(at("dora-merged"), want, nullptr);
+        const Outcome done = convert("base", "dora-out", {"--to", "safetensors", "--adapter", at("dora")});
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        COMPARE_JSON(digests(at("dora-out")), digests(at("dora-merged")));
+        // Shards along the columns hold parts of each row.
+        QCOMPARE(
+            convert("base", "cut", {"--to", "dcp", "--mesh", "tp=2", "--shard", kWeightsByColumns}).exitCode,
+            0);
+        QCOMPARE(convert("cut", "dora-cut", {"--to", "dcp", "--adapter", at("dora")}).exitCode, 0);
+        COMPARE_JSON(digests(at("dora-cut")), digests(at("dora-merged")));
+    }
+
     void refusals_data() {
         QTest::addColumn<QString>("what");
         QTest::addColumn<QString>("says");
@@ -228,8 +264,10 @@ class AdapterCliTest : public QObject {
         row("half", "other matrix", 5);
         row("shape", "do not make up", 5);
         row("rank", "says 5", 5);
-        row("DoRA", "use_dora", 3);
-        row("magnitudes", "lora_magnitude_vector", 3);
+        row("DoRA", "use_dora", 5);
+        row("magnitudes", "use_dora", 5);
+        row("few magnitudes", "7 elements for 12 outputs", 5);
+        row("DoRA of embeddings", "DoRA of embeddings", 3);
         row("PiSSA", "pissa", 3);
         row("other kind", "LOHA", 3);
         row("two adapters", "several adapters", 5);
@@ -252,6 +290,17 @@ class AdapterCliTest : public QObject {
         if (what == "DoRA") how["use_dora"] = true;
         if (what == "magnitudes")
             model[kPeft + kQ + ".lora_magnitude_vector"] = f32({kRows}, numbers(kRows, 1));
+        if (what == "few magnitudes") {
+            how["use_dora"] = true;
+            model[kPeft + kQ + ".lora_magnitude_vector"] = f32({7}, numbers(7, 1));
+            model[kPeft + kUp + ".lora_magnitude_vector"] = f32({kColumns}, numbers(kColumns, 1));
+            model.erase(kPeft + kWordsName + ".lora_embedding_A");
+            model.erase(kPeft + kWordsName + ".lora_embedding_B");
+        }
+        if (what == "DoRA of embeddings") {
+            how["use_dora"] = true;
+            model[kPeft + kWordsName + ".lora_magnitude_vector"] = f32({kColumns}, numbers(kColumns, 1));
+        }
         if (what == "PiSSA") how["init_lora_weights"] = "pissa_niter_4";
         if (what == "other kind") how["peft_type"] = "LOHA";
         if (what == "two adapters") {

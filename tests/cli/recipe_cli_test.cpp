@@ -756,8 +756,8 @@ class RecipeCliTest : public QObject {
             "step 1 (transpose): '*a' is not a regular expression");
         row("parameter", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "hedas"})",
             "'hedas' is not one of the recipe's parameters");
-        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 % 2"})",
-            "'2 % 2' is not integers and parameters");
+        row("arithmetic", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": "2 ^ 2"})",
+            "'2 ^ 2' is not integers and parameters");
         row("unstack without a place", R"json({"step": "unstack", "from": "a", "to": "x"})json",
             "'to' has no {i}");
         row("stack without an index", R"json({"step": "stack", "from": "(.)", "to": "x"})json",

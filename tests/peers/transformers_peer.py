@@ -31,6 +31,11 @@ def models():
         if changes is not None and name != "mimo" and "recipe" not in more:
             yield name, kind, config, more, True
     t = transformers
+    # Alternating updates, LAuReL and embeddings of each layer; the last layers take keys and values from those before.
+    kinds = ["sliding_attention", "full_attention", "sliding_attention"]
+    yield "gemma3n", t.Gemma3nForCausalLM, t.Gemma3nTextConfig(**dict(
+        COMMON, num_hidden_layers=5, layer_types=kinds + kinds[:2], num_kv_shared_layers=2, laurel_rank=8, altup_num_inputs=4, sliding_window=16,
+        hidden_size_per_layer_input=16, vocab_size_per_layer_input=COMMON["vocab_size"], activation_sparsity_pattern=[0.0] * 5, tie_word_embeddings=True)), {}, False
     yield "olmo2", t.Olmo2ForCausalLM, t.Olmo2Config(**COMMON), {}, False
     yield "phi3", t.Phi3ForCausalLM, t.Phi3Config(**COMMON), {}, False
     yield "granite", t.GraniteForCausalLM, t.GraniteConfig(**dict(COMMON, tie_word_embeddings=True)), {}, False

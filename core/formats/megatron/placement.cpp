@@ -195,7 +195,8 @@ std::optional<ParallelSizes> sizesOf(const Mesh& mesh) {
     return sizes;
 }
 
-Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source) {
+Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source,
+                      const WriteOptions&) {
     std::optional<ParallelSizes> sizes;
     if (asked) {
         sizes = sizesOf(*asked);

@@ -16,7 +16,8 @@ namespace shardscope::megatron {
 // by the parameter's name. Optimizer states are sharded like their weight. A tensor with an unknown name
 // stays whole, or keeps its chunks if no mesh is asked for. Of data-parallel replicas the rank with the
 // fewest bytes so far saves a chunk.
-Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source);
+Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source,
+                      const WriteOptions& options);
 
 // nullopt if the mesh has axes that Megatron does not know.
 std::optional<ParallelSizes> sizesOf(const Mesh& mesh);

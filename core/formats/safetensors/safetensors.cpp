@@ -73,6 +73,7 @@ const Format& safetensorsFormat() {
                                   "several files without an index",
                                   "torch HuggingFaceStorageWriter, sharded over ranks (DCP_SHARDING_INFO)"},
                   .variants = {"single", "sharded", "dcp-sharded"},
+                  .models = {{"hf", "", "hf"}, {"huggingface", "", "hf"}},
                   .shards = true,
                   .wholeByDefault = true,
                   .assets = ".",

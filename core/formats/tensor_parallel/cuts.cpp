@@ -112,20 +112,50 @@ Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
 }
 
 // [q, k, v] of each rank. Where there are fewer heads of keys than ranks, several ranks have the same one.
-Result<Cut> Cuts::headsOf(const Shards& shards, uint32_t rank) const {
-    const auto world = static_cast<int64_t>(shards.shapes.size());
+Result<Cut> Cuts::headsOf(int64_t ranks, uint32_t rank) const {
     const int64_t heads = sizes_.heads, keys = sizes_.keyHeads, size = sizes_.headSize;
     if (heads < 1 || keys < 1 || size < 1 || heads > kMostHeads || keys > kMostHeads || size > kMostHeads)
         return notKnown("it holds query, key and value, and no config.json states the heads");
-    const int64_t keysHere = std::max<int64_t>(1, keys / world), q = heads / world * size,
+    if (heads % ranks != 0 || (keys % ranks != 0 && ranks % keys != 0))
+        return notKnown(fmt::format("{} heads of queries and {} of keys do not divide among {} ranks", heads,
+                                    keys, ranks));
+    const int64_t keysHere = std::max<int64_t>(1, keys / ranks), q = heads / ranks * size,
                   k = keysHere * size;
-    const bool fits = heads % world == 0 && (keys % world == 0 || world % keys == 0) &&
-                      std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == q + 2 * k; });
-    if (!fits) return notKnown("its rows are not those of the heads that config.json states");
-    const int64_t firstKey = keys >= world ? rank * keysHere : rank / (world / keys);
+    const int64_t firstKey = keys >= ranks ? rank * keysHere : rank / (ranks / keys);
     Cut cut{{0, {{0, q, rank * q}}}, (heads + 2 * keys) * size};
     for (int64_t v = 0; v < 2; ++v)
         cut.parts.push_back({q + v * k, k, (heads + v * keys + firstKey) * size});
+    return cut;
+}
+
+Result<RankCut> Cuts::ofWhole(std::string_view name, DimSpan shape, uint32_t ranks, uint32_t rank,
+                              bool columns) const {
+    const Known how = known(name, shape.size());
+    if (how.kind == Kind::unknown) return notKnown("its name is not one of those that are known");
+    if (how.kind == Kind::replicated || ranks == 1) return RankCut{};
+    const bool wide = columns && name == "tok_embeddings.weight";
+    const size_t axis = wide ? 1 : static_cast<size_t>(how.axis);
+    if (axis >= shape.size()) return notKnown("it has other dimensions than its name says");
+    const int64_t whole = shape[axis], fused = how.kind == Kind::halves ? 2 : 1;
+    if (how.kind == Kind::heads) {
+        SHARDSCOPE_ASSIGN(Cut cut, headsOf(ranks, rank));
+        if (cut.whole != whole)
+            return notKnown("its rows are not those of the heads that config.json states");
+        return RankCut{cut.axis, std::move(cut.parts)};
+    }
+    if (whole % (fused * ranks) != 0)
+        return makeError(ErrorCode::impossible, fmt::format("dimension {} has {} elements, which do not "
+                                                            "divide among {} tensor-parallel ranks",
+                                                            axis, whole, ranks));
+    const std::vector<int64_t> parts(static_cast<size_t>(fused), whole / fused);
+    return RankCut::share(static_cast<int>(axis), parts, whole / ranks * rank, whole / ranks);
+}
+
+Result<Cut> Cuts::headsIn(const Shards& shards, uint32_t rank) const {
+    SHARDSCOPE_ASSIGN(Cut cut, headsOf(static_cast<int64_t>(shards.shapes.size()), rank));
+    const int64_t rows = cut.parts.back().from + cut.parts.back().length;
+    if (!std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == rows; }))
+        return notKnown("its rows are not those of the heads that config.json states");
     return cut;
 }
 
@@ -164,7 +194,7 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
         case Kind::halves:
             return halvesOf(shards, how.axis, rank);
         case Kind::heads:
-            return headsOf(shards, rank);
+            return headsIn(shards, rank);
         case Kind::vocabulary: {
             // Llama 2 cuts the other dimension of the embedding.
             const auto world = static_cast<int64_t>(shards.shapes.size());

@@ -43,6 +43,11 @@ class Cuts {
         : sizes_(sizes), stated_(std::move(stated)), trusted_(trusted) {}
     // The cut of one rank's shard. Errors: unsupported if the cut cannot be found.
     Result<Cut> of(const Shards& shards, uint32_t rank) const;
+    // The reverse: which part of a whole tensor a rank of `ranks` holds, by the tensor's name. `columns`: the
+    // embedding is cut along its columns. Errors: unsupported if the name is not known, impossible if the
+    // tensor does not divide.
+    Result<RankCut> ofWhole(std::string_view name, DimSpan shape, uint32_t ranks, uint32_t rank,
+                            bool columns) const;
     // Whether the ranks hold fewer rows of the embedding than the configuration states.
     bool lacksRows(const Shards& shards) const;
 
@@ -53,7 +58,9 @@ class Cuts {
         int axis = 0;
     };
     static Known known(std::string_view name, size_t dimensions);
-    Result<Cut> headsOf(const Shards& shards, uint32_t rank) const;
+    // Of a fused [q k v], by the heads of the configuration.
+    Result<Cut> headsOf(int64_t ranks, uint32_t rank) const;
+    Result<Cut> headsIn(const Shards& shards, uint32_t rank) const;
 
     ModelSizes sizes_;
     std::vector<TpRule> stated_;

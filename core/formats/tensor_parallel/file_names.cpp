@@ -17,26 +17,29 @@ constexpr uint32_t kMostRanks = 65'536, kMostStages = 4096;
 struct NameRule {
     const char* writer;
     RegularExpression name;
-    const char* missing;  // how the file of a rank, of a stage, is called
-    bool aloneIsPart;     // one such file may be a part: nobody calls a whole model so
+    const char* missing;      // how the file of a rank, of a stage, is called
+    bool aloneIsPart;         // one such file may be a part: nobody calls a whole model so
+    const char* beside = "";  // ... if this file is there, too
     const char* directory = "";
     const char* mark = "";
 };
 
 const std::vector<NameRule>& nameRules() {
     static const std::vector<NameRule> rules = [] {
-        const auto rule = [](const char* writer, const char* name, const char* missing, bool alone = false) {
-            return NameRule{writer, RegularExpression::parse(name).value(), missing, alone};
+        const auto rule = [](const char* writer, const char* name, const char* missing, bool alone = false,
+                             const char* beside = "") {
+            return NameRule{writer, RegularExpression::parse(name).value(), missing, alone, beside};
         };
         return std::vector<NameRule>{
             rule("vLLM", R"(model-rank-(\d+)-part-\d+\.safetensors())", "model-rank-{}-part-0.safetensors",
                  true),
             rule("TensorRT-LLM", R"(rank(\d+)\.safetensors())", "rank{}.safetensors", true),
-            rule("Meta", R"(consolidated\.(\d+)\.(?:pth|safetensors)())", "consolidated.{:02}.pth"),
+            rule("Meta", R"(consolidated\.(\d+)\.(?:pth|safetensors)())", "consolidated.{:02}.pth", true,
+                 "params.json"),
             rule("DeepSeek", R"(model(\d+)-mp(\d+)\.safetensors)", "model{}-mp*.safetensors"),
             rule("-TP- files", R"(.*-TP-(\d+)\.safetensors())", "*-TP-{:03}.safetensors"),
             {"NxD", RegularExpression::parse(R"(dp_rank_0+_tp_rank_(\d+)()_pp_rank_(\d+)\.pt)").value(),
-             "model/dp_rank_00_tp_rank_{:02}_pp_rank_{:02}.pt", true, "model", "done"},
+             "model/dp_rank_00_tp_rank_{:02}_pp_rank_{:02}.pt", true, "", "model", "done"},
         };
     }();
     return rules;
@@ -75,7 +78,8 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
         out.world = std::max({out.world, *rank + 1, world.value_or(0)});
         out.stages = std::max(out.stages, *stage + 1);
     }
-    if (out.world < 2 && !(rule.aloneIsPart && out.world == 1)) return {};
+    const bool alone = rule.aloneIsPart && (*rule.beside == '\0' || source.hasFile(rule.beside));
+    if (out.world < 2 && !(alone && out.world == 1)) return {};
     out.writer = rule.writer;
     out.mark = rule.mark;
     for (Found& file : found)

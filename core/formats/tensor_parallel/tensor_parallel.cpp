@@ -1,6 +1,7 @@
 #include "formats/tensor_parallel/tensor_parallel.h"
 
 #include "formats/tensor_parallel/file_names.h"
+#include "formats/tensor_parallel/layout.h"
 #include "formats/tensor_parallel/opener.h"
 #include "formats/tp_rule.h"
 
@@ -29,18 +30,29 @@ const Format& tensorParallelFormat() {
     static const Format format{
         .about = {.name = "tensor-parallel",
                   .title = "files of tensor-parallel ranks",
-                  .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta", "nxd"},
+                  .synonyms = {"tensor_parallel", "vllm", "tensorrt-llm", "meta", "meta-llama2", "nxd"},
                   .before = {{"safetensors", "its files are safetensors, one for each rank"},
                              {"torch", "its files are those of torch.save, one for each rank"}},
                   .options = {tpDimOption()},
                   .reads = true,
+                  .writes = true,
                   .generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
                                   "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
                                   "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors",
                                   "AWS NxD: model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt"},
-                  .shards = true},
+                  .variants = tensor_parallel::writtenVariants(),
+                  .models = {{"vllm", "vllm", "vllm"},
+                             {"meta", "meta", "meta"},
+                             {"meta-llama2", "meta-llama2", "meta"}},
+                  .shards = true,
+                  .replicas = true,
+                  .assets = "."},
         .probe = probe,
-        .open = open};
+        .open = open,
+        .placing = tensor_parallel::place,
+        .copies = tensor_parallel::copies,
+        .cannotHold = tensor_parallel::cannotHold,
+        .layout = tensor_parallel::layOut};
     return format;
 }
 

@@ -1,0 +1,272 @@
+#include "formats/tensor_parallel/loaders.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/checked.h"
+#include "base/option_words.h"
+#include "base/regular_expression.h"
+#include "base/text.h"
+
+namespace shardscope::tensor_parallel {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kRowsOfVllm = 64;  // the vocabulary is padded to multiples of this
+constexpr int64_t kMostLayers = 1 << 20, kMostWidth = int64_t{1} << 40;
+constexpr int64_t kMostMultiple = 4096;
+
+Error refused(std::string message) {
+    return unsupported(std::move(message));
+}
+
+Json objectOf(const std::string& config) {
+    Json json = Json::parse(config, nullptr, false);
+    return json.is_object() ? std::move(json) : Json::object();
+}
+
+std::string textIn(const Json& json, const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+bool trueIn(const Json& json, const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::optional<int64_t> sizeIn(const Json& json, const char* name) {
+    const auto found = json.find(name);
+    if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() == 0 ||
+        found->get<uint64_t>() > static_cast<uint64_t>(kMostWidth))
+        return std::nullopt;
+    return found->get<int64_t>();
+}
+
+std::optional<double> numberIn(const Json& json, const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+}
+
+Result<int64_t> neededSize(const Json& json, const char* name) {
+    if (const auto size = sizeIn(json, name)) return *size;
+    return refused(fmt::format("no config.json states '{}'", name))
+        .withHint(fmt::format("put the model's config.json beside the source, or name its directory with {}",
+                              option("assets", "DIR")));
+}
+
+// Names of one layer and of the model. A layer's first two names are of what each layer has.
+Status checkNames(const Catalog& target, const char* program, std::span<const char* const> perLayer,
+                  std::span<const char* const> others, std::string_view layerPrefix, int64_t layers) {
+    std::string pattern;
+    for (const char* name : others)
+        pattern += fmt::format("{}{}", pattern.empty() ? "" : "|", name);
+    std::string each;
+    for (const char* name : perLayer)
+        each += fmt::format("{}{}", each.empty() ? "" : "|", name);
+    SHARDSCOPE_ASSIGN(
+        const RegularExpression known,
+        RegularExpression::parse(fmt::format("{}|{}[0-9]+[.](?:{})", pattern, layerPrefix, each)));
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (!known.matchesWhole(target.name(t)))
+            return makeError(ErrorCode::impossible,
+                             fmt::format("{} does not load a tensor of this name", program))
+                .ofTensor(target.name(t))
+                .withHint(
+                    "the names must be those that it gives a dense Llama; 'shardscope recipes --for' "
+                    "lists the recipes that fit the source");
+    }
+    if (layers > kMostLayers) return makeError(ErrorCode::limit, "more layers than a model has");
+    return {};
+}
+
+Status needs(const Catalog& target, const std::string& name, const char* program) {
+    if (target.find(name) != kNone) return {};
+    return makeError(ErrorCode::impossible, fmt::format("{} needs it, and the source lacks it", program))
+        .ofTensor(name);
+}
+
+// The rotary settings, which newer configurations have in an object of their own.
+Json ropeOf(const Json& json) {
+    for (const char* name : {"rope_parameters", "rope_scaling"}) {
+        if (const auto found = json.find(name); found != json.end() && found->is_object()) return *found;
+    }
+    return Json::object();
+}
+
+// Rounds as Meta's FeedForward does.
+int64_t widthOf(int64_t dim, double multiplier, int64_t multiple) {
+    const auto third = static_cast<int64_t>(static_cast<double>(2 * (4 * dim)) / 3);
+    const auto hidden = static_cast<int64_t>(multiplier * static_cast<double>(third));
+    return (hidden + multiple - 1) / multiple * multiple;
+}
+
+// multiple_of and ffn_dim_multiplier that give this width.
+Status addWidth(int64_t dim, int64_t width, Json& params) {
+    for (int64_t multiple = kMostMultiple; multiple > 0; multiple /= 2) {
+        if (widthOf(dim, 1.0, multiple) != width) continue;
+        params["multiple_of"] = multiple;
+        return {};
+    }
+    int64_t multiple = kMostMultiple;
+    while (width % multiple != 0)
+        multiple /= 2;
+    const auto third = static_cast<int64_t>(static_cast<double>(2 * (4 * dim)) / 3);
+    if (third < 1) return refused("'hidden_size' is too small for a Llama");
+    const double aim =
+        static_cast<double>(width) - static_cast<double>(multiple) / 2 + (multiple == 1 ? 1 : 0);
+    const double multiplier = aim / static_cast<double>(third);
+    if (widthOf(dim, multiplier, multiple) != width)
+        return refused(fmt::format("no ffn_dim_multiplier gives an 'intermediate_size' of {}", width));
+    params["multiple_of"] = multiple;
+    params["ffn_dim_multiplier"] = multiplier;
+    return {};
+}
+
+Status addRope(const Json& config, bool llama2, Json& params) {
+    const Json rope = ropeOf(config);
+    double theta = numberIn(config, "rope_theta").value_or(numberIn(rope, "rope_theta").value_or(10000));
+    if (!llama2 || theta != 10000) params["rope_theta"] = theta;
+    std::string type = textIn(rope, "rope_type");
+    if (type.empty()) type = textIn(rope, "type");
+    if (type.empty() || type == "default") return {};
+    const bool known = type == "llama3" && numberIn(rope, "factor") == 8 &&
+                       numberIn(rope, "low_freq_factor") == 1 && numberIn(rope, "high_freq_factor") == 4 &&
+                       numberIn(rope, "original_max_position_embeddings") == 8192;
+    if (!known || llama2)
+        return refused(
+            fmt::format("params.json cannot state the scaled rotary positions ('{}') of this model: "
+                        "Meta's use_scaled_rope is Llama 3.1's alone",
+                        printable(type, kNameInMessage)));
+    params["use_scaled_rope"] = true;
+    return {};
+}
+
+}  // namespace
+
+Status checkVllm(const Catalog& target, const std::string& config) {
+    static constexpr std::array kClasses{"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
+                                         "Qwen3ForCausalLM"};
+    const Json json = objectOf(config);
+    const auto found = json.find("architectures");
+    const std::string architecture =
+        found != json.end() && found->is_array() && found->size() == 1 && found->front().is_string()
+            ? found->front().get<std::string>()
+            : std::string();
+    if (std::ranges::find(kClasses, architecture) == kClasses.end())
+        return refused(architecture.empty()
+                           ? std::string(
+                                 "no config.json states the one entry of 'architectures' that vLLM goes by")
+                           : fmt::format("how vLLM keeps a {} in memory is not known here",
+                                         printable(architecture, kNameInMessage)))
+            .withHint(
+                "known are Llama, Mistral, Qwen 2 and Qwen 3 without experts; vLLM itself loads what "
+                "--to hf writes");
+    if (json.contains("quantization_config") && json["quantization_config"].is_object())
+        return refused("how vLLM keeps quantized weights in memory depends on its kernels")
+            .withHint(fmt::format("{} makes plain weights of them", option("dequantize", "bf16")));
+    SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(json, "num_hidden_layers"));
+    SHARDSCOPE_ASSIGN(const int64_t vocabulary, neededSize(json, "vocab_size"));
+    static constexpr std::array kLayer{
+        "self_attn[.](?:qkv|o)_proj[.](?:weight|bias)", "self_attn[.][qk]_norm[.]weight",
+        "self_attn[.]attn[.]_(?:q|k|v|prob)_scale", "mlp[.](?:gate_up|down)_proj[.](?:weight|bias)",
+        "(?:input|post_attention)_layernorm[.]weight"};
+    static constexpr std::array kOthers{"model[.]embed_tokens[.]weight", "model[.]norm[.]weight",
+                                        "lm_head[.]weight"};
+    SHARDSCOPE_TRY(checkNames(target, "vLLM", kLayer, kOthers, "model[.]layers[.]", layers));
+    const bool tied = trueIn(json, "tie_word_embeddings");
+    SHARDSCOPE_TRY(needs(target, "lm_head.weight", "vLLM"));
+    SHARDSCOPE_TRY(needs(target, "model.norm.weight", "vLLM"));
+    const TensorId embedding = target.find("model.embed_tokens.weight");
+    if (tied && embedding != kNone)
+        return makeError(ErrorCode::impossible,
+                         "config.json ties it to lm_head.weight, the name that vLLM keeps")
+            .ofTensor("model.embed_tokens.weight");
+    if (!tied) SHARDSCOPE_TRY(needs(target, "model.embed_tokens.weight", "vLLM"));
+    const int64_t rows = (vocabulary + kRowsOfVllm - 1) / kRowsOfVllm * kRowsOfVllm;
+    for (const TensorId t : {embedding, target.find("lm_head.weight")}) {
+        if (t == kNone || (target.shape(t).size() == 2 && target.shape(t)[0] == rows)) continue;
+        return makeError(ErrorCode::impossible,
+                         fmt::format("its shape is {}; vLLM keeps {} rows for a 'vocab_size' of {}",
+                                     formatDims(target.shape(t)), rows, vocabulary))
+            .ofTensor(target.name(t));
+    }
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        for (const char* name :
+             {"self_attn.qkv_proj.weight", "self_attn.o_proj.weight", "mlp.gate_up_proj.weight",
+              "mlp.down_proj.weight", "input_layernorm.weight", "post_attention_layernorm.weight"})
+            SHARDSCOPE_TRY(needs(target, fmt::format("model.layers.{}.{}", layer, name), "vLLM"));
+    }
+    return {};
+}
+
+Status checkMeta(const Catalog& target, const std::string& config, bool columns, uint32_t ranks) {
+    SHARDSCOPE_ASSIGN(const std::string text, paramsJson(config, columns));
+    const Json params = objectOf(text);
+    SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(params, "n_layers"));
+    static constexpr std::array kLayer{"attention[.]w[qkvo][.]weight", "feed_forward[.]w[123][.]weight",
+                                       "attention_norm[.]weight", "ffn_norm[.]weight"};
+    static constexpr std::array kOthers{"tok_embeddings[.]weight", "norm[.]weight", "output[.]weight",
+                                        "rope[.]freqs"};
+    SHARDSCOPE_TRY(checkNames(target, "Meta's Llama", kLayer, kOthers, "layers[.]", layers));
+    for (const char* name : {"tok_embeddings.weight", "norm.weight", "output.weight"})
+        SHARDSCOPE_TRY(needs(target, name, "Meta's Llama"));
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        for (const char* name : {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight",
+                                 "attention.wo.weight", "feed_forward.w1.weight", "feed_forward.w2.weight",
+                                 "feed_forward.w3.weight", "attention_norm.weight", "ffn_norm.weight"})
+            SHARDSCOPE_TRY(needs(target, fmt::format("layers.{}.{}", layer, name), "Meta's Llama"));
+    }
+    SHARDSCOPE_ASSIGN(const int64_t heads, neededSize(params, "n_heads"));
+    if (heads % ranks != 0 || sizeIn(params, "n_kv_heads").value_or(heads) % ranks != 0)
+        return makeError(ErrorCode::impossible,
+                         fmt::format("the heads of Meta's Llama do not divide among {} ranks", ranks))
+            .withHint("it gives each rank whole heads of keys: write for fewer ranks");
+    const auto vocabulary = sizeIn(params, "vocab_size");
+    if (ranks > 1 && !columns && vocabulary && (*vocabulary == 32000 || *vocabulary == 32016))
+        return refused("Llama 2 and Code Llama cut the embedding along its columns, Llama 3 along its rows")
+            .withHint(fmt::format("{} writes Llama 2's way", option("to", std::string(kMetaLlama2))));
+    return {};
+}
+
+Result<std::string> paramsJson(const std::string& config, bool llama2) {
+    const Json json = objectOf(config);
+    if (sizeIn(json, "dim") && sizeIn(json, "n_layers")) return dumpJson(json);
+    if (const std::string type = textIn(json, "model_type"); type != "llama")
+        return refused(type.empty() ? std::string("no config.json says what model it is")
+                                    : fmt::format("Meta's files hold Llama, this is '{}'",
+                                                  printable(type, kNameInMessage)))
+            .withHint("put the model's config.json beside the source, or name its directory with " +
+                      option("assets", "DIR"));
+    SHARDSCOPE_ASSIGN(const int64_t dim, neededSize(json, "hidden_size"));
+    SHARDSCOPE_ASSIGN(const int64_t heads, neededSize(json, "num_attention_heads"));
+    SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(json, "num_hidden_layers"));
+    SHARDSCOPE_ASSIGN(const int64_t width, neededSize(json, "intermediate_size"));
+    SHARDSCOPE_ASSIGN(const int64_t vocabulary, neededSize(json, "vocab_size"));
+    const int64_t headSize = sizeIn(json, "head_dim").value_or(dim % heads == 0 ? dim / heads : 0);
+    if (headSize < 1 || dim % heads != 0 || headSize != dim / heads)
+        return refused("Meta's Llama has heads of hidden_size / num_attention_heads, this model has others");
+    if (trueIn(json, "attention_bias") || trueIn(json, "mlp_bias"))
+        return refused("Meta's Llama has no biases, this model has some");
+    if (const std::string act = textIn(json, "hidden_act"); !act.empty() && act != "silu")
+        return refused(fmt::format("Meta's Llama has silu, this model '{}'", printable(act, kNameInMessage)));
+    Json params{{"dim", dim},
+                {"n_layers", layers},
+                {"n_heads", heads},
+                {"n_kv_heads", sizeIn(json, "num_key_value_heads").value_or(heads)},
+                {"vocab_size", vocabulary},
+                {"norm_eps", numberIn(json, "rms_norm_eps").value_or(1e-6)}};
+    SHARDSCOPE_TRY(addWidth(dim, width, params));
+    SHARDSCOPE_TRY(addRope(json, llama2, params));
+    return dumpJson(params) + '\n';
+}
+
+}  // namespace shardscope::tensor_parallel
