@@ -93,10 +93,9 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
                countText(catalog.chunkCount()), countText(catalog.objects().size()));
     const uint64_t optimizerElements = catalog.elementsOf(Role::optimizer);
-    fmt::print("  parameters  {}{}\n", countText(catalog.elementsOf(Role::parameter)),
-               optimizerElements
-                   ? fmt::format(" (+ {} in the optimizer)", countText(optimizerElements))
-                   : "");
+    fmt::print(
+        "  parameters  {}{}\n", countText(catalog.elementsOf(Role::parameter)),
+        optimizerElements ? fmt::format(" (+ {} in the optimizer)", countText(optimizerElements)) : "");
     fmt::print("  data        {}{}\n", bytesText(catalog.totalBytes()),
                summary.optimizerBytes
                    ? fmt::format(" ({} of it optimizer state)", bytesText(summary.optimizerBytes))

@@ -14,8 +14,8 @@ namespace shardscope {
 namespace {
 
 Error tooManyPieces() {
-    return makeError(ErrorCode::limit,
-                     fmt::format("the tensor would be split into more than {} parts", TensorView::kMaxPieces));
+    return makeError(ErrorCode::limit, fmt::format("the tensor would be split into more than {} parts",
+                                                   TensorView::kMaxPieces));
 }
 
 // Whether the elements can be counted at all.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "base/units.h"
-#include "engine/engine.h"
 
 namespace shardscope {
 

@@ -104,7 +104,8 @@ class WizardTest : public QObject, protected WizardFixture {
         QCOMPARE(wizard.currentPage(), int(plan));
         QVERIFY(!mend->isVisible());
         QVERIFY2(!status(wizard).contains("shardscope validate"), qPrintable(status(wizard)));
-        QCOMPARE(wizard.findChild<PictureView*>()->accessibleDescription(), QStringLiteral("The plan failed."));
+        QCOMPARE(wizard.findChild<PictureView*>()->accessibleDescription(),
+                 QStringLiteral("The plan failed."));
         auto* skip = named<QCheckBox>(wizard, "planSkipDamaged");
         QVERIFY(skip->isVisible() && skip->text().contains("eave out the 3 tensors"));
         shoot(wizard, QStringLiteral("wizard-damaged"));
