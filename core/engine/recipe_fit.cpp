@@ -229,11 +229,13 @@ Result<std::vector<RecipeFit>> fittingRecipes(const Checkpoint& checkpoint, cons
         return known != objects.end() ? known->second : objects.emplace(o, read(o)).first->second;
     };
     const std::string modelType = modelTypeOf(*source.config);
+    // Models of Hugging Face have fused names, too (Phi-3): only the files tell vLLM's.
+    const bool ofVllm = checkpoint.format->info().name == "tensor-parallel";
     std::vector<std::pair<RecipeFit, Made>> all;
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
         SHARDSCOPE_TRY(stop.poll());
         auto& [fit, made] = all.emplace_back();
-        const bool named = parseName(recipe.name, fit);
+        const bool named = parseName(recipe.name, fit) && (fit.from != "vllm" || ofVllm);
         if (!named || !fitRecipe(source, fit, made).ok() || fit.weights == 0 ||
             fit.left.size() > fit.weights) {
             all.pop_back();

@@ -9,15 +9,16 @@ Text = Union[str, "os.PathLike[str]"]
 Texts = Union[Text, Iterable[Text]]  # of an option that is repeatable
 Size = Union[int, str]  # "512MiB"
 ReadFormat = Literal["colossalai", "dcp", "deepspeed", "deepspeed-universal", "distcp", "easylm", "flax", "hf",
-    "huggingface", "index", "levanter", "marin", "maxtext", "mcore", "megatron", "megatron-core", "meta", "nanotron",
-    "nemo", "nxd", "ocdbt", "olmo", "orbax", "paddle", "paddle_dist", "paddle_hybrid", "paddle_nlp", "paddle_save",
-    "paddlenlp", "paddlepaddle", "pt", "pytorch-dcp", "safetensors", "tckpt", "tensor-parallel", "tensor_parallel",
-    "tensorrt-llm", "torch", "torch-checkpointing", "torch-ranks", "torch-xla", "torch.save", "torch_checkpointing",
-    "torch_dist", "torch_ranks", "torch_save", "verl", "vllm", "xla-fsdp", "xla_fsdp", "zero"]
+    "huggingface", "index", "levanter", "marin", "maxtext", "mcore", "megatron", "megatron-core", "meta", "meta-llama2",
+    "nanotron", "nemo", "nxd", "ocdbt", "olmo", "orbax", "paddle", "paddle_dist", "paddle_hybrid", "paddle_nlp",
+    "paddle_save", "paddlenlp", "paddlepaddle", "pt", "pytorch-dcp", "safetensors", "tckpt", "tensor-parallel",
+    "tensor_parallel", "tensorrt-llm", "torch", "torch-checkpointing", "torch-ranks", "torch-xla", "torch.save",
+    "torch_checkpointing", "torch_dist", "torch_ranks", "torch_save", "verl", "vllm", "xla-fsdp", "xla_fsdp", "zero"]
 WrittenFormat = Literal["colossalai", "dcp", "deepspeed", "deepspeed-universal", "distcp", "hf", "huggingface", "mcore",
-    "megatron", "megatron-core", "nemo", "olmo", "paddle", "paddle_dist", "paddle_save", "paddlepaddle", "pt",
-    "pytorch-dcp", "safetensors", "tckpt", "torch", "torch-checkpointing", "torch-ranks", "torch.save",
-    "torch_checkpointing", "torch_dist", "torch_ranks", "torch_save", "verl", "zero"]
+    "megatron", "megatron-core", "meta", "meta-llama2", "nemo", "nxd", "olmo", "paddle", "paddle_dist", "paddle_save",
+    "paddlepaddle", "pt", "pytorch-dcp", "safetensors", "tckpt", "tensor-parallel", "tensor_parallel", "tensorrt-llm",
+    "torch", "torch-checkpointing", "torch-ranks", "torch.save", "torch_checkpointing", "torch_dist", "torch_ranks",
+    "torch_save", "verl", "vllm", "zero"]
 
 
 class OpenOptions(TypedDict, total=False):

@@ -650,6 +650,7 @@ class Format(TypedDict):
     writes: bool
     generations: list[str]
     variants: list[str]
+    models: list[str]
     options: list[str]
     holds: Holds
 
