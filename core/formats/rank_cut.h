@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -43,5 +44,10 @@ struct RankCut {
     // The fewest boxes, or flat ranges of boxes, that hold `range` of the shard's row-major order.
     std::vector<CutBox> boxes(DimSpan shape, FlatRange range) const;
 };
+
+// `target` with other chunks, for Format::placing: those that `addChunks` adds of each tensor. The mesh is
+// that of the framework's ranks; one of a single rank is left out.
+using AddChunks = std::function<Status(TensorId t, const TensorInfo& info, CatalogBuilder& builder)>;
+Result<Catalog> withChunks(const Catalog& target, Mesh mesh, const AddChunks& addChunks);
 
 }  // namespace shardscope

@@ -215,26 +215,12 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
         if (!checkedMul(ranks, uint64_t{size}, ranks) || ranks > kMostRanks)
             return makeError(ErrorCode::limit, fmt::format("more than {} ranks", kMostRanks));
     }
-    CatalogBuilder builder(target.format(), target.variant(), target.writer());
     Mesh mesh = sizes->mesh();
     mesh.evidence.clear();
-    if (sizes->ranks() > 1) builder.setMesh(std::move(mesh));
-    builder.setRankCount(sizes->ranks());
     RankPlacer placer(target, *sizes, !asked);
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        TensorInfo info;
-        info.name = target.name(t);
-        info.path = target.path(t);
-        info.dtype = target.dtype(t);
-        info.shape.assign(target.shape(t).begin(), target.shape(t).end());
-        info.role = target.role(t);
-        info.aliasOf = target.aliasOf(t);
-        SHARDSCOPE_TRY(builder.addTensor(info));
-        SHARDSCOPE_TRY(placer.addChunks(t, builder));
-    }
-    for (const ObjectInfo& object : target.objects())
-        builder.addObject(object);
-    return std::move(builder).finish();
+    return withChunks(target, std::move(mesh), [&](TensorId t, const TensorInfo&, CatalogBuilder& builder) {
+        return placer.addChunks(t, builder);
+    });
 }
 
 }  // namespace shardscope::megatron

@@ -235,27 +235,17 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
                       const WriteOptions& options) {
     SHARDSCOPE_ASSIGN(const uint32_t ranks, ranksOf(asked, source));
     const Cuts cuts(readSizes(options.modelConfig), {}, true);
-    CatalogBuilder builder(target.format(), target.variant(), target.writer());
-    if (ranks > 1) builder.setMesh(Mesh{{{"tp", ranks}}, {}});
-    builder.setRankCount(ranks);
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        TensorInfo info;
-        info.name = target.name(t);
-        info.path = target.path(t);
-        info.dtype = target.dtype(t);
-        info.shape.assign(target.shape(t).begin(), target.shape(t).end());
-        info.role = target.role(t);
-        info.aliasOf = target.aliasOf(t);
-        SHARDSCOPE_TRY(builder.addTensor(info));
-        for (uint32_t rank = 0; rank < ranks; ++rank) {
-            const auto cut = cuts.ofWhole(info.name, info.shape, ranks, rank, options.variant == kMetaLlama2);
-            for (const CutBox& box : (cut.ok() ? *cut : RankCut{}).boxes(info.shape))
-                SHARDSCOPE_TRY(builder.addChunk({rank, kNone, 0, 0, box.offsets, box.lengths, {}}));
-        }
-    }
-    for (const ObjectInfo& object : target.objects())
-        builder.addObject(object);
-    return std::move(builder).finish();
+    const bool columns = options.variant == kMetaLlama2;
+    return withChunks(
+        target, Mesh{{{"tp", ranks}}, {}},
+        [&](TensorId, const TensorInfo& info, CatalogBuilder& builder) -> Status {
+            for (uint32_t rank = 0; rank < ranks; ++rank) {
+                const auto cut = cuts.ofWhole(info.name, info.shape, ranks, rank, columns);
+                for (const CutBox& box : (cut.ok() ? *cut : RankCut{}).boxes(info.shape))
+                    SHARDSCOPE_TRY(builder.addChunk({rank, kNone, 0, 0, box.offsets, box.lengths, {}}));
+            }
+            return {};
+        });
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
