@@ -1,17 +1,30 @@
-"""Files of tensor-parallel ranks that we write, read back by the steps that their loaders document: vLLM's ShardedStateLoader (each tensor of a rank's
-state dict, of its shape, and no other), and Meta's Llama.build with what transformers' conversion made of its files. Both programs want GPUs, so their
-rules are here in a few lines; the models are those of transformers, and come back through `--to hf`."""
+"""Files of tensor-parallel ranks that we write, read by the programs that they are for: vLLM's ShardedStateLoader has each rank's parameters as vLLM loads
+them from the Hugging Face files, bit for bit, and Meta's Llama3.build gives the logits of transformers. For Llama 2's placement, whose code is no package,
+the rules of transformers' conversion are here. All come back through `--to hf`."""
 import glob
 import json
 import os
 import sys
 import tempfile
+from types import ModuleType, SimpleNamespace
 
+from forked_ranks import forked_ranks
 from peercommon import shardscope
+
+os.environ.update(VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
 
 import torch
 import transformers as t
-from safetensors import safe_open
+from vllm.config import set_current_vllm_config
+from vllm.distributed import parallel_state
+from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.model_loader import get_model_loader
+from vllm.model_executor.models import llama, mistral, qwen2, qwen3  # noqa: F401  once, before the ranks are forked
+
+# Images, which Llama 3's text models do not have, would need torchvision.
+sys.modules["llama_models.llama3.multimodal.model"] = ModuleType("no images")
+sys.modules["llama_models.llama3.multimodal.model"].CrossAttentionTransformer = None
+from llama_models.llama3 import generation
 
 SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2, vocab_size=250,
              max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
@@ -26,64 +39,47 @@ def models():
     yield "qwen3", t.Qwen3ForCausalLM, t.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=False), torch.float16
 
 
-def cut(whole, dim, rank, ranks):
-    return whole.chunk(ranks, dim)[rank]
+def vllm_state(place, load_format, dtype, ranks):
+    """The model of this rank as vLLM has it in memory."""
+    arguments = EngineArgs(place, load_format=load_format, tensor_parallel_size=ranks, skip_tokenizer_init=True, enforce_eager=True, max_model_len=64,
+                           dtype=dtype)
+    config = arguments.create_engine_config()
+    with set_current_vllm_config(config):
+        if not parallel_state.model_parallel_is_initialized():
+            rank = int(os.environ["RANK"])
+            os.environ["VLLM_DIST_IDENT"] = os.environ["MASTER_PORT"]
+            parallel_state.init_distributed_environment(world_size=ranks, rank=rank, local_rank=rank, backend="gloo")
+            parallel_state.initialize_model_parallel(ranks)
+        return get_model_loader(config.load_config).load_model(vllm_config=config, model_config=config.model_config).state_dict()
 
 
-def vllm_state(state, config, rank, ranks):
-    """What vLLM's loaders of weights put into the parameters of one rank (layers/linear.py, vocab_parallel_embedding.py, models/llama.py)."""
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    kv = config.num_key_value_heads
-    copies = max(1, ranks // kv)
-    rows = {"q": head * config.num_attention_heads // ranks, "kv": head * max(1, kv // ranks)}
-    out = {}
-    for layer in range(config.num_hidden_layers):
-        p = "model.layers.%d." % layer
-        for kind in ("weight", "bias"):
-            if p + "self_attn.q_proj." + kind in state:
-                q = state[p + "self_attn.q_proj." + kind].narrow(0, rank * rows["q"], rows["q"])
-                keys = [state[p + "self_attn.%s_proj.%s" % (x, kind)].narrow(0, rank // copies * rows["kv"], rows["kv"]) for x in "kv"]
-                out[p + "self_attn.qkv_proj." + kind] = torch.cat([q, *keys])
-            if p + "mlp.gate_proj." + kind in state:
-                out[p + "mlp.gate_up_proj." + kind] = torch.cat([cut(state[p + "mlp.%s_proj.%s" % (x, kind)], 0, rank, ranks) for x in ("gate", "up")])
-        for name in ("self_attn.o_proj", "mlp.down_proj"):
-            out[p + name + ".weight"] = cut(state[p + name + ".weight"], 1, rank, ranks)
-            if p + name + ".bias" in state:
-                out[p + name + ".bias"] = state[p + name + ".bias"]
-        for name in ("input_layernorm", "post_attention_layernorm", "self_attn.q_norm", "self_attn.k_norm"):
-            if p + name + ".weight" in state:
-                out[p + name + ".weight"] = state[p + name + ".weight"]
-        for scale in ("q", "k", "v", "prob"):
-            out[p + "self_attn.attn._%s_scale" % scale] = torch.tensor(1.0)
-    out["model.norm.weight"] = state["model.norm.weight"]
-    padded = (config.vocab_size + 63) // 64 * 64
-    embedding, output = state["model.embed_tokens.weight"], state["lm_head.weight"]
-    # Of two names of one memory the loader keeps the smaller one.
-    for name, whole in {"model.embed_tokens.weight": embedding, "lm_head.weight": output}.items():
-        if config.tie_word_embeddings and name.startswith("model."):
-            continue
-        whole = torch.cat([whole, torch.zeros(padded - len(whole), whole.shape[1], dtype=whole.dtype)])
-        out[name] = cut(whole, 0, rank, ranks)
-    return out
+def check_vllm(ours, hf, dtype, ranks):
+    def rank():
+        wanted, found = vllm_state(hf, "auto", dtype, ranks), vllm_state(ours, "sharded_state", dtype, ranks)
+        wrong = [name for name in wanted if not torch.equal(wanted[name], found[name])]
+        assert wanted.keys() == found.keys() and not wrong, wrong
+
+    forked_ranks(ranks, rank, 500)
 
 
-def check_vllm(place, state, config, ranks):
-    for rank in range(ranks):
-        wanted = vllm_state(state, config, rank, ranks)
-        files = glob.glob(os.path.join(place, "model-rank-%d-part-*.safetensors" % rank))
-        assert files, "no file of rank %d" % rank
-        for path in files:
-            with safe_open(path, framework="pt") as file:
-                for key in file.keys():
-                    tensor = file.get_tensor(key)
-                    assert tensor.shape == wanted[key].shape, (key, tensor.shape, wanted[key].shape)
-                    parameter = torch.full_like(wanted[key], 7)
-                    parameter.copy_(tensor)
-                    assert torch.equal(parameter, wanted.pop(key)), "rank %d: %s differs" % (rank, key)
-        assert not wanted, "rank %d lacks %s" % (rank, sorted(wanted))
+def check_llama3(ours, hf, config, ranks):
+    """Logits of Meta's own model, in float32. Read anew, since a model that was cast has lost bits of its rotary frequencies."""
+    ids = torch.tensor([[1, 5, 9, 77, 200, 249, 17, 3]])
+    with torch.no_grad():
+        wanted = t.LlamaForCausalLM.from_pretrained(hf, dtype=torch.float32)(ids).logits
+
+    def rank():
+        generation.Tokenizer = SimpleNamespace(get_instance=lambda: SimpleNamespace(n_words=config.vocab_size))
+        generation.ChatFormat = lambda tokenizer: None
+        theirs = generation.Llama3.build(ours, max_seq_len=64, max_batch_size=1, world_size=ranks, device="cpu").model.float()
+        with torch.no_grad():
+            found = theirs.forward(ids, 0)
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max().item()), (found - wanted).abs().max()
+
+    forked_ranks(ranks, rank, 500)
 
 
-def check_meta(place, state, config, ranks, columns):
+def check_llama2(place, state, config, ranks):
     files = sorted(glob.glob(os.path.join(place, "*.pth")))
     assert len(files) == ranks, files
     loaded = [torch.load(path, map_location="cpu", weights_only=True) for path in files]
@@ -103,7 +99,7 @@ def check_meta(place, state, config, ranks, columns):
     def halves(w, n):
         return w.view(n, w.shape[0] // n // 2, 2, w.shape[1]).transpose(1, 2).reshape(w.shape)
 
-    made = {"model.embed_tokens.weight": whole("tok_embeddings.weight", 1 if columns else 0), "lm_head.weight": whole("output.weight", 0),
+    made = {"model.embed_tokens.weight": whole("tok_embeddings.weight", 1), "lm_head.weight": whole("output.weight", 0),
             "model.norm.weight": whole("norm.weight", None)}
     for layer in range(params["n_layers"]):
         ours, theirs = "layers.%d." % layer, "model.layers.%d." % layer
@@ -129,6 +125,7 @@ def check_back(source, kind, state, place, *more):
 
 
 def main():
+    torch.set_num_threads(1)  # ranks that are forked beside the threads of a parallel loop would wait for them forever
     done = failed = 0
     for name, kind, config, dtype in models():
         with tempfile.TemporaryDirectory() as place:
@@ -139,7 +136,7 @@ def main():
                 parameter.data.normal_()
             model.save_pretrained(hf)
             state = model.state_dict()
-            ways = [("vllm", ranks) for ranks in (1, 2, 4)]
+            ways = [("vllm", ranks) for ranks in {"llama": (1, 2, 4), "qwen2, tied": (2, 4)}.get(name, (2,))]
             if name == "llama":
                 ways += [("meta", 1), ("meta", 2), ("meta-llama2", 2)]
             for target, ranks in ways:
@@ -148,9 +145,11 @@ def main():
                 try:
                     shardscope("convert", hf, out, "--to", target, *(["--mesh", "tp=%d" % ranks] if ranks > 1 else []))
                     if target == "vllm":
-                        check_vllm(out, state, config, ranks)
+                        check_vllm(out, hf, dtype, ranks)
+                    elif target == "meta":
+                        check_llama3(out, hf, config, ranks)
                     else:
-                        check_meta(out, state, config, ranks, target == "meta-llama2")
+                        check_llama2(out, state, config, ranks)
                     check_back(out, kind, state, place, "--assets", hf)
                 except Exception as error:  # one way that fails must not hide the others
                     failed += 1
