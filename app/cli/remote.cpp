@@ -22,6 +22,7 @@
 #include "engine/recipe.h"
 #include "engine/whole_file.h"
 #include "hosts/remote_run.h"
+#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -95,9 +96,15 @@ Error needsHost(std::string_view option, const std::string& value, const std::st
         .withHint(fmt::format("name a path there: {}/...", place));
 }
 
+// What the host sees, too: its own paths, and buckets, the hub and web servers, where it is itself, with its
+// own credentials.
+bool isThere(const std::string& value) {
+    return isSshPath(value) || !schemeOf(value).empty();
+}
+
 // A conversion runs on the host that has both its ends.
 Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool several) {
-    if (several || !isSshPath(valueOf(verb, "source")) || !isSshPath(valueOf(verb, "destination")))
+    if (several || !isThere(valueOf(verb, "source")) || !isThere(valueOf(verb, "destination")))
         return makeError(ErrorCode::impossible,
                          "a conversion runs where its files are: source and destination must be on one host")
             .withHint(fmt::format("copy one side to where the other is; with a path that the hosts share: "
@@ -215,7 +222,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
     }
     for (const char* option : kPaths) {
         const std::string value = valueOf(*verb, option);
-        if (value.empty() || isSshPath(value)) continue;
+        if (value.empty() || isThere(value)) continue;
         if (std::string_view(option) == "--map" && isBuiltinRecipe(value)) continue;
         if (std::string_view(option) == "--assets" && (value == "auto" || value == "none")) continue;
         if (std::string_view(option) == "--like" && value == kLikeSource) continue;

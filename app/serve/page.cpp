@@ -17,6 +17,7 @@
 #include "engine/start_check.h"
 #include "engine/whole_file.h"
 #include "plan/flow.h"
+#include "storage/url.h"
 #include "survey/flow_picture.h"
 #include "survey/placement_change.h"
 #include "survey/value_charts.h"
@@ -76,6 +77,11 @@ Result<std::string> fieldOf(const Json& body, const char* name) {
     if (field == body.end() || !field->is_string())
         return makeError(ErrorCode::usage, fmt::format("'{}' is expected as text", name));
     return field->get<std::string>();
+}
+
+// Not a path of this machine.
+bool isElsewhere(const std::string& path) {
+    return !schemeOf(path).empty() || path.starts_with("ssh://");
 }
 
 Json rulesJson() {
@@ -195,8 +201,9 @@ class Page::Impl {
         get("/api/rules", [](const PageRequest&) { return PageAnswer{dump(rulesJson())}; });
         get("/api/formats", [](const PageRequest&) { return PageAnswer{dump(formatsJson())}; });
         get("/api/recipes", [](const PageRequest&) { return PageAnswer{dump(recipesJson())}; });
-        get("/api/recipes/fitting", of([this](Shown& s, const PageRequest& r) {
+        get("/api/recipes/fitting", of([this](Shown& s, const PageRequest& r) -> Result<Json> {
                 const std::string named = r.text("model");
+                SHARDSCOPE_TRY(mayOpen(named));
                 return recipesForJson(*s.checkpoint(), named.empty() ? modelBeside(*s.checkpoint()) : named,
                                       access_.stop);
             }));
@@ -367,6 +374,26 @@ class Page::Impl {
         return all;
     }
 
+    // A request opens what is on this machine, and what is at or below the place that the server was started
+    // for: nobody makes it ask other servers, with credentials that are not theirs.
+    Status mayOpen(const std::string& path) const {
+        const std::string& own = options_.path;
+        const bool below = path == own || (path.starts_with(own) && path[own.size()] == '/' &&
+                                           path.find("/..") == std::string::npos);
+        if (!isElsewhere(path) || (isElsewhere(own) && below)) return {};
+        return makeError(ErrorCode::permission, "the page opens no URL that a request names")
+            .inFile(path.substr(0, path.find_first_of("?#")))
+            .withHint("'shardscope serve URL' shows it");
+    }
+    // The same of each text in what a request brings.
+    Status mayOpenAll(const Json& body) const {
+        if (body.is_string()) return mayOpen(body.get<std::string>());
+        if (!body.is_structured()) return {};
+        for (const Json& inner : body)
+            SHARDSCOPE_TRY(mayOpenAll(inner));
+        return {};
+    }
+
     Result<std::string> diff(const PageCheckpoint& shown, const PageRequest& request) const {
         DiffOptions how;
         how.values = request.flag("values");
@@ -374,6 +401,7 @@ class Page::Impl {
         if (how.values && !options_.allowJobs)
             return makeError(ErrorCode::permission, "values are compared only where jobs are allowed")
                 .withHint("'shardscope serve --allow-jobs'");
+        SHARDSCOPE_TRY(mayOpen(request.text("with")));
         SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
         return shown.diff(other, how);
     }
@@ -383,6 +411,7 @@ class Page::Impl {
         SHARDSCOPE_ASSIGN(const PageRequest::Size room, request.size({960, 420}));
         DiffOptions how;
         how.weightsOnly = request.flag("weights_only");
+        SHARDSCOPE_TRY(mayOpen(request.text("with")));
         SHARDSCOPE_ASSIGN(const Checkpoint other, access_.open(request.text("with")));
         SHARDSCOPE_ASSIGN(const DiffReport report, diffOpen(access_, *shown.checkpoint(), other, how));
         SHARDSCOPE_ASSIGN(const auto change, PlacementChange::of(shown.checkpoint()->catalog(),
@@ -438,6 +467,7 @@ class Page::Impl {
 
     Result<Json> plan(const PageCheckpoint& shown, const PageRequest& body) {
         Planned planned;
+        SHARDSCOPE_TRY(mayOpenAll(Json::parse(body.body, nullptr, false)));
         SHARDSCOPE_ASSIGN(planned.request, requestFromJson(body.body));
         ConversionRequest& request = planned.request;
         const Checkpoint& source = *shown.checkpoint();

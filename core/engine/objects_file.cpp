@@ -81,6 +81,7 @@ bool holdsJust(FileSystem& files, const std::string& path, const ObjectsLayout& 
 }  // namespace
 
 Status checkObjectsFile(const ConversionRequest& request, const PreparedConversion& p) {
+    SHARDSCOPE_TRY(checkOnDisk(request.objectsFile));
     const auto files = systemFileSystem();
     const bool begun = files->stat(stagingPath(p.destination)).ok();
     Status free = checkMayPut(*files, request.objectsFile, request.overwrite || begun);

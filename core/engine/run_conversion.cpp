@@ -1,5 +1,6 @@
 #include "engine/run_conversion.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -39,12 +40,26 @@ Result<BucketJob> bucketJob(const PreparedConversion& p, Progress* progress, con
                    "whole or not at all together with it")
             .inFile(p.destination)
             .withHint("write a directory there, or a file on this machine");
-    BucketJob job{p.destination, {}, {}, progress, stop};
+    BucketJob job;
+    job.destination = p.destination;
+    job.singleFile = p.singleFile;
+    job.progress = progress;
+    job.stop = stop;
     for (const TargetFile& file : p.layout->files)
         (file.metadata ? job.seals : job.streamed).push_back(file.path);
-    // What appears last is sent last.
-    if (job.seals.empty()) job.streamed.pop_back();
+    if (!job.seals.empty()) return job;
+    // What makes a checkpoint of the rest is sent last.
+    job.streamed.pop_back();
+    const TargetFile& last = p.layout->files.back();
+    if (last.size > kSentWhole) job.last = p.singleFile ? splitPath(p.destination).second : last.path;
     return job;
+}
+
+// One that is not metadata, unless all are.
+std::string aDataFile(const PreparedConversion& p) {
+    const auto& files = p.layout->files;
+    const auto data = std::ranges::find(files, false, &TargetFile::metadata);
+    return data == files.end() ? files.front().path : data->path;
 }
 
 // Where this process writes a destination of its own; null = on this machine.
@@ -132,8 +147,14 @@ ConvertJob conversionJob(const PreparedConversion& p, const ConversionRequest& r
     job.average = p.average.get();
     job.adapter = p.adapter.get();
     job.adapterWords = p.adapterWords;
-    job.reopen = [format = p.format, io = request.io,
-                  files](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+    job.reopen = [format = p.format, io = request.io, files, inDirectory = !p.singleFile,
+                  data = aDataFile(p)](const std::string& path) -> Result<std::unique_ptr<Reader>> {
+        if (files) {
+            // What a bucket refuses is said as it is. A probe would take it for another format.
+            const auto [parent, name] = inDirectory ? std::pair(path, data) : splitPath(path);
+            SHARDSCOPE_ASSIGN(const auto directory, files->openDirectory(parent));
+            SHARDSCOPE_TRY(directory->openFile(name));
+        }
         SHARDSCOPE_ASSIGN(Source place, sourceFor(path, io, files));
         if (format->probe(place).match == Probe::Match::no) {
             // What was written is the directory of a run.

@@ -10,6 +10,7 @@
 
 #include "base/option_words.h"
 #include "execute/executor.h"
+#include "places/bucket_files.h"
 #include "storage/named_path.h"
 #include "storage/system_file.h"
 #include "storage/url.h"
@@ -24,6 +25,9 @@ constexpr size_t kMostOfName = 200;
 
 // Whether `file` is a path in the directory `place`, or that very path.
 bool isWithin(const std::string& file, const std::string& place) {
+    if (!schemeOf(file).empty() || !schemeOf(place).empty())
+        return file == place ||
+               (file.starts_with(place) && (place.ends_with('/') || file[place.size()] == '/'));
     const std::filesystem::path from = canonicalPath(place), to = canonicalPath(file);
     std::error_code error;
     return std::filesystem::is_directory(from, error)
@@ -38,6 +42,7 @@ WholeFile::WholeFile(std::shared_ptr<FileSystem> fileSystem, const std::string& 
 
 Result<std::unique_ptr<WholeFile>> WholeFile::begin(std::shared_ptr<FileSystem> fileSystem,
                                                     const std::string& file, uint64_t size, bool replace) {
+    SHARDSCOPE_TRY(checkOnDisk(file));
     SHARDSCOPE_TRY(checkMayPut(*fileSystem, file, replace));
     std::unique_ptr<WholeFile> whole(new WholeFile(std::move(fileSystem), file, replace));
     SHARDSCOPE_TRY(whole->create(size));
@@ -88,16 +93,24 @@ Status WholeFile::putInPlace() {
 
 Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
                     std::string_view bytes, bool replace) {
+    if (!schemeOf(file).empty()) return putObject(file, std::as_bytes(std::span(bytes)));
     SHARDSCOPE_ASSIGN(const auto whole, WholeFile::begin(fileSystem, file, bytes.size(), replace));
     SHARDSCOPE_TRY(whole->append(std::as_bytes(std::span(bytes))));
     return whole->putInPlace();
 }
 
+Status checkOnDisk(const std::string& file) {
+    return schemeOf(file).empty()
+               ? Status()
+               : makeError(ErrorCode::impossible, "such a file is not written to a bucket or to a web server")
+                     .inFile(file)
+                     .withHint("write to a directory, and upload that");
+}
+
 Status checkParent(FileSystem& fileSystem, const std::string& file) {
-    if (!schemeOf(file).empty())
-        return makeError(ErrorCode::impossible, "a file is not written to a bucket or to a web server")
-            .inFile(file)
-            .withHint("write to a directory, and upload that");
+    const std::string_view scheme = schemeOf(file);
+    if (scheme == "s3" || scheme == "gs") return {};
+    SHARDSCOPE_TRY(checkOnDisk(file));
     SHARDSCOPE_TRY(checkScheme(file));
     const std::string above = nearestAbove(fileSystem, file);
     const auto parent = fileSystem.stat(above);
@@ -108,6 +121,7 @@ Status checkParent(FileSystem& fileSystem, const std::string& file) {
 
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace) {
     SHARDSCOPE_TRY(checkParent(fileSystem, file));
+    if (!schemeOf(file).empty()) return checkMayPutObject(file);
     const auto there = fileSystem.stat(file);
     if (!there.ok()) return there.error().code == ErrorCode::notFound ? Status() : Status(there.error());
     if (there->kind != DirectoryEntry::Kind::file)

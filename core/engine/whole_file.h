@@ -18,7 +18,7 @@ class WholeFile {
   public:
     // `size` in bytes is reserved. With `replace` a file may be there already, and is gone once this one is
     // in its place. Errors: exists (something is there and `replace` is not set, or it is not a file),
-    // noSpace, permission, io.
+    // noSpace, permission, io, impossible (a place with a scheme).
     static Result<std::unique_ptr<WholeFile>> begin(std::shared_ptr<FileSystem> fileSystem,
                                                     const std::string& file, uint64_t size, bool replace);
     ~WholeFile();  // removes what has not been put in place
@@ -47,11 +47,14 @@ class WholeFile {
     uint64_t written_ = 0;
 };
 
-// A WholeFile of bytes in memory.
+// A WholeFile of bytes in memory, or an object in a bucket, where nothing is replaced.
 Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::string& file,
                     std::string_view bytes, bool replace);
 
-// Errors: io, when there is no directory to hold `file` and none can be made.
+// Errors: impossible, for a place with a scheme.
+Status checkOnDisk(const std::string& file);
+
+// Errors: impossible, for a place with a scheme that is not a bucket; io, when there is no directory to hold `file` and none can be made.
 Status checkParent(FileSystem& fileSystem, const std::string& file);
 // What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);

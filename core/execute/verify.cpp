@@ -64,9 +64,9 @@ Result<std::unique_ptr<StagedOutput>> StagedOutput::open(const ConvertJob& job, 
     if (!reader.ok()) {
         Error error = std::move(reader).error();
         // Being stopped or refused says nothing about the output.
-        if (error.code == ErrorCode::cancelled || error.code == ErrorCode::io ||
-            error.code == ErrorCode::remote)
-            return error;
+        constexpr ErrorCode kNothing[] = {ErrorCode::cancelled,  ErrorCode::io,     ErrorCode::remote,
+                                          ErrorCode::permission, ErrorCode::exists, ErrorCode::impossible};
+        if (std::ranges::find(kNothing, error.code) != std::end(kNothing)) return error;
         error.message = "verification: the output cannot be opened: " + error.message;
         error.code = ErrorCode::verificationFailed;
         error.location.rule = rule::outputVerification;

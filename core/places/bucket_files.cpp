@@ -1,5 +1,6 @@
 #include "places/bucket_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -185,7 +186,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         // What the store cannot do, or does not let this job do, is known before anything is written.
         if (upload_) SHARDSCOPE_TRY(upload_->begin());
         // Only what is not sent yet is here.
-        if (!job_.streamed.empty()) return std::numeric_limits<uint64_t>::max() / 4;
+        if (upload_ && upload_->streamsAny()) return std::numeric_limits<uint64_t>::max() / 4;
         return here_->freeBytes(local(path));
     }
     bool provesWrites() const override { return upload_ && upload_->begin().ok() && upload_->checks(); }
@@ -314,7 +315,9 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     Result<std::shared_ptr<Directory>> sent() {
         MutexLock lock(mutex_);
         if (!sent_) {
-            SHARDSCOPE_ASSIGN(sent_, there()->openDirectory(job_.destination));
+            SHARDSCOPE_ASSIGN(sent_,
+                              there()->openDirectory(job_.singleFile ? splitPath(job_.destination).first
+                                                                     : job_.destination));
         }
         return sent_;
     }
@@ -353,8 +356,8 @@ std::string nameHere(const BucketJob& job) {
     return name;
 }
 
-Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
-    const std::string& to = job.destination;
+// The bucket of a place in it; other places cannot be written to.
+Result<std::shared_ptr<ObjectPlace>> placeFor(const std::string& to) {
     const std::string_view scheme = schemeOf(to);
     const std::string bucket = to.substr(scheme.size() + 3, placeLength(to) - scheme.size() - 3);
     if ((scheme != "s3" && scheme != "gs") || bucket.empty() || to.size() <= placeLength(to) + 1)
@@ -365,7 +368,11 @@ Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
             .inFile(to)
             .withHint(scheme == "hf" ? "write to a directory, then 'hf upload ORG/NAME DIRECTORY'"
                                      : "name a place in a bucket, such as s3://bucket/run/step-100");
-    SHARDSCOPE_ASSIGN(auto place, scheme == "s3" ? s3Place(bucket) : googlePlace(bucket));
+    return scheme == "s3" ? s3Place(bucket) : googlePlace(bucket);
+}
+
+Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
+    SHARDSCOPE_ASSIGN(auto place, placeFor(job.destination));
     const std::string uploads = placeOfUploads();
     auto files =
         std::make_shared<BucketFileSystem>(job, std::move(place), uploads, uploads + "/" + nameHere(job));
@@ -378,6 +385,32 @@ Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
 Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
     SHARDSCOPE_ASSIGN(auto files, openBucket(job));
     return std::shared_ptr<FileSystem>(std::move(files));
+}
+
+Status checkMayPutObject(const std::string& url) {
+    SHARDSCOPE_ASSIGN(const auto place, placeFor(url));
+    const auto there = place->head(url.substr(place->root().size() + 1));
+    if (there.ok())
+        return makeError(ErrorCode::exists, "there is an object of this name already").inFile(url);
+    return there.error().code == ErrorCode::notFound ? Status() : Status(there.error());
+}
+
+Status putObject(const std::string& url, std::span<const std::byte> bytes) {
+    SHARDSCOPE_TRY(checkMayPutObject(url));
+    SHARDSCOPE_ASSIGN(const auto place, placeFor(url));
+    const std::string key = url.substr(place->root().size() + 1), mark = newToken();
+    const Status put = place->put(key, bytes, {true, mark, crc32cOf(bytes)});
+    // An answer that was lost and asked for again finds the object that it has made.
+    if (!put.ok() && put.error().code != ErrorCode::exists) return put;
+    SHARDSCOPE_ASSIGN(const ObjectState there, place->head(key));
+    if (there.mark != mark)
+        return put.ok() ? makeError(ErrorCode::exists, "another process has written this object").inFile(url)
+                        : put.error();
+    std::vector<std::byte> read(there.size == bytes.size() ? bytes.size() : 0);
+    SHARDSCOPE_TRY(place->read(there, 0, read));
+    if (std::ranges::equal(read, bytes)) return {};
+    (void)place->remove(key);
+    return makeError(ErrorCode::verificationFailed, "the store holds other bytes than were sent").inFile(url);
 }
 
 Result<BucketParts> bucketParts(const BucketJob& job) {

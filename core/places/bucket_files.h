@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@
 
 namespace shardscope {
 
+// Files of so many bytes or fewer are sent in one request, once everything is written.
+constexpr uint64_t kSentWhole = uint64_t{8} << 20;
+
 struct BucketJob {
     // What this process does of the job. All processes of a job in parts (storage/shared_staging.h) send to
     // the same multipart uploads. Each process sends the upload parts that it has written in full, and the
@@ -26,6 +30,12 @@ struct BucketJob {
     std::vector<std::string> seals;  // files of it that are written last, in this order; may be empty
     // Files of it that are sent while they are written; this machine holds only their unsent bytes.
     std::vector<std::string> streamed;
+    // The data file that makes a checkpoint of the rest, where no file of `seals` does. It is streamed, and
+    // completed last on condition that its key is new, if the store refuses parts with wrong checksums: it
+    // can be seen before it is read back, but never with other bytes than were sent. Empty = none, or too
+    // small to be sent in parts.
+    std::string last;
+    bool singleFile = false;       // the destination is one file, of the name that its key ends with
     Progress* progress = nullptr;  // of the upload; not owned, may be null
     StopToken stop;
     Role role = Role::all;
@@ -45,6 +55,12 @@ struct BucketParts {
     std::shared_ptr<SharedStaging> shared;
 };
 Result<BucketParts> bucketParts(const BucketJob& job);
+
+// One object of bytes in memory ("s3://bucket/run/report.json"), new, read back, or not there at all. Errors:
+// impossible (not a place in a bucket), exists, verificationFailed, those of the place.
+Status putObject(const std::string& url, std::span<const std::byte> bytes);
+// What would stop that before it sends anything. Errors: impossible, exists, those of the place.
+Status checkMayPutObject(const std::string& url);
 
 // The error `impossible` for a job that is to replace its destination.
 Error nothingIsReplaced(const std::string& destination);

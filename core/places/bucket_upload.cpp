@@ -18,10 +18,10 @@
 namespace shardscope {
 namespace {
 
-constexpr uint64_t kLeastPart = uint64_t{8} << 20;  // bytes; stores take no less than 5 MiB
-constexpr uint64_t kMostParts = 9000;               // stores take 10,000
-constexpr size_t kTries = 3;                        // of a part that arrived as other bytes
-constexpr size_t kHoles = 8;                        // parts sent before their bytes here are given back
+constexpr uint64_t kLeastPart = kSentWhole;  // bytes; stores take no less than 5 MiB
+constexpr uint64_t kMostParts = 9000;        // stores take 10,000
+constexpr size_t kTries = 3;                 // of a part that arrived as other bytes
+constexpr size_t kHoles = 8;                 // parts sent before their bytes here are given back
 
 uint64_t partBytesOf(uint64_t size) {
     const uint64_t least = (size + kMostParts - 1) / kMostParts, mib = uint64_t{1} << 20;
@@ -124,7 +124,7 @@ BucketUpload::File& BucketUpload::fileOf(const std::string& name, uint64_t size)
     if (!file) {
         file = std::make_unique<File>();
         file->name = name;
-        file->key = name.empty() ? key_ : key_ + "/" + name;
+        file->key = job_.singleFile ? key_ : key_ + "/" + name;
         file->size = size;
         file->partBytes = partBytesOf(size);
         MutexLock parts(file->mutex);
@@ -340,9 +340,8 @@ Error BucketUpload::endedByOthers(const File& file) const {
 }
 
 Result<std::vector<std::byte>> BucketUpload::bytesOf(const File& file, uint64_t at, uint64_t size) const {
-    const std::string name = file.name.empty() ? splitPath(key_).second : file.name;
     SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
-    SHARDSCOPE_ASSIGN(const auto from, directory->openFile(name));
+    SHARDSCOPE_ASSIGN(const auto from, directory->openFile(file.name));
     std::vector<std::byte> bytes(size);
     SHARDSCOPE_TRY(from->readAt(at, bytes));
     return bytes;
@@ -536,22 +535,31 @@ Status BucketUpload::complete(File& file, bool seal) {
     const StopScope scope(job_.stop);
     MutexLock lock(file.mutex);
     if (file.complete) return {};
-    ObjectPlace::Put how{seal, mark_, 0};
     if (file.parts.empty()) {
+        ObjectPlace::Put how{seal, mark_, 0};
         SHARDSCOPE_TRY(sendWhole(file, how));
     } else {
-        std::vector<ObjectPlace::Part> parts;
-        for (const Sent& sent : file.parts)
-            parts.push_back(sent.part);
-        Status made = place_->complete(file.key, file.upload, parts, how);
-        if (!made.ok() && made.error().code == ErrorCode::notFound && !inParts()) return endedByOthers(file);
-        SHARDSCOPE_TRY(std::move(made));
+        SHARDSCOPE_TRY(completeUpload(file, seal));
         // What is streamed is read back by the job.
         for (size_t i = 0; i < file.parts.size() && !checks_ && !streams(file.name); ++i)
             SHARDSCOPE_TRY(readBack(file, i * file.partBytes, file.partSize(i), file.parts[i].sum));
     }
     file.complete = true;
     return book(file, {{"complete", true}});
+}
+
+Status BucketUpload::completeUpload(File& file, bool seal) {
+    std::vector<ObjectPlace::Part> parts;
+    for (const Sent& sent : file.parts)
+        parts.push_back(sent.part);
+    Status made = place_->complete(file.key, file.upload, parts, {seal, mark_, 0});
+    // An interrupted process has got as far as this, and the store looks at the condition first.
+    if (!made.ok() && made.error().code == ErrorCode::exists) {
+        const auto there = isThere(file);
+        if (there.ok() && *there) return {};
+    }
+    if (!made.ok() && made.error().code == ErrorCode::notFound && !inParts()) return endedByOthers(file);
+    return made;
 }
 
 Status BucketUpload::sendWhole(const File& file, ObjectPlace::Put& how) {
@@ -586,17 +594,25 @@ Status BucketUpload::readBack(const File& file, uint64_t at, uint64_t size, uint
 Status BucketUpload::finishStreamed() {
     MutexLock one(finishing_);
     if (finished_) return {};
+    if (streamsAny()) SHARDSCOPE_TRY(begin());
+    std::vector<std::string> names = job_.streamed;
+    if (streamsLast()) names.push_back(job_.last);
     std::vector<File*> files;
     SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
-    for (const std::string& name : job_.streamed) {
+    for (const std::string& name : names) {
         SHARDSCOPE_ASSIGN(const DirectoryEntry entry, directory->stat(name));
         files.push_back(&fileOf(name, entry.size));
     }
-    if (!files.empty()) SHARDSCOPE_TRY(begin());
     SHARDSCOPE_TRY(sendRest(files));
+    File* last = nullptr;
+    if (streamsLast()) {
+        last = files.back();
+        files.pop_back();
+    }
     ThreadPool pool(kSending - 1);
     SHARDSCOPE_TRY(
         pool.parallelFor(files.size(), job_.stop, [&](size_t i) { return complete(*files[i], false); }));
+    if (last) SHARDSCOPE_TRY(complete(*last, true));
     finished_ = true;
     return {};
 }
@@ -618,7 +634,8 @@ Status BucketUpload::publish(const std::string& from) {
     SHARDSCOPE_ASSIGN(const DirectoryEntry entry, systemFileSystem()->stat(from));
     std::vector<File*> files;
     if (entry.kind == DirectoryEntry::Kind::file) {
-        files.push_back(&fileOf("", entry.size));
+        const std::string name = splitPath(key_).second;
+        if (!streams(name)) files.push_back(&fileOf(name, entry.size));
     } else {
         SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(from));
         SHARDSCOPE_TRY(collect(*directory, "", files));

@@ -58,9 +58,12 @@ class BucketUpload {
     Status readRecord();
     // Sets the directory of this machine that holds the files. To be called before anything is written.
     void setData(std::string directory) { data_ = std::move(directory); }
+    // Known after begin().
     bool streams(const std::string& name) const {
-        return std::find(job_.streamed.begin(), job_.streamed.end(), name) != job_.streamed.end();
+        return std::find(job_.streamed.begin(), job_.streamed.end(), name) != job_.streamed.end() ||
+               (streamsLast() && name == job_.last);
     }
+    bool streamsAny() const { return !job_.streamed.empty() || streamsLast(); }
     // Whether writes to a file go through wrote(). Those of a part of a job all do.
     bool takes(const std::string& name) const { return isPart() || streams(name); }
 
@@ -107,7 +110,7 @@ class BucketUpload {
         bool earlier = false;    // sent by another process
     };
     struct File {
-        std::string name, key;  // an empty name: this file is the destination
+        std::string name, key;
         uint64_t size = 0, partBytes = 0;
         Mutex mutex;
         std::string upload SHARDSCOPE_GUARDED_BY(mutex);                    // its id; empty = not started
@@ -130,6 +133,7 @@ class BucketUpload {
 
     bool isPart() const { return job_.role == BucketJob::Role::part; }
     bool inParts() const { return job_.role != BucketJob::Role::all; }
+    bool streamsLast() const { return !job_.last.empty() && !inParts() && checks_; }
     // Notes that [begin, end) is written. Returns the indices of the upload parts that this completes.
     static std::vector<size_t> note(File& file, uint64_t begin, uint64_t end) SHARDSCOPE_REQUIRES(file.mutex);
     std::vector<Piece> piecesOf(File& file) const;
@@ -150,6 +154,7 @@ class BucketUpload {
     Error alreadyThere(const File& file) const;
     Error endedByOthers(const File& file) const;
     Result<bool> isThere(const File& file) const;
+    Status completeUpload(File& file, bool seal) SHARDSCOPE_REQUIRES(file.mutex);
     Status readBack(const File& file, uint64_t at, uint64_t size, uint32_t sum) const;
     Status book(const File& file, nlohmann::json line, uint64_t offset = 0, uint64_t bytes = 0);
     void giveBack(const std::string& name, uint64_t offset, uint64_t bytes) const;

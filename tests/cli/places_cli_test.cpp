@@ -230,6 +230,41 @@ class PlacesCliTest : public QObject {
         COMPARE_JSON(indexed["totals"], runShardscope({"info", kDcp, "--json"}).json()["totals"]);
     }
 
+    // Indexes and reports are objects of their own: new, never in the checkpoint, never over something else.
+    void indexesAndReportsInBuckets() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const QString index = "s3://b1/out/i.ssidx", report = "s3://b1/out/r.html";
+        QCOMPARE(fine({"index", kThere, "-o", index}).exitCode, 0);
+        QCOMPARE(fine({"report", kThere, "-o", report}).exitCode, 0);
+        COMPARE_JSON(fine({"info", index, "--json"}).json()["totals"],
+                     runShardscope({"info", kDcp, "--json"}).json()["totals"]);
+        QCOMPARE(fine({"convert", kThere, "s3://b1/out/model", "--to", "safetensors", "--report",
+                       "s3://b1/out/r.json"})
+                     .exitCode,
+                 0);
+        {
+            const std::lock_guard lock(bucket_->mutex);
+            QVERIFY(bucket_->objects["out/r.html"].bytes.find("<html") != std::string::npos);
+            QVERIFY(json::parse(bucket_->objects["out/r.json"].bytes).is_object());
+        }
+        for (const QString& place : {index, kThere + "/i.ssidx", QString("hf://org/m/i.ssidx")}) {
+            QVERIFY(run({"index", kThere, "-o", place}).exitCode != 0);
+            QVERIFY(run({"report", kThere, "-o", place, "--overwrite"}).exitCode != 0);
+            QCOMPARE(bucket_->server().count("PUT"), size_t{0});
+        }
+        QVERIFY(run({"extract", kThere, "model.w", "s3://b1/out/w.npy"}).exitCode != 0);
+        bucket_->before = [&](const Asked& asked) -> Answered {  // of a store that keeps other bytes
+            if (asked.method != "PUT") return {0};
+            bucket_->put("out/x.ssidx", "other");
+            const std::lock_guard lock(bucket_->mutex);
+            bucket_->objects["out/x.ssidx"].mark = asked.header("x-amz-meta-shardscope");
+            return {200};
+        };
+        QVERIFY(run({"index", kThere, "-o", "s3://b1/out/x.ssidx"}).exitCode != 0);
+        const std::lock_guard lock(bucket_->mutex);
+        QVERIFY(!bucket_->objects.contains("out/x.ssidx"));
+    }
+
     // What follows '?' in a web address is sent, and never shown.
     void signedAddresses() {
         const std::string bytes =

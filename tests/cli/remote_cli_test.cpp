@@ -10,8 +10,10 @@
 #include "cli/remote.h"
 #include "cli/run_shardscope.h"
 #include "support/genuine.h"
+#include "support/http_server.h"
 
 using namespace shardscope;
+using shardscope::test::FakeBucket;
 using shardscope::test::Outcome;
 using shardscope::test::runShardscope;
 
@@ -194,6 +196,30 @@ class RemoteCliTest : public QObject {
             QCOMPARE(runShardscope(words).json()["code"].get<std::string>(), std::string("exists"));
             QCOMPARE(runShardscope(words << "--overwrite").exitCode, 0);
         }
+    }
+
+    // A bucket, the hub or a web server is asked by the host, as whom that is there.
+    void bucketsWithTheHostsCredentials() {
+        FakeBucket bucket("b1");
+        bucket.use("AKTEST", "SKTESTSECRET");
+        const QString good = genuine("dcp", "t2.15.0-fsdp2-tp");
+        bucket.putTree(good.toStdString(), "run");
+        useSsh(
+            "AWS_ACCESS_KEY_ID=AKTEST; AWS_SECRET_ACCESS_KEY=SKTESTSECRET\n"
+            "export AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY");
+        qputenv("AWS_ACCESS_KEY_ID", "AKHERE");
+        QCOMPARE(runShardscope({"info", "s3://b1/run"}).exitCode, 4);
+        const Outcome diff = runShardscope({"diff", kHost + good, "s3://b1/run", "--values"});
+        QVERIFY2(diff.exitCode == 0, diff.err.c_str());
+        const QString made = directory_.filePath("of-a-bucket");
+        for (const auto& [from, to] : {std::pair(kHost + good, QString("s3://b1/out")),
+                                       std::pair(QString("s3://b1/out"), kHost + made)}) {
+            const Outcome done = runShardscope({"convert", from, to, "--to", "safetensors", "--json"});
+            QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        }
+        QVERIFY(runShardscope({"digest", made, "--json"}).json()["tensors"] ==
+                runShardscope({"digest", good, "--json"}).json()["tensors"]);
+        useSsh("");
     }
 
     void whatCannotRunThereIsRefused_data() {

@@ -14,6 +14,7 @@
 #include "cli/served.h"
 #include "engine/suppressions.h"
 #include "serve/page_server.h"
+#include "support/http_server.h"
 #include "support/recorded_job.h"
 
 using namespace shardscope;
@@ -450,6 +451,42 @@ class ServeCliTest : public QObject {
         }
         for (const char* bad : {"", "{", "[1]", R"({"job":{"no such":1}})", R"({"job":[]})"})
             QCOMPARE(server.post("/api/plan", server.own(), bad)->status, 400);
+    }
+
+    // No request makes the server ask others, with credentials that are not those of who asks.
+    void opensNoUrlThatARequestNames() {
+        HttpServer others([](const Asked&) { return Answered{404}; });
+        QTemporaryDir state;
+        QProcessEnvironment environment = environmentIn(state.path());
+        const QString there = QString::fromStdString(others.url());
+        for (const char* name : {"AWS_ENDPOINT_URL", "HF_ENDPOINT", "STORAGE_EMULATOR_HOST", "http_proxy"})
+            environment.insert(name, there);
+        for (const char* name : {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "GOOGLE_OAUTH_ACCESS_TOKEN"})
+            environment.insert(name, "hidden");
+        environment.insert("SHARDSCOPE_SSH", "/bin/false");
+        const Served server({genuine("t2.15.0-no-dist"), "--allow-jobs"}, environment);
+        const std::string destination = state.filePath("out").toStdString();
+        for (const std::string& url : {std::string("s3://b1/run"), std::string("gs://b1/run"),
+                                       std::string("hf://org/model"), others.url() + "/m.safetensors",
+                                       std::string("https://127.0.0.1:1/m"), std::string("ssh://h/run")}) {
+            for (const char* route :
+                 {"/api/diff?with=", "/api/diff/svg?with=", "/api/recipes/fitting?model="}) {
+                const auto answer = server.get(route + url, server.withToken());
+                QVERIFY2(answer && answer->status == 403, (route + url).c_str());
+                QVERIFY(answer->body.find("opens no URL") != std::string::npos);
+            }
+            for (const char* field :
+                 {"destination", "adapter", "like", "map", "expect", "assets", "objects"}) {
+                json job{{"destination", destination}, {"format", "safetensors"}};
+                job[field] = url;
+                const auto [status, said] =
+                    server.change("/api/plan", {{"schema", "shardscope.recipe/1"}, {"job", job}});
+                QVERIFY2(status == 403, (field + (" " + url)).c_str());
+            }
+        }
+        QVERIFY(others.asked().empty());
+        QVERIFY(server.get("/api/diff?with=" + genuine("t2.15.0-no-dist").toStdString(), server.withToken())
+                    ->status == 200);
     }
 
     // The directory of a run: its steps as `info` has them; one is opened by its name, and by nothing else.

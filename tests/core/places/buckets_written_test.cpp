@@ -51,6 +51,14 @@ class BucketsWrittenTest : public QObject {
         return requestOf(source, "s3://b1/run/out");
     }
 
+    ConversionRequest requestOfSingle() const {
+        ConversionRequest request = requestOfLarge();
+        request.destination = "s3://b1/run/m.safetensors";
+        request.format = "safetensors";
+        request.journalBytes = 1;
+        return request;
+    }
+
   private slots:
     void init() {
         qunsetenv("TMPDIR");  // the next one is not within the last one
@@ -150,11 +158,67 @@ class BucketsWrittenTest : public QObject {
         QVERIFY(keys(bucket).empty());
     }
 
-    // A resumed job sends no part again, whatever request failed.
-    void streamedAndResumed() {
+    // A single file is sent while it is written, too, and completed on condition that its key is new. Only
+    // then can it be read back; if that cannot be done, a resumed job does it, and if it holds other bytes,
+    // it goes.
+    void streamedSingleFile() {
         FakeBucket bucket("b1");
         bucket.use();
-        ConversionRequest request = requestOfLarge();
+        bucket.put("run/other.safetensors", "x");
+        const ConversionRequest request = requestOfSingle();
+        std::atomic<bool> refuses{true};
+        std::atomic<int> damages{0};
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.method == "POST" && !asked.argument("uploadId").empty() &&
+                asked.header("if-none-match") != "*")
+                return {400};
+            if (asked.method != "GET" || asked.path != "/b1/run/m.safetensors") return {0};
+            if (refuses) return {403, {}, "<Error><Code>AccessDenied</Code></Error>"};
+            if (damages-- > 0) {
+                const std::lock_guard lock(bucket.mutex);
+                std::string& bytes = bucket.objects["run/m.safetensors"].bytes;
+                bytes[bytes.size() / 2] ^= 1;
+            }
+            return {0};
+        };
+        QVERIFY(!run(request).ok());
+        QCOMPARE(keys(bucket).size(), size_t{3});  // the claim, the file, and the other one
+        QVERIFY(!run(request).ok());
+        refuses = false;
+        bucket.server().forget();
+        ConversionRequest resumed = request;
+        resumed.resume = true;
+        const auto second = run(resumed);
+        QVERIFY2(second.ok() && second->verified, second.ok() ? "" : describe(second.error()).c_str());
+        QVERIFY(std::ranges::none_of(bucket.server().asked(), sendsPart));
+        QCOMPARE(keys(bucket), (std::vector<std::string>{"run/m.safetensors", "run/other.safetensors"}));
+        QCOMPARE(digests(*openCheckpoint(request.destination)->reader),
+                 digests(*openCheckpoint(request.source)->reader));
+        QCOMPARE(run(request).error().code, ErrorCode::exists);
+        bucket.objects.erase("run/m.safetensors");
+
+        damages = 1;
+        QCOMPARE(run(request).error().code, ErrorCode::verificationFailed);
+        QCOMPARE(keys(bucket), (std::vector<std::string>{"run/other.safetensors"}));
+        QCOMPARE(leftHere(), size_t{1});
+        bucket.checksChecksums = false;  // it is read before it is sent
+        refuses = true;
+        QVERIFY(!run(request).ok());
+        bucket.before = {};
+        QVERIFY(run(resumed).ok());
+    }
+
+    void streamedAndResumed_data() {
+        QTest::addColumn<bool>("single");
+        QTest::newRow("directory") << false;
+        QTest::newRow("single file") << true;
+    }
+    // A resumed job sends no part again, whatever request failed.
+    void streamedAndResumed() {
+        QFETCH(bool, single);
+        FakeBucket bucket("b1");
+        bucket.use();
+        ConversionRequest request = single ? requestOfSingle() : requestOfLarge();
         const std::string large = request.source;
         request.journalBytes = 1;
         bool whole = false;
@@ -170,7 +234,7 @@ class BucketsWrittenTest : public QObject {
             whole = run(request).ok();
             bucket.before = {};
             if (whole) break;
-            QVERIFY(!openCheckpoint("s3://b1/run/out").ok());
+            QVERIFY(!openCheckpoint(request.destination).ok());
             size_t refused = 0, sent = 0;
             refused = seen - failing;
             request.resume = true;
@@ -179,12 +243,13 @@ class BucketsWrittenTest : public QObject {
             for (const Asked& asked : bucket.server().asked())
                 sent += sendsPart(asked);
             QVERIFY2(sent <= 3 + refused, fmt::format("{} at {}", sent, failing).c_str());
-            const auto there = openCheckpoint("s3://b1/run/out"), here = openCheckpoint(large);
+            const auto there = openCheckpoint(request.destination), here = openCheckpoint(large);
             QCOMPARE(digests(*there->reader), digests(*here->reader));
             bucket.objects.clear();
             QCOMPARE(leftHere(), size_t{1});
         }
         QVERIFY(whole);
+        if (single) return;
         bucket.objects.clear();
         bucket.before = [&](const Asked& asked) -> Answered {
             if (!asked.path.ends_with(".metadata") || asked.method != "PUT") return {0};
