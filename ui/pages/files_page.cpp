@@ -56,6 +56,21 @@ QString pieceName(const Catalog& catalog, const BytePiece& piece) {
     return piece.object != kNone ? toQString(catalog.objects()[piece.object].name) : QString();
 }
 
+std::vector<TextColumn> pieceColumns(const CheckpointPtr& of, const std::vector<BytePiece>& pieces) {
+    const auto part = [of, pieces](size_t i) {
+        return pieces[i].chunk == kNone ? QString()
+                                        : toQString(chunkText(of->catalog().chunk(pieces[i].chunk)));
+    };
+    return {{{FilesPage::tr("What")}, [pieces](size_t i) { return pieceKind(pieces[i].kind); }},
+            {{FilesPage::tr("Tensor or object")},
+             [of, pieces](size_t i) { return pieceName(of->catalog(), pieces[i]); }},
+            {{FilesPage::tr("Part of the tensor")}, part},
+            countColumn(FilesPage::tr("From byte"), [pieces](size_t i) { return pieces[i].offset; }),
+            countColumn(FilesPage::tr("To byte"),
+                        [pieces](size_t i) { return pieces[i].offset + pieces[i].length; }),
+            sizeColumn(FilesPage::tr("Size"), [pieces](size_t i) { return pieces[i].length; })};
+}
+
 }  // namespace
 
 FilesPage::FilesPage(Session& session, QWidget* parent)
@@ -149,9 +164,7 @@ void FilesPage::makeStrip() {
     stripTitle_ = new ElidedLabel(stripPanel_, Qt::ElideMiddle);
     stripPanel_->addToTitle(stripTitle_);
     stripPanel_->addToTitle(coloring_);
-    pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
-                                     tr("From byte"), tr("To byte"), tr("Size")},
-                                    this);
+    pieceRows_ = new TextTableModel(pieceColumns({}, {}), this);
     QTableView* twin = ui::makeTable(pieceRows_, tr("Bytes of the file, as a table"), stripPanel_);
     auto* inner = new QWidget(stripPanel_);
     auto* column = layoutOf<QVBoxLayout>(inner, {0, 0, 0, 0}, 4);
@@ -436,34 +449,7 @@ void FilesPage::refreshStrip() {
     legend_->setEntries(std::move(entries));
     strip_->setMessage(message);
 
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(pieces.size());
-    content.right = {false, false, false, true, true, true};
-    content.text = [pieces, keep = session_.checkpoint()](int row, int column) -> QString {
-        const BytePiece& p = pieces[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return pieceKind(p.kind);
-            case 1:
-                return pieceName(keep->catalog(), p);
-            case 2:
-                return p.chunk == kNone ? QString() : toQString(chunkText(keep->catalog().chunk(p.chunk)));
-            case 3:
-                return numberText(p.offset);
-            case 4:
-                return numberText(p.offset + p.length);
-            default:
-                return sizeText(p.length);
-        }
-    };
-    content.key = [pieces](int row, int column) -> QVariant {
-        const BytePiece& p = pieces[static_cast<size_t>(row)];
-        if (column < 3) return {};
-        return QVariant::fromValue<qulonglong>(column == 5   ? p.length
-                                               : column == 4 ? p.offset + p.length
-                                                             : p.offset);
-    };
-    pieceRows_->setContent(std::move(content));
+    pieceRows_->setContent(pieces.size(), pieceColumns(session_.checkpoint(), pieces));
     strip_->setPieces(
         std::move(pieces), end, [this](int piece) { return pieceText(piece); },
         [this](int piece) { return pieceLabel(piece); });

@@ -114,7 +114,8 @@ void list(QTreeWidget* tree, const QString& name, const std::vector<JobEntry>& e
 
 }  // namespace
 
-JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_(store), jobs_(store) {
+JobsPanel::JobsPanel(JobStore& store, QWidget* parent)
+    : QWidget(parent), store_(store), jobs_(store), rates_(rateColumns({}, 1)) {
     auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
     stack_ = new QStackedWidget(this);
     layout->addWidget(stack_);
@@ -469,7 +470,7 @@ void JobsPanel::showJob() {
         outcome_->clear();
         log_->clear();
         lanes_->setRates({}, 1);
-        rates_.setRates({}, 1);
+        rates_.setRows(0);
         shown_.clear();
         return;
     }
@@ -501,7 +502,7 @@ void JobsPanel::showJob() {
     problem_->setVisible(!problem.isEmpty());
 
     lanes_->setRates(job->rates, job->rateStep, unitOf(*measure_, *job));
-    rates_.setRates(job->rates, job->rateStep);
+    rates_.setContent(job->rates.size(), rateColumns(job->rates, job->rateStep));
     showWorkers(*job);
     showLog(*job);
     showOutcome(*job);

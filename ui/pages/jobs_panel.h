@@ -56,7 +56,7 @@ class JobsPanel : public QWidget {
 
     JobStore& store_;
     JobTableModel jobs_;
-    RateTableModel rates_;
+    TextTableModel rates_;
     QString wanted_, shown_;
     QStackedWidget* stack_;
     QLabel* skipped_;
