@@ -60,12 +60,8 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
     const Job* job = store_.find(ids_[index.row()]);
     if (!job) return {};
     switch (role) {
-        case IdRole:
-            return job->id;
         case ShareRole:
             return job->share();
-        case StateRole:
-            return static_cast<int>(job->state);
         case Qt::ToolTipRole:
             // Escaped, because Qt takes what looks like markup in a tool tip for rich text.
             return QStringLiteral("<p style='white-space:pre'>%1</p>")

@@ -14,7 +14,7 @@ class JobTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { title, state, progress, bytes, rate, left, where, started, columnCountValue };
-    enum Roles { IdRole = Qt::UserRole + 1, ShareRole, StateRole };  // ShareRole: 0..1, negative = not known
+    enum Roles { ShareRole = Qt::UserRole + 1 };  // 0..1, negative = not known
 
     explicit JobTableModel(JobStore& store, QObject* parent = nullptr);
 

@@ -103,6 +103,13 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     connect(&session_, &Session::stateChanged, this, &FilesPage::refreshCheckpoint);
     connect(&session_, &Session::factsChanged, this, &FilesPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &FilesPage::refreshSelection);
+    // Colors of tiles are those of the theme when they were made.
+    onThemeChange(this, [this] {
+        const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
+        refreshTreemap();
+        refreshStrip();
+        strip_->showRange(begin, end);
+    });
     refreshCheckpoint();
 }
 
@@ -114,16 +121,6 @@ void FilesPage::resizeEvent(QResizeEvent* event) {
     if (upper_->orientation() == orientation) return;
     upper_->setOrientation(orientation);
     upper_->setSizes({600, 400});
-}
-
-// Colors of tiles are those of the theme when they were made.
-void FilesPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() != QEvent::PaletteChange || !strip_) return;
-    const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
-    refreshTreemap();
-    refreshStrip();
-    strip_->showRange(begin, end);
 }
 
 // ------------------------------------------------------------------ making
@@ -178,12 +175,10 @@ void FilesPage::makeStrip() {
         fillFileMenu(menu);
         const int piece = strip_->current();
         if (piece < 0) return;
-        menu.addAction(tr("Copy byte range"), this, [this, piece] { copyText(rangeText(piece)); });
+        addCopyAction(menu, tr("Copy byte range"), rangeText(piece));
         const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
         if (p.chunk == kNone) return;
-        menu.addAction(tr("Copy tensor name"), this, [this, chunk = p.chunk] {
-            copyText(toQString(session_.catalog().name(session_.catalog().tensorOf(chunk))));
-        });
+        addCopyAction(menu, tr("Copy tensor name"), pieceName(session_.catalog(), p));
     });
     connect(coloring_, &QComboBox::currentIndexChanged, this, &FilesPage::refreshStrip);
     connect(strip_, &ByteStrip::selected, this, &FilesPage::selectPiece);
@@ -195,8 +190,8 @@ void FilesPage::fillFileMenu(QMenu& menu) {
     if (!session_.checkpoint() || file_ == kNone) return;
     const FileInfo& info = session_.catalog().files()[file_];
     const QString path = session_.filePath(info.path);
-    menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
-    menu.addAction(tr("Copy name"), this, [name = toQString(info.path)] { copyText(name); });
+    addCopyAction(menu, tr("Copy path"), path);
+    addCopyAction(menu, tr("Copy name"), toQString(info.path));
     menu.addAction(tr("Show its tensors"), this, [this, name = QString::fromStdString(info.path)] {
         session_.selection().setFilter(QStringLiteral("file:") + name);
     });

@@ -30,7 +30,7 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/lanes.h"
 #include "ui/widgets/theme.h"
@@ -164,11 +164,8 @@ void JobsPanel::buildTable() {
     table_ = new QTreeView(this);
     table_->setObjectName(QStringLiteral("jobTable"));
     table_->setModel(&jobs_);
-    table_->setRootIsDecorated(false);
-    table_->setUniformRowHeights(true);
-    table_->setAlternatingRowColors(true);
+    dressTree(*table_, tr("Jobs"), true);
     table_->setAllColumnsShowFocus(true);
-    table_->setAccessibleName(tr("Jobs"));
     table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
     table_->header()->setStretchLastSection(false);
     table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
@@ -177,9 +174,7 @@ void JobsPanel::buildTable() {
     const int widths[] = {23, 13, 12, 22, 14, 11, 13, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
-    enableRowCopy(*table_);
-    table_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(table_, &QWidget::customContextMenuRequested, this, &JobsPanel::openMenu);
+    offerMenu(table_, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });
 }
 
 // What lanes show of a job that says both.
@@ -195,14 +190,8 @@ QComboBox* JobsPanel::buildMeasure(const QString& name) {
 
 void JobsPanel::exportFrom(Lanes* lanes, const QString& name,
                            std::function<const QAbstractItemModel*()> table) {
-    lanes->setContextMenuPolicy(Qt::CustomContextMenu);
     const Exports exports{name, lanes, std::move(table)};
-    connect(lanes, &QWidget::customContextMenuRequested, this, [this, lanes, exports](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        addExportActions(*menu, exports, this);
-        menu->popup(lanes->mapToGlobal(at));
-    });
+    offerMenu(lanes, [this, exports](QMenu& menu, const QPoint&) { addExportActions(menu, exports, this); });
 }
 
 QWidget* JobsPanel::buildDetails() {
@@ -224,10 +213,8 @@ QWidget* JobsPanel::buildDetails() {
 
     outcome_ = new QTreeWidget(tabs_);
     outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
-    outcome_->setAccessibleName(tr("Result of the job"));
-    outcome_->setAlternatingRowColors(true);
+    dressTree(*outcome_, tr("Result of the job"), false);
     outcome_->setColumnWidth(0, 230);
-    enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);
     for (QWidget* view : std::initializer_list<QWidget*>{workers_, log_, outcome_})
@@ -274,13 +261,10 @@ void JobsPanel::buildWorkers() {
         {tr("Worker"), tr("State"), tr("Done"), tr("Read, compute, write"), tr("What happened")});
     workers_->headerItem()->setToolTip(2, tr("Written; then, to verify, read back"));
     workers_->headerItem()->setToolTip(3, tr("Thread-seconds reading / computing / writing"));
-    workers_->setAccessibleName(tr("Processes that do the job"));
-    workers_->setRootIsDecorated(false);
+    dressTree(*workers_, tr("Processes that do the job"), true);
     const int em = fontMetrics().averageCharWidth();
     for (const auto& [column, chars] : {std::pair(0, 14), {1, 13}, {2, 11}, {3, 22}})
         workers_->setColumnWidth(column, chars * em);
-    workers_->setAlternatingRowColors(true);
-    enableRowCopy(*workers_);
     // Above the table, what each of them did over time.
     workerLanes_ = new Lanes(tr("The work of each worker over time"), tabs_);
     exportFrom(workerLanes_, tr("workers"), [this] { return workers_->model(); });
@@ -368,21 +352,17 @@ void JobsPanel::launchFailed(const QString& id, const QString& why) {
     problem_->show();
 }
 
-void JobsPanel::openMenu(const QPoint& at) {
-    auto* menu = new QMenu(this);
-    menu->setAttribute(Qt::WA_DeleteOnClose);
+void JobsPanel::fillMenu(QMenu& menu) {
     for (QPushButton* b : {cancel_, resume_, retry_, open_, folder_, copy_, remove_}) {
-        QAction* action = menu->addAction(b->text(), b, &QPushButton::click);
+        QAction* action = menu.addAction(b->text(), b, &QPushButton::click);
         action->setEnabled(b->isEnabled());
     }
-    menu->addSeparator();
+    menu.addSeparator();
     if (const Job* job = store_.find(selectedJob())) {
-        const QString source = job->source, destination = job->destination;
-        menu->addAction(tr("Copy path of the source"), this, [source] { copyText(source); });
-        menu->addAction(tr("Copy path of the destination"), this, [destination] { copyText(destination); });
+        addCopyAction(menu, tr("Copy path of the source"), job->source);
+        addCopyAction(menu, tr("Copy path of the destination"), job->destination);
     }
-    addExportActions(*menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
-    menu->popup(table_->viewport()->mapToGlobal(at));
+    addExportActions(menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
 }
 
 void JobsPanel::act(const std::function<Status(const QString&)>& action) {

@@ -12,6 +12,7 @@ class QCheckBox;
 class QComboBox;
 class QLayout;
 class QLabel;
+class QMenu;
 class QPlainTextEdit;
 class QPushButton;
 class QStackedWidget;
@@ -51,7 +52,7 @@ class JobsPanel : public QWidget {
     void showLog(const Job& job);
     void showOutcome(const Job& job);
     void act(const std::function<Status(const QString&)>& action);
-    void openMenu(const QPoint& at);
+    void fillMenu(QMenu& menu);
     void launchFailed(const QString& id, const QString& why);
 
     JobStore& store_;

@@ -101,6 +101,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
     connect(&session_, &Session::factsChanged, this, &OverviewPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &OverviewPage::refreshSelection);
+    onThemeChange(this, [this] { refreshDtypes(); });  // the shares carry colors of the theme
     refreshCheckpoint();
     if (session_.hasFacts()) refreshFacts();
 }
@@ -130,8 +131,7 @@ void OverviewPage::makeIcicle() {
     modulePanel_->setMenuBuilder([this](QMenu& menu) {
         const ModuleTree::Node node = icicle_->current();
         if (!session_.hasFacts() || node == ModuleTree::kRoot) return;
-        menu.addAction(tr("Copy name"), this,
-                       [this, name = session_.facts()->tree.fullName(node)] { copyText(toQString(name)); });
+        addCopyAction(menu, tr("Copy name"), toQString(session_.facts()->tree.fullName(node)));
         menu.addAction(tr("Zoom in"), this, [this, node] { icicle_->zoomTo(node); });
         QAction* out = menu.addAction(tr("Zoom out"), icicle_, &Icicle::zoomOut);
         out->setEnabled(icicle_->top() != ModuleTree::kRoot);
@@ -170,8 +170,7 @@ void OverviewPage::makeMesh() {
                                 : std::string();
     };
     meshPanel_->setExports(exports);
-    meshPanel_->setMenuBuilder(
-        [this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(why_); }); });
+    meshPanel_->setMenuBuilder([this](QMenu& menu) { addCopyAction(menu, tr("Copy"), why_); });
     connect(mesh_, &MeshView::selected, this,
             [this](const std::vector<uint32_t>& ranks) { session_.selection().selectRanks(ranks); });
     connect(table, &QTableView::clicked, this, [this](const QModelIndex& index) {
@@ -199,12 +198,6 @@ void OverviewPage::arrange() {
 void OverviewPage::resizeEvent(QResizeEvent* event) {
     QWidget::resizeEvent(event);
     arrange();
-}
-
-// The shares carry colors of the theme.
-void OverviewPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && dtypes_) refreshDtypes();
 }
 
 // ------------------------------------------------------------------ filling

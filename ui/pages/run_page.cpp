@@ -27,16 +27,11 @@ RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(
     setAccessibleName(tr("Run"));
     auto* layout = new QVBoxLayout(this);
     title_ = plainLabel(this);
-    QFont font = title_->font();
-    font.setPointSizeF(font.pointSizeF() * 1.3);
-    font.setBold(true);
-    title_->setFont(font);
+    makeBold(title_, 1.3);
     summary_ = wrappedLabel(this);
     summary_->setAccessibleName(tr("Summary of the run"));
     advice_ = wrappedLabel(this);
-    QFont bold = advice_->font();
-    bold.setBold(true);
-    advice_->setFont(bold);
+    makeBold(advice_);
     advice_->setAccessibleName(tr("The step to resume from"));
     copyNewest_ = new QPushButton(tr("Copy its &path"), this);
     auto* advice = new QHBoxLayout;

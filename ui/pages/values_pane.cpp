@@ -75,9 +75,10 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     });
     connect(logCounts_, &QCheckBox::toggled, histogram_, &Histogram::setLogCounts);
     connect(logValues_, &QCheckBox::toggled, heatmap_, &Heatmap::setLogScale);
-    connect(histogram_, &Histogram::menuRequested, this,
-            [this](const QPoint& at) { showMenu(histogram_, at); });
-    connect(heatmap_, &Heatmap::menuRequested, this, [this](const QPoint& at) { showMenu(heatmap_, at); });
+    for (PaintedView* picture : std::initializer_list<PaintedView*>{histogram_, heatmap_})
+        connect(picture, &PaintedView::menuRequested, this, [this, picture](const QPoint& at) {
+            popUp(this, at, [&](QMenu& menu) { fillMenu(menu, picture); });
+        });
     connect(&session.tasks(), &Tasks::progressed, this, &ValuesPane::showProgress);
     connect(&session.tasks(), &Tasks::changed, this, &ValuesPane::showProgress);
     showProgress();
@@ -253,15 +254,11 @@ const QAbstractItemModel* ValuesPane::rowsOf(const QWidget* picture) {
     return rows_.get();
 }
 
-void ValuesPane::showMenu(QWidget* picture, const QPoint& position) {
-    auto* menu = new QMenu(this);
-    menu->setAttribute(Qt::WA_DeleteOnClose);
-    menu->addAction(tr("Copy the statistics"), this,
-                    [this] { copyText(statistics_->accessibleDescription()); })
-        ->setEnabled(!statistics_->text().isEmpty());
-    addExportActions(*menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
+void ValuesPane::fillMenu(QMenu& menu, QWidget* picture) {
+    if (const QString text = statistics_->accessibleDescription(); !text.isEmpty())
+        addCopyAction(menu, tr("Copy the statistics"), text);
+    addExportActions(menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
                      this);
-    menu->popup(position);
 }
 
 }  // namespace shardscope::ui

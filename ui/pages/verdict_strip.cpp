@@ -89,10 +89,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
     auto* texts = new QVBoxLayout;
     texts->setSpacing(3);
     headline_ = textBlock(this);
-    QFont bold = font();
-    bold.setBold(true);
-    bold.setPointSizeF(bold.pointSizeF() * 1.15);
-    headline_->setFont(bold);
+    makeBold(headline_, 1.15);
     causeLines_ = wrappedLabel(this);
     causeLines_->setTextFormat(Qt::RichText);
     causeLines_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
@@ -139,6 +136,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
     connect(&session_, &Session::progressed, this, [this] {
         if (validation_.running()) progress_->setStatus(validation_.status());
     });
+    onThemeChange(this, [this] { refresh(); });
     refresh();
 }
 
@@ -269,11 +267,6 @@ void VerdictStrip::paintEvent(QPaintEvent*) {
     painter.setPen(QPen(gridColor(), 1));
     painter.drawRect(QRectF(rect()).adjusted(0.5, 0.5, -0.5, -0.5));
     painter.fillRect(QRect(0, 0, 5, height()), toneColor());
-}
-
-void VerdictStrip::changeEvent(QEvent* event) {
-    if (event->type() == QEvent::PaletteChange && progress_) refresh();
-    QFrame::changeEvent(event);
 }
 
 }  // namespace shardscope::ui

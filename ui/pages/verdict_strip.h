@@ -30,7 +30,6 @@ class VerdictStrip : public QFrame {
 
   protected:
     void paintEvent(QPaintEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     enum class Tone { unknown, good, care, bad };
@@ -46,7 +45,7 @@ class VerdictStrip : public QFrame {
     Validation& validation_;
     QLabel *glyph_, *headline_, *causeLines_, *details_;
     std::vector<const Finding*> causes_;  // of the session's report
-    TaskProgress* progress_ = nullptr;
+    TaskProgress* progress_;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;
     QList<QAction*> levels_;  // of the menu of validate_, by level
     Tone tone_ = Tone::unknown;

@@ -14,7 +14,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
@@ -204,11 +204,8 @@ QWidget* NamesStep::makeChanges(QWidget* parent) {
     table_ = new QTreeView(after);
     table_->setObjectName(QStringLiteral("nameTable"));
     table_->setModel(&changes_);
-    table_->setRootIsDecorated(false);
-    table_->setUniformRowHeights(true);
-    table_->setAlternatingRowColors(true);
+    dressTree(*table_, tr("Names and dtypes before and after"), true);
     table_->setItemDelegate(new NameDelegate(table_));
-    table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
     // Names take what the others leave.
     const int widths[] = {30, 30, 13, 15, 32};
@@ -217,14 +214,9 @@ QWidget* NamesStep::makeChanges(QWidget* parent) {
     table_->header()->setStretchLastSection(false);
     for (const int c : {0, 1})
         table_->header()->setSectionResizeMode(c, QHeaderView::Stretch);
-    enableRowCopy(*table_);
-    table_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(table_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        menu->addActions(table_->actions());
-        addExportActions(*menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
-        menu->popup(table_->viewport()->mapToGlobal(at));
+    offerMenu(table_, [this](QMenu& menu, const QPoint&) {
+        menu.addActions(table_->actions());
+        addExportActions(menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
     });
     layout->addWidget(table_, 1);
     connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);

@@ -12,6 +12,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/format_options.h"
 #include "ui/widgets/building.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -42,9 +43,7 @@ WizardPage::WizardPage(WizardState& state, const QString& title, const QString& 
     layout_->setContentsMargins(16, 12, 16, 8);
     layout_->setSpacing(8);
     QLabel* heading = wizardHeading(title, this);
-    QFont font = heading->font();
-    font.setPointSizeF(font.pointSizeF() * 1.3);
-    heading->setFont(font);
+    makeBold(heading, 1.3);
     layout_->addWidget(heading);
     layout_->addWidget(wizardHint(purpose, this));
 }

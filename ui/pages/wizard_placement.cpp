@@ -18,7 +18,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/picture_view.h"
 
@@ -131,10 +131,7 @@ PlacementStep::PlacementStep(WizardState& state)
     headline_->setObjectName(QStringLiteral("flow"));
     rankTable_ = new QTreeWidget(this);
     rankTable_->setHeaderLabels({tr("Rank"), tr("Bytes now"), tr("Bytes in the target")});
-    rankTable_->setRootIsDecorated(false);
-    rankTable_->setUniformRowHeights(true);
-    rankTable_->setAccessibleName(tr("Bytes by rank, before and after, as a table"));
-    enableRowCopy(*rankTable_);
+    dressTree(*rankTable_, tr("Bytes by rank, before and after, as a table"), true);
     rankTable_->hide();
     asTable_ = new QCheckBox(tr("Show as table"), this);
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {

@@ -14,7 +14,8 @@
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -135,9 +136,7 @@ PlanStep::PlanStep(WizardState& state)
                  tr("What the job will read, write and leave out. Nothing has been written yet.")) {
     verdict_ = wizardText({}, this);
     verdict_->setObjectName(QStringLiteral("planVerdict"));
-    QFont bold = verdict_->font();
-    bold.setBold(true);
-    verdict_->setFont(bold);
+    makeBold(verdict_);
     layout_->addWidget(verdict_);
     layout_->addWidget(new DamageChoice(state_, QStringLiteral("plan"), this));
     modelRow_ = new QWidget(this);
@@ -172,19 +171,12 @@ PlanStep::PlanStep(WizardState& state)
     tree_ = new QTreeView(this);
     tree_->setObjectName(QStringLiteral("planTree"));
     tree_->setModel(plan_);
-    tree_->setUniformRowHeights(true);
-    tree_->setAlternatingRowColors(true);
-    tree_->setAccessibleName(tr("The plan"));
+    dressTree(*tree_, tr("The plan"), false);
     tree_->setColumnWidth(0, fontMetrics().averageCharWidth() * 60);
-    enableRowCopy(*tree_);
-    tree_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(tree_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
+    offerMenu(tree_, [this](QMenu& menu, const QPoint&) {
         const QString name = tree_->currentIndex().data(PlanModel::NameRole).toString();
-        if (!name.isEmpty()) menu->addAction(tr("Copy name"), this, [name] { copyText(name); });
-        menu->addActions(tree_->actions());
-        menu->popup(tree_->viewport()->mapToGlobal(at));
+        if (!name.isEmpty()) addCopyAction(menu, tr("Copy name"), name);
+        menu.addActions(tree_->actions());
     });
     layout_->addWidget(tree_, 1);
     layout_->addWidget(parts, 0, Qt::AlignLeft);
