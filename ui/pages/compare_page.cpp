@@ -284,9 +284,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
     values_->setEnabled(true);
     if (!answer.ok()) {
         const bool cancelled = answer.error().code == ErrorCode::cancelled;
-        const QString text = cancelled ? tr("The comparison was canceled.") : errorSentence(answer.error());
-        const QString hint = cancelled ? QString() : errorHint(answer.error());
-        const QString whole = hint.isEmpty() ? text : text + QLatin1Char(' ') + hint;
+        const QString whole = cancelled ? tr("The comparison was canceled.") : errorText(answer.error());
         // What was found before stays; only the values are not known then.
         if (comparison())
             summary_->setText(comparison()->summary() + QLatin1Char(' ') + whole);

@@ -1,23 +1,21 @@
 #include "ui/pages/files_page.h"
 
 #include <QComboBox>
-#include <QDesktopServices>
-#include <QFileInfo>
 #include <QHeaderView>
 #include <QLabel>
 #include <QMenu>
 #include <QPainter>
 #include <QSplitter>
 #include <QTableView>
-#include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <map>
 
 #include "ui/models/texts.h"
-#include "ui/widgets/banner.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
+#include "ui/widgets/file_dialog.h"
 #include "ui/widgets/health_delegate.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
@@ -196,11 +194,7 @@ void FilesPage::fillFileMenu(QMenu& menu) {
         session_.selection().setFilter(QStringLiteral("file:") + name);
     });
     if (!hostOf(path).isEmpty()) return;
-    menu.addAction(tr("Open containing folder"), this, [this, path] {
-        const QString folder = QFileInfo(path).absolutePath();
-        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
-            showBanner(this, BannerKind::warning, tr("No program was found to show '%1'.").arg(folder));
-    });
+    menu.addAction(tr("Open containing folder"), this, [this, path] { showFolderOf(this, path); });
 }
 
 // ------------------------------------------------------------------ filling
@@ -209,13 +203,8 @@ void FilesPage::refreshCheckpoint() {
     file_ = kNone;
     dtypes_.clear();
     if (session_.checkpoint()) {
-        std::vector<bool> seen(kDTypeCount, false);
-        const Catalog& catalog = session_.catalog();
-        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-            const auto dtype = static_cast<size_t>(catalog.dtype(t));
-            if (!seen[dtype]) dtypes_.push_back(catalog.dtype(t));
-            seen[dtype] = true;
-        }
+        for (const DtypeShare& share : dtypeShares(session_.catalog()))
+            dtypes_.push_back(share.dtype);
         std::sort(dtypes_.begin(), dtypes_.end());
     }
     fitColumns(*table_);

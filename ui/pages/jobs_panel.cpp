@@ -3,8 +3,6 @@
 #include <QApplication>
 #include <QCheckBox>
 #include <QComboBox>
-#include <QDesktopServices>
-#include <QFileInfo>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
@@ -20,7 +18,6 @@
 #include <QTableView>
 #include <QTreeView>
 #include <QTreeWidget>
-#include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <map>
@@ -31,6 +28,7 @@
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
+#include "ui/widgets/file_dialog.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/lanes.h"
 #include "ui/widgets/theme.h"
@@ -318,23 +316,16 @@ QLayout* JobsPanel::buildButtons() {
     folder_ = button(tr("Show folder"), tr("Show the folder of the result"), buttons);
     copy_ = button(tr("Copy as command"), tr("Copy the job as a command line"), buttons);
     remove_ = button(tr("Remove"), tr("Remove the job from this list; its output stays"), buttons);
-    connect(cancel_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.cancel(id); }); });
-    connect(resume_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.resume(id); }); });
-    connect(retry_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.retry(id); }); });
-    connect(remove_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.remove(id); }); });
+    for (const auto& [pressed, action] : {std::pair(cancel_, &JobStore::cancel),
+                                          {resume_, &JobStore::resume},
+                                          {retry_, &JobStore::retry},
+                                          {remove_, &JobStore::remove}})
+        connect(pressed, &QPushButton::clicked, this, [this, action = action] { act(action); });
     connect(open_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob())) emit openRequested(job->destination);
     });
     connect(folder_, &QPushButton::clicked, this, [this] {
-        const Job* job = store_.find(selectedJob());
-        if (!job) return;
-        const QString folder = QFileInfo(job->destination).absolutePath();
-        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
-            showBanner(this, BannerKind::warning, tr("No program could show the folder '%1'.").arg(folder));
+        if (const Job* job = store_.find(selectedJob())) showFolderOf(this, job->destination);
     });
     connect(copy_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob()))
@@ -365,11 +356,11 @@ void JobsPanel::fillMenu(QMenu& menu) {
     addExportActions(menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
 }
 
-void JobsPanel::act(const std::function<Status(const QString&)>& action) {
+void JobsPanel::act(Status (JobStore::*action)(const QString& id)) {
     const QString id = selectedJob();
     if (id.isEmpty()) return;
-    if (const Status status = action(id); !status.ok()) {
-        showBanner(this, BannerKind::error, errorSentence(status.error()) + ' ' + errorHint(status.error()));
+    if (const Status status = (store_.*action)(id); !status.ok()) {
+        showBanner(this, BannerKind::error, errorText(status.error()));
         problem_->setText(errorSentence(status.error()));
         problem_->show();
         return;

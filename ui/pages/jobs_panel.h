@@ -51,7 +51,7 @@ class JobsPanel : public QWidget {
     void showWorkers(const Job& job);
     void showLog(const Job& job);
     void showOutcome(const Job& job);
-    void act(const std::function<Status(const QString&)>& action);
+    void act(Status (JobStore::*action)(const QString& id));
     void fillMenu(QMenu& menu);
     void launchFailed(const QString& id, const QString& why);
 

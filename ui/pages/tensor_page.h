@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/models/session.h"
 
 class QCheckBox;

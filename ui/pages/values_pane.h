@@ -5,7 +5,7 @@
 #include <QWidget>
 #include <memory>
 
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/models/session.h"
 
 class QAbstractItemModel;

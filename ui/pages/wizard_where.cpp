@@ -209,7 +209,7 @@ void WhereStep::showSpec() {
     else if (kind.field == hosts_)
         note_->setText(tr("▲ Names of hosts as ssh takes them, with commas between them."));
     else
-        note_->setText(tr("▲ %1 %2").arg(errorSentence(known.error()), errorHint(known.error())).trimmed());
+        note_->setText(tr("▲ %1").arg(errorText(known.error())));
     // What was found says nothing about other hosts.
     const QStringList now{spec.where, spec.host, spec.source, spec.destination};
     if (now != asked_ && !asked_.isEmpty()) forget();
