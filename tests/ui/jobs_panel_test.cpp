@@ -393,9 +393,9 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         QVERIFY(lanes.accessibleDescription().startsWith(QStringLiteral("After 0")));
         QTest::keyClick(&lanes, Qt::Key_Right);
         shoot(lanes, QStringLiteral("lanes"));
-        RateTableModel model;
+        TextTableModel model(rateColumns({}, 0.5));
         const QAbstractItemModelTester tester(&model, QAbstractItemModelTester::FailureReportingMode::QtTest);
-        model.setRates(rates, 0.5);
+        model.setContent(rates.size(), rateColumns(rates, 0.5));
         QCOMPARE(model.rowCount(), 120);
         QVERIFY(model.index(3, 1).data().toString().endsWith(QStringLiteral("/s")));
         QCOMPARE(model.columnCount(), 6);
@@ -415,7 +415,7 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         shoot(lanes, QStringLiteral("lanes-workers"));
         for (JobRate& rate : rates)
             rate.busy = {};
-        model.setRates(rates, 0.5);
+        model.setContent(rates.size(), rateColumns(rates, 0.5));
         QCOMPARE(model.columnCount(), 3);
     }
 

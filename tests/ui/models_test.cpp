@@ -2,9 +2,9 @@
 
 #include "engine/request.h"
 #include "support/gui_test.h"
+#include "survey/filter.h"
 #include "survey/placement_matrix.h"
 #include "ui/models/chunk_table_model.h"
-#include "ui/models/filter.h"
 #include "ui/models/findings_model.h"
 #include "ui/models/recents.h"
 #include "ui/models/tensor_tree_model.h"

@@ -2,9 +2,9 @@
 #include <QRegularExpression>
 
 #include "support/placement_fixture.h"
+#include "survey/box_scene.h"
 #include "survey/matrix_parts.h"
 #include "survey/max_pyramid.h"
-#include "ui/models/box_scene.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/tensor_box.h"
 

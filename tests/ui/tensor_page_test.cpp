@@ -16,7 +16,7 @@
 
 #include "support/genuine.h"
 #include "support/gui_test.h"
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/pages/values_pane.h"
 #include "ui/widgets/heatmap.h"
 #include "ui/widgets/histogram.h"

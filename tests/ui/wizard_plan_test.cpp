@@ -353,27 +353,29 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         request.mesh = *parseMesh("tp=8");
         request.shard = {*parseShardRule("small.*:tp=0"), *parseShardRule("odd.*:tp=0"),
                          *parseShardRule("scale:tp=0"), *parseShardRule("none:tp=0")};
+        const auto note = [](const RuleEffect& rule) { return QString::fromStdString(rule.notes[0]); };
         const auto effect = placementEffect(catalog, catalog, request, {});
         QVERIFY(effect.ok());
         QCOMPARE(effect->shards[0].tensors, uint64_t{12});
-        QVERIFY2(effect->shards[0].notes[0].contains(
-                     QStringLiteral("(5 rows) is smaller than tp=8: some ranks get nothing")),
-                 qPrintable(effect->shards[0].notes[0]));
-        QVERIFY2(effect->shards[1].notes[0].contains(
-                     QStringLiteral("1,003 does not divide by tp=8: shards of 126, the last one 121.")),
-                 qPrintable(effect->shards[1].notes[0]));
-        QVERIFY(effect->shards[2].notes[0].contains(QStringLiteral("No dim 0 in 1 tensor")));
-        QVERIFY(effect->shards[3].notes[0].contains(QStringLiteral("No tensor")));
+        QVERIFY2(note(effect->shards[0])
+                     .contains(QStringLiteral("(5 rows) is smaller than tp=8: some ranks get nothing")),
+                 qPrintable(note(effect->shards[0])));
+        QVERIFY2(
+            note(effect->shards[1])
+                .contains(QStringLiteral("1,003 does not divide by tp=8: shards of 126, the last one 121.")),
+            qPrintable(note(effect->shards[1])));
+        QVERIFY(note(effect->shards[2]).contains(QStringLiteral("No dim 0 in 1 tensor")));
+        QVERIFY(note(effect->shards[3]).contains(QStringLiteral("No tensor")));
         QCOMPARE(effect->whole, uint64_t{0});
         request.split = SplitRule::even;
         const auto even = placementEffect(catalog, catalog, request, {});
-        QVERIFY2(even->shards[1].notes[0].contains(QStringLiteral("3 shards of 126, the others of 125.")),
-                 qPrintable(even->shards[1].notes[0]));
+        QVERIFY2(note(even->shards[1]).contains(QStringLiteral("3 shards of 126, the others of 125.")),
+                 qPrintable(note(even->shards[1])));
         request.stage = {*parseStageRule("odd.*:tp=1")};
         const auto staged = placementEffect(catalog, catalog, request, {});
         QCOMPARE(staged->stages[0].tensors, uint64_t{1});
-        QVERIFY(staged->shards[1].notes[0].contains(
-            QStringLiteral("A stage rule puts 1 tensor on one place of tp")));
+        QVERIFY(note(staged->shards[1])
+                    .contains(QStringLiteral("A stage rule puts 1 tensor on one place of tp")));
         StopSource stop;
         stop.requestStop();
         QVERIFY(!placementEffect(catalog, catalog, request, stop).ok());

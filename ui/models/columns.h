@@ -35,6 +35,7 @@ class Columns : public Base {
     }
 
   protected:
+    void setHeads(std::vector<ColumnText> columns) { columns_ = std::move(columns); }
     // Of a column's cells, for Qt::TextAlignmentRole.
     QVariant alignment(int column) const {
         return columns_[static_cast<size_t>(column)].figures ? QVariant(Qt::AlignRight | Qt::AlignVCenter)
@@ -42,7 +43,7 @@ class Columns : public Base {
     }
 
   private:
-    const std::vector<ColumnText> columns_;
+    std::vector<ColumnText> columns_;
 };
 
 }  // namespace shardscope::ui

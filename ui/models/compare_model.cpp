@@ -416,8 +416,6 @@ QVariant CompareModel::data(const QModelIndex& index, int role) const {
             return index.column() == name ? nameOf(index.row()) : text(row(index.row()), index.column());
         case Qt::TextAlignmentRole:
             return alignment(index.column());
-        case RowRole:
-            return rows_[static_cast<size_t>(index.row())];
         default:
             return {};
     }

@@ -62,7 +62,6 @@ class CompareModel : public Columns<QAbstractTableModel> {
         relativeL2,
         columnCountValue
     };
-    enum Roles { RowRole = Qt::UserRole + 1 };
 
     explicit CompareModel(Tasks& tasks, QObject* parent = nullptr);
     ~CompareModel() override { ticket_.drop(); }

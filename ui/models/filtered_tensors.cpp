@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "ui/models/filter.h"
+#include "survey/filter.h"
 
 namespace shardscope::ui {
 

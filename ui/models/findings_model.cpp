@@ -116,10 +116,6 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
         }
         case Qt::TextAlignmentRole:
             return alignment(index.column());
-        case SeverityRole:
-            return static_cast<int>(f->severity);
-        case SuppressedRole:
-            return !reason(index).isNull();
         default:
             return {};
     }

@@ -11,7 +11,6 @@ class FindingsModel : public TwoLevels {
     Q_OBJECT
   public:
     enum Column { severity, rule, what, where, count, columnCountValue };
-    enum Roles { SeverityRole = Qt::UserRole + 1, SuppressedRole };
 
     FindingsModel(Session& session, Suppressions& suppressions, QObject* parent = nullptr);
 

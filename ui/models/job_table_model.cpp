@@ -60,12 +60,8 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
     const Job* job = store_.find(ids_[index.row()]);
     if (!job) return {};
     switch (role) {
-        case IdRole:
-            return job->id;
         case ShareRole:
             return job->share();
-        case StateRole:
-            return static_cast<int>(job->state);
         case Qt::ToolTipRole:
             // Escaped, because Qt takes what looks like markup in a tool tip for rich text.
             return QStringLiteral("<p style='white-space:pre'>%1</p>")
@@ -128,52 +124,28 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
     }
 }
 
-void RateTableModel::setRates(std::vector<JobRate> rates, double step) {
-    beginResetModel();
-    rates_ = std::move(rates);
-    step_ = step;
-    busy_ = std::any_of(rates_.begin(), rates_.end(), [](const JobRate& rate) { return rate.busy.any(); });
-    endResetModel();
-}
-
-int RateTableModel::rowCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : static_cast<int>(rates_.size());
-}
-int RateTableModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : busy_ ? 6 : 3;
-}
-
-QVariant RateTableModel::data(const QModelIndex& index, int role) const {
-    if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
-    if (role == Qt::TextAlignmentRole) return QVariant(Qt::AlignRight | Qt::AlignVCenter);
-    if (role != Qt::DisplayRole) return {};
-    const JobRate& rate = rates_[static_cast<size_t>(index.row())];
-    const auto bytes = [&](double amount) {
-        return tr("%1/s").arg(sizeText(static_cast<uint64_t>(amount / step_)));
+std::vector<TextColumn> rateColumns(std::vector<JobRate> rates, double step) {
+    const auto of = std::make_shared<const std::vector<JobRate>>(std::move(rates));
+    const auto bytes = [=](const QString& title, double JobRate::*amount) -> TextColumn {
+        return {{title, true}, [=](size_t at) {
+                    const double rate = (*of)[at].*amount / step;
+                    return JobTableModel::tr("%1/s").arg(sizeText(static_cast<uint64_t>(rate)));
+                }};
     };
-    const auto threads = [&](double seconds) { return QString::number(seconds / step_, 'f', 1); };
-    switch (index.column()) {
-        case 0:
-            return timeText(step_ * index.row());
-        case 1:
-            return bytes(rate.read);
-        case 2:
-            return bytes(rate.written);
-        case 3:
-            return threads(rate.busy.read);
-        case 4:
-            return threads(rate.busy.compute);
-        default:
-            return threads(rate.busy.write);
+    const auto threads = [=](const QString& title, double JobBusy::*seconds) -> TextColumn {
+        return {{title, true},
+                [=](size_t at) { return QString::number((*of)[at].busy.*seconds / step, 'f', 1); }};
+    };
+    std::vector<TextColumn> columns{{{JobTableModel::tr("Time"), true},
+                                     [step](size_t at) { return timeText(step * static_cast<double>(at)); }},
+                                    bytes(JobTableModel::tr("Read"), &JobRate::read),
+                                    bytes(JobTableModel::tr("Written"), &JobRate::written)};
+    if (std::ranges::any_of(*of, [](const JobRate& rate) { return rate.busy.any(); })) {
+        columns.push_back(threads(JobTableModel::tr("Threads reading"), &JobBusy::read));
+        columns.push_back(threads(JobTableModel::tr("Threads computing"), &JobBusy::compute));
+        columns.push_back(threads(JobTableModel::tr("Threads writing"), &JobBusy::write));
     }
-}
-
-QVariant RateTableModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    const QString names[] = {
-        tr("Time"),           tr("Read"), tr("Written"), tr("Threads reading"), tr("Threads computing"),
-        tr("Threads writing")};
-    return section >= 0 && section < columnCount({}) ? names[section] : QVariant();
+    return columns;
 }
 
 }  // namespace shardscope::ui

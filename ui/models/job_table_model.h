@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "ui/models/columns.h"
 #include "ui/models/job_store.h"
+#include "ui/models/text_table_model.h"
 
 namespace shardscope::ui {
 
@@ -14,7 +14,7 @@ class JobTableModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { title, state, progress, bytes, rate, left, where, started, columnCountValue };
-    enum Roles { IdRole = Qt::UserRole + 1, ShareRole, StateRole };  // ShareRole: 0..1, negative = not known
+    enum Roles { ShareRole = Qt::UserRole + 1 };  // 0..1, negative = not known
 
     explicit JobTableModel(JobStore& store, QObject* parent = nullptr);
 
@@ -31,22 +31,8 @@ class JobTableModel : public Columns<QAbstractTableModel> {
     QStringList ids_;
 };
 
-// Time, bytes a second read and written, and how many threads read, computed and wrote where that is known.
-class RateTableModel : public QAbstractTableModel {
-    Q_OBJECT
-  public:
-    using QAbstractTableModel::QAbstractTableModel;
-
-    void setRates(std::vector<JobRate> rates, double step);
-    int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
-    QVariant data(const QModelIndex& index, int role) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
-
-  private:
-    std::vector<JobRate> rates_;
-    double step_ = 1;
-    bool busy_ = false;
-};
+// Time, bytes a second read and written, and how many threads read, computed and wrote where that is known,
+// in each stretch of `step` seconds.
+std::vector<TextColumn> rateColumns(std::vector<JobRate> rates, double step);
 
 }  // namespace shardscope::ui

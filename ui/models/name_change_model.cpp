@@ -57,59 +57,51 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
     return std::shared_ptr<const NameChanges>(changes);
 }
 
-NameChangeModel::NameChangeModel(QObject* parent)
-    : Columns({{tr("Name now")},
-               {tr("Name in the target")},
-               {tr("Dtype now")},
-               {tr("In the target")},
-               {tr("What happens")}},
-              parent) {}
+NameChangeModel::NameChangeModel(QObject* parent) : TextTableModel({}, parent) {
+    const auto nameNow = [this](size_t row) { return toQString(changes_->source->name(change(row).before)); };
+    const auto nameThen = [this](size_t row) {
+        const TensorId t = change(row).after;
+        return t == kNone ? QString() : toQString(changes_->target->name(t));
+    };
+    const auto dtypeNow = [this](size_t row) {
+        return toQString(dtypeName(changes_->source->dtype(change(row).before)));
+    };
+    const auto dtypeThen = [this](size_t row) {
+        const TensorId t = change(row).after;
+        return t == kNone ? QString() : toQString(dtypeName(changes_->target->dtype(t)));
+    };
+    setContent(0, {{{tr("Name now")}, nameNow},
+                   {{tr("Name in the target")}, nameThen},
+                   {{tr("Dtype now")}, dtypeNow},
+                   {{tr("In the target")}, dtypeThen},
+                   {{tr("What happens")}, [this](size_t row) { return fateText(change(row)); }}});
+}
 
 void NameChangeModel::setChanges(std::shared_ptr<const NameChanges> changes) {
-    beginResetModel();
     changes_ = std::move(changes);
-    endResetModel();
+    setOnlyChanged(onlyChanged_);
 }
 
 void NameChangeModel::setOnlyChanged(bool on) {
-    beginResetModel();
     onlyChanged_ = on;
-    endResetModel();
+    setRows(!changes_ ? 0 : on ? changes_->changedRows.size() : changes_->rows.size());
 }
 
-int NameChangeModel::rowCount(const QModelIndex& parent) const {
-    if (parent.isValid() || !changes_) return 0;
-    return static_cast<int>(onlyChanged_ ? changes_->changedRows.size() : changes_->rows.size());
+const NameChange& NameChangeModel::change(size_t row) const {
+    return changes_->rows[onlyChanged_ ? changes_->changedRows[row] : row];
 }
-QVariant NameChangeModel::data(const QModelIndex& index, int role) const {
-    // Tool tips show what a narrow column cuts; escaped, for Qt takes what looks like markup for rich text.
-    if (role == Qt::ToolTipRole) return data(index, Qt::DisplayRole).toString().toHtmlEscaped();
-    if (role != Qt::DisplayRole || !checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
-    const auto r = static_cast<size_t>(index.row());
-    const NameChange& row = changes_->rows[onlyChanged_ ? changes_->changedRows[r] : r];
-    switch (index.column()) {
-        case before:
-            return toQString(changes_->source->name(row.before));
-        case after:
-            return row.after == kNone ? QString() : toQString(changes_->target->name(row.after));
-        case dtypeBefore:
-            return toQString(dtypeName(changes_->source->dtype(row.before)));
-        case dtypeAfter:
-            return row.after == kNone ? QString() : toQString(dtypeName(changes_->target->dtype(row.after)));
-        case fate:
-            break;
-        default:
-            return {};
-    }
-    switch (row.fate) {
+
+QString NameChangeModel::fateText(const NameChange& change) const {
+    const QString why = toQString(change.why);
+    switch (change.fate) {
         case NameChange::Fate::kept:
             return tr("as it is");
         case NameChange::Fate::changed:
-            return row.why.empty() ? tr("changed") : toQString(row.why);
+            return why.isEmpty() ? tr("changed") : why;
         case NameChange::Fate::excluded:
-            return tr("excluded: %1").arg(toQString(row.why));
+            return tr("excluded: %1").arg(why);
         case NameChange::Fate::leftOut:
-            return row.why.empty() ? tr("left out") : tr("left out: %1").arg(toQString(row.why));
+            return why.isEmpty() ? tr("left out") : tr("left out: %1").arg(why);
     }
     return {};
 }

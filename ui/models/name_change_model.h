@@ -8,7 +8,7 @@
 #include "base/stop.h"
 #include "model/catalog.h"
 #include "plan/plan.h"
-#include "ui/models/columns.h"
+#include "ui/models/text_table_model.h"
 
 namespace shardscope::ui {
 
@@ -28,21 +28,20 @@ Result<std::shared_ptr<const NameChanges>> nameChanges(std::shared_ptr<const Cat
                                                        std::shared_ptr<const Catalog> target,
                                                        const Plan& plan, const StopToken& stop);
 
-class NameChangeModel : public Columns<QAbstractTableModel> {
+class NameChangeModel : public TextTableModel {
     Q_OBJECT
   public:
     enum Column { before, after, dtypeBefore, dtypeAfter, fate, columnCountValue };
 
     explicit NameChangeModel(QObject* parent = nullptr);
-
     void setChanges(std::shared_ptr<const NameChanges> changes);
     void setOnlyChanged(bool on);
     const std::shared_ptr<const NameChanges>& changes() const { return changes_; }
 
-    int rowCount(const QModelIndex& parent = {}) const override;
-    QVariant data(const QModelIndex& index, int role) const override;
-
   private:
+    const NameChange& change(size_t row) const;
+    QString fateText(const NameChange& change) const;
+
     std::shared_ptr<const NameChanges> changes_;
     bool onlyChanged_ = false;
 };

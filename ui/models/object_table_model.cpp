@@ -12,8 +12,25 @@ constexpr size_t kMostRead = 64;      // values that are kept for the table
 }  // namespace
 
 ObjectTableModel::ObjectTableModel(Session& session, QObject* parent)
-    : Columns({{tr("Object")}, {tr("Type")}, {tr("Value")}, {tr("Rank")}, {tr("File")}}, parent),
-      session_(session) {
+    : TextTableModel({}, parent), session_(session) {
+    setContent(0, {{{tr("Object")}, [this](size_t o) { return toQString(info(o).name); }},
+                   {{tr("Type")},
+                    [this](size_t o) {
+                        return valueOf(o) ? toQString(valueKindName(valueOf(o))) : tr("not read yet");
+                    }},
+                   {{tr("Value")},
+                    [this](size_t o) {
+                        return valueOf(o) ? toQString(valueRepr(valueOf(o), kMostOfValue)) : QString();
+                    }},
+                   {{tr("Rank")},
+                    [this](size_t o) {
+                        return info(o).rank == kNone ? QStringLiteral("–") : QString::number(info(o).rank);
+                    }},
+                   {{tr("File")}, [this](size_t o) {
+                        return info(o).file == kNone
+                                   ? QString()
+                                   : toQString(checkpoint_->catalog().files()[info(o).file].path);
+                    }}});
     connect(&session, &Session::stateChanged, this, [this] {
         if (checkpoint_ != session_.checkpoint()) reset();
     });
@@ -21,19 +38,18 @@ ObjectTableModel::ObjectTableModel(Session& session, QObject* parent)
 }
 
 void ObjectTableModel::reset() {
-    beginResetModel();
     if (checkpoint_ != session_.checkpoint()) read_.clear();
+    setRows(0);
     checkpoint_ = session_.checkpoint();
-    rows_.clear();
+    shown_.clear();
     const QStringList words = filter_.split(' ', Qt::SkipEmptyParts);
-    const auto& objects = checkpoint_ ? checkpoint_->catalog().objects() : std::vector<ObjectInfo>();
-    for (ObjectId o = 0; o < objects.size(); ++o) {
-        const QString whole = toQString(objects[o].name);
-        if (std::all_of(words.begin(), words.end(),
-                        [&](const QString& word) { return whole.contains(word, Qt::CaseInsensitive); }))
-            rows_.push_back(o);
+    for (ObjectId o = 0; checkpoint_ && o < checkpoint_->catalog().objects().size(); ++o) {
+        const QString whole = toQString(checkpoint_->catalog().objects()[o].name);
+        if (std::ranges::all_of(words,
+                                [&](const QString& w) { return whole.contains(w, Qt::CaseInsensitive); }))
+            shown_.push_back(o);
     }
-    endResetModel();
+    setRows(shown_.size());
 }
 
 void ObjectTableModel::setFilter(const QString& words) {
@@ -43,49 +59,20 @@ void ObjectTableModel::setFilter(const QString& words) {
 }
 
 int ObjectTableModel::rowOf(ObjectId object) const {
-    const auto at = std::lower_bound(rows_.begin(), rows_.end(), object);
-    return at != rows_.end() && *at == object ? static_cast<int>(at - rows_.begin()) : -1;
+    const auto at = std::ranges::lower_bound(shown_, object);
+    if (at == shown_.end() || *at != object) return -1;
+    return TextTableModel::rowOf(static_cast<int>(at - shown_.begin()));
 }
 
 void ObjectTableModel::setValue(ObjectId object, const Value& value) {
     if (read_.size() >= kMostRead) read_.erase(read_.begin());
     read_.emplace_back(object, value);
-    if (const int row = rowOf(object); row >= 0)
-        emit dataChanged(index(row, typeColumn), index(row, valueColumn));
+    refresh();
 }
 
-const Value& ObjectTableModel::valueOf(ObjectId object) const {
-    for (const auto& [id, value] : read_) {
-        if (id == object) return value;
-    }
-    return checkpoint_->catalog().objects()[object].value;
-}
-
-int ObjectTableModel::rowCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : static_cast<int>(rows_.size());
-}
-
-QVariant ObjectTableModel::data(const QModelIndex& index, int role) const {
-    if (!index.isValid() || !checkpoint_ || static_cast<size_t>(index.row()) >= rows_.size()) return {};
-    const ObjectId id = object(index.row());
-    const Catalog& catalog = checkpoint_->catalog();
-    const ObjectInfo& info = catalog.objects()[id];
-    if (role == Qt::ToolTipRole && index.column() == nameColumn) return toQString(info.name);
-    if (role != Qt::DisplayRole && role != Qt::AccessibleTextRole) return {};
-    const Value& known = valueOf(id);
-    switch (index.column()) {
-        case nameColumn:
-            return toQString(info.name);
-        case typeColumn:
-            return known ? toQString(valueKindName(known)) : tr("not read yet");
-        case valueColumn:
-            return known ? toQString(valueRepr(known, kMostOfValue)) : QString();
-        case rankColumn:
-            return info.rank == kNone ? QStringLiteral("–") : QString::number(info.rank);
-        case fileColumn:
-            return info.file == kNone ? QString() : toQString(catalog.files()[info.file].path);
-    }
-    return {};
+const Value& ObjectTableModel::valueOf(size_t at) const {
+    const auto read = std::ranges::find(read_, shown_[at], &std::pair<ObjectId, Value>::first);
+    return read == read_.end() ? info(at).value : read->second;
 }
 
 }  // namespace shardscope::ui

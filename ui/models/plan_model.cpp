@@ -6,45 +6,35 @@ namespace shardscope::ui {
 
 namespace {
 
-constexpr PlanModel::Group kGroups[] = {
-    PlanModel::Group::impossible, PlanModel::Group::leftOut,     PlanModel::Group::unknown,
-    PlanModel::Group::changed,    PlanModel::Group::averaged,    PlanModel::Group::notAveraged,
-    PlanModel::Group::made,       PlanModel::Group::fromMasters, PlanModel::Group::notes,
-    PlanModel::Group::renamed,    PlanModel::Group::excluded,    PlanModel::Group::reads,
-    PlanModel::Group::files};
+using Group = PlanModel::Group;
 
-QString groupText(PlanModel::Group group, size_t entries) {
-    const auto n = static_cast<int>(entries);
-    switch (group) {
-        case PlanModel::Group::impossible:
-            return PlanModel::tr("Impossible (%n)", nullptr, n);
-        case PlanModel::Group::leftOut:
-            return PlanModel::tr("Left out, because it is damaged or the target cannot hold it (%n)", nullptr,
-                                 n);
-        case PlanModel::Group::unknown:
-            return PlanModel::tr("Weights that the recipe does not know (%n)", nullptr, n);
-        case PlanModel::Group::changed:
-            return PlanModel::tr("Carried in another form (%n)", nullptr, n);
-        case PlanModel::Group::averaged:
-            return PlanModel::tr("Averaged checkpoints and their weights (%n)", nullptr, n);
-        case PlanModel::Group::notAveraged:
-            return PlanModel::tr("Not averaged (%n)", nullptr, n);
-        case PlanModel::Group::made:
-            return PlanModel::tr("Made of other tensors (%n)", nullptr, n);
-        case PlanModel::Group::fromMasters:
-            return PlanModel::tr("Values from fp32 master weights (%n)", nullptr, n);
-        case PlanModel::Group::notes:
-            return PlanModel::tr("Notes (%n)", nullptr, n);
-        case PlanModel::Group::renamed:
-            return PlanModel::tr("Renamed (%n)", nullptr, n);
-        case PlanModel::Group::excluded:
-            return PlanModel::tr("Excluded by request (%n)", nullptr, n);
-        case PlanModel::Group::reads:
-            return PlanModel::tr("Files that tensors are read from (%n)", nullptr, n);
-        case PlanModel::Group::files:
-            return PlanModel::tr("Files to be written (%n)", nullptr, n);
-    }
-    return {};
+struct GroupKind {
+    Group group;
+    const char* title;
+    std::vector<PlanLeftOut> Plan::*list = nullptr;  // where the plan holds it so
+};
+// In the order of their numbers, which is that of the tree.
+constexpr GroupKind kGroups[] = {
+    {Group::impossible, QT_TRANSLATE_NOOP("PlanModel", "Impossible (%n)"), &Plan::impossible},
+    {Group::leftOut,
+     QT_TRANSLATE_NOOP("PlanModel", "Left out, because it is damaged or the target cannot hold it (%n)"),
+     &Plan::leftOut},
+    {Group::unknown, QT_TRANSLATE_NOOP("PlanModel", "Weights that the recipe does not know (%n)"),
+     &Plan::unknown},
+    {Group::changed, QT_TRANSLATE_NOOP("PlanModel", "Carried in another form (%n)"), &Plan::changed},
+    {Group::averaged, QT_TRANSLATE_NOOP("PlanModel", "Averaged checkpoints and their weights (%n)")},
+    {Group::notAveraged, QT_TRANSLATE_NOOP("PlanModel", "Not averaged (%n)"), &Plan::notAveraged},
+    {Group::made, QT_TRANSLATE_NOOP("PlanModel", "Made of other tensors (%n)"), &Plan::made},
+    {Group::fromMasters, QT_TRANSLATE_NOOP("PlanModel", "Values from fp32 master weights (%n)"),
+     &Plan::fromMasters},
+    {Group::notes, QT_TRANSLATE_NOOP("PlanModel", "Notes (%n)"), &Plan::notes},
+    {Group::renamed, QT_TRANSLATE_NOOP("PlanModel", "Renamed (%n)"), &Plan::renamed},
+    {Group::excluded, QT_TRANSLATE_NOOP("PlanModel", "Excluded by request (%n)"), &Plan::excluded},
+    {Group::reads, QT_TRANSLATE_NOOP("PlanModel", "Files that tensors are read from (%n)")},
+    {Group::files, QT_TRANSLATE_NOOP("PlanModel", "Files to be written (%n)")}};
+
+const GroupKind& kindOf(Group group) {
+    return kGroups[static_cast<size_t>(group)];
 }
 
 }  // namespace
@@ -59,57 +49,20 @@ void PlanModel::setPlan(std::shared_ptr<const Plan> plan, std::vector<PlanFile> 
     for (const PlanAveraged& input : plan_ ? plan_->averaged : std::vector<PlanAveraged>())
         averaged_.push_back({input.path, QString::number(input.weight, 'g', 6).toStdString()});
     groups_.clear();
-    for (const Group group : kGroups) {
-        if (plan_ && entries(group) > 0) groups_.push_back(group);
+    for (const GroupKind& kind : kGroups) {
+        if (plan_ && entries(kind.group) > 0) groups_.push_back(kind.group);
     }
     endResetModel();
 }
 
 size_t PlanModel::entries(Group group) const {
-    switch (group) {
-        case Group::impossible:
-            return plan_->impossible.size();
-        case Group::leftOut:
-            return plan_->leftOut.size();
-        case Group::unknown:
-            return plan_->unknown.size();
-        case Group::changed:
-            return plan_->changed.size();
-        case Group::averaged:
-            return averaged_.size();
-        case Group::notAveraged:
-            return plan_->notAveraged.size();
-        case Group::made:
-            return plan_->made.size();
-        case Group::fromMasters:
-            return plan_->fromMasters.size();
-        case Group::notes:
-            return plan_->notes.size();
-        case Group::renamed:
-            return plan_->renamed.size();
-        case Group::excluded:
-            return plan_->excluded.size();
-        case Group::reads:
-            return reads_.size();
-        case Group::files:
-            return plan_->files.size();
-    }
-    return 0;
+    return group == Group::reads   ? reads_.size()
+           : group == Group::files ? plan_->files.size()
+                                   : listOf(group).size();
 }
 
-const PlanLeftOut& PlanModel::entry(Group group, int row) const {
-    const std::vector<PlanLeftOut>& list = group == Group::impossible    ? plan_->impossible
-                                           : group == Group::averaged    ? averaged_
-                                           : group == Group::notAveraged ? plan_->notAveraged
-                                           : group == Group::leftOut     ? plan_->leftOut
-                                           : group == Group::unknown     ? plan_->unknown
-                                           : group == Group::changed     ? plan_->changed
-                                           : group == Group::made        ? plan_->made
-                                           : group == Group::fromMasters ? plan_->fromMasters
-                                           : group == Group::notes       ? plan_->notes
-                                           : group == Group::renamed     ? plan_->renamed
-                                                                         : plan_->excluded;
-    return list[static_cast<size_t>(row)];
+const std::vector<PlanLeftOut>& PlanModel::listOf(Group group) const {
+    return group == Group::averaged ? averaged_ : (*plan_).*kindOf(group).list;
 }
 
 QModelIndex PlanModel::groupIndex(Group group) const {
@@ -122,9 +75,9 @@ QModelIndex PlanModel::groupIndex(Group group) const {
 QVariant PlanModel::data(const QModelIndex& index, int role) const {
     if (!checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const Group group = groupOf(index);
-    if (role == GroupRole) return static_cast<int>(group);
     if (isGroup(index)) {
-        if (index.column() == 0 && role == Qt::DisplayRole) return groupText(group, entries(group));
+        if (index.column() == 0 && role == Qt::DisplayRole)
+            return tr(kindOf(group).title, nullptr, static_cast<int>(entries(group)));
         if (index.column() == 1 && role == Qt::DisplayRole && group == Group::files)
             return sizeText(plan_->bytesWritten);
         return {};
@@ -138,7 +91,7 @@ QVariant PlanModel::data(const QModelIndex& index, int role) const {
         if (role == NameRole) return QString::fromStdString(file.path);
         return index.column() == 0 ? toQString(file.path) : sizeText(file.size);
     }
-    const PlanLeftOut& e = entry(group, index.row());
+    const PlanLeftOut& e = listOf(group)[static_cast<size_t>(index.row())];
     if (role == NameRole) return QString::fromStdString(e.name);
     if (index.column() == 0) return e.name.empty() ? tr("(the whole conversion)") : toQString(e.name);
     return group == Group::renamed ? tr("becomes %1").arg(toQString(e.why)) : toQString(e.why);

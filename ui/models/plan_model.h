@@ -28,10 +28,7 @@ class PlanModel : public TwoLevels {
         reads,
         files
     };
-    enum Roles {
-        GroupRole = Qt::UserRole + 1,
-        NameRole
-    };  // NameRole: as it is in the checkpoint, for copying
+    enum Roles { NameRole = Qt::UserRole + 1 };  // as it is in the checkpoint, for copying
 
     explicit PlanModel(QObject* parent = nullptr);
 
@@ -50,7 +47,7 @@ class PlanModel : public TwoLevels {
 
   private:
     size_t entries(Group group) const;
-    const PlanLeftOut& entry(Group group, int row) const;
+    const std::vector<PlanLeftOut>& listOf(Group group) const;
     Group groupOf(const QModelIndex& index) const { return groups_[static_cast<size_t>(groupRow(index))]; }
 
     std::shared_ptr<const Plan> plan_;

@@ -30,6 +30,10 @@ bool onlyStep(const Run& run) {
 }
 }  // namespace
 
+QString errorText(const Error& error) {
+    return (errorSentence(error) + ' ' + errorHint(error)).trimmed();
+}
+
 QString errorHint(const Error& error) {
     // What a verb of the command line would show, the window shows by itself.
     QStringList parts = QString::fromStdString(error.hint).split(QStringLiteral("; "), Qt::SkipEmptyParts);

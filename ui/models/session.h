@@ -159,5 +159,6 @@ QString resultOfStaging(const QString& path);
 // One line: "file at byte N: message", and the hint apart.
 QString errorSentence(const Error& error);
 QString errorHint(const Error& error);
+QString errorText(const Error& error);  // both
 
 }  // namespace shardscope::ui

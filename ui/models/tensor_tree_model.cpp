@@ -256,10 +256,6 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         }
         case Qt::TextAlignmentRole:
             return alignment(index.column());
-        case TensorRole:
-            return t;
-        case ModuleRole:
-            return toQString(tree_->fullName(n));
         case HealthRole:
             return static_cast<int>(healthOf(n));
         default:
@@ -268,7 +264,6 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
 }
 
 QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role) const {
-    if (role == TensorRole) return kNone;
     if (role == HealthRole) return static_cast<int>(Health::unread);
     const bool text = role == Qt::DisplayRole || role == Qt::AccessibleTextRole;
     if (n == notTakenNode()) {
@@ -294,7 +289,6 @@ QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role)
 }
 
 QVariant TensorTreeModel::objectData(ModuleTree::Node n, int column, int role) const {
-    if (role == TensorRole) return kNone;
     const bool text = role == Qt::DisplayRole || role == Qt::AccessibleTextRole;
     if (n == objectsNode()) {
         if (text && column == name) return tr("Objects");
@@ -302,8 +296,7 @@ QVariant TensorTreeModel::objectData(ModuleTree::Node n, int column, int role) c
         return {};
     }
     const ObjectInfo& object = checkpoint_->catalog().objects()[objects_[n - objectsNode() - 1]];
-    if (role == Qt::ToolTipRole || role == ModuleRole || (text && column == name))
-        return toQString(object.name);
+    if (role == Qt::ToolTipRole || (text && column == name)) return toQString(object.name);
     if (!text || !object.value) return {};
     if (column == dtype) return toQString(valueKindName(object.value));
     if (column == shape) return toQString(valueRepr(object.value, kShownOfValue));

@@ -16,7 +16,7 @@ class TensorTreeModel : public Columns<QAbstractItemModel> {
     Q_OBJECT
   public:
     enum Column { name, dtype, shape, bytes, cut, health, columnCountValue };
-    enum Roles { TensorRole = Qt::UserRole + 1, ModuleRole, HealthRole, SortRole };
+    enum Roles { HealthRole = Qt::UserRole + 1 };
 
     explicit TensorTreeModel(Session& session, QObject* parent = nullptr);
 

@@ -40,8 +40,7 @@ AsIfPanel::AsIfPanel(Session& session, Panel& above, QWidget* parent)
     above.layout()->addWidget(problem_);
 
     picture_ = new PictureView(tr("Now and as if on another mesh, and who reads what"), true, this);
-    rows_ = new TextTableModel(
-        {tr("Rank"), tr("Bytes now"), tr("Bytes as if"), tr("Reads"), tr("From files")}, this);
+    rows_ = new TextTableModel(columns(), this);
     setView(picture_, makeTable(rows_, tr("Ranks now and as if, as a table"), this));
     setExports(
         {QStringLiteral("as-if"), picture_, [this] { return rows_; }, [this] { return picture_->svg(); }});
@@ -127,37 +126,36 @@ void AsIfPanel::show(const Result<std::shared_ptr<const AsIf>>& answer) {
         notes += QStringLiteral("▲ ") + toQString(note);
     notes_->setText(notes.join('\n'));
     notes_->setVisible(!notes.isEmpty());
-    rows_->setContent(rows());
+    const auto ranks = [](const MeshPicture* mesh) { return mesh ? mesh->rankCount() : 0; };
+    rows_->setContent(std::max(ranks(asIf_->before()), ranks(asIf_->after())), columns());
     if (std::exchange(entered_, false)) emit answered();
 }
 
-TextTableModel::Content AsIfPanel::rows() const {
-    const uint32_t before = asIf_->before() ? asIf_->before()->rankCount() : 0;
-    const uint32_t after = asIf_->after() ? asIf_->after()->rankCount() : 0;
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(std::max(before, after));
-    content.right = {true, true, true, true, true};
+std::vector<TextColumn> AsIfPanel::columns() const {
+    const uint32_t before = asIf_ && asIf_->before() ? asIf_->before()->rankCount() : 0;
+    const uint32_t after = asIf_ && asIf_->after() ? asIf_->after()->rankCount() : 0;
     // The number behind a cell; nothing where there is no such rank.
-    const auto number = [asIf = asIf_, before, after](int row, int column) -> std::optional<uint64_t> {
+    const auto number = [asIf = asIf_, before, after](size_t row, size_t column) -> std::optional<uint64_t> {
         const auto rank = static_cast<uint32_t>(row);
+        if (column == 0) return rank;
         if (column == 1)
             return rank < before ? std::optional(asIf->before()->rank(rank).bytes) : std::nullopt;
-        if (column == 0) return rank;
         if (rank >= after) return std::nullopt;
         if (column == 2) return asIf->after()->rank(rank).bytes;
         const FlowPicture::Line& line = asIf->flow().ranks()[rank];
         return column == 3 ? line.bytes : line.partners;
     };
-    content.text = [number](int row, int column) -> QString {
-        const auto value = number(row, column);
-        if (!value) return {};
-        return column == 0 || column == 4 ? numberText(*value) : sizeText(*value);
-    };
-    content.key = [number](int row, int column) -> QVariant {
-        const auto value = number(row, column);
-        return value ? QVariant::fromValue<qulonglong>(*value) : QVariant();
-    };
-    return content;
+    std::vector<TextColumn> columns;
+    for (const QString& title :
+         {tr("Rank"), tr("Bytes now"), tr("Bytes as if"), tr("Reads"), tr("From files")}) {
+        const size_t c = columns.size();
+        const auto text = [number, c](size_t row) {
+            const auto value = number(row, c);
+            return !value ? QString() : c == 0 || c == 4 ? numberText(*value) : sizeText(*value);
+        };
+        columns.push_back({{title, true}, text, [=](size_t row) { return number(row, c).value_or(0); }});
+    }
+    return columns;
 }
 
 }  // namespace shardscope::ui

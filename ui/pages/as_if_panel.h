@@ -31,7 +31,7 @@ class AsIfPanel : public Panel {
     void takeSource();
     void ask();
     void show(const Result<std::shared_ptr<const AsIf>>& answer);
-    TextTableModel::Content rows() const;
+    std::vector<TextColumn> columns() const;
 
     Session& session_;
     std::shared_ptr<const Checkpoint> source_;

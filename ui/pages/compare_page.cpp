@@ -54,9 +54,7 @@ ComparePage::ComparePage(Session& session, QWidget* parent)
     results_ = new QWidget(stack_);
     auto* results = layoutOf<QVBoxLayout>(results_, {0, 0, 0, 0}, kSpacing);
     summary_ = textBlock(results_);
-    QFont bold = font();
-    bold.setBold(true);
-    summary_->setFont(bold);
+    makeBold(summary_);
     summary_->setAccessibleName(tr("Result of the comparison"));
     copyCommand_ = withName(new QPushButton(tr("Copy as command"), results_), tr("Copy as command"));
     values_ = withName(new QPushButton(tr("Compare values"), results_), tr("Compare values"));
@@ -160,9 +158,8 @@ void ComparePage::makeDetail() {
         panel->setView(sketch);
         text = panel->addCaption();
         panel->setExports({QStringLiteral("placement"), sketch, {}});
-        panel->setMenuBuilder([text](QMenu& menu) {
-            menu.addAction(ComparePage::tr("Copy"), text, [text] { copyText(text->text()); });
-        });
+        panel->setMenuBuilder(
+            [text](QMenu& menu) { addCopyAction(menu, ComparePage::tr("Copy"), text->text()); });
         columns->addWidget(panel, 1);
     };
     side(tr("A, this one"), detailA_, sketchA_);
@@ -197,10 +194,9 @@ void ComparePage::showChange() {
 void ComparePage::fillMenu(QMenu& menu) {
     const QModelIndex index = table_->currentIndex();
     if (index.isValid()) {
-        const QString name = model_->text(model_->row(index.row()), CompareModel::name);
-        menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
+        addCopyAction(menu, tr("Copy name"), model_->text(model_->row(index.row()), CompareModel::name));
     }
-    menu.addAction(tr("Copy as command"), this, [this] { copyText(command()); });
+    addCopyAction(menu, tr("Copy as command"), command());
 }
 
 // ------------------------------------------------------------------ running
@@ -288,9 +284,7 @@ void ComparePage::finish(Result<ComparisonPtr> answer, const QString& path) {
     values_->setEnabled(true);
     if (!answer.ok()) {
         const bool cancelled = answer.error().code == ErrorCode::cancelled;
-        const QString text = cancelled ? tr("The comparison was canceled.") : errorSentence(answer.error());
-        const QString hint = cancelled ? QString() : errorHint(answer.error());
-        const QString whole = hint.isEmpty() ? text : text + QLatin1Char(' ') + hint;
+        const QString whole = cancelled ? tr("The comparison was canceled.") : errorText(answer.error());
         // What was found before stays; only the values are not known then.
         if (comparison())
             summary_->setText(comparison()->summary() + QLatin1Char(' ') + whole);

@@ -190,7 +190,7 @@ void ConvertWizard::start() {
         tr("%1 to %2").arg(QFileInfo(spec.source).fileName(), QFileInfo(spec.destination).fileName());
     const auto job = jobs_.start(spec, title);
     if (!job.ok()) {
-        showBanner(this, BannerKind::error, errorSentence(job.error()) + ' ' + errorHint(job.error()));
+        showBanner(this, BannerKind::error, errorText(job.error()));
         return;
     }
     starting_ = *job;
@@ -224,8 +224,7 @@ void ConvertWizard::loadRecipe() {
     askForFile(this, question, [this](const QString& path) {
         auto loaded = ConversionSpec::loadRecipe(path);
         if (!loaded.ok()) {
-            showBanner(this, BannerKind::error,
-                       errorSentence(loaded.error()) + ' ' + errorHint(loaded.error()));
+            showBanner(this, BannerKind::error, errorText(loaded.error()));
             return;
         }
         setSpec(*loaded);

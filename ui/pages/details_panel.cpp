@@ -1,6 +1,5 @@
 #include "ui/pages/details_panel.h"
 
-#include <QEvent>
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -26,22 +25,6 @@ namespace {
 constexpr size_t kMostListed = 12;
 constexpr uint32_t kMostPlaced = 20'000;  // chunks that are looked at for a line
 constexpr size_t kMostOfValue = 200;      // bytes of text
-
-QString rankList(const std::vector<uint32_t>& ranks) {
-    QStringList parts;
-    for (size_t i = 0; i < ranks.size();) {
-        size_t j = i;
-        while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1)
-            ++j;
-        parts += j == i ? QString::number(ranks[i]) : QStringLiteral("%1–%2").arg(ranks[i]).arg(ranks[j]);
-        i = j + 1;
-        if (parts.size() == kMostListed && i < ranks.size()) {
-            parts += QStringLiteral("…");
-            break;
-        }
-    }
-    return parts.join(", ");
-}
 
 // What the stored entries take, besides the bytes of their elements.
 QString entryText(uint64_t entries, uint64_t elements) {
@@ -88,9 +71,7 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     auto* layout = layoutOf<QVBoxLayout>(this, {8, 8, 8, 8}, 6);
     title_ = textBlock(this);
     title_->setAccessibleName(tr("Selected"));
-    QFont bold = title_->font();
-    bold.setBold(true);
-    title_->setFont(bold);
+    makeBold(title_);
     copy_ = new QToolButton(this);
     copy_->setText(tr("Copy"));
     copy_->setAccessibleName(tr("Copy something about the selection"));
@@ -115,13 +96,8 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     connect(&session_, &Session::stateChanged, this, &DetailsPanel::rebuild);
     connect(&session_, &Session::factsChanged, this, &DetailsPanel::rebuild);
     connect(&session_, &Session::reportChanged, this, &DetailsPanel::rebuild);
+    onThemeChange(this, [this] { rebuild(); });  // faint labels carry a color of their own
     rebuild();
-}
-
-// Faint labels carry a color of their own.
-void DetailsPanel::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && form_) rebuild();
 }
 
 QStringList DetailsPanel::lines() const {
@@ -130,9 +106,7 @@ QStringList DetailsPanel::lines() const {
 
 void DetailsPanel::section(const QString& title) {
     auto* label = new QLabel(title, body_);
-    QFont font = label->font();
-    font.setBold(true);
-    label->setFont(font);
+    makeBold(label);
     label->setContentsMargins(0, form_->rowCount() ? 8 : 0, 0, 0);
     form_->addRow(label);
 }
@@ -140,9 +114,7 @@ void DetailsPanel::section(const QString& title) {
 void DetailsPanel::line(const QString& label, const QString& value) {
     if (value.isEmpty()) return;
     auto* name = new QLabel(label, body_);
-    QPalette faint = name->palette();
-    faint.setColor(QPalette::WindowText, faintTextColor());
-    name->setPalette(faint);
+    setTextColor(*name, faintTextColor());
     auto* text = plainLabel(body_);
     // Long names without spaces may break anywhere.
     QString breakable = value;
@@ -189,7 +161,7 @@ void DetailsPanel::rebuild() {
     if (now.file != kNone && (now.chunk == kNone || now.page == Page::files)) showFile(now.file);
     if (!now.ranks.empty()) showRanks(now.ranks);
     copy_->menu()->addSeparator();
-    copy_->menu()->addAction(tr("Everything shown here"), this, [this] { copyText(lines_.join('\n')); });
+    addCopyAction(*copy_->menu(), tr("Everything shown here"), lines_.join('\n'));
 }
 
 void DetailsPanel::showCheckpoint() {
@@ -217,8 +189,8 @@ void DetailsPanel::showCheckpoint() {
     line(tr("Read from"), session_.dataElsewhere());
     const QString path = session_.path();
     QMenu* menu = copy_->menu();
-    menu->addAction(tr("Path"), this, [path] { copyText(path); });
-    menu->addAction(tr("Command that shows this"), this, [this] { copyText(session_.command("info")); });
+    addCopyAction(*menu, tr("Path"), path);
+    addCopyAction(*menu, tr("Command that shows this"), session_.command("info"));
 }
 
 void DetailsPanel::showTensor(TensorId t) {
@@ -248,7 +220,7 @@ void DetailsPanel::showTensor(TensorId t) {
     }
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    line(tr("On ranks"), rankList(ranks));
+    line(tr("On ranks"), toQString(spansText(ranks, kMostListed)));
     line(tr("Stored"), sizeText(stored));
     if (entries != stored) line(tr("In files"), entryText(entries, stored));
     if (session_.hasFacts() && session_.facts()->mesh &&
@@ -279,15 +251,11 @@ void DetailsPanel::showTensor(TensorId t) {
     }
     const QString path = session_.path();
     QMenu* menu = copy_->menu();
-    menu->addAction(tr("Name"), this, [name] { copyText(name); });
-    menu->addAction(tr("Python that loads it"), this, [this, t, path] {
-        copyText(pythonSnippet(path, session_.directory(), session_.catalog(), t));
-    });
-    menu->addAction(tr("Command that shows it"), this,
-                    [this, name] { copyText(session_.command("show", {name})); });
-    menu->addAction(tr("Command that extracts it"), this, [this, name] {
-        copyText(session_.command("extract", {name, "tensor.npy"}));
-    });
+    addCopyAction(*menu, tr("Name"), name);
+    addCopyAction(*menu, tr("Python that loads it"),
+                  pythonSnippet(path, session_.directory(), session_.catalog(), t));
+    addCopyAction(*menu, tr("Command that shows it"), session_.command("show", {name}));
+    addCopyAction(*menu, tr("Command that extracts it"), session_.command("extract", {name, "tensor.npy"}));
 }
 
 void DetailsPanel::showChunk(ChunkId c) {
@@ -308,8 +276,8 @@ void DetailsPanel::showChunk(ChunkId c) {
         line(tr("File"), relative);
         line(tr("Bytes in file"), range);
         const QString full = session_.filePath(catalog.files()[chunk.file].path);
-        copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
-        copy_->menu()->addAction(tr("Byte range"), this, [full, range] { copyText(full + ':' + range); });
+        addCopyAction(*copy_->menu(), tr("File path"), full);
+        addCopyAction(*copy_->menu(), tr("Byte range"), full + ':' + range);
     }
     const uint64_t bytes = elementBytes(catalog, chunk);
     line(tr("Size"), sizeText(bytes));
@@ -324,9 +292,8 @@ void DetailsPanel::showModule(const QString& name) {
         line(tr("Tensors"), numberText(tree->tensorCount(node)));
         line(tr("Bytes"), sizeText(tree->bytes(node)));
     }
-    copy_->menu()->addAction(tr("Name"), this, [name] { copyText(name); });
-    copy_->menu()->addAction(tr("Command that lists it"), this,
-                             [this, name] { copyText(session_.command("ls", {name + ".*"})); });
+    addCopyAction(*copy_->menu(), tr("Name"), name);
+    addCopyAction(*copy_->menu(), tr("Command that lists it"), session_.command("ls", {name + ".*"}));
 }
 
 void DetailsPanel::showObject(ObjectId o) {
@@ -341,16 +308,15 @@ void DetailsPanel::showObject(ObjectId o) {
         line(tr("Value"), toQString(valueRepr(object.value, kMostOfValue)));
     }
     if (object.rank != kNone) line(tr("Rank"), QString::number(object.rank));
-    copy_->menu()->addAction(tr("Name"), this, [name] { copyText(name); });
+    addCopyAction(*copy_->menu(), tr("Name"), name);
     if (object.file != kNone) {
         const QString range = QStringLiteral("%1–%2").arg(object.offset).arg(object.offset + object.length);
         line(tr("File"), toQString(catalog.files()[object.file].path));
         if (object.length) line(tr("Bytes in file"), range);
         const QString full = session_.filePath(catalog.files()[object.file].path);
-        copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
+        addCopyAction(*copy_->menu(), tr("File path"), full);
     }
-    copy_->menu()->addAction(tr("Command that lists objects"), this,
-                             [this] { copyText(session_.command("ls", {"--objects"})); });
+    addCopyAction(*copy_->menu(), tr("Command that lists objects"), session_.command("ls", {"--objects"}));
 }
 
 void DetailsPanel::showFile(FileId f) {
@@ -370,7 +336,7 @@ void DetailsPanel::showFile(FileId f) {
         line(tr("Chunks"), numberText(facts.chunks));
     }
     const QString full = session_.filePath(info.path);
-    copy_->menu()->addAction(tr("File path"), this, [full] { copyText(full); });
+    addCopyAction(*copy_->menu(), tr("File path"), full);
 }
 
 void DetailsPanel::showRanks(const std::vector<uint32_t>& ranks) {
@@ -386,7 +352,7 @@ void DetailsPanel::showRanks(const std::vector<uint32_t>& ranks) {
     if (ranks.size() == 1)
         line(tr("Place"), toQString(rankLabel(facts.mesh, ranks[0])));
     else
-        line(tr("Ranks"), rankList(ranks));
+        line(tr("Ranks"), toQString(spansText(ranks, kMostListed)));
     line(tr("Bytes"), sizeText(bytes));
     line(tr("Chunks"), numberText(chunks));
 }

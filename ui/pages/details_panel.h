@@ -21,9 +21,6 @@ class DetailsPanel : public QWidget {
     // The shown lines, "label: value"; for tests and accessibility.
     QStringList lines() const;
 
-  protected:
-    void changeEvent(QEvent* event) override;
-
   private:
     void rebuild();
     void line(const QString& label, const QString& value);
@@ -41,7 +38,7 @@ class DetailsPanel : public QWidget {
     QToolButton* copy_;
     QScrollArea* area_;
     QWidget* body_ = nullptr;
-    QFormLayout* form_ = nullptr;
+    QFormLayout* form_;
     QStringList lines_;
 };
 

@@ -1,23 +1,21 @@
 #include "ui/pages/files_page.h"
 
 #include <QComboBox>
-#include <QDesktopServices>
-#include <QFileInfo>
 #include <QHeaderView>
 #include <QLabel>
 #include <QMenu>
 #include <QPainter>
 #include <QSplitter>
 #include <QTableView>
-#include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <map>
 
 #include "ui/models/texts.h"
-#include "ui/widgets/banner.h"
+#include "ui/pages/overview_rows.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/card.h"
+#include "ui/widgets/file_dialog.h"
 #include "ui/widgets/health_delegate.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/legend.h"
@@ -56,6 +54,21 @@ QString pieceName(const Catalog& catalog, const BytePiece& piece) {
     return piece.object != kNone ? toQString(catalog.objects()[piece.object].name) : QString();
 }
 
+std::vector<TextColumn> pieceColumns(const CheckpointPtr& of, const std::vector<BytePiece>& pieces) {
+    const auto part = [of, pieces](size_t i) {
+        return pieces[i].chunk == kNone ? QString()
+                                        : toQString(chunkText(of->catalog().chunk(pieces[i].chunk)));
+    };
+    return {{{FilesPage::tr("What")}, [pieces](size_t i) { return pieceKind(pieces[i].kind); }},
+            {{FilesPage::tr("Tensor or object")},
+             [of, pieces](size_t i) { return pieceName(of->catalog(), pieces[i]); }},
+            {{FilesPage::tr("Part of the tensor")}, part},
+            countColumn(FilesPage::tr("From byte"), [pieces](size_t i) { return pieces[i].offset; }),
+            countColumn(FilesPage::tr("To byte"),
+                        [pieces](size_t i) { return pieces[i].offset + pieces[i].length; }),
+            sizeColumn(FilesPage::tr("Size"), [pieces](size_t i) { return pieces[i].length; })};
+}
+
 }  // namespace
 
 FilesPage::FilesPage(Session& session, QWidget* parent)
@@ -88,6 +101,13 @@ FilesPage::FilesPage(Session& session, QWidget* parent)
     connect(&session_, &Session::stateChanged, this, &FilesPage::refreshCheckpoint);
     connect(&session_, &Session::factsChanged, this, &FilesPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &FilesPage::refreshSelection);
+    // Colors of tiles are those of the theme when they were made.
+    onThemeChange(this, [this] {
+        const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
+        refreshTreemap();
+        refreshStrip();
+        strip_->showRange(begin, end);
+    });
     refreshCheckpoint();
 }
 
@@ -99,16 +119,6 @@ void FilesPage::resizeEvent(QResizeEvent* event) {
     if (upper_->orientation() == orientation) return;
     upper_->setOrientation(orientation);
     upper_->setSizes({600, 400});
-}
-
-// Colors of tiles are those of the theme when they were made.
-void FilesPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() != QEvent::PaletteChange || !strip_) return;
-    const uint64_t begin = strip_->viewBegin(), end = strip_->viewEnd();
-    refreshTreemap();
-    refreshStrip();
-    strip_->showRange(begin, end);
 }
 
 // ------------------------------------------------------------------ making
@@ -149,9 +159,7 @@ void FilesPage::makeStrip() {
     stripTitle_ = new ElidedLabel(stripPanel_, Qt::ElideMiddle);
     stripPanel_->addToTitle(stripTitle_);
     stripPanel_->addToTitle(coloring_);
-    pieceRows_ = new TextTableModel({tr("What"), tr("Tensor or object"), tr("Part of the tensor"),
-                                     tr("From byte"), tr("To byte"), tr("Size")},
-                                    this);
+    pieceRows_ = new TextTableModel(pieceColumns({}, {}), this);
     QTableView* twin = ui::makeTable(pieceRows_, tr("Bytes of the file, as a table"), stripPanel_);
     auto* inner = new QWidget(stripPanel_);
     auto* column = layoutOf<QVBoxLayout>(inner, {0, 0, 0, 0}, 4);
@@ -165,12 +173,10 @@ void FilesPage::makeStrip() {
         fillFileMenu(menu);
         const int piece = strip_->current();
         if (piece < 0) return;
-        menu.addAction(tr("Copy byte range"), this, [this, piece] { copyText(rangeText(piece)); });
+        addCopyAction(menu, tr("Copy byte range"), rangeText(piece));
         const BytePiece& p = strip_->pieces()[static_cast<size_t>(piece)];
         if (p.chunk == kNone) return;
-        menu.addAction(tr("Copy tensor name"), this, [this, chunk = p.chunk] {
-            copyText(toQString(session_.catalog().name(session_.catalog().tensorOf(chunk))));
-        });
+        addCopyAction(menu, tr("Copy tensor name"), pieceName(session_.catalog(), p));
     });
     connect(coloring_, &QComboBox::currentIndexChanged, this, &FilesPage::refreshStrip);
     connect(strip_, &ByteStrip::selected, this, &FilesPage::selectPiece);
@@ -182,17 +188,13 @@ void FilesPage::fillFileMenu(QMenu& menu) {
     if (!session_.checkpoint() || file_ == kNone) return;
     const FileInfo& info = session_.catalog().files()[file_];
     const QString path = session_.filePath(info.path);
-    menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
-    menu.addAction(tr("Copy name"), this, [name = toQString(info.path)] { copyText(name); });
+    addCopyAction(menu, tr("Copy path"), path);
+    addCopyAction(menu, tr("Copy name"), toQString(info.path));
     menu.addAction(tr("Show its tensors"), this, [this, name = QString::fromStdString(info.path)] {
         session_.selection().setFilter(QStringLiteral("file:") + name);
     });
     if (!hostOf(path).isEmpty()) return;
-    menu.addAction(tr("Open containing folder"), this, [this, path] {
-        const QString folder = QFileInfo(path).absolutePath();
-        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
-            showBanner(this, BannerKind::warning, tr("No program was found to show '%1'.").arg(folder));
-    });
+    menu.addAction(tr("Open containing folder"), this, [this, path] { showFolderOf(this, path); });
 }
 
 // ------------------------------------------------------------------ filling
@@ -201,13 +203,8 @@ void FilesPage::refreshCheckpoint() {
     file_ = kNone;
     dtypes_.clear();
     if (session_.checkpoint()) {
-        std::vector<bool> seen(kDTypeCount, false);
-        const Catalog& catalog = session_.catalog();
-        for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
-            const auto dtype = static_cast<size_t>(catalog.dtype(t));
-            if (!seen[dtype]) dtypes_.push_back(catalog.dtype(t));
-            seen[dtype] = true;
-        }
+        for (const DtypeShare& share : dtypeShares(session_.catalog()))
+            dtypes_.push_back(share.dtype);
         std::sort(dtypes_.begin(), dtypes_.end());
     }
     fitColumns(*table_);
@@ -436,34 +433,7 @@ void FilesPage::refreshStrip() {
     legend_->setEntries(std::move(entries));
     strip_->setMessage(message);
 
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(pieces.size());
-    content.right = {false, false, false, true, true, true};
-    content.text = [pieces, keep = session_.checkpoint()](int row, int column) -> QString {
-        const BytePiece& p = pieces[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return pieceKind(p.kind);
-            case 1:
-                return pieceName(keep->catalog(), p);
-            case 2:
-                return p.chunk == kNone ? QString() : toQString(chunkText(keep->catalog().chunk(p.chunk)));
-            case 3:
-                return numberText(p.offset);
-            case 4:
-                return numberText(p.offset + p.length);
-            default:
-                return sizeText(p.length);
-        }
-    };
-    content.key = [pieces](int row, int column) -> QVariant {
-        const BytePiece& p = pieces[static_cast<size_t>(row)];
-        if (column < 3) return {};
-        return QVariant::fromValue<qulonglong>(column == 5   ? p.length
-                                               : column == 4 ? p.offset + p.length
-                                                             : p.offset);
-    };
-    pieceRows_->setContent(std::move(content));
+    pieceRows_->setContent(pieces.size(), pieceColumns(session_.checkpoint(), pieces));
     strip_->setPieces(
         std::move(pieces), end, [this](int piece) { return pieceText(piece); },
         [this](int piece) { return pieceLabel(piece); });

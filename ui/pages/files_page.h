@@ -28,7 +28,6 @@ class FilesPage : public QWidget {
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     enum class Coloring { role, dtype };
@@ -63,7 +62,7 @@ class FilesPage : public QWidget {
     Panel *filePanel_, *mapPanel_, *stripPanel_;
     QTableView* table_;
     Treemap* treemap_;
-    ByteStrip* strip_ = nullptr;
+    ByteStrip* strip_;
     Legend* legend_;
     QComboBox* coloring_;
     FileId file_ = kNone;        // in the strip

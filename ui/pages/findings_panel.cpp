@@ -2,7 +2,6 @@
 
 #include <QAction>
 #include <QComboBox>
-#include <QEvent>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QInputDialog>
@@ -20,7 +19,7 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/file_dialog.h"
 #include "ui/widgets/task_progress.h"
 #include "ui/widgets/theme.h"
@@ -73,6 +72,11 @@ FindingsPanel::FindingsPanel(Session& session, Suppressions& suppressions, QWidg
     splitter->setSizes({900, 300});
     layout->addWidget(splitter, 1);
     follow();
+    // The style of the verdict holds the colors of the theme that it was made in.
+    onThemeChange(this, [this] {
+        verdict_->setStyleSheet(QString());
+        update();
+    });
     update();
 }
 
@@ -130,12 +134,11 @@ QWidget* FindingsPanel::makeMore() {
 QWidget* FindingsPanel::makeTable(QWidget* parent) {
     auto* left = new QWidget(parent);
     auto* stack = layoutOf<QVBoxLayout>(left, {0, 0, 0, 0});
-    view_ = withName(new QTreeView(left), tr("Findings"), QStringLiteral("findings"));
+    view_ = new QTreeView(left);
+    view_->setObjectName(QStringLiteral("findings"));
     view_->setModel(model_);
-    view_->setUniformRowHeights(true);
-    view_->setAlternatingRowColors(true);
+    dressTree(*view_, tr("Findings"), false);
     view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
-    view_->setContextMenuPolicy(Qt::CustomContextMenu);
     for (const auto& [column, width] : {std::pair(FindingsModel::severity, 95),
                                         {FindingsModel::rule, 125},
                                         {FindingsModel::what, 360},
@@ -144,7 +147,6 @@ QWidget* FindingsPanel::makeTable(QWidget* parent) {
         view_->header()->resizeSection(column, width);
     view_->header()->setStretchLastSection(false);
     view_->header()->setSectionResizeMode(FindingsModel::what, QHeaderView::Stretch);
-    enableRowCopy(*view_);
     empty_ = new QLabel(left);
     empty_->setWordWrap(true);
     empty_->setAlignment(Qt::AlignCenter);
@@ -192,7 +194,7 @@ QWidget* FindingsPanel::makeSide(QWidget* parent) {
 
 void FindingsPanel::follow() {
     connect(view_, &QTreeView::doubleClicked, this, &FindingsPanel::go);
-    connect(view_, &QWidget::customContextMenuRequested, this, &FindingsPanel::showMenu);
+    offerMenu(view_, [this](QMenu& menu, const QPoint& at) { fillMenu(menu, view_->indexAt(at)); });
     connect(view_->selectionModel(), &QItemSelectionModel::currentChanged, this,
             &FindingsPanel::updateExplanation);
     connect(model_, &QAbstractItemModel::modelReset, this, [this] {
@@ -217,14 +219,6 @@ void FindingsPanel::follow() {
     connect(&suppressions_, &Suppressions::changed, this, [this] {
         if (!suppressions_.problem().isEmpty()) showBanner(this, BannerKind::error, suppressions_.problem());
     });
-}
-
-// The style of the verdict holds the colors of the theme that it was made in.
-void FindingsPanel::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() != QEvent::PaletteChange || !verdict_) return;
-    verdict_->setStyleSheet(QString());
-    update();
 }
 
 void FindingsPanel::validate() {
@@ -430,10 +424,8 @@ void FindingsPanel::suppress() {
     dialog->open();
 }
 
-void FindingsPanel::showMenu(const QPoint& at) {
-    const QModelIndex index = view_->indexAt(at);
+void FindingsPanel::fillMenu(QMenu& menu, const QModelIndex& index) {
     if (!model_->finding(index)) return;
-    QMenu menu;
     menu.addAction(go_);
     menu.addAction(explain_);
     menu.addAction(suppress_);
@@ -442,8 +434,7 @@ void FindingsPanel::showMenu(const QPoint& at) {
         if (action != go_) menu.addAction(action);
     }
     if (const FindingExample* e = model_->example(index); e && !e->tensor.empty())
-        menu.addAction(tr("Copy tensor name"), this, [name = toQString(e->tensor)] { copyText(name); });
-    menu.exec(view_->viewport()->mapToGlobal(at));
+        addCopyAction(menu, tr("Copy tensor name"), toQString(e->tensor));
 }
 
 void FindingsPanel::exportAs(const QString& form) {

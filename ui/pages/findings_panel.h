@@ -9,6 +9,7 @@ class QAction;
 class QComboBox;
 class QLabel;
 class QLayout;
+class QMenu;
 class QPushButton;
 class QTextBrowser;
 class QToolButton;
@@ -36,9 +37,6 @@ class FindingsPanel : public QWidget {
   signals:
     void titleChanged(const QString& title);  // "Findings  ✕ 2  ▲ 5"
 
-  protected:
-    void changeEvent(QEvent* event) override;
-
   private:
     QLayout* makeBar();
     QWidget* makeMore();
@@ -50,7 +48,7 @@ class FindingsPanel : public QWidget {
     bool go(const QModelIndex& index);
     QModelIndex find(const QString& words) const;
     void suppress();
-    void showMenu(const QPoint& at);
+    void fillMenu(QMenu& menu, const QModelIndex& index);
     void exportAs(const QString& form);
 
     Session& session_;
@@ -64,7 +62,7 @@ class FindingsPanel : public QWidget {
     QPushButton* continue_;
     QPushButton* finished_;  // takes a checkpoint that seems to be written as finished
     TaskProgress* progress_;
-    QLabel* verdict_ = nullptr;
+    QLabel* verdict_;
     QTreeView* view_;
     QLabel* empty_;
     QTextBrowser* explanation_;

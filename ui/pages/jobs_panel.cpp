@@ -3,8 +3,6 @@
 #include <QApplication>
 #include <QCheckBox>
 #include <QComboBox>
-#include <QDesktopServices>
-#include <QFileInfo>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
@@ -20,7 +18,6 @@
 #include <QTableView>
 #include <QTreeView>
 #include <QTreeWidget>
-#include <QUrl>
 #include <QVBoxLayout>
 #include <algorithm>
 #include <map>
@@ -30,7 +27,8 @@
 #include "ui/models/texts.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/file_dialog.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/lanes.h"
 #include "ui/widgets/theme.h"
@@ -114,7 +112,8 @@ void list(QTreeWidget* tree, const QString& name, const std::vector<JobEntry>& e
 
 }  // namespace
 
-JobsPanel::JobsPanel(JobStore& store, QWidget* parent) : QWidget(parent), store_(store), jobs_(store) {
+JobsPanel::JobsPanel(JobStore& store, QWidget* parent)
+    : QWidget(parent), store_(store), jobs_(store), rates_(rateColumns({}, 1)) {
     auto* layout = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
     stack_ = new QStackedWidget(this);
     layout->addWidget(stack_);
@@ -163,11 +162,8 @@ void JobsPanel::buildTable() {
     table_ = new QTreeView(this);
     table_->setObjectName(QStringLiteral("jobTable"));
     table_->setModel(&jobs_);
-    table_->setRootIsDecorated(false);
-    table_->setUniformRowHeights(true);
-    table_->setAlternatingRowColors(true);
+    dressTree(*table_, tr("Jobs"), true);
     table_->setAllColumnsShowFocus(true);
-    table_->setAccessibleName(tr("Jobs"));
     table_->setItemDelegateForColumn(JobTableModel::progress, new ProgressDelegate(table_));
     table_->header()->setStretchLastSection(false);
     table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
@@ -176,9 +172,7 @@ void JobsPanel::buildTable() {
     const int widths[] = {23, 13, 12, 22, 14, 11, 13, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
-    enableRowCopy(*table_);
-    table_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(table_, &QWidget::customContextMenuRequested, this, &JobsPanel::openMenu);
+    offerMenu(table_, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });
 }
 
 // What lanes show of a job that says both.
@@ -194,14 +188,8 @@ QComboBox* JobsPanel::buildMeasure(const QString& name) {
 
 void JobsPanel::exportFrom(Lanes* lanes, const QString& name,
                            std::function<const QAbstractItemModel*()> table) {
-    lanes->setContextMenuPolicy(Qt::CustomContextMenu);
     const Exports exports{name, lanes, std::move(table)};
-    connect(lanes, &QWidget::customContextMenuRequested, this, [this, lanes, exports](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        addExportActions(*menu, exports, this);
-        menu->popup(lanes->mapToGlobal(at));
-    });
+    offerMenu(lanes, [this, exports](QMenu& menu, const QPoint&) { addExportActions(menu, exports, this); });
 }
 
 QWidget* JobsPanel::buildDetails() {
@@ -223,10 +211,8 @@ QWidget* JobsPanel::buildDetails() {
 
     outcome_ = new QTreeWidget(tabs_);
     outcome_->setHeaderLabels({tr("Result"), tr("Value or reason")});
-    outcome_->setAccessibleName(tr("Result of the job"));
-    outcome_->setAlternatingRowColors(true);
+    dressTree(*outcome_, tr("Result of the job"), false);
     outcome_->setColumnWidth(0, 230);
-    enableRowCopy(*outcome_);
     tabs_->addTab(outcome_, tr("Result"));
     layout->addWidget(tabs_, 1);
     for (QWidget* view : std::initializer_list<QWidget*>{workers_, log_, outcome_})
@@ -273,13 +259,10 @@ void JobsPanel::buildWorkers() {
         {tr("Worker"), tr("State"), tr("Done"), tr("Read, compute, write"), tr("What happened")});
     workers_->headerItem()->setToolTip(2, tr("Written; then, to verify, read back"));
     workers_->headerItem()->setToolTip(3, tr("Thread-seconds reading / computing / writing"));
-    workers_->setAccessibleName(tr("Processes that do the job"));
-    workers_->setRootIsDecorated(false);
+    dressTree(*workers_, tr("Processes that do the job"), true);
     const int em = fontMetrics().averageCharWidth();
     for (const auto& [column, chars] : {std::pair(0, 14), {1, 13}, {2, 11}, {3, 22}})
         workers_->setColumnWidth(column, chars * em);
-    workers_->setAlternatingRowColors(true);
-    enableRowCopy(*workers_);
     // Above the table, what each of them did over time.
     workerLanes_ = new Lanes(tr("The work of each worker over time"), tabs_);
     exportFrom(workerLanes_, tr("workers"), [this] { return workers_->model(); });
@@ -333,23 +316,16 @@ QLayout* JobsPanel::buildButtons() {
     folder_ = button(tr("Show folder"), tr("Show the folder of the result"), buttons);
     copy_ = button(tr("Copy as command"), tr("Copy the job as a command line"), buttons);
     remove_ = button(tr("Remove"), tr("Remove the job from this list; its output stays"), buttons);
-    connect(cancel_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.cancel(id); }); });
-    connect(resume_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.resume(id); }); });
-    connect(retry_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.retry(id); }); });
-    connect(remove_, &QPushButton::clicked, this,
-            [this] { act([this](const QString& id) { return store_.remove(id); }); });
+    for (const auto& [pressed, action] : {std::pair(cancel_, &JobStore::cancel),
+                                          {resume_, &JobStore::resume},
+                                          {retry_, &JobStore::retry},
+                                          {remove_, &JobStore::remove}})
+        connect(pressed, &QPushButton::clicked, this, [this, action = action] { act(action); });
     connect(open_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob())) emit openRequested(job->destination);
     });
     connect(folder_, &QPushButton::clicked, this, [this] {
-        const Job* job = store_.find(selectedJob());
-        if (!job) return;
-        const QString folder = QFileInfo(job->destination).absolutePath();
-        if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
-            showBanner(this, BannerKind::warning, tr("No program could show the folder '%1'.").arg(folder));
+        if (const Job* job = store_.find(selectedJob())) showFolderOf(this, job->destination);
     });
     connect(copy_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob()))
@@ -367,28 +343,24 @@ void JobsPanel::launchFailed(const QString& id, const QString& why) {
     problem_->show();
 }
 
-void JobsPanel::openMenu(const QPoint& at) {
-    auto* menu = new QMenu(this);
-    menu->setAttribute(Qt::WA_DeleteOnClose);
+void JobsPanel::fillMenu(QMenu& menu) {
     for (QPushButton* b : {cancel_, resume_, retry_, open_, folder_, copy_, remove_}) {
-        QAction* action = menu->addAction(b->text(), b, &QPushButton::click);
+        QAction* action = menu.addAction(b->text(), b, &QPushButton::click);
         action->setEnabled(b->isEnabled());
     }
-    menu->addSeparator();
+    menu.addSeparator();
     if (const Job* job = store_.find(selectedJob())) {
-        const QString source = job->source, destination = job->destination;
-        menu->addAction(tr("Copy path of the source"), this, [source] { copyText(source); });
-        menu->addAction(tr("Copy path of the destination"), this, [destination] { copyText(destination); });
+        addCopyAction(menu, tr("Copy path of the source"), job->source);
+        addCopyAction(menu, tr("Copy path of the destination"), job->destination);
     }
-    addExportActions(*menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
-    menu->popup(table_->viewport()->mapToGlobal(at));
+    addExportActions(menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
 }
 
-void JobsPanel::act(const std::function<Status(const QString&)>& action) {
+void JobsPanel::act(Status (JobStore::*action)(const QString& id)) {
     const QString id = selectedJob();
     if (id.isEmpty()) return;
-    if (const Status status = action(id); !status.ok()) {
-        showBanner(this, BannerKind::error, errorSentence(status.error()) + ' ' + errorHint(status.error()));
+    if (const Status status = (store_.*action)(id); !status.ok()) {
+        showBanner(this, BannerKind::error, errorText(status.error()));
         problem_->setText(errorSentence(status.error()));
         problem_->show();
         return;
@@ -469,7 +441,7 @@ void JobsPanel::showJob() {
         outcome_->clear();
         log_->clear();
         lanes_->setRates({}, 1);
-        rates_.setRates({}, 1);
+        rates_.setRows(0);
         shown_.clear();
         return;
     }
@@ -501,7 +473,7 @@ void JobsPanel::showJob() {
     problem_->setVisible(!problem.isEmpty());
 
     lanes_->setRates(job->rates, job->rateStep, unitOf(*measure_, *job));
-    rates_.setRates(job->rates, job->rateStep);
+    rates_.setContent(job->rates.size(), rateColumns(job->rates, job->rateStep));
     showWorkers(*job);
     showLog(*job);
     showOutcome(*job);

@@ -12,6 +12,7 @@ class QCheckBox;
 class QComboBox;
 class QLayout;
 class QLabel;
+class QMenu;
 class QPlainTextEdit;
 class QPushButton;
 class QStackedWidget;
@@ -50,13 +51,13 @@ class JobsPanel : public QWidget {
     void showWorkers(const Job& job);
     void showLog(const Job& job);
     void showOutcome(const Job& job);
-    void act(const std::function<Status(const QString&)>& action);
-    void openMenu(const QPoint& at);
+    void act(Status (JobStore::*action)(const QString& id));
+    void fillMenu(QMenu& menu);
     void launchFailed(const QString& id, const QString& why);
 
     JobStore& store_;
     JobTableModel jobs_;
-    RateTableModel rates_;
+    TextTableModel rates_;
     QString wanted_, shown_;
     QStackedWidget* stack_;
     QLabel* skipped_;

@@ -11,9 +11,11 @@
 
 #include "ui/models/texts.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 
 namespace shardscope::ui {
+
+LogModel::LogModel(QObject* parent) : Columns({{tr("Time")}, {tr("Severity")}, {tr("Message")}}, parent) {}
 
 void LogModel::append(Severity severity, const QString& text) {
     if (rowCount() == kMostLines) {
@@ -35,10 +37,6 @@ void LogModel::clear() {
 int LogModel::rowCount(const QModelIndex& parent) const {
     return parent.isValid() ? 0 : static_cast<int>(lines_.size());
 }
-int LogModel::columnCount(const QModelIndex& parent) const {
-    return parent.isValid() ? 0 : columnCountValue;
-}
-
 QVariant LogModel::data(const QModelIndex& index, int role) const {
     if (role != Qt::DisplayRole || !checkIndex(index, CheckIndexOption::IndexIsValid)) return {};
     const Line& line = lines_[static_cast<size_t>(index.row())];
@@ -56,32 +54,19 @@ QVariant LogModel::data(const QModelIndex& index, int role) const {
     }
 }
 
-QVariant LogModel::headerData(int section, Qt::Orientation orientation, int role) const {
-    if (orientation != Qt::Horizontal || role != Qt::DisplayRole) return {};
-    return section == time ? tr("Time") : section == level ? tr("Severity") : tr("Message");
-}
-
 LogPanel::LogPanel(QWidget* parent) : QWidget(parent) {
     auto* layout = layoutOf<QVBoxLayout>(this, {8, 8, 8, 8}, 6);
     view_ = new QTreeView(this);
     view_->setModel(&model_);
-    view_->setRootIsDecorated(false);
-    view_->setUniformRowHeights(true);
-    view_->setAlternatingRowColors(true);
     view_->setSelectionMode(QAbstractItemView::ExtendedSelection);
-    view_->setAccessibleName(tr("Messages of this window"));
+    dressTree(*view_, tr("Messages of this window"), true);
     view_->header()->setStretchLastSection(true);
     view_->setColumnWidth(LogModel::time, 90);
     view_->setColumnWidth(LogModel::level, 110);
-    enableRowCopy(*view_);
-    view_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(view_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        menu->addActions(view_->actions());
-        menu->addSeparator();
-        addExportActions(*menu, {tr("messages"), nullptr, [this] { return &model_; }}, this);
-        menu->popup(view_->viewport()->mapToGlobal(at));
+    offerMenu(view_, [this](QMenu& menu, const QPoint&) {
+        menu.addActions(view_->actions());
+        menu.addSeparator();
+        addExportActions(menu, {tr("messages"), nullptr, [this] { return &model_; }}, this);
     });
 
     empty_ = new QLabel(

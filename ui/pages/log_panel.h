@@ -13,21 +13,19 @@ class QLabel;
 
 namespace shardscope::ui {
 
-class LogModel : public QAbstractTableModel {
+class LogModel : public Columns<QAbstractTableModel> {
     Q_OBJECT
   public:
     enum Column { time, level, message, columnCountValue };
     static constexpr int kMostLines = 10'000;  // older ones go
 
-    using QAbstractTableModel::QAbstractTableModel;
+    explicit LogModel(QObject* parent = nullptr);
 
     void append(Severity severity, const QString& text);
     void clear();
 
     int rowCount(const QModelIndex& parent = {}) const override;
-    int columnCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role) const override;
-    QVariant headerData(int section, Qt::Orientation orientation, int role) const override;
 
   private:
     struct Line {

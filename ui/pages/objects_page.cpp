@@ -82,9 +82,8 @@ void ObjectsPage::makeObjects() {
     objectPanel_->setMenuBuilder([this](QMenu& menu) {
         if (object_ == kNone) return;
         const QString name = toQString(session_.catalog().objects()[object_].name);
-        menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
-        menu.addAction(tr("Copy command that lists objects"), this,
-                       [this] { copyText(session_.command("ls", {"--objects"})); });
+        addCopyAction(menu, tr("Copy name"), name);
+        addCopyAction(menu, tr("Copy command that lists objects"), session_.command("ls", {"--objects"}));
     });
     connect(objects_, &QAbstractItemModel::modelReset, this, [this] {
         if (fitted_ == session_.checkpoint() || objects_->rowCount() == 0) return;
@@ -133,21 +132,15 @@ void ObjectsPage::makeValues() {
     line->addWidget(button(QStringLiteral("↑"), tr("Previous match"), false));
     line->addWidget(button(QStringLiteral("↓"), tr("Next place"), true));
     line->addWidget(found_);
-    tree_ = withName(new QTreeView(inner), tr("Value of the object"), QStringLiteral("value"));
+    tree_ = new QTreeView(inner);
+    tree_->setObjectName(QStringLiteral("value"));
     tree_->setModel(model_);
-    tree_->setUniformRowHeights(true);
-    tree_->setAlternatingRowColors(true);
+    dressTree(*tree_, tr("Value of the object"), false);
     tree_->setTextElideMode(Qt::ElideRight);
     tree_->header()->resizeSection(ValueTreeModel::nameColumn, 180);
     tree_->header()->resizeSection(ValueTreeModel::typeColumn, 110);
     tree_->header()->setStretchLastSection(true);
-    tree_->setContextMenuPolicy(Qt::CustomContextMenu);
-    enableRowCopy(*tree_);
-    connect(tree_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        QMenu menu;
-        fillValueMenu(menu);
-        if (!menu.isEmpty()) menu.exec(tree_->viewport()->mapToGlobal(at));
-    });
+    offerMenu(tree_, [this](QMenu& menu, const QPoint&) { fillValueMenu(menu); });
     message_ = wrappedLabel(inner);
     message_->setAlignment(Qt::AlignCenter);
     message_->setAccessibleName(tr("Why no value is shown"));
@@ -300,8 +293,7 @@ void ObjectsPage::fillValueMenu(QMenu& menu) {
     menu.addAction(tr("Copy value"), this, [value] { copyText(toQString(valueRepr(value, kMostCopied))); });
     menu.addAction(tr("Copy as JSON"), this,
                    [value] { copyText(QString::fromStdString(valueToJson(value))); });
-    menu.addAction(tr("Copy path of the entry"), this,
-                   [path = model_->path(now).join('.')] { copyText(path); });
+    addCopyAction(menu, tr("Copy path of the entry"), model_->path(now).join('.'));
     menu.addSeparator();
     if (model_->hasChildren(now.siblingAtColumn(0)))
         menu.addAction(tr("Open everything below"), this,

@@ -101,6 +101,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
     connect(&session_, &Session::factsChanged, this, &OverviewPage::refreshFacts);
     connect(&session_.selection(), &Selection::changed, this, &OverviewPage::refreshSelection);
+    onThemeChange(this, [this] { refreshDtypes(); });  // the shares carry colors of the theme
     refreshCheckpoint();
     if (session_.hasFacts()) refreshFacts();
 }
@@ -111,7 +112,7 @@ void OverviewPage::makeDtypes() {
     dtypePanel_ = new Panel(tr("Bytes by dtype"), content_);
     dtypes_ = withName(new ShareBar(dtypePanel_), tr("Bytes by dtype"));
     dtypes_->setToolTip(tr("Click to filter the tree by dtype"));
-    dtypeRows_ = new TextTableModel({tr("Dtype"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
+    dtypeRows_ = new TextTableModel(dtypeColumns({}), this);
     dtypePanel_->setView(dtypes_, makeTable(dtypeRows_, tr("Bytes by dtype, as a table"), dtypePanel_));
     dtypePanel_->setExports({QStringLiteral("dtypes"), dtypes_, [this] { return dtypeRows_; }});
     connect(dtypes_, &ShareBar::activated, this, [this](int share) {
@@ -123,15 +124,14 @@ void OverviewPage::makeDtypes() {
 void OverviewPage::makeIcicle() {
     modulePanel_ = new Panel(tr("Bytes by module"), content_);
     icicle_ = new Icicle(modulePanel_);
-    moduleRows_ = new TextTableModel({tr("Module"), tr("Bytes"), tr("Share"), tr("Tensors")}, this);
+    moduleRows_ = new TextTableModel(moduleColumns({}, {}, {}), this);
     QTableView* table = makeTable(moduleRows_, tr("Bytes by module, as a table"), modulePanel_);
     modulePanel_->setView(icicle_, table);
     modulePanel_->setExports({QStringLiteral("modules"), icicle_, [this] { return moduleRows_; }});
     modulePanel_->setMenuBuilder([this](QMenu& menu) {
         const ModuleTree::Node node = icicle_->current();
         if (!session_.hasFacts() || node == ModuleTree::kRoot) return;
-        menu.addAction(tr("Copy name"), this,
-                       [this, name = session_.facts()->tree.fullName(node)] { copyText(toQString(name)); });
+        addCopyAction(menu, tr("Copy name"), toQString(session_.facts()->tree.fullName(node)));
         menu.addAction(tr("Zoom in"), this, [this, node] { icicle_->zoomTo(node); });
         QAction* out = menu.addAction(tr("Zoom out"), icicle_, &Icicle::zoomOut);
         out->setEnabled(icicle_->top() != ModuleTree::kRoot);
@@ -151,9 +151,7 @@ void OverviewPage::makeIcicle() {
 void OverviewPage::makeMesh() {
     meshPanel_ = new Panel(tr("Mesh of ranks"), content_);
     mesh_ = new MeshView(meshPanel_);
-    rankRows_ = new TextTableModel({tr("Rank"), tr("Place"), tr("Bytes"), tr("Against median"), tr("Tensors"),
-                                    tr("Chunks"), tr("State")},
-                                   this);
+    rankRows_ = new TextTableModel(rankColumns({}), this);
     QTableView* table = makeTable(rankRows_, tr("Ranks, as a table"), meshPanel_);
     meshPanel_->setView(mesh_, table);
     meshTitle_ = plainLabel(meshPanel_);
@@ -172,8 +170,7 @@ void OverviewPage::makeMesh() {
                                 : std::string();
     };
     meshPanel_->setExports(exports);
-    meshPanel_->setMenuBuilder(
-        [this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(why_); }); });
+    meshPanel_->setMenuBuilder([this](QMenu& menu) { addCopyAction(menu, tr("Copy"), why_); });
     connect(mesh_, &MeshView::selected, this,
             [this](const std::vector<uint32_t>& ranks) { session_.selection().selectRanks(ranks); });
     connect(table, &QTableView::clicked, this, [this](const QModelIndex& index) {
@@ -183,7 +180,7 @@ void OverviewPage::makeMesh() {
 
 void OverviewPage::makeNotes() {
     notePanel_ = new Panel(tr("What the reader noticed"), content_);
-    noteRows_ = new TextTableModel({tr("Severity"), tr("Note"), tr("Where"), tr("Rule")}, this);
+    noteRows_ = new TextTableModel(noteColumns({}), this);
     QTableView* table = makeTable(noteRows_, tr("Notes of the reader"), notePanel_);
     notePanel_->setView(table);
     notePanel_->setExports({QStringLiteral("notes"), nullptr, [this] { return noteRows_; }});
@@ -203,12 +200,6 @@ void OverviewPage::resizeEvent(QResizeEvent* event) {
     arrange();
 }
 
-// The shares carry colors of the theme.
-void OverviewPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && dtypes_) refreshDtypes();
-}
-
 // ------------------------------------------------------------------ filling
 
 void OverviewPage::refreshCheckpoint() {
@@ -217,8 +208,8 @@ void OverviewPage::refreshCheckpoint() {
     icicle_->setFacts(nullptr, nullptr);
     mesh_->setPicture(nullptr);
     remarks_->hide();
-    for (TextTableModel* rows : {dtypeRows_, moduleRows_, rankRows_, noteRows_})
-        rows->setContent({});
+    moduleRows_->setContent(0, moduleColumns({}, {}, {}));
+    rankRows_->setContent(0, rankColumns({}));
     content_->setEnabled(shown_ != nullptr);
     refreshFigures();
     refreshDtypes();
@@ -286,12 +277,14 @@ void OverviewPage::refreshDtypes() {
     }
     dtypes_->setShares(std::move(shares));
     dtypePanel_->setVisible(!order.empty());
-    dtypeRows_->setContent(dtypeRows(order));
+    dtypeRows_->setContent(order.size(), dtypeColumns(order));
 }
 
 void OverviewPage::refreshModules() {
     icicle_->setFacts(shown_, session_.facts());
-    moduleRows_->setContent(moduleRows(shown_, session_.facts()));
+    auto modules = modulesOf(*session_.facts());
+    const size_t count = modules.size();
+    moduleRows_->setContent(count, moduleColumns(shown_, session_.facts(), std::move(modules)));
 }
 
 void OverviewPage::refreshMesh() {
@@ -299,7 +292,7 @@ void OverviewPage::refreshMesh() {
     const auto picture = MeshPicture::of(facts);
     meshPanel_->setVisible(picture != nullptr);
     mesh_->setPicture(picture);
-    rankRows_->setContent(rankRows(facts));
+    rankRows_->setContent(facts->ranks.size(), rankColumns(facts));
     if (!picture) return;
     QStringList why{toQString(picture->title())};
     if (facts->mesh) {
@@ -317,7 +310,7 @@ void OverviewPage::refreshMesh() {
 }
 
 void OverviewPage::refreshNotes() {
-    noteRows_->setContent(shown_ ? noteRows(shown_) : TextTableModel::Content());
+    noteRows_->setContent(shown_ ? shown_->catalog().notes().size() : 0, noteColumns(shown_));
     const int rows = noteRows_->rowCount();
     notePanel_->setVisible(rows > 0);
     auto* table = notePanel_->findChild<QTableView*>();

@@ -35,7 +35,6 @@ class OverviewPage : public QWidget {
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     void makeDtypes();
@@ -62,7 +61,7 @@ class OverviewPage : public QWidget {
     QLabel* figures_;
     QBoxLayout* upper_;  // side by side where there is room
     Panel *dtypePanel_, *modulePanel_, *meshPanel_, *notePanel_;
-    ShareBar* dtypes_ = nullptr;
+    ShareBar* dtypes_;
     std::vector<DType> dtypeOf_;  // by share
     Icicle* icicle_;
     MeshView* mesh_;

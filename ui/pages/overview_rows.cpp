@@ -16,8 +16,12 @@ QString tr(const char* text) {
     return QCoreApplication::translate("shardscope::ui::OverviewPage", text);
 }
 
-QVariant number(uint64_t value) {
-    return QVariant::fromValue<qulonglong>(value);
+// Of all, as "12.5 %".
+TextColumn shareColumn(const std::function<uint64_t(size_t)>& bytes, uint64_t total) {
+    const double whole = std::max(1.0, static_cast<double>(total));
+    return {{tr("Share"), true},
+            [=](size_t row) { return ratioText(static_cast<double>(bytes(row)) / whole); },
+            bytes};
 }
 
 QString severityText(Severity severity) {
@@ -72,138 +76,75 @@ std::vector<DtypeShare> dtypeShares(const Catalog& catalog) {
     return shares;
 }
 
-TextTableModel::Content dtypeRows(const std::vector<DtypeShare>& shares) {
+std::vector<TextColumn> dtypeColumns(const std::vector<DtypeShare>& shares) {
     uint64_t total = 0;
     for (const DtypeShare& share : shares)
         total += share.bytes;
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(shares.size());
-    content.right = {false, true, true, true};
-    content.text = [shares, total](int row, int column) -> QString {
-        const DtypeShare& share = shares[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return toQString(dtypeName(share.dtype));
-            case 1:
-                return sizeText(share.bytes);
-            case 2:
-                return ratioText(total > 0 ? static_cast<double>(share.bytes) / static_cast<double>(total)
-                                           : 0);
-            default:
-                return numberText(share.tensors);
-        }
-    };
-    content.key = [shares](int row, int column) -> QVariant {
-        const DtypeShare& share = shares[static_cast<size_t>(row)];
-        return column == 0 ? QVariant() : number(column == 3 ? share.tensors : share.bytes);
-    };
-    return content;
+    const auto bytes = [shares](size_t row) { return shares[row].bytes; };
+    return {{{tr("Dtype")}, [shares](size_t row) { return toQString(dtypeName(shares[row].dtype)); }},
+            sizeColumn(tr("Bytes"), bytes),
+            shareColumn(bytes, total),
+            countColumn(tr("Tensors"), [shares](size_t row) { return shares[row].tensors; })};
 }
 
-TextTableModel::Content moduleRows(const CheckpointPtr& checkpoint,
-                                   const std::shared_ptr<const Facts>& facts) {
-    auto modules = std::make_shared<std::vector<ModuleTree::Node>>();
-    for (ModuleTree::Node n = 1; n < facts->tree.size(); ++n) {
-        if (facts->tree.tensor(n) == kNone) modules->push_back(n);
+std::vector<ModuleTree::Node> modulesOf(const Facts& facts) {
+    std::vector<ModuleTree::Node> modules;
+    for (ModuleTree::Node n = 1; n < facts.tree.size(); ++n) {
+        if (facts.tree.tensor(n) == kNone) modules.push_back(n);
     }
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(modules->size());
-    content.right = {false, true, true, true};
+    return modules;
+}
+
+std::vector<TextColumn> moduleColumns(const CheckpointPtr& checkpoint,
+                                      const std::shared_ptr<const Facts>& facts,
+                                      std::vector<ModuleTree::Node> modules) {
+    const auto of = std::make_shared<const std::vector<ModuleTree::Node>>(std::move(modules));
+    const auto bytes = [facts, of](size_t row) { return facts->tree.bytes((*of)[row]); };
     // Names are in the catalog, so the checkpoint is held as well.
-    content.text = [modules, facts, checkpoint](int row, int column) -> QString {
-        const ModuleTree& tree = facts->tree;
-        const ModuleTree::Node n = (*modules)[static_cast<size_t>(row)];
-        const double whole = std::max(1.0, static_cast<double>(tree.bytes(ModuleTree::kRoot)));
-        switch (column) {
-            case 0:
-                return toQString(tree.fullName(n));
-            case 1:
-                return sizeText(tree.bytes(n));
-            case 2:
-                return ratioText(static_cast<double>(tree.bytes(n)) / whole);
-            default:
-                return numberText(tree.tensorCount(n));
-        }
-    };
-    content.key = [modules, facts](int row, int column) -> QVariant {
-        const ModuleTree::Node n = (*modules)[static_cast<size_t>(row)];
-        return column == 0 ? QVariant()
-                           : number(column == 3 ? facts->tree.tensorCount(n) : facts->tree.bytes(n));
-    };
-    return content;
+    return {
+        {{tr("Module")},
+         [facts, of, checkpoint](size_t row) { return toQString(facts->tree.fullName((*of)[row])); }},
+        sizeColumn(tr("Bytes"), bytes),
+        shareColumn(bytes, facts ? facts->tree.bytes(ModuleTree::kRoot) : 0),
+        countColumn(tr("Tensors"), [facts, of](size_t row) { return facts->tree.tensorCount((*of)[row]); })};
 }
 
-TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts) {
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(facts->ranks.size());
-    content.right = {true, false, true, true, true, true, false};
-    content.text = [facts](int row, int column) -> QString {
-        const RankFacts& r = facts->ranks[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return QString::number(row);
-            case 1:
-                return facts->mesh ? toQString(rankLabel(facts->mesh, static_cast<uint32_t>(row)))
-                                   : QString();
-            case 2:
-                return sizeText(r.bytes);
-            case 3:
-                return againstMedian(r.bytes, facts->medianRankBytes);
-            case 4:
-                return numberText(r.tensors);
-            case 5:
-                return numberText(r.chunks);
-            default:
-                return toQString(rankStateText(r));
-        }
+std::vector<TextColumn> rankColumns(const std::shared_ptr<const Facts>& facts) {
+    const auto number = [](size_t row) { return row; };
+    const auto bytes = [facts](size_t row) { return facts->ranks[row].bytes; };
+    const auto place = [facts](size_t row) {
+        return facts->mesh ? toQString(rankLabel(facts->mesh, static_cast<uint32_t>(row))) : QString();
     };
-    content.key = [facts](int row, int column) -> QVariant {
-        const RankFacts& r = facts->ranks[static_cast<size_t>(row)];
-        switch (column) {
-            case 2:
-            case 3:
-                return number(r.bytes);
-            case 4:
-                return r.tensors;
-            case 5:
-                return r.chunks;
-            case 6:
-                return static_cast<int>(r.health);
-            default:
-                return row;
-        }
-    };
-    return content;
+    return {{{tr("Rank"), true}, [](size_t row) { return QString::number(row); }, number},
+            {{tr("Place")}, place, number},
+            sizeColumn(tr("Bytes"), bytes),
+            {{tr("Against median"), true},
+             [facts, bytes](size_t row) { return againstMedian(bytes(row), facts->medianRankBytes); },
+             bytes},
+            countColumn(tr("Tensors"), [facts](size_t row) { return facts->ranks[row].tensors; }),
+            countColumn(tr("Chunks"), [facts](size_t row) { return facts->ranks[row].chunks; }),
+            {{tr("State")},
+             [facts](size_t row) { return toQString(rankStateText(facts->ranks[row])); },
+             [facts](size_t row) { return static_cast<uint64_t>(facts->ranks[row].health); }}};
 }
 
-TextTableModel::Content noteRows(const CheckpointPtr& checkpoint) {
-    TextTableModel::Content content;
-    content.rows = static_cast<int>(checkpoint->catalog().notes().size());
-    content.text = [checkpoint](int row, int column) -> QString {
-        const Note& note = checkpoint->catalog().notes()[static_cast<size_t>(row)];
-        switch (column) {
-            case 0:
-                return severityText(note.severity);
-            case 1:
-                return toQString(note.message);
-            case 2: {
-                QStringList where;
-                if (!note.file.empty())
-                    where += note.offset
-                                 ? tr("%1 at byte %2").arg(toQString(note.file), numberText(*note.offset))
-                                 : toQString(note.file);
-                if (!note.tensor.empty()) where += toQString(note.tensor);
-                return where.join(QStringLiteral(", "));
-            }
-            default:
-                return toQString(note.rule);
-        }
+std::vector<TextColumn> noteColumns(const CheckpointPtr& checkpoint) {
+    const auto note = [checkpoint](size_t row) -> const Note& { return checkpoint->catalog().notes()[row]; };
+    const auto where = [note](size_t row) {
+        const Note& of = note(row);
+        QStringList parts;
+        if (!of.file.empty())
+            parts += of.offset ? tr("%1 at byte %2").arg(toQString(of.file), numberText(*of.offset))
+                               : toQString(of.file);
+        if (!of.tensor.empty()) parts += toQString(of.tensor);
+        return parts.join(QStringLiteral(", "));
     };
-    content.key = [checkpoint](int row, int column) -> QVariant {
-        if (column != 0) return {};
-        return static_cast<int>(checkpoint->catalog().notes()[static_cast<size_t>(row)].severity);
-    };
-    return content;
+    return {{{tr("Severity")},
+             [note](size_t row) { return severityText(note(row).severity); },
+             [note](size_t row) { return static_cast<uint64_t>(note(row).severity); }},
+            {{tr("Note")}, [note](size_t row) { return toQString(note(row).message); }},
+            {{tr("Where")}, where},
+            {{tr("Rule")}, [note](size_t row) { return toQString(note(row).rule); }}};
 }
 
 }  // namespace shardscope::ui

@@ -15,12 +15,15 @@ struct DtypeShare {
 // The dtype with the most bytes first.
 std::vector<DtypeShare> dtypeShares(const Catalog& catalog);
 
-TextTableModel::Content dtypeRows(const std::vector<DtypeShare>& shares);
+// Columns over rows of these; without rows they may be null.
+std::vector<TextColumn> dtypeColumns(const std::vector<DtypeShare>& shares);
 // Modules only; tensors are rows of the tree.
-TextTableModel::Content moduleRows(const CheckpointPtr& checkpoint,
-                                   const std::shared_ptr<const Facts>& facts);
-TextTableModel::Content rankRows(const std::shared_ptr<const Facts>& facts);
-TextTableModel::Content noteRows(const CheckpointPtr& checkpoint);
+std::vector<ModuleTree::Node> modulesOf(const Facts& facts);
+std::vector<TextColumn> moduleColumns(const CheckpointPtr& checkpoint,
+                                      const std::shared_ptr<const Facts>& facts,
+                                      std::vector<ModuleTree::Node> modules);
+std::vector<TextColumn> rankColumns(const std::shared_ptr<const Facts>& facts);
+std::vector<TextColumn> noteColumns(const CheckpointPtr& checkpoint);
 
 // What an axis of context parallelism means for weights, as a sentence; empty when the mesh has none.
 QString contextParallelText(const std::optional<Mesh>& mesh);

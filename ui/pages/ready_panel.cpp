@@ -1,12 +1,12 @@
 #include "ui/pages/ready_panel.h"
 
 #include <QBoxLayout>
-#include <QEvent>
 #include <QGridLayout>
 #include <QMenu>
 #include <algorithm>
 
 #include "ui/models/texts.h"
+#include "ui/widgets/labels.h"
 #include "ui/widgets/theme.h"
 
 namespace shardscope::ui {
@@ -37,12 +37,6 @@ QColor markColor(ReadyMark mark) {
     return verdictColor(mark == ReadyMark::yes ? Verdict::safe : Verdict::unsafe);
 }
 
-void setTextColor(QLabel& label, const QColor& color) {
-    QPalette palette = label.palette();
-    palette.setColor(QPalette::WindowText, color);
-    label.setPalette(palette);
-}
-
 }  // namespace
 
 ReadyPanel::ReadyPanel(Session& session, QWidget* parent)
@@ -52,10 +46,11 @@ ReadyPanel::ReadyPanel(Session& session, QWidget* parent)
     halves_->setContentsMargins(0, 0, 0, 0);
     halves_->setSpacing(kLineGap);
     setView(view_);
-    setMenuBuilder([this](QMenu& menu) { menu.addAction(tr("Copy"), this, [this] { copyText(text()); }); });
+    setMenuBuilder([this](QMenu& menu) { addCopyAction(menu, tr("Copy"), text()); });
     connect(&session_, &Session::stateChanged, this, &ReadyPanel::refresh);
     connect(&session_, &Session::reportChanged, this, &ReadyPanel::refresh);
     connect(&session_, &Session::cardChanged, this, &ReadyPanel::refresh);
+    onThemeChange(this, [this] { refresh(); });  // links and marks carry colors of the theme
     refresh();
 }
 
@@ -168,12 +163,6 @@ QString ReadyPanel::text() const {
 void ReadyPanel::resizeEvent(QResizeEvent* event) {
     Panel::resizeEvent(event);
     arrange();
-}
-
-// Links and marks carry colors of the theme.
-void ReadyPanel::changeEvent(QEvent* event) {
-    Panel::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange && !rows_.empty()) refresh();
 }
 
 }  // namespace shardscope::ui

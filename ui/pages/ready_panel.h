@@ -24,7 +24,6 @@ class ReadyPanel : public Panel {
 
   protected:
     void resizeEvent(QResizeEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     struct Row {

@@ -23,35 +23,15 @@
 
 namespace shardscope::ui {
 
-namespace {
-
-enum RunColumn {
-    stepColumn,
-    savedColumn,
-    sinceColumn,
-    sizeColumn,
-    filesColumn,
-    ranksColumn,
-    formatColumn,
-    verdictColumn
-};
-
-}  // namespace
-
 RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(session), steps_(session) {
     setAccessibleName(tr("Run"));
     auto* layout = new QVBoxLayout(this);
     title_ = plainLabel(this);
-    QFont font = title_->font();
-    font.setPointSizeF(font.pointSizeF() * 1.3);
-    font.setBold(true);
-    title_->setFont(font);
+    makeBold(title_, 1.3);
     summary_ = wrappedLabel(this);
     summary_->setAccessibleName(tr("Summary of the run"));
     advice_ = wrappedLabel(this);
-    QFont bold = advice_->font();
-    bold.setBold(true);
-    advice_->setFont(bold);
+    makeBold(advice_);
     advice_->setAccessibleName(tr("The step to resume from"));
     copyNewest_ = new QPushButton(tr("Copy its &path"), this);
     auto* advice = new QHBoxLayout;
@@ -149,9 +129,32 @@ void RunPage::showCharts() {
 }
 
 void RunPage::makeTable() {
-    model_ = new TextTableModel({tr("Step"), tr("Saved"), tr("Since the last save"), tr("Size"), tr("Files"),
-                                 tr("Ranks"), tr("Format"), tr("Verdict")},
-                                this);
+    const auto step = [this](size_t i) -> const RunRow& { return steps_.rows()[i]; };
+    const auto verdict = [this](size_t i) {
+        return i == steps_.newestWhole() ? tr("%1 · newest whole step").arg(steps_.stateText(i))
+                                         : steps_.stateText(i);
+    };
+    model_ = new TextTableModel(
+        {{{tr("Step")},
+          [=](size_t i) { return toQString(step(i).step.name); },
+          [=](size_t i) { return static_cast<uint64_t>(std::max<int64_t>(-1, step(i).step.step) + 1); }},
+         {{tr("Saved")},
+          [this](size_t i) { return steps_.savedText(i); },
+          [=](size_t i) { return static_cast<uint64_t>(step(i).files.modifiedNs); }},
+         {{tr("Since the last save"), true},
+          [this](size_t i) { return toQString(steps_.facts(i).sinceText()); },
+          [this](size_t i) {
+              return static_cast<uint64_t>(steps_.facts(i).secondsSincePrevious.value_or(-1) + 1);
+          }},
+         sizeColumn(tr("Size"), [=](size_t i) { return step(i).files.bytes; }),
+         countColumn(tr("Files"), [=](size_t i) { return step(i).files.files; }),
+         {{tr("Ranks"), true},
+          [this](size_t i) { return toQString(steps_.facts(i).ranksText()); },
+          [this](size_t i) { return steps_.facts(i).ranks; }},
+         {{tr("Format")},
+          [=](size_t i) { return step(i).format.empty() ? tr("unknown") : toQString(step(i).format); }},
+         {{tr("Verdict")}, verdict}},
+        this);
     panel_ = new Panel(tr("Steps"), this);
     table_ = ui::makeTable(model_, tr("Steps of the run"), panel_);
     table_->setSelectionMode(QAbstractItemView::ExtendedSelection);
@@ -223,53 +226,7 @@ void RunPage::showSteps() {
     timeline_->setMarks(std::move(marks),
                         [this](int row) { return steps_.description(static_cast<size_t>(row)); });
     const QSignalBlocker quiet(table_->selectionModel());
-    model_->setContent({static_cast<int>(steps_.rows().size()),
-                        [this](int i, int column) -> QString {
-                            const auto at = static_cast<size_t>(i);
-                            const RunRow& step = steps_.rows()[at];
-                            switch (column) {
-                                case stepColumn:
-                                    return toQString(step.step.name);
-                                case savedColumn:
-                                    return steps_.savedText(at);
-                                case sinceColumn:
-                                    return toQString(steps_.facts(at).sinceText());
-                                case sizeColumn:
-                                    return sizeText(step.files.bytes);
-                                case filesColumn:
-                                    return numberText(step.files.files);
-                                case ranksColumn:
-                                    return toQString(steps_.facts(at).ranksText());
-                                case formatColumn:
-                                    return step.format.empty() ? tr("unknown") : toQString(step.format);
-                                default:
-                                    return at == steps_.newestWhole()
-                                               ? tr("%1 · newest whole step").arg(steps_.stateText(at))
-                                               : steps_.stateText(at);
-                            }
-                        },
-                        [this](int i, int column) -> QVariant {
-                            const auto at = static_cast<size_t>(i);
-                            const RunRow& step = steps_.rows()[at];
-                            switch (column) {
-                                case stepColumn:
-                                    return step.step.step < 0 ? QVariant()
-                                                              : QVariant(qlonglong(step.step.step));
-                                case savedColumn:
-                                    return qlonglong(step.files.modifiedNs);
-                                case sinceColumn:
-                                    return steps_.facts(at).secondsSincePrevious.value_or(-1);
-                                case sizeColumn:
-                                    return qulonglong(step.files.bytes);
-                                case filesColumn:
-                                    return qulonglong(step.files.files);
-                                case ranksColumn:
-                                    return steps_.facts(at).ranks;
-                                default:
-                                    return {};
-                            }
-                        },
-                        {false, false, true, true, true, true, false, false}});
+    model_->setRows(steps_.rows().size());
 }
 
 // A new listing keeps the step, wherever its row is now; the first one chooses the newest.

@@ -27,6 +27,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kContentWidth = 720;
+constexpr double kTitleSize = 1.5;  // of the usual size
 
 // Of a verdict as the list of recent checkpoints keeps it.
 QString verdictWord(const QString& name) {
@@ -57,13 +58,6 @@ QString formatsText() {
         if (info.reads) (info.writes ? both : reads) += toQString(info.title);
     }
     return StartPage::tr("Reads and writes: %1.\nReads: %2.").arg(both.join(", "), reads.join(", "));
-}
-
-void makeTitle(QLabel* label) {
-    QFont font = label->font();
-    font.setPointSizeF(font.pointSizeF() * 1.5);
-    font.setBold(true);
-    label->setFont(font);
 }
 
 }  // namespace
@@ -101,7 +95,7 @@ QWidget* StartPage::makeStart() {
     drop_->setObjectName(QStringLiteral("drop"));
     auto* dropLayout = layoutOf<QVBoxLayout>(drop_, {24, 28, 24, 28});
     auto* title = new QLabel(tr("Open a checkpoint"), drop_);
-    makeTitle(title);
+    makeBold(title, kTitleSize);
     title->setAlignment(Qt::AlignCenter);
     auto* text = new QLabel(
         tr("Drop a directory or a file here. Nothing is loaded: only metadata is read, and nothing in "
@@ -130,9 +124,7 @@ QWidget* StartPage::makeStart() {
     layout->addWidget(drop_);
     const auto section = [&](const QString& heading, const char* name, const QString& accessible) {
         QLabel* label = plainLabel(page, heading);
-        QFont bold = label->font();
-        bold.setBold(true);
-        label->setFont(bold);
+        makeBold(label);
         auto* list = withName(new QListWidget(page), accessible, QString::fromLatin1(name));
         list->setAlternatingRowColors(true);
         list->setTextElideMode(Qt::ElideMiddle);
@@ -147,18 +139,15 @@ QWidget* StartPage::makeStart() {
     connect(jobList_, &QListWidget::itemActivated, this,
             [this](QListWidgetItem* item) { emit jobRequested(item->data(Qt::UserRole).toString()); });
     std::tie(recentTitle_, recentList_) = section(tr("Recent"), "recents", tr("Recent checkpoints"));
-    recentList_->setContextMenuPolicy(Qt::CustomContextMenu);
     connect(recentList_, &QListWidget::itemActivated, this,
             [this](QListWidgetItem* item) { emit openRecentRequested(item->data(Qt::UserRole).toString()); });
-    connect(recentList_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
+    offerMenu(recentList_, [this](QMenu& menu, const QPoint& at) {
         QListWidgetItem* item = recentList_->itemAt(at);
         if (!item) return;
         const QString path = item->data(Qt::UserRole).toString();
-        QMenu menu;
         menu.addAction(tr("Open"), this, [this, path] { emit openRecentRequested(path); });
-        menu.addAction(tr("Copy path"), this, [path] { copyText(path); });
+        addCopyAction(menu, tr("Copy path"), path);
         menu.addAction(tr("Remove from the list"), this, [this, path] { recents_.remove(path); });
-        menu.exec(recentList_->viewport()->mapToGlobal(at));
     });
     layout->addStretch(0);
     layout->addSpacing(8);
@@ -203,7 +192,7 @@ QWidget* StartPage::makeFailed() {
     auto* page = new QWidget(this);
     QVBoxLayout* layout = column(page);
     failureTitle_ = textBlock(page);
-    makeTitle(failureTitle_);
+    makeBold(failureTitle_, kTitleSize);
     failureText_ = textBlock(page);
     failureText_->setAccessibleName(tr("What went wrong"));
     failureHint_ = textBlock(page);

@@ -150,7 +150,8 @@ void TensorPage::follow() {
         table_->setFocus();
         if (const int row = chunks_->rowOf(chunk); row >= 0) showRow(*table_, row);
     });
-    connect(box_, &TensorBox::menuRequested, this, &TensorPage::showMenu);
+    connect(box_, &TensorBox::menuRequested, this,
+            [this](const QPoint& at) { popUp(this, at, [this](QMenu& menu) { fillMenu(menu); }); });
     connect(&session_.selection(), &Selection::changed, this,
             [this](const Selected& now, const Selected& before) {
                 if (now.tensor != before.tensor || now.module != before.module) {
@@ -186,10 +187,7 @@ QWidget* TensorPage::makeHead() {
     auto* column = layoutOf<QVBoxLayout>(head, {0, 0, 0, 0}, 1);
     name_ = textBlock(head);
     facts_ = textBlock(head);
-    QFont bold = font();
-    bold.setBold(true);
-    bold.setPointSizeF(bold.pointSizeF() * 1.15);
-    name_->setFont(bold);
+    makeBold(name_, 1.15);
     name_->setAccessibleName(tr("Name of the tensor"));
     facts_->setAccessibleName(tr("About the tensor"));
     column->addWidget(name_);
@@ -258,19 +256,8 @@ void TensorPage::giveValuesRoom() {
 
 QWidget* TensorPage::makeTable() {
     chunks_ = new ChunkTableModel(session_, this);
-    table_ = new QTableView(this);
-    table_->setModel(chunks_);
-    table_->setAccessibleName(tr("Chunks of the tensor"));
-    table_->setSelectionBehavior(QAbstractItemView::SelectRows);
-    table_->setSelectionMode(QAbstractItemView::ExtendedSelection);
-    table_->setSortingEnabled(true);
-    table_->sortByColumn(-1, Qt::AscendingOrder);
-    table_->setAlternatingRowColors(true);
-    table_->setWordWrap(false);
+    table_ = ui::makeTable(chunks_, tr("Chunks of the tensor"), this);
     table_->setFrameShape(QFrame::NoFrame);
-    table_->verticalHeader()->hide();
-    table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 6);
-    table_->horizontalHeader()->setHighlightSections(false);
     table_->setColumnHidden(ChunkTableModel::tensor, true);
     const int widths[] = {0, 56, 110, 150, 84, 130, 140, 80};
     for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
@@ -278,10 +265,7 @@ QWidget* TensorPage::makeTable() {
     // Names of files are what needs room.
     table_->horizontalHeader()->setSectionResizeMode(ChunkTableModel::file, QHeaderView::Stretch);
     table_->horizontalHeader()->setMinimumSectionSize(40);
-    table_->setContextMenuPolicy(Qt::CustomContextMenu);
-    enableRowCopy(*table_);
-    connect(table_, &QWidget::customContextMenuRequested, this,
-            [this](const QPoint& at) { showMenu(table_->viewport()->mapToGlobal(at)); });
+    offerMenu(table_, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
             [this](const QModelIndex& now) {
                 if (now.isValid() && !applying_) chunkTaken(chunks_->chunk(now.row()));
@@ -294,11 +278,6 @@ QWidget* TensorPage::makeTable() {
 void TensorPage::showEvent(QShowEvent* event) {
     QWidget::showEvent(event);
     if (outdated_) later_.start();
-}
-
-void TensorPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange) legend_->update();
 }
 
 void TensorPage::invalidate() {
@@ -560,41 +539,33 @@ void TensorPage::chunkTaken(ChunkId id) {
         showRow(*table_, row);
 }
 
-void TensorPage::showMenu(const QPoint& position) {
+void TensorPage::fillMenu(QMenu& menu) {
     if (tensor_ == kNone) return;
-    auto* menu = new QMenu(this);
-    menu->setAttribute(Qt::WA_DeleteOnClose);
     const Catalog& catalog = session_.catalog();
-    const QString name =
-        QString::fromUtf8(catalog.name(tensor_).data(), static_cast<qsizetype>(catalog.name(tensor_).size()));
-    menu->addAction(tr("Copy tensor name"), this, [name] { copyText(name); });
-    menu->addAction(
-        tr("Copy as Python"), this,
-        [text = pythonSnippet(session_.path(), session_.directory(), catalog, tensor_)] { copyText(text); });
+    const QString name = QString::fromStdString(std::string(catalog.name(tensor_)));
+    addCopyAction(menu, tr("Copy tensor name"), name);
+    addCopyAction(menu, tr("Copy as Python"),
+                  pythonSnippet(session_.path(), session_.directory(), catalog, tensor_));
     const ChunkId selected = session_.selection().current().chunk;
     if (selected >= catalog.firstChunk(tensor_) && selected < catalog.endChunk(tensor_)) {
         const ChunkInfo chunk = catalog.chunk(tensor_, selected);
-        menu->addSeparator();
-        menu->addAction(tr("Copy the chunk's place"), this,
-                        [text = toQString(chunkText(chunk))] { copyText(text); });
+        menu.addSeparator();
+        addCopyAction(menu, tr("Copy the chunk's place"), toQString(chunkText(chunk)));
         if (chunk.file != kNone) {
-            menu->addAction(tr("Copy file path"), this,
-                            [path = session_.filePath(catalog.files()[chunk.file].path)] { copyText(path); });
-            menu->addAction(tr("Copy byte range"), this, [chunk] {
-                copyText(QStringLiteral("%1-%2").arg(chunk.offset).arg(chunk.offset + chunk.length));
-            });
-            menu->addAction(tr("Show the file"), this, [this, file = chunk.file] {
+            addCopyAction(menu, tr("Copy file path"), session_.filePath(catalog.files()[chunk.file].path));
+            addCopyAction(menu, tr("Copy byte range"),
+                          QStringLiteral("%1-%2").arg(chunk.offset).arg(chunk.offset + chunk.length));
+            menu.addAction(tr("Show the file"), this, [this, file = chunk.file] {
                 session_.selection().selectFile(file);
                 session_.selection().setPage(Page::files);
             });
         }
     }
-    menu->addSeparator();
-    menu->addAction(tr("Show on the placement map"), this,
-                    [this] { session_.selection().setPage(Page::placement); });
-    menu->addSeparator();
-    addExportActions(*menu, {name, box_, [this] { return chunks_; }}, this);
-    menu->popup(position);
+    menu.addSeparator();
+    menu.addAction(tr("Show on the placement map"), this,
+                   [this] { session_.selection().setPage(Page::placement); });
+    menu.addSeparator();
+    addExportActions(menu, {name, box_, [this] { return chunks_; }}, this);
 }
 
 }  // namespace shardscope::ui

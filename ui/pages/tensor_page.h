@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/models/session.h"
 
 class QCheckBox;
@@ -14,6 +14,7 @@ class QComboBox;
 class QGridLayout;
 class QLabel;
 class QLineEdit;
+class QMenu;
 class QScrollArea;
 class QSplitter;
 class QStackedWidget;
@@ -37,7 +38,6 @@ class TensorPage : public QWidget {
 
   protected:
     void showEvent(QShowEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     QWidget* makeHead();
@@ -58,7 +58,7 @@ class TensorPage : public QWidget {
     void showScene(std::shared_ptr<const BoxScene> scene);
     void showGhosts();
     void chunkTaken(ChunkId chunk);
-    void showMenu(const QPoint& position);
+    void fillMenu(QMenu& menu);
 
     Session& session_;
     TensorId tensor_ = kNone;

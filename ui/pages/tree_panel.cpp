@@ -12,6 +12,7 @@
 
 #include "ui/models/texts.h"
 #include "ui/widgets/building.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/exporting.h"
 #include "ui/widgets/health_delegate.h"
 
@@ -47,17 +48,15 @@ TreePanel::TreePanel(Session& session, QWidget* parent) : QWidget(parent), sessi
 }
 
 void TreePanel::makeTree() {
-    view_ = withName(new QTreeView(stack_), tr("Modules and tensors"), QStringLiteral("tensors"));
+    view_ = new QTreeView(stack_);
+    view_->setObjectName(QStringLiteral("tensors"));
+    dressTree(*view_, tr("Modules and tensors"), false);
     model_ = new TensorTreeModel(session_, this);
     view_->setModel(model_);
-    view_->setUniformRowHeights(true);
-    view_->setAlternatingRowColors(true);
-    view_->setContextMenuPolicy(Qt::CustomContextMenu);
     view_->setIndentation(10);
     view_->setItemDelegateForColumn(TensorTreeModel::health,
                                     new HealthDelegate(TensorTreeModel::HealthRole, view_));
     makeColumns();
-    enableRowCopy(*view_);
     stack_->addWidget(view_);
 }
 
@@ -114,7 +113,7 @@ void TreePanel::follow() {
         if (model_->object(index) != kNone || model_->holdsObjects(index))
             session_.selection().setPage(Page::objects);
     });
-    connect(view_, &QWidget::customContextMenuRequested, this, &TreePanel::showMenu);
+    offerMenu(view_, [this](QMenu& menu, const QPoint& at) { fillMenu(menu, view_->indexAt(at)); });
     connect(model_, &QAbstractItemModel::modelAboutToBeReset, this, &TreePanel::rememberExpanded);
     connect(model_, &QAbstractItemModel::modelReset, this, [this] {
         restoreExpanded();
@@ -245,9 +244,7 @@ void TreePanel::showSelection() {
     following_ = false;
 }
 
-void TreePanel::showMenu(const QPoint& at) {
-    const QModelIndex index = view_->indexAt(at);
-    QMenu menu;
+void TreePanel::fillMenu(QMenu& menu, const QModelIndex& index) {
     if (index.isValid()) {
         const QString name = model_->fullName(index);
         const TensorId t = model_->tensor(index);
@@ -272,21 +269,15 @@ void TreePanel::showMenu(const QPoint& at) {
             menu.addAction(tr("Show in the placement map"), this,
                            [this] { session_.selection().setPage(Page::placement); });
         menu.addSeparator();
-        if (!name.isEmpty()) menu.addAction(tr("Copy name"), this, [name] { copyText(name); });
+        if (!name.isEmpty()) addCopyAction(menu, tr("Copy name"), name);
         if (t != kNone) {
-            menu.addAction(tr("Copy Python that loads it"), this, [this, t] {
-                copyText(pythonSnippet(session_.path(), session_.directory(), session_.catalog(), t));
-            });
-            menu.addAction(tr("Copy command that shows it"), this,
-                           [this, name] { copyText(session_.command("show", {name})); });
+            addCopyAction(menu, tr("Copy Python that loads it"),
+                          pythonSnippet(session_.path(), session_.directory(), session_.catalog(), t));
+            addCopyAction(menu, tr("Copy command that shows it"), session_.command("show", {name}));
         }
         menu.addSeparator();
     }
-    Exports exports;
-    exports.name = QStringLiteral("tensors");
-    exports.rows = [this]() -> const QAbstractItemModel* { return model_; };
-    addExportActions(menu, exports, this);
-    menu.exec(view_->viewport()->mapToGlobal(at));
+    addExportActions(menu, {QStringLiteral("tensors"), nullptr, [this] { return model_; }}, this);
 }
 
 }  // namespace shardscope::ui

@@ -7,6 +7,7 @@
 
 class QLabel;
 class QLineEdit;
+class QMenu;
 class QStackedWidget;
 class QTreeView;
 
@@ -29,7 +30,7 @@ class TreePanel : public QWidget {
     void select(const QModelIndex& now);
     void showSelection();
     void showCount();
-    void showMenu(const QPoint& at);
+    void fillMenu(QMenu& menu, const QModelIndex& index);
     void openUntilItBranches();
     void rememberExpanded();
     void restoreExpanded();

@@ -75,9 +75,10 @@ ValuesPane::ValuesPane(Session& session, QWidget* parent) : QWidget(parent), ses
     });
     connect(logCounts_, &QCheckBox::toggled, histogram_, &Histogram::setLogCounts);
     connect(logValues_, &QCheckBox::toggled, heatmap_, &Heatmap::setLogScale);
-    connect(histogram_, &Histogram::menuRequested, this,
-            [this](const QPoint& at) { showMenu(histogram_, at); });
-    connect(heatmap_, &Heatmap::menuRequested, this, [this](const QPoint& at) { showMenu(heatmap_, at); });
+    for (PaintedView* picture : std::initializer_list<PaintedView*>{histogram_, heatmap_})
+        connect(picture, &PaintedView::menuRequested, this, [this, picture](const QPoint& at) {
+            popUp(this, at, [&](QMenu& menu) { fillMenu(menu, picture); });
+        });
     connect(&session.tasks(), &Tasks::progressed, this, &ValuesPane::showProgress);
     connect(&session.tasks(), &Tasks::changed, this, &ValuesPane::showProgress);
     showProgress();
@@ -229,41 +230,35 @@ void ValuesPane::showProgress() {
 
 // The twins of the painted values, for CSV and JSON.
 const QAbstractItemModel* ValuesPane::rowsOf(const QWidget* picture) {
-    TextTableModel::Content content;
     const auto exact = [](double value) { return QString::number(value, 'g', 17); };
-    if (picture == histogram_) {
-        rows_ = std::make_unique<TextTableModel>(QStringList{tr("From"), tr("To"), tr("Values")});
-        content.rows = static_cast<int>(histogram_->bins().size());
-        content.text = [this, exact](int row, int column) {
-            const auto [from, to] = histogram_->binRange(row);
-            return column == 0   ? exact(from)
-                   : column == 1 ? exact(to)
-                                 : QString::number(histogram_->bins()[static_cast<size_t>(row)]);
-        };
-    } else {
-        rows_ = std::make_unique<TextTableModel>(QStringList{tr("Row"), tr("Column"), tr("Value")});
-        const SliceValues& values = heatmap_->values();
-        content.rows = static_cast<int>(values.values.size());
-        content.text = [this, exact](int row, int column) {
-            const SliceValues& of = heatmap_->values();
-            return column == 0   ? QString::number(row / of.columns * of.rowStep)
-                   : column == 1 ? QString::number(row % of.columns * of.columnStep)
-                                 : exact(of.values[static_cast<size_t>(row)]);
-        };
-    }
-    rows_->setContent(std::move(content));
+    const auto range = [this](size_t bin) { return histogram_->binRange(static_cast<int>(bin)); };
+    const auto rowOf = [this](size_t i) { return static_cast<int64_t>(i) / heatmap_->values().columns; };
+    rows_ = std::make_unique<TextTableModel>(std::vector<TextColumn>());
+    if (picture == histogram_)
+        rows_->setContent(
+            histogram_->bins().size(),
+            {{{tr("From")}, [=](size_t bin) { return exact(range(bin).first); }},
+             {{tr("To")}, [=](size_t bin) { return exact(range(bin).second); }},
+             {{tr("Values")}, [this](size_t bin) { return QString::number(histogram_->bins()[bin]); }}});
+    else
+        rows_->setContent(
+            heatmap_->values().values.size(),
+            {{{tr("Row")},
+              [=, this](size_t i) { return QString::number(rowOf(i) * heatmap_->values().rowStep); }},
+             {{tr("Column")},
+              [this](size_t i) {
+                  const SliceValues& of = heatmap_->values();
+                  return QString::number(static_cast<int64_t>(i) % of.columns * of.columnStep);
+              }},
+             {{tr("Value")}, [=, this](size_t i) { return exact(heatmap_->values().values[i]); }}});
     return rows_.get();
 }
 
-void ValuesPane::showMenu(QWidget* picture, const QPoint& position) {
-    auto* menu = new QMenu(this);
-    menu->setAttribute(Qt::WA_DeleteOnClose);
-    menu->addAction(tr("Copy the statistics"), this,
-                    [this] { copyText(statistics_->accessibleDescription()); })
-        ->setEnabled(!statistics_->text().isEmpty());
-    addExportActions(*menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
+void ValuesPane::fillMenu(QMenu& menu, QWidget* picture) {
+    if (const QString text = statistics_->accessibleDescription(); !text.isEmpty())
+        addCopyAction(menu, tr("Copy the statistics"), text);
+    addExportActions(menu, {QStringLiteral("values"), picture, [this, picture] { return rowsOf(picture); }},
                      this);
-    menu->popup(position);
 }
 
 }  // namespace shardscope::ui

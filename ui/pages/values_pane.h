@@ -5,12 +5,13 @@
 #include <QWidget>
 #include <memory>
 
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/models/session.h"
 
 class QAbstractItemModel;
 class QCheckBox;
 class QLabel;
+class QMenu;
 class QPushButton;
 
 namespace shardscope::ui {
@@ -37,7 +38,7 @@ class ValuesPane : public QWidget {
     void showStatistics(const TensorStatistics& statistics);
     void showProgress();
     const QAbstractItemModel* rowsOf(const QWidget* picture);
-    void showMenu(QWidget* picture, const QPoint& position);
+    void fillMenu(QMenu& menu, QWidget* picture);
 
     Session& session_;
     TensorId tensor_ = kNone;

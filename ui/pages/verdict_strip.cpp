@@ -89,10 +89,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
     auto* texts = new QVBoxLayout;
     texts->setSpacing(3);
     headline_ = textBlock(this);
-    QFont bold = font();
-    bold.setBold(true);
-    bold.setPointSizeF(bold.pointSizeF() * 1.15);
-    headline_->setFont(bold);
+    makeBold(headline_, 1.15);
     causeLines_ = wrappedLabel(this);
     causeLines_->setTextFormat(Qt::RichText);
     causeLines_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
@@ -139,6 +136,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
     connect(&session_, &Session::progressed, this, [this] {
         if (validation_.running()) progress_->setStatus(validation_.status());
     });
+    onThemeChange(this, [this] { refresh(); });
     refresh();
 }
 
@@ -153,23 +151,12 @@ QString VerdictStrip::details() const {
 }
 
 QColor VerdictStrip::toneColor() const {
-    switch (tone_) {
-        case Tone::good:
-            return verdictColor(Verdict::safe);
-        case Tone::care:
-            return verdictColor(Verdict::care);
-        case Tone::bad:
-            return verdictColor(Verdict::unsafe);
-        case Tone::unknown:
-            return faintTextColor();
-    }
-    return {};
+    return tone_ ? verdictColor(*tone_) : faintTextColor();
 }
 
-void VerdictStrip::say(Tone tone, const QString& headline, const QString& details) {
+void VerdictStrip::say(std::optional<Verdict> tone, const QString& headline, const QString& details) {
     tone_ = tone;
-    constexpr const char* glyphs[] = {"?", "✓", "▲", "✕"};
-    glyph_->setText(QString::fromUtf8(glyphs[static_cast<int>(tone)]));
+    glyph_->setText(tone ? verdictHeadline(*tone).left(1) : QStringLiteral("?"));
     headline_->setText(headline);
     details_->setText(details);
     details_->setVisible(!details.isEmpty());
@@ -241,39 +228,32 @@ void VerdictStrip::showReport() {
     if (validation_.error())
         details += tr("\nThe validation ended early: %1").arg(errorSentence(*validation_.error()));
     causes_ = causesOf(report, accepted);
-    if (judgement.partly()) return say(Tone::unknown, toQString(judgement.words()), details);
-    static constexpr Tone tones[] = {Tone::good, Tone::care, Tone::bad};
+    if (judgement.partly()) return say({}, toQString(judgement.words()), details);
     const CardAnswer answer = answerOf(*validation_.card());
     const auto named = std::ranges::any_of(causes_, [&](const Finding* cause) {
         return answer.words.endsWith(": " + toQString(cause->message));
     });
-    say(tones[static_cast<int>(answer.tone)],
-        shortWords(named ? answer.words.section(':', 0, 0) : answer.words), details);
+    say(answer.tone, shortWords(named ? answer.words.section(':', 0, 0) : answer.words), details);
 }
 
 void VerdictStrip::showUnvalidated() {
     if (!session_.checkpoint())
-        return say(Tone::unknown, tr("Nothing is open"), tr("Open a checkpoint to see what is in it."));
-    if (validation_.running()) return say(Tone::unknown, tr("Validating…"), {});
+        return say({}, tr("Nothing is open"), tr("Open a checkpoint to see what is in it."));
+    if (validation_.running()) return say({}, tr("Validating…"), {});
     if (const QString writing = session_.beingWritten(); !writing.isEmpty())
-        return say(Tone::care, tr("Still being written: not validated"), writing);
+        return say(Verdict::care, tr("Still being written: not validated"), writing);
     if (validation_.error())
-        return say(Tone::unknown, tr("Not validated"),
+        return say({}, tr("Not validated"),
                    tr("The validation ended early: %1").arg(errorSentence(*validation_.error())));
-    say(Tone::unknown, tr("Not validated"), tr("Only the metadata was read."));
+    say({}, tr("Not validated"), tr("Only the metadata was read."));
 }
 
 void VerdictStrip::paintEvent(QPaintEvent*) {
     QPainter painter(this);
-    painter.fillRect(rect(), softened(toneColor(), tone_ == Tone::unknown ? 0.08 : 0.14));
+    painter.fillRect(rect(), softened(toneColor(), tone_ ? 0.14 : 0.08));
     painter.setPen(QPen(gridColor(), 1));
     painter.drawRect(QRectF(rect()).adjusted(0.5, 0.5, -0.5, -0.5));
     painter.fillRect(QRect(0, 0, 5, height()), toneColor());
-}
-
-void VerdictStrip::changeEvent(QEvent* event) {
-    if (event->type() == QEvent::PaletteChange && progress_) refresh();
-    QFrame::changeEvent(event);
 }
 
 }  // namespace shardscope::ui

@@ -30,14 +30,12 @@ class VerdictStrip : public QFrame {
 
   protected:
     void paintEvent(QPaintEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
-    enum class Tone { unknown, good, care, bad };
     void refresh();
     void showReport();
     void showUnvalidated();
-    void say(Tone tone, const QString& headline, const QString& details);
+    void say(std::optional<Verdict> tone, const QString& headline, const QString& details);
     void showCauses();
     void follow(const QString& link);
     QColor toneColor() const;
@@ -46,10 +44,10 @@ class VerdictStrip : public QFrame {
     Validation& validation_;
     QLabel *glyph_, *headline_, *causeLines_, *details_;
     std::vector<const Finding*> causes_;  // of the session's report
-    TaskProgress* progress_ = nullptr;
+    TaskProgress* progress_;
     QPushButton *damaged_, *validate_, *convert_, *cancel_;
-    QList<QAction*> levels_;  // of the menu of validate_, by level
-    Tone tone_ = Tone::unknown;
+    QList<QAction*> levels_;       // of the menu of validate_, by level
+    std::optional<Verdict> tone_;  // none = unknown
 };
 
 }  // namespace shardscope::ui

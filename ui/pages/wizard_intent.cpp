@@ -39,9 +39,7 @@ IntentCard::IntentCard(const QString& title, QWidget* parent) : QPushButton(pare
     setSizePolicy(policy);
     auto* layout = layoutOf<QVBoxLayout>(this, {12, 8, 12, 8}, 4);
     auto* heading = new QLabel(title, this);
-    QFont bold = heading->font();
-    bold.setBold(true);
-    heading->setFont(bold);
+    makeBold(heading);
     heading->setBuddy(this);  // its mnemonic presses the card
     description_ = plainLabel(this);
     description_->setWordWrap(true);

@@ -14,7 +14,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
@@ -97,45 +97,37 @@ QWidget* NamesStep::makeSelection(QWidget* parent) {
     lists->addWidget(exclude_);
     layout->addLayout(lists, 1);
     auto* choices = new QHBoxLayout;
-    weightsOnly_ = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);
-    skipDamaged_ = new QCheckBox(tr("S&kip what is damaged"), what);
-    skipDamaged_->setToolTip(
+    auto* weightsOnly = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);
+    auto* skipDamaged = new QCheckBox(tr("S&kip what is damaged"), what);
+    skipDamaged->setToolTip(
         tr("Leaves out and lists what is damaged or not a plain array; otherwise it is an error"));
-    masterWeights_ =
+    auto* masterWeights =
         withName(new QComboBox(what), tr("fp32 master weights"), QStringLiteral("masterWeights"));
-    masterWeights_->addItem(tr("where a cast asks for more"), static_cast<int>(MasterWeights::automatic));
-    masterWeights_->addItem(tr("always, as float32"), static_cast<int>(MasterWeights::use));
-    masterWeights_->addItem(tr("never"), static_cast<int>(MasterWeights::ignore));
+    masterWeights->addItem(tr("where a cast asks for more"), static_cast<int>(MasterWeights::automatic));
+    masterWeights->addItem(tr("always, as float32"), static_cast<int>(MasterWeights::use));
+    masterWeights->addItem(tr("never"), static_cast<int>(MasterWeights::ignore));
     auto* masterText = new QLabel(tr("fp32 &masters:"), what);
     masterText->setToolTip(
         tr("Whether weights of few bits take their values from their fp32 masters in the optimizer's state"));
-    masterText->setBuddy(masterWeights_);
-    dequantize_ = withName(new QComboBox(what), tr("Quantized weights as"), QStringLiteral("dequantize"));
-    dequantize_->addItem(tr("as stored"), QString());
+    masterText->setBuddy(masterWeights);
+    auto* dequantize =
+        withName(new QComboBox(what), tr("Quantized weights as"), QStringLiteral("dequantize"));
+    dequantize->addItem(tr("as stored"), QString());
     for (const char* dtype : {"bf16", "fp16", "fp32"})
-        dequantize_->addItem(QLatin1String(dtype), QLatin1String(dtype));
+        dequantize->addItem(QLatin1String(dtype), QLatin1String(dtype));
     auto* quantizedText = new QLabel(tr("&Quantized weights:"), what);
     quantizedText->setToolTip(tr(
         "Writes weights that are stored in few bits with their scales as the tensors that they stand for"));
-    quantizedText->setBuddy(dequantize_);
-    for (QWidget* choice : std::initializer_list<QWidget*>{weightsOnly_, skipDamaged_, masterText,
-                                                           masterWeights_, quantizedText, dequantize_})
+    quantizedText->setBuddy(dequantize);
+    for (QWidget* choice : std::initializer_list<QWidget*>{weightsOnly, skipDamaged, masterText,
+                                                           masterWeights, quantizedText, dequantize})
         choices->addWidget(choice);
     choices->addStretch(1);
     layout->addLayout(choices);
-    connect(weightsOnly_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.weightsOnly = on; }); });
-    connect(skipDamaged_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.skipDamaged = on; }); });
-    connect(dequantize_, &QComboBox::activated, this, [this] {
-        state_.edit(
-            [this](ConversionSpec& spec) { spec.dequantize = dequantize_->currentData().toString(); });
-    });
-    connect(masterWeights_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.masterWeights = static_cast<MasterWeights>(masterWeights_->currentData().toInt());
-        });
-    });
+    bind(weightsOnly, &ConversionSpec::weightsOnly);
+    bind(skipDamaged, &ConversionSpec::skipDamaged);
+    bind(dequantize, &ConversionSpec::dequantize);
+    bind(masterWeights, &ConversionSpec::masterWeights);
     return what;
 }
 
@@ -147,16 +139,17 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
     layout->addRow(
         QString(),
         wizardHint(tr("Its select, drop, rename and cast steps come before those of the other tabs."), page));
-    expect_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Model whose tensors are expected"), {}, page);
-    layout->addRow(tr("&Expected model:"), expect_);
+    auto* expect =
+        new PathEdit(PathEdit::Kind::openDirectory, tr("Model whose tensors are expected"), {}, page);
+    layout->addRow(tr("&Expected model:"), expect);
     layout->addRow(QString(),
                    wizardHint(tr("Nothing is written unless the result has the tensors of this model: its "
                                  "weights, or the layers, experts and vocabulary of its config.json."),
                               page));
-    adapter_ = new PathEdit(PathEdit::Kind::openDirectory, tr("LoRA adapter to merge"), {}, page);
-    adapter_->edit()->setObjectName(QStringLiteral("adapter"));
-    adapter_->edit()->setPlaceholderText(tr("none; its weights are merged before the recipe"));
-    layout->addRow(tr("LoRA &adapter:"), adapter_);
+    auto* adapter = new PathEdit(PathEdit::Kind::openDirectory, tr("LoRA adapter to merge"), {}, page);
+    adapter->edit()->setObjectName(QStringLiteral("adapter"));
+    adapter->edit()->setPlaceholderText(tr("none; its weights are merged before the recipe"));
+    layout->addRow(tr("LoRA &adapter:"), adapter);
     fitting_ = wizardHint({}, page);
     fitting_->setObjectName(QStringLiteral("fittingRecipes"));
     layout->addRow(QString(), fitting_);
@@ -168,10 +161,8 @@ QWidget* NamesStep::makeRecipe(QWidget* parent) {
             spec.set = recipe_->set();
         });
     });
-    connect(expect_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.expect = path; }); });
-    connect(adapter_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.adapter = path; }); });
+    bind(expect, &ConversionSpec::expect);
+    bind(adapter, &ConversionSpec::adapter);
     return page;
 }
 
@@ -204,11 +195,8 @@ QWidget* NamesStep::makeChanges(QWidget* parent) {
     table_ = new QTreeView(after);
     table_->setObjectName(QStringLiteral("nameTable"));
     table_->setModel(&changes_);
-    table_->setRootIsDecorated(false);
-    table_->setUniformRowHeights(true);
-    table_->setAlternatingRowColors(true);
+    dressTree(*table_, tr("Names and dtypes before and after"), true);
     table_->setItemDelegate(new NameDelegate(table_));
-    table_->setAccessibleName(tr("Names and dtypes before and after"));
     const int em = fontMetrics().averageCharWidth();
     // Names take what the others leave.
     const int widths[] = {30, 30, 13, 15, 32};
@@ -217,14 +205,9 @@ QWidget* NamesStep::makeChanges(QWidget* parent) {
     table_->header()->setStretchLastSection(false);
     for (const int c : {0, 1})
         table_->header()->setSectionResizeMode(c, QHeaderView::Stretch);
-    enableRowCopy(*table_);
-    table_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(table_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
-        menu->addActions(table_->actions());
-        addExportActions(*menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
-        menu->popup(table_->viewport()->mapToGlobal(at));
+    offerMenu(table_, [this](QMenu& menu, const QPoint&) {
+        menu.addActions(table_->actions());
+        addExportActions(menu, {tr("names"), nullptr, [this] { return &changes_; }}, this);
     });
     layout->addWidget(table_, 1);
     connect(onlyChanged_, &QCheckBox::toggled, &changes_, &NameChangeModel::setOnlyChanged);
@@ -257,18 +240,18 @@ QWidget* NamesStep::makeAverage(QWidget* parent) {
            "1,2,4, or a file of numbers"));
     weights_->addItems({QStringLiteral("uniform"), QStringLiteral("linear"), QStringLiteral("minus-sqrt"),
                         QStringLiteral("cosine")});
-    accumulate_ = combo(tr("Sum &up in:"), tr("Precision of the sums"));
-    accumulate_->addItem(QStringLiteral("fp32"), static_cast<int>(Accumulate::fp32));
-    accumulate_->addItem(QStringLiteral("fp64"), static_cast<int>(Accumulate::fp64));
-    notAveraged_ = combo(tr("&Integers and single numbers:"), tr("Integers and single numbers"));
-    notAveraged_->addItem(tr("those of the source"), static_cast<int>(Average::Rule::last));
-    notAveraged_->addItem(tr("must be the same"), static_cast<int>(Average::Rule::same));
+    auto* accumulate = combo(tr("Sum &up in:"), tr("Precision of the sums"));
+    accumulate->addItem(QStringLiteral("fp32"), static_cast<int>(Accumulate::fp32));
+    accumulate->addItem(QStringLiteral("fp64"), static_cast<int>(Accumulate::fp64));
+    auto* notAveraged = combo(tr("&Integers and single numbers:"), tr("Integers and single numbers"));
+    notAveraged->addItem(tr("those of the source"), static_cast<int>(Average::Rule::last));
+    notAveraged->addItem(tr("must be the same"), static_cast<int>(Average::Rule::same));
     row->addStretch(1);
     layout->addLayout(row);
-    rawWeights_ = new QCheckBox(tr("Take weights as they are: &do not make them sum up to one"), page);
-    averageOptimizer_ = new QCheckBox(tr("Average &optimizer state too"), page);
-    layout->addWidget(rawWeights_);
-    layout->addWidget(averageOptimizer_);
+    auto* rawWeights = new QCheckBox(tr("Take weights as they are: &do not make them sum up to one"), page);
+    auto* averageOptimizer = new QCheckBox(tr("Average &optimizer state too"), page);
+    layout->addWidget(rawWeights);
+    layout->addWidget(averageOptimizer);
 
     connect(average_, &RuleTable::edited, this,
             [this] { state_.edit([this](ConversionSpec& spec) { spec.average = texts(*average_); }); });
@@ -277,20 +260,10 @@ QWidget* NamesStep::makeAverage(QWidget* parent) {
             spec.weights = text == QStringLiteral("uniform") ? QString() : text.trimmed();
         });
     });
-    connect(accumulate_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.accumulate = static_cast<Accumulate>(accumulate_->currentData().toInt());
-        });
-    });
-    connect(notAveraged_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.notAveraged = static_cast<Average::Rule>(notAveraged_->currentData().toInt());
-        });
-    });
-    connect(rawWeights_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.rawWeights = on; }); });
-    connect(averageOptimizer_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.averageOptimizer = on; }); });
+    bind(accumulate, &ConversionSpec::accumulate);
+    bind(notAveraged, &ConversionSpec::notAveraged);
+    bind(rawWeights, &ConversionSpec::rawWeights);
+    bind(averageOptimizer, &ConversionSpec::averageOptimizer);
     return page;
 }
 
@@ -300,19 +273,9 @@ void NamesStep::showSpec() {
     exclude_->setRules(single(spec.exclude));
     rename_->setRules(pairsOf(spec.rename, false));
     cast_->setRules(pairsOf(spec.cast, true));
-    weightsOnly_->setChecked(spec.weightsOnly);
-    skipDamaged_->setChecked(spec.skipDamaged);
-    masterWeights_->setCurrentIndex(masterWeights_->findData(static_cast<int>(spec.masterWeights)));
-    dequantize_->setCurrentIndex(std::max(0, dequantize_->findData(spec.dequantize)));
     recipe_->setRecipe(spec.map, spec.set);
-    expect_->setPath(spec.expect);
-    adapter_->setPath(spec.adapter);
     average_->setRules(single(spec.average));
     weights_->setCurrentText(spec.weights.isEmpty() ? QStringLiteral("uniform") : spec.weights);
-    accumulate_->setCurrentIndex(accumulate_->findData(static_cast<int>(spec.accumulate)));
-    notAveraged_->setCurrentIndex(notAveraged_->findData(static_cast<int>(spec.notAveraged)));
-    rawWeights_->setChecked(spec.rawWeights);
-    averageOptimizer_->setChecked(spec.averageOptimizer);
 }
 
 void NamesStep::showOutlook() {

@@ -12,6 +12,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/format_options.h"
 #include "ui/widgets/building.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -42,22 +43,54 @@ WizardPage::WizardPage(WizardState& state, const QString& title, const QString& 
     layout_->setContentsMargins(16, 12, 16, 8);
     layout_->setSpacing(8);
     QLabel* heading = wizardHeading(title, this);
-    QFont font = heading->font();
-    font.setPointSizeF(font.pointSizeF() * 1.3);
-    heading->setFont(font);
+    makeBold(heading, 1.3);
     layout_->addWidget(heading);
     layout_->addWidget(wizardHint(purpose, this));
 }
 
 void WizardPage::follow() {
     connect(&state_, &WizardState::specReplaced, this, [this] {
-        showSpec();
+        showAll();
         showOutlook();
     });
-    connect(&state_, &WizardState::specChanged, this, [this] { showSpec(); });
+    connect(&state_, &WizardState::specChanged, this, &WizardPage::showAll);
     connect(&state_, &WizardState::outlookChanged, this, [this] { showOutlook(); });
-    showSpec();
+    showAll();
     showOutlook();
+}
+
+void WizardPage::showAll() {
+    for (const auto& show : shows_)
+        show(state_.spec());
+    showSpec();
+}
+
+void WizardPage::bind(QCheckBox* box, bool ConversionSpec::*field) {
+    connect(box, &QCheckBox::toggled, this,
+            [this, field](bool on) { state_.edit([&](ConversionSpec& spec) { spec.*field = on; }); });
+    shows_.emplace_back([box, field](const ConversionSpec& spec) { box->setChecked(spec.*field); });
+}
+
+void WizardPage::bind(PathEdit* edit, QString ConversionSpec::*field) {
+    connect(edit, &PathEdit::edited, this, [this, field](const QString& path) {
+        state_.edit([&](ConversionSpec& spec) { spec.*field = path; });
+    });
+    shows_.emplace_back([edit, field](const ConversionSpec& spec) { edit->setPath(spec.*field); });
+}
+
+void WizardPage::bind(QComboBox* box, QString ConversionSpec::*field) {
+    bindData(
+        box, [field](const ConversionSpec& spec) { return QVariant(spec.*field); },
+        [field](ConversionSpec& spec, const QVariant& value) { spec.*field = value.toString(); });
+}
+
+void WizardPage::bindData(QComboBox* box, const std::function<QVariant(const ConversionSpec&)>& get,
+                          const std::function<void(ConversionSpec&, const QVariant&)>& set) {
+    connect(box, &QComboBox::activated, this,
+            [this, box, set] { state_.edit([&](ConversionSpec& spec) { set(spec, box->currentData()); }); });
+    shows_.emplace_back([box, get](const ConversionSpec& spec) {
+        box->setCurrentIndex(std::max(0, box->findData(get(spec))));
+    });
 }
 
 namespace {
@@ -71,26 +104,26 @@ std::optional<uint64_t> typedSize(const QLineEdit& edit, bool optional) {
 
 }  // namespace
 
-void WizardPage::followSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional) {
-    connect(edit, &QLineEdit::textEdited, this, [this, edit, size, optional](const QString& text) {
+void WizardPage::bindSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional) {
+    const auto show = [this, edit, size, optional](const ConversionSpec& spec) {
+        const uint64_t bytes = spec.*size;
+        const QString problem = state_.problem(edit);
+        if (problem.isEmpty() && typedSize(*edit, optional) != bytes)
+            edit->setText(bytes || !optional ? exactSizeText(bytes) : QString());
+        edit->setToolTip(problem.toHtmlEscaped());
+        QPalette palette = this->palette();
+        if (!problem.isEmpty()) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
+        edit->setPalette(palette);
+    };
+    shows_.emplace_back(show);
+    connect(edit, &QLineEdit::textEdited, this, [this, edit, size, optional, show](const QString& text) {
         const auto bytes = typedSize(*edit, optional);
         state_.setProblem(edit, bytes ? QString()
                                       : tr("“%1” on the page %2 is not a size such as 5GB or 512MiB.")
                                             .arg(toQString(text.toStdString()), title_));
         if (bytes) state_.edit([&](ConversionSpec& spec) { spec.*size = *bytes; });
-        showSize(edit, size, optional);
+        show(state_.spec());
     });
-}
-
-void WizardPage::showSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional) {
-    const uint64_t bytes = state_.spec().*size;
-    const QString problem = state_.problem(edit);
-    if (problem.isEmpty() && typedSize(*edit, optional) != bytes)
-        edit->setText(bytes || !optional ? exactSizeText(bytes) : QString());
-    edit->setToolTip(problem.toHtmlEscaped());
-    QPalette palette = this->palette();
-    if (!problem.isEmpty()) palette.setColor(QPalette::Text, palette.color(QPalette::BrightText));
-    edit->setPalette(palette);
 }
 
 // ------------------------------------------------------------------ source
@@ -154,9 +187,8 @@ SourceStep::SourceStep(WizardState& state)
         }
         compare();
     });
-    connect(&state_.session(), &Session::openingRefused, this, [this](const Error& error) {
-        readingProblem_->setText(tr("▲ %1 %2").arg(errorSentence(error), errorHint(error)));
-    });
+    connect(&state_.session(), &Session::openingRefused, this,
+            [this](const Error& error) { readingProblem_->setText(tr("▲ %1").arg(errorText(error))); });
     formatOptions_->setOptions(state_.session().options());
     readAgain_->setEnabled(false);
 
@@ -270,8 +302,7 @@ TargetStep::TargetStep(WizardState& state)
     overwrite_ = new QCheckBox(tr("&Overwrite: replace it when the new one is complete"), this);
     overwrite_->setObjectName(QStringLiteral("overwriteTarget"));
     form->add({}, overwrite_);
-    connect(overwrite_, &QCheckBox::toggled, this,
-            [this](bool on) { state_.edit([on](ConversionSpec& spec) { spec.overwrite = on; }); });
+    bind(overwrite_, &ConversionSpec::overwrite);
     size_ = withName(new QLineEdit(this), tr("Largest file"), QStringLiteral("largestFile"));
     size_->setPlaceholderText(tr("as the format does it; or a size such as 5GB"));
     form->add(tr("&Largest file:"), size_);
@@ -292,10 +323,8 @@ TargetStep::TargetStep(WizardState& state)
     connect(variant_, &QComboBox::activated, this, [this] {
         state_.edit([this](ConversionSpec& spec) { spec.variant = variant_->currentData().toString(); });
     });
-    connect(destination_, &PathEdit::edited, this, [this](const QString& path) {
-        state_.edit([&](ConversionSpec& spec) { spec.destination = path; });
-    });
-    followSize(size_, &ConversionSpec::maxFileSize, true);
+    bind(destination_, &ConversionSpec::destination);
+    bindSize(size_, &ConversionSpec::maxFileSize, true);
     if (state_.spec().destination.isEmpty() && !state_.spec().source.isEmpty()) {
         proposed_ = state_.proposedDestination();
         state_.edit([this](ConversionSpec& spec) { spec.destination = proposed_; });
@@ -331,10 +360,7 @@ void TargetStep::showSpec() {
     const Format* format = state_.target();
     format_->setCurrentIndex(format ? format_->findData(toQString(format->info().name)) : -1);
     showFormat();
-    destination_->setPath(state_.spec().destination);
-    overwrite_->setChecked(state_.spec().overwrite);
     if (state_.spec().destination == state_.proposedDestination()) proposed_ = state_.spec().destination;
-    showSize(size_, &ConversionSpec::maxFileSize, true);
 }
 
 void TargetStep::showOutlook() {

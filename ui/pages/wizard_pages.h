@@ -39,16 +39,32 @@ class WizardPage : public QWidget {
     virtual void showOutlook() {}
     // To be called at the end of a page's constructor.
     void follow();
+    // Fields that show a member of the spec and edit it, before showSpec() shows the rest.
+    void bind(QCheckBox* box, bool ConversionSpec::*field);
+    void bind(PathEdit* edit, QString ConversionSpec::*field);
+    void bind(QComboBox* box, QString ConversionSpec::*field);  // what its items hold; the first, for others
+    template <class Enum>
+    void bind(QComboBox* box, Enum ConversionSpec::*field) {
+        bindData(
+            box, [field](const ConversionSpec& spec) { return QVariant(static_cast<int>(spec.*field)); },
+            [field](ConversionSpec& spec, const QVariant& value) {
+                spec.*field = static_cast<Enum>(value.toInt());
+            });
+    }
     // A line that holds a size in bytes; an `optional` one may be empty, which is 0. Text that is not a size
     // is a problem of the conversion until the user mends it, and stays.
-    void followSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional);
-    void showSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional);
+    void bindSize(QLineEdit* edit, uint64_t ConversionSpec::*size, bool optional);
 
     WizardState& state_;
     QVBoxLayout* layout_;
 
   private:
+    void bindData(QComboBox* box, const std::function<QVariant(const ConversionSpec&)>& get,
+                  const std::function<void(ConversionSpec&, const QVariant&)>& set);
+    void showAll();
+
     QString title_;
+    std::vector<std::function<void(const ConversionSpec&)>> shows_;
 };
 
 // A button as large as what it says: a title with its mnemonic, and sentences under it.
@@ -182,7 +198,6 @@ class PlacementStep : public WizardPage {
     QPushButton* asSource_;
     QLineEdit* mesh_;
     QLabel* ranks_;
-    QComboBox* split_;
     RuleTable *shard_, *stage_;
     PathEdit* like_;
     QLabel* legality_;
@@ -207,12 +222,11 @@ class NamesStep : public WizardPage {
     QWidget* makeAverage(QWidget* parent);
     QWidget* makeChanges(QWidget* parent);
     void showFitting();
-    PathEdit *expect_, *adapter_;
     QLabel* fitting_;
 
     RuleTable *select_, *exclude_, *rename_, *cast_, *average_;
-    QCheckBox *weightsOnly_, *skipDamaged_, *onlyChanged_, *rawWeights_, *averageOptimizer_;
-    QComboBox *masterWeights_, *dequantize_, *weights_, *accumulate_, *notAveraged_;
+    QCheckBox* onlyChanged_;
+    QComboBox* weights_;
     RecipeEdit* recipe_;
     QLabel* counts_;
     QTreeView* table_;
@@ -273,12 +287,9 @@ class RunStep : public WizardPage {
     void showOutlook() override;
 
   private:
-    QComboBox *verify_, *io_;
     QLineEdit* memory_;
     QLabel *memoryNote_, *existing_;
     QSpinBox* threads_;
-    QCheckBox *overwrite_, *resume_, *strict_;
-    PathEdit *objects_, *assets_;
 };
 
 class PlanStep : public WizardPage {
@@ -295,7 +306,6 @@ class PlanStep : public WizardPage {
     void showVerdict();
     QLabel *summary_, *verdict_;
     QWidget* modelRow_;
-    PathEdit* model_;
     QTreeView* tree_;
     PlanModel* plan_;
 };

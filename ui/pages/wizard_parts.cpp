@@ -41,9 +41,7 @@ QLabel* wizardHint(const QString& text, QWidget* parent) {
 
 QLabel* wizardHeading(const QString& text, QWidget* parent) {
     auto* label = plainLabel(parent, text);
-    QFont font = label->font();
-    font.setBold(true);
-    label->setFont(font);
+    makeBold(label);
     return label;
 }
 

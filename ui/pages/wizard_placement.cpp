@@ -18,7 +18,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/labels.h"
 #include "ui/widgets/picture_view.h"
 
@@ -115,8 +115,7 @@ PlacementStep::PlacementStep(WizardState& state)
     like_->edit()->setObjectName(QStringLiteral("like"));
     likeLayout->addRow(tr("&Checkpoint:"), like_);
     layout_->addWidget(likePart_);
-    connect(like_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.like = path; }); });
+    bind(like_, &ConversionSpec::like);
 
     auto* scroll = new QScrollArea(this);
     scroll->setWidgetResizable(true);
@@ -131,10 +130,7 @@ PlacementStep::PlacementStep(WizardState& state)
     headline_->setObjectName(QStringLiteral("flow"));
     rankTable_ = new QTreeWidget(this);
     rankTable_->setHeaderLabels({tr("Rank"), tr("Bytes now"), tr("Bytes in the target")});
-    rankTable_->setRootIsDecorated(false);
-    rankTable_->setUniformRowHeights(true);
-    rankTable_->setAccessibleName(tr("Bytes by rank, before and after, as a table"));
-    enableRowCopy(*rankTable_);
+    dressTree(*rankTable_, tr("Bytes by rank, before and after, as a table"), true);
     rankTable_->hide();
     asTable_ = new QCheckBox(tr("Show as table"), this);
     connect(asTable_, &QCheckBox::toggled, this, [this](bool on) {
@@ -163,16 +159,16 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     mesh_->setPlaceholderText(tr("for example dp=2,tp=4 (the last axis varies fastest)"));
     meshLabel->setBuddy(mesh_);
     ranks_ = plainLabel(meshPart_);
-    split_ = withName(new QComboBox(meshPart_), tr("Rule for sizes that do not divide"));
-    split_->addItem(tr("Uneven sizes: as torch"), static_cast<int>(SplitRule::torch));
-    split_->addItem(tr("Uneven sizes: even"), static_cast<int>(SplitRule::even));
-    split_->addItem(tr("Uneven sizes: as Paddle"), static_cast<int>(SplitRule::paddle));
-    split_->setToolTip(
+    auto* split = withName(new QComboBox(meshPart_), tr("Rule for sizes that do not divide"));
+    split->addItem(tr("Uneven sizes: as torch"), static_cast<int>(SplitRule::torch));
+    split->addItem(tr("Uneven sizes: even"), static_cast<int>(SplitRule::even));
+    split->addItem(tr("Uneven sizes: as Paddle"), static_cast<int>(SplitRule::paddle));
+    split->setToolTip(
         tr("torch and Paddle give every shard the rounded-up size, even makes the first ones one longer."));
     row->addWidget(meshLabel);
     row->addWidget(mesh_, 1);
     row->addWidget(ranks_);
-    row->addWidget(split_);
+    row->addWidget(split);
     into->addLayout(row);
 
     shard_ = new RuleTable(tr("Shard rules"), {tr("Names"), tr("Shard (axis=dim,…)"), tr("Tensors")},
@@ -190,11 +186,7 @@ void PlacementStep::buildMesh(QVBoxLayout* into) {
     connect(mesh_, &QLineEdit::textEdited, this, [this](const QString& text) {
         state_.edit([&](ConversionSpec& spec) { spec.mesh = text.trimmed(); });
     });
-    connect(split_, &QComboBox::activated, this, [this] {
-        state_.edit([this](ConversionSpec& spec) {
-            spec.split = static_cast<SplitRule>(split_->currentData().toInt());
-        });
-    });
+    bind(split, &ConversionSpec::split);
     connect(shard_, &RuleTable::edited, this, &PlacementStep::takeRules);
     connect(stage_, &RuleTable::edited, this, &PlacementStep::takeRules);
 }
@@ -288,7 +280,7 @@ bool PlacementStep::attention() const {
     if (!outlook->headNotes.isEmpty()) return true;
     for (const auto* list : {&outlook->effect.shards, &outlook->effect.stages}) {
         for (const RuleEffect& rule : *list) {
-            if (!rule.notes.isEmpty()) return true;
+            if (!rule.notes.empty()) return true;
         }
     }
     return false;
@@ -312,10 +304,8 @@ void PlacementStep::showSpec() {
     ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks"))
                               : tr("▲ not a mesh"));
     ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
-    split_->setCurrentIndex(split_->findData(static_cast<int>(spec.split)));
     shard_->setRules(splitRules(spec.shard));
     stage_->setRules(splitRules(spec.stage));
-    like_->setPath(spec.like);
 }
 
 void PlacementStep::showOutlook() {
@@ -337,11 +327,11 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines +=
-                tr("%1 decides about %2.")
-                    .arg(shortened(rule.rule), countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
-            for (const QString& note : rule.notes)
-                lines += tr("   ▲ %1").arg(note);
+            lines += tr("%1 decides about %2.")
+                         .arg(shortened(toQString(rule.rule)),
+                              countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
+            for (const std::string& note : rule.notes)
+                lines += tr("   ▲ %1").arg(toQString(note));
         }
     };
     for (const QString& note : outlook->headNotes)

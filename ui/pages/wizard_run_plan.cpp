@@ -14,7 +14,8 @@
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
+#include "ui/widgets/labels.h"
 
 namespace shardscope::ui {
 
@@ -24,13 +25,13 @@ RunStep::RunStep(WizardState& state)
     : WizardPage(state, tr("Run options"),
                  tr("How the job runs. The destination appears whole or not at all.")) {
     auto* form = new FormGrid;
-    verify_ = withName(new QComboBox(this), tr("Verification"), QStringLiteral("verify"));
-    verify_->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
-    verify_->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
-    verify_->addItem(tr("Checksums of a bucket: it has checked what arrived"),
-                     static_cast<int>(Verify::checksums));
-    verify_->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
-    form->add(tr("&Verify:"), verify_);
+    auto* verify = withName(new QComboBox(this), tr("Verification"), QStringLiteral("verify"));
+    verify->addItem(tr("Read the destination again and compare digests"), static_cast<int>(Verify::digest));
+    verify->addItem(tr("Read source and destination again and compare"), static_cast<int>(Verify::full));
+    verify->addItem(tr("Checksums of a bucket: it has checked what arrived"),
+                    static_cast<int>(Verify::checksums));
+    verify->addItem(tr("None: only look whether the destination opens"), static_cast<int>(Verify::none));
+    form->add(tr("&Verify:"), verify);
     auto* memoryRow = new QHBoxLayout;
     memory_ = withName(new QLineEdit(this), tr("Most memory of the process"), QStringLiteral("memory"));
     memory_->setMaximumWidth(fontMetrics().averageCharWidth() * 18);
@@ -43,57 +44,45 @@ RunStep::RunStep(WizardState& state)
     threads_->setSpecialValueText(tr("chosen for this machine"));
     threads_->setMaximumWidth(fontMetrics().averageCharWidth() * 32);
     form->add(tr("&Threads:"), threads_);
-    io_ = withName(new QComboBox(this), tr("Reads and writes"));
-    io_->addItem(tr("Chosen for each file"), static_cast<int>(IoMode::automatic));
-    io_->addItem(tr("Direct, past the page cache"), static_cast<int>(IoMode::direct));
-    io_->addItem(tr("Buffered"), static_cast<int>(IoMode::buffered));
-    form->add(tr("&Reads and writes:"), io_);
-    overwrite_ =
+    auto* io = withName(new QComboBox(this), tr("Reads and writes"));
+    io->addItem(tr("Chosen for each file"), static_cast<int>(IoMode::automatic));
+    io->addItem(tr("Direct, past the page cache"), static_cast<int>(IoMode::direct));
+    io->addItem(tr("Buffered"), static_cast<int>(IoMode::buffered));
+    form->add(tr("&Reads and writes:"), io);
+    auto* overwrite =
         new QCheckBox(tr("&Overwrite: replace an existing destination, once the new one is whole"), this);
-    overwrite_->setObjectName(QStringLiteral("overwrite"));
-    resume_ = new QCheckBox(tr("R&esume: continue an interrupted job"), this);
-    strict_ = new QCheckBox(tr("&Strict: refuse to leave anything out"), this);
-    strict_->setObjectName(QStringLiteral("strict"));
+    overwrite->setObjectName(QStringLiteral("overwrite"));
+    auto* resume = new QCheckBox(tr("R&esume: continue an interrupted job"), this);
+    auto* strict = new QCheckBox(tr("&Strict: refuse to leave anything out"), this);
+    strict->setObjectName(QStringLiteral("strict"));
     existing_ = wizardText({}, this);
-    form->add({}, overwrite_);
-    form->add({}, resume_);
+    form->add({}, overwrite);
+    form->add({}, resume);
     form->add({}, existing_);
-    form->add({}, strict_);
-    objects_ =
+    form->add({}, strict);
+    auto* objects =
         new PathEdit(PathEdit::Kind::saveFile, tr("File for objects"), tr("torch.save files (*.pt)"), this);
-    objects_->edit()->setPlaceholderText(
+    objects->edit()->setPlaceholderText(
         tr("none: objects that the target cannot hold are left out and listed"));
-    form->add(tr("Ob&jects file:"), objects_);
-    assets_ =
+    form->add(tr("Ob&jects file:"), objects);
+    auto* assets =
         new PathEdit(PathEdit::Kind::openDirectory, tr("Directory of configuration and tokenizer"), {}, this);
-    assets_->edit()->setPlaceholderText(tr("those of the checkpoint; “none” for none"));
-    form->add(tr("&Assets from:"), assets_);
+    assets->edit()->setPlaceholderText(tr("those of the checkpoint; “none” for none"));
+    form->add(tr("&Assets from:"), assets);
     layout_->addLayout(form);
     layout_->addStretch();
 
-    const auto combo = [this](QComboBox* box, auto set) {
-        connect(box, &QComboBox::activated, this, [this, box, set] {
-            state_.edit([&](ConversionSpec& spec) { set(spec, box->currentData().toInt()); });
-        });
-    };
-    combo(verify_, [](ConversionSpec& spec, int value) { spec.verify = static_cast<Verify>(value); });
-    combo(io_, [](ConversionSpec& spec, int value) { spec.io = static_cast<IoMode>(value); });
-    followSize(memory_, &ConversionSpec::memory, false);
+    bind(verify, &ConversionSpec::verify);
+    bind(io, &ConversionSpec::io);
+    bindSize(memory_, &ConversionSpec::memory, false);
     connect(threads_, &QSpinBox::valueChanged, this, [this](int value) {
         state_.edit([value](ConversionSpec& spec) { spec.threads = static_cast<unsigned>(value); });
     });
-    const auto check = [this](QCheckBox* box, bool ConversionSpec::*field) {
-        connect(box, &QCheckBox::toggled, this,
-                [this, field](bool on) { state_.edit([&](ConversionSpec& spec) { spec.*field = on; }); });
-    };
-    check(overwrite_, &ConversionSpec::overwrite);
-    check(resume_, &ConversionSpec::resume);
-    check(strict_, &ConversionSpec::strict);
-    connect(objects_, &PathEdit::edited, this, [this](const QString& path) {
-        state_.edit([&](ConversionSpec& spec) { spec.objectsFile = path; });
-    });
-    connect(assets_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.assets = path; }); });
+    bind(overwrite, &ConversionSpec::overwrite);
+    bind(resume, &ConversionSpec::resume);
+    bind(strict, &ConversionSpec::strict);
+    bind(objects, &ConversionSpec::objectsFile);
+    bind(assets, &ConversionSpec::assets);
     follow();
 }
 
@@ -104,16 +93,7 @@ bool RunStep::attention() const {
 }
 
 void RunStep::showSpec() {
-    const ConversionSpec& spec = state_.spec();
-    verify_->setCurrentIndex(verify_->findData(static_cast<int>(spec.verify)));
-    io_->setCurrentIndex(io_->findData(static_cast<int>(spec.io)));
-    showSize(memory_, &ConversionSpec::memory, false);
-    threads_->setValue(static_cast<int>(spec.threads));
-    overwrite_->setChecked(spec.overwrite);
-    resume_->setChecked(spec.resume);
-    strict_->setChecked(spec.strict);
-    objects_->setPath(spec.objectsFile);
-    assets_->setPath(spec.assets);
+    threads_->setValue(static_cast<int>(state_.spec().threads));
 }
 
 void RunStep::showOutlook() {
@@ -135,24 +115,21 @@ PlanStep::PlanStep(WizardState& state)
                  tr("What the job will read, write and leave out. Nothing has been written yet.")) {
     verdict_ = wizardText({}, this);
     verdict_->setObjectName(QStringLiteral("planVerdict"));
-    QFont bold = verdict_->font();
-    bold.setBold(true);
-    verdict_->setFont(bold);
+    makeBold(verdict_);
     layout_->addWidget(verdict_);
     layout_->addWidget(new DamageChoice(state_, QStringLiteral("plan"), this));
     modelRow_ = new QWidget(this);
     auto* row = layoutOf<QHBoxLayout>(modelRow_, {0, 0, 0, 0});
     auto* label = new QLabel(tr("&Model's config.json and tokenizer:"), modelRow_);
-    model_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Directory of the model's config.json"), {},
-                          modelRow_);
-    model_->edit()->setObjectName(QStringLiteral("planModel"));
-    model_->edit()->setPlaceholderText(tr("a directory, such as that of the model that was trained on"));
-    label->setBuddy(model_->edit());
+    auto* model = new PathEdit(PathEdit::Kind::openDirectory, tr("Directory of the model's config.json"), {},
+                               modelRow_);
+    model->edit()->setObjectName(QStringLiteral("planModel"));
+    model->edit()->setPlaceholderText(tr("a directory, such as that of the model that was trained on"));
+    label->setBuddy(model->edit());
     row->addWidget(label);
-    row->addWidget(model_, 1);
+    row->addWidget(model, 1);
     layout_->addWidget(modelRow_);
-    connect(model_, &PathEdit::edited, this,
-            [this](const QString& path) { state_.edit([&](ConversionSpec& spec) { spec.assets = path; }); });
+    bind(model, &ConversionSpec::assets);
     connect(&state_, &WizardState::proposalChanged, this, &PlanStep::showSpec);
     summary_ = wizardText({}, this);
     summary_->setObjectName(QStringLiteral("planSummary"));
@@ -172,19 +149,12 @@ PlanStep::PlanStep(WizardState& state)
     tree_ = new QTreeView(this);
     tree_->setObjectName(QStringLiteral("planTree"));
     tree_->setModel(plan_);
-    tree_->setUniformRowHeights(true);
-    tree_->setAlternatingRowColors(true);
-    tree_->setAccessibleName(tr("The plan"));
+    dressTree(*tree_, tr("The plan"), false);
     tree_->setColumnWidth(0, fontMetrics().averageCharWidth() * 60);
-    enableRowCopy(*tree_);
-    tree_->setContextMenuPolicy(Qt::CustomContextMenu);
-    connect(tree_, &QWidget::customContextMenuRequested, this, [this](const QPoint& at) {
-        auto* menu = new QMenu(this);
-        menu->setAttribute(Qt::WA_DeleteOnClose);
+    offerMenu(tree_, [this](QMenu& menu, const QPoint&) {
         const QString name = tree_->currentIndex().data(PlanModel::NameRole).toString();
-        if (!name.isEmpty()) menu->addAction(tr("Copy name"), this, [name] { copyText(name); });
-        menu->addActions(tree_->actions());
-        menu->popup(tree_->viewport()->mapToGlobal(at));
+        if (!name.isEmpty()) addCopyAction(menu, tr("Copy name"), name);
+        menu.addActions(tree_->actions());
     });
     layout_->addWidget(tree_, 1);
     layout_->addWidget(parts, 0, Qt::AlignLeft);
@@ -203,7 +173,6 @@ void PlanStep::showSpec() {
     const bool model = target && target->info().assets == ".";
     const bool found = state_.proposal() && !state_.proposal()->model.isEmpty();
     modelRow_->setVisible(model && (!found || !state_.spec().assets.isEmpty()));
-    model_->setPath(state_.spec().assets);
 }
 
 void PlanStep::showVerdict() {

@@ -13,9 +13,9 @@
 #include "engine/recipe_fit.h"
 #include "engine/start_check.h"
 #include "survey/as_if.h"
+#include "survey/placement_effect.h"
 #include "ui/models/conversion_spec.h"
 #include "ui/models/name_change_model.h"
-#include "ui/models/placement_effect.h"
 #include "ui/models/session.h"
 
 class QWidget;

@@ -17,7 +17,7 @@
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
-#include "ui/widgets/exporting.h"
+#include "ui/widgets/card.h"
 
 namespace shardscope::ui {
 
@@ -130,13 +130,13 @@ QLayout* WhereStep::buildCheck() {
     }
     checkNote_ = wizardHint({}, this);
     row->addWidget(checkNote_, 1);
-    reports_ = withName(new QTreeWidget(this), tr("What was found at each place"), QStringLiteral("places"));
+    reports_ = new QTreeWidget(this);
+    reports_->setObjectName(QStringLiteral("places"));
+    dressTree(*reports_, tr("What was found at each place"), false);
     reports_->setHeaderLabels({tr("Place"), tr("What was found")});
     reports_->header()->setSectionResizeMode(0, QHeaderView::ResizeToContents);
     reports_->setWordWrap(true);
     reports_->setUniformRowHeights(false);
-    reports_->setAlternatingRowColors(true);
-    enableRowCopy(*reports_);
     connect(check_, &QPushButton::clicked, this, &WhereStep::check);
     connect(cancel_, &QPushButton::clicked, this, [this] {
         for (Ticket& ticket : tickets_)
@@ -209,7 +209,7 @@ void WhereStep::showSpec() {
     else if (kind.field == hosts_)
         note_->setText(tr("▲ Names of hosts as ssh takes them, with commas between them."));
     else
-        note_->setText(tr("▲ %1 %2").arg(errorSentence(known.error()), errorHint(known.error())).trimmed());
+        note_->setText(tr("▲ %1").arg(errorText(known.error())));
     // What was found says nothing about other hosts.
     const QStringList now{spec.where, spec.host, spec.source, spec.destination};
     if (now != asked_ && !asked_.isEmpty()) forget();

@@ -34,8 +34,18 @@ void ByteStrip::setPieces(std::vector<BytePiece> pieces, uint64_t end, std::func
     label_ = std::move(label);
     total_ = end;
     current_ = -1;
-    begin_ = 0;
-    end_ = static_cast<double>(std::max<uint64_t>(1, total_));
+    look(0, whole());
+}
+
+double ByteStrip::whole() const {
+    return static_cast<double>(std::max<uint64_t>(1, total_));
+}
+
+// At as many bytes, from there on as far as the file goes.
+void ByteStrip::look(double begin, double length) {
+    length = std::clamp(length, std::min(whole(), kLeastView), whole());
+    begin_ = std::clamp(begin, 0.0, whole() - length);
+    end_ = begin_ + length;
     update();
     emit viewChanged();
 }
@@ -93,23 +103,12 @@ int ByteStrip::pieceAt(const QPointF& at) const {
 }
 
 void ByteStrip::showRange(uint64_t begin, uint64_t end) {
-    const double whole = static_cast<double>(std::max<uint64_t>(1, total_));
-    const double length =
-        std::clamp(static_cast<double>(end) - static_cast<double>(begin), std::min(whole, kLeastView), whole);
-    begin_ = std::clamp(static_cast<double>(begin), 0.0, whole - length);
-    end_ = begin_ + length;
-    update();
-    emit viewChanged();
+    look(static_cast<double>(begin), static_cast<double>(end) - static_cast<double>(begin));
 }
 
 void ByteStrip::zoom(double factor, double at) {
-    const double whole = static_cast<double>(std::max<uint64_t>(1, total_));
-    const double length = std::clamp((end_ - begin_) / factor, std::min(whole, kLeastView), whole);
-    const double share = (at - begin_) / (end_ - begin_);
-    begin_ = std::clamp(at - share * length, 0.0, whole - length);
-    end_ = begin_ + length;
-    update();
-    emit viewChanged();
+    const double length = std::clamp((end_ - begin_) / factor, std::min(whole(), kLeastView), whole());
+    look(at - (at - begin_) / (end_ - begin_) * length, length);
 }
 
 void ByteStrip::paintPiece(QPainter& painter, const QRectF& rect, const BytePiece& piece, int index) const {
@@ -190,10 +189,9 @@ void ByteStrip::paint(QPainter& painter, const QRect&) {
     paintPieces(painter, strip(), begin_, end_, true);
     paintAxis(painter);
     const QRectF all = overview();
-    paintPieces(painter, all, 0, static_cast<double>(std::max<uint64_t>(1, total_)), false);
-    const double whole = static_cast<double>(std::max<uint64_t>(1, total_));
-    const QRectF view(all.left() + begin_ / whole * all.width(), all.top() - 2,
-                      std::max(4.0, (end_ - begin_) / whole * all.width()), all.height() + 4);
+    paintPieces(painter, all, 0, whole(), false);
+    const QRectF view(all.left() + begin_ / whole() * all.width(), all.top() - 2,
+                      std::max(4.0, (end_ - begin_) / whole() * all.width()), all.height() + 4);
     painter.setPen(QPen(palette().color(QPalette::WindowText), 1.5));
     painter.setBrush(Qt::NoBrush);
     painter.drawRect(view);
@@ -231,10 +229,8 @@ void ByteStrip::mousePressEvent(QMouseEvent* event) {
     dragBegin_ = begin_;
     dragged_ = false;
     if (event->position().y() >= overview().top() - kStripGap) {
-        const double whole = static_cast<double>(total_), length = end_ - begin_;
-        const double at = (dragFrom_ - overview().left()) / overview().width() * whole - length / 2;
-        showRange(static_cast<uint64_t>(std::max(0.0, at)),
-                  static_cast<uint64_t>(std::max(0.0, at) + length));
+        const double length = end_ - begin_;
+        look((dragFrom_ - overview().left()) / overview().width() * whole() - length / 2, length);
         dragFrom_ = -1;
         dragged_ = true;
     }
@@ -245,12 +241,7 @@ void ByteStrip::mouseMoveEvent(QMouseEvent* event) {
     const double moved = event->position().x() - dragFrom_;
     if (!dragged_ && std::abs(moved) < kDragThreshold) return;
     dragged_ = true;
-    const double length = end_ - begin_;
-    const double whole = static_cast<double>(std::max<uint64_t>(1, total_));
-    begin_ = std::clamp(dragBegin_ - moved / strip().width() * length, 0.0, whole - length);
-    end_ = begin_ + length;
-    update();
-    emit viewChanged();
+    look(dragBegin_ - moved / strip().width() * (end_ - begin_), end_ - begin_);
 }
 
 void ByteStrip::mouseReleaseEvent(QMouseEvent* event) {

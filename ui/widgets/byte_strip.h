@@ -66,6 +66,8 @@ class ByteStrip : public PaintedView {
     QRectF overview() const;
     double xOf(double byte) const;
     double byteAt(double x) const;
+    double whole() const;  // bytes of the file
+    void look(double begin, double length);
     int pieceAt(const QPointF& at) const;
     void zoom(double factor, double at);
     void choose(int piece);

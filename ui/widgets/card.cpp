@@ -1,6 +1,5 @@
 #include "ui/widgets/card.h"
 
-#include <QContextMenuEvent>
 #include <QHBoxLayout>
 #include <QHeaderView>
 #include <QLabel>
@@ -11,6 +10,7 @@
 #include <QTableView>
 #include <QTimer>
 #include <QToolButton>
+#include <QTreeView>
 #include <algorithm>
 
 #include "ui/widgets/labels.h"
@@ -52,11 +52,8 @@ Panel::Panel(const QString& title, QWidget* parent) : QFrame(parent) {
     layout_->setSpacing(6);
     title_ = new QHBoxLayout;
     title_->setSpacing(8);
-    auto* label = plainLabel(this);
-    label->setText(title);
-    QFont bold = font();
-    bold.setBold(true);
-    label->setFont(bold);
+    auto* label = plainLabel(this, title);
+    makeBold(label);
     title_->addWidget(label);
     title_->addStretch();
     menuButton_ = new QToolButton(this);
@@ -99,13 +96,7 @@ void Panel::setView(QWidget* view, QTableView* twin) {
     }
     for (QWidget* widget : {view, static_cast<QWidget*>(twin)}) {
         if (!widget) continue;
-        widget->setContextMenuPolicy(Qt::CustomContextMenu);
-        connect(widget, &QWidget::customContextMenuRequested, this, [this, widget](const QPoint& at) {
-            auto* menu = new QMenu(this);
-            menu->setAttribute(Qt::WA_DeleteOnClose);
-            fillMenu(*menu);
-            menu->popup(widget->mapToGlobal(at));
-        });
+        offerMenu(widget, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });
     }
 }
 
@@ -174,6 +165,14 @@ QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, 
     table->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
     enableRowCopy(*table);
     return table;
+}
+
+void dressTree(QTreeView& tree, const QString& accessibleName, bool flat) {
+    tree.setAccessibleName(accessibleName);
+    tree.setRootIsDecorated(!flat);
+    tree.setUniformRowHeights(true);
+    tree.setAlternatingRowColors(true);
+    enableRowCopy(tree);
 }
 
 void showRow(QTableView& table, int row) {

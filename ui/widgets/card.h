@@ -13,6 +13,7 @@ class QLabel;
 class QMenu;
 class QStackedWidget;
 class QTableView;
+class QTreeView;
 class QToolButton;
 class QVBoxLayout;
 
@@ -55,6 +56,9 @@ class Panel : public QFrame {
 
 // A table as this program shows them: whole rows, sortable, no grid, copy with Ctrl+C.
 QTableView* makeTable(QAbstractItemModel* model, const QString& accessibleName, QWidget* parent);
+// The same for a tree; a flat one has no branches.
+void dressTree(QTreeView& tree, const QString& accessibleName, bool flat);
+
 // Selects a row and brings it into view, also of a table that is about to be shown.
 void showRow(QTableView& table, int row);
 // Widths of columns after the first rows, within sensible bounds.

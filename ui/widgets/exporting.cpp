@@ -143,6 +143,29 @@ void copyText(const QString& text) {
     QApplication::clipboard()->setText(text);
 }
 
+void addCopyAction(QMenu& menu, const QString& title, const QString& text) {
+    menu.addAction(title, [text] { copyText(text); });
+}
+
+void popUp(QWidget* parent, const QPoint& global, const std::function<void(QMenu&)>& fill) {
+    auto* menu = new QMenu(parent);
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    fill(*menu);
+    if (menu->isEmpty())
+        delete menu;
+    else
+        menu->popup(global);
+}
+
+void offerMenu(QWidget* view, const std::function<void(QMenu& menu, const QPoint& at)>& fill) {
+    view->setContextMenuPolicy(Qt::CustomContextMenu);
+    QObject::connect(view, &QWidget::customContextMenuRequested, view, [view, fill](const QPoint& at) {
+        const auto* scrolled = qobject_cast<QAbstractScrollArea*>(view);
+        popUp(view, (scrolled ? scrolled->viewport() : view)->mapToGlobal(at),
+              [&](QMenu& menu) { fill(menu, at); });
+    });
+}
+
 void enableRowCopy(QAbstractItemView& view) {
     auto* copy = new QAction(QObject::tr("Copy"), &view);
     copy->setShortcut(QKeySequence::Copy);

@@ -1,4 +1,5 @@
-// Copying and exporting, the same in every view: pictures as PNG and SVG, rows as CSV and JSON.
+// Copying and exporting, the same in every view: pictures as PNG and SVG, rows as CSV and JSON; and the menus
+// that offer it.
 #pragma once
 
 #include <QString>
@@ -37,5 +38,11 @@ QString writeText(const QByteArray& text, const QString& path);
 void enableRowCopy(QAbstractItemView& view);
 
 void copyText(const QString& text);
+void addCopyAction(QMenu& menu, const QString& title, const QString& text);
+
+// A menu that blocks nothing and goes when it is closed; not shown when `fill` adds nothing.
+void popUp(QWidget* parent, const QPoint& global, const std::function<void(QMenu&)>& fill);
+// One at each request of a view for its context menu; `at` is the place in the view.
+void offerMenu(QWidget* view, const std::function<void(QMenu& menu, const QPoint& at)>& fill);
 
 }  // namespace shardscope::ui

@@ -1,6 +1,8 @@
 #include "ui/widgets/file_dialog.h"
 
+#include <QDesktopServices>
 #include <QFileInfo>
+#include <QUrl>
 
 #include "ui/widgets/banner.h"
 
@@ -25,6 +27,13 @@ QFileDialog* askForFile(QWidget* parent, const FileQuestion& question,
     QObject::connect(dialog, &QFileDialog::fileSelected, parent, chosen);
     dialog->open();
     return dialog;
+}
+
+void showFolderOf(QWidget* parent, const QString& path) {
+    const QString folder = QFileInfo(path).absolutePath();
+    if (!QDesktopServices::openUrl(QUrl::fromLocalFile(folder)))
+        showBanner(parent, BannerKind::warning,
+                   QFileDialog::tr("No program was found to show '%1'.").arg(folder));
 }
 
 void askAndSave(QWidget* parent, const QString& title, const QString& start, const QString& filter,

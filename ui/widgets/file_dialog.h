@@ -20,6 +20,9 @@ struct FileQuestion {
 QFileDialog* askForFile(QWidget* parent, const FileQuestion& question,
                         const std::function<void(const QString& path)>& chosen);
 
+// Shows the directory that holds a file in the program of the desktop for that.
+void showFolderOf(QWidget* parent, const QString& path);
+
 // Asks where to save. `write` returns an empty text, or what went wrong as a sentence; both end in a banner
 // of the window of `parent`.
 void askAndSave(QWidget* parent, const QString& title, const QString& start, const QString& filter,

@@ -24,6 +24,19 @@ QLabel* textBlock(QWidget* parent, const QString& text) {
     return label;
 }
 
+void makeBold(QWidget* widget, double size) {
+    QFont font = widget->font();
+    font.setBold(true);
+    font.setPointSizeF(font.pointSizeF() * size);
+    widget->setFont(font);
+}
+
+void setTextColor(QWidget& widget, const QColor& color) {
+    QPalette palette = widget.palette();
+    palette.setColor(QPalette::WindowText, color);
+    widget.setPalette(palette);
+}
+
 // ------------------------------------------------------------------ ElidedLabel
 
 ElidedLabel::ElidedLabel(QWidget* parent, Qt::TextElideMode mode) : QLabel(parent), mode_(mode) {

@@ -1,5 +1,5 @@
 // Amounts over time, as small area charts above one another with one time axis and one scale: what a job read
-// and wrote, or what its threads spent their time on (the table twin of both is RateTableModel); the same of
+// and wrote, or what its threads spent their time on (the table twin of both: rateColumns()); the same of
 // each of its workers.
 #pragma once
 

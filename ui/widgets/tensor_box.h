@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 #include "ui/widgets/painted_view.h"
 
 namespace shardscope::ui {

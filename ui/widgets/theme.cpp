@@ -1,6 +1,7 @@
 #include "ui/widgets/theme.h"
 
 #include <QApplication>
+#include <QEvent>
 #include <QFont>
 #include <QPainter>
 #include <QProxyStyle>
@@ -95,7 +96,25 @@ class ThemeStyle final : public QProxyStyle {
     }
 };
 
+class ThemeFilter final : public QObject {
+  public:
+    ThemeFilter(QWidget* widget, std::function<void()> run) : QObject(widget), run_(std::move(run)) {
+        widget->installEventFilter(this);
+    }
+    bool eventFilter(QObject* widget, QEvent* event) override {
+        if (event->type() == QEvent::PaletteChange) run_();
+        return QObject::eventFilter(widget, event);
+    }
+
+  private:
+    const std::function<void()> run_;
+};
+
 }  // namespace
+
+void onThemeChange(QWidget* widget, std::function<void()> run) {
+    new ThemeFilter(widget, std::move(run));
+}
 
 void applyTheme(ThemeChoice choice) {
     static const QPalette systemPalette = QApplication::palette();

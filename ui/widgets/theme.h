@@ -7,6 +7,7 @@
 #include <QColor>
 #include <QPalette>
 #include <QString>
+#include <functional>
 
 #include "survey/facts.h"
 #include "survey/hues.h"
@@ -14,6 +15,7 @@
 
 class QPainter;
 class QRectF;
+class QWidget;
 
 namespace shardscope::ui {
 
@@ -22,6 +24,8 @@ enum class ThemeChoice { system, light, dark };
 // Sets style, palette and font of the application; views repaint by themselves.
 void applyTheme(ThemeChoice choice);
 bool darkTheme();
+// Runs when the widget has the colors of another theme; for what carries colors of its own.
+void onThemeChange(QWidget* widget, std::function<void()> run);
 
 // Categories: eight hues, repeated with another lightness above that.
 QColor categoryColor(uint32_t index);

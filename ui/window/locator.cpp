@@ -135,9 +135,7 @@ Locator::Locator(Session& session, std::function<QList<QAction*>()> actions, QWi
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     hint_ = new QLabel(
         tr("t tensors · m modules · o objects · r ranks · f files · > actions · Enter goes there"), this);
-    QPalette faint = hint_->palette();
-    faint.setColor(QPalette::WindowText, faintTextColor());
-    hint_->setPalette(faint);
+    setTextColor(*hint_, faintTextColor());
     layout->addWidget(line_);
     layout->addWidget(list_, 1);
     layout->addWidget(hint_);

@@ -483,8 +483,8 @@ void MainWindow::follow() {
         if (session_->state() == Session::State::opening) showStatus();
     });
     connect(session_.get(), &Session::openingRefused, this, [this](const Error& error) {
-        const QString text = tr("Could not open it with these options. The current view is unchanged. ") +
-                             errorSentence(error) + ' ' + errorHint(error);
+        const QString text =
+            tr("Could not open it with these options. The current view is unchanged. ") + errorText(error);
         log(Severity::error, text);
         banner_->show(BannerKind::error, text, {{tr("Open with options…"), [this] { openWithOptions(); }}},
                       QStringLiteral("refused"));
@@ -608,7 +608,7 @@ void MainWindow::connectionChanged() {
     const QString lost = tr("The connection to %1 was lost.").arg(host);
     const auto& error = connection.error();
     const QString text =
-        error ? lost + ' ' + errorSentence(*error) + ' ' + errorHint(*error)
+        error ? lost + ' ' + errorText(*error)
               : lost + ' ' +
                     tr("Loaded data stays visible; Shardscope reconnects when you open anything else.");
     log(error ? Severity::error : Severity::warning, text.trimmed());

@@ -96,8 +96,7 @@ void MainWindow::saveIndexAs(const QString& file) {
                 banner_->show(BannerKind::info, text);
             } else if (answer.error().code != ErrorCode::cancelled) {
                 log(Severity::error, errorSentence(answer.error()));
-                banner_->show(BannerKind::error,
-                              errorSentence(answer.error()) + ' ' + errorHint(answer.error()));
+                banner_->show(BannerKind::error, errorText(answer.error()));
             }
         });
 }

@@ -147,7 +147,7 @@ void OpenDialog::check() {
         else if (!there.ok())
             problem = there.error();
     }
-    problem_->setText(problem ? errorSentence(*problem) + ' ' + errorHint(*problem) : QString());
+    problem_->setText(problem ? errorText(*problem) : QString());
     open_->setEnabled(!problem && !path().isEmpty());
 }
 

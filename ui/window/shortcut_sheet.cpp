@@ -8,6 +8,7 @@
 #include <QVBoxLayout>
 
 #include "ui/widgets/building.h"
+#include "ui/widgets/card.h"
 
 namespace shardscope::ui {
 
@@ -15,10 +16,9 @@ ShortcutSheet::ShortcutSheet(const QList<QAction*>& actions, QWidget* parent) : 
     setWindowTitle(tr("Keyboard shortcuts"));
     resize(560, 620);
     auto* layout = new QVBoxLayout(this);
-    auto* list = withName(new QTreeWidget(this), tr("Keyboard shortcuts"));
+    auto* list = new QTreeWidget(this);
+    dressTree(*list, tr("Keyboard shortcuts"), true);
     list->setHeaderLabels({tr("What"), tr("Keys")});
-    list->setRootIsDecorated(false);
-    list->setAlternatingRowColors(true);
     const auto group = [&](const QString& title) {
         auto* item = new QTreeWidgetItem(list, {title});
         QFont bold = item->font(0);

@@ -2,8 +2,6 @@
 // divide, and how many bytes each rank gets. Worked out off the GUI thread.
 #pragma once
 
-#include <QString>
-#include <QStringList>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,13 +10,13 @@
 #include "model/catalog.h"
 #include "plan/plan.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 struct RuleEffect {
-    QString rule;          // as the command line writes it
-    uint64_t tensors = 0;  // that it decides about: matched, and by no rule before it
-    uint64_t matched = 0;  // that its pattern matches at all
-    QStringList notes;     // sentences on what is uneven, empty or without effect
+    std::string rule;                // as the command line writes it
+    uint64_t tensors = 0;            // that it decides about: matched, and by no rule before it
+    uint64_t matched = 0;            // that its pattern matches at all
+    std::vector<std::string> notes;  // sentences on what is uneven, empty or without effect
 };
 
 struct PlacementEffect {
@@ -32,4 +30,4 @@ struct PlacementEffect {
 Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wanted,
                                         const TargetRequest& request, const StopToken& stop);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -22,7 +22,7 @@
 #include "model/catalog.h"
 #include "survey/facts.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 class Filter {
   public:
@@ -51,4 +51,4 @@ class Filter {
     std::vector<Term> terms_;
 };
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

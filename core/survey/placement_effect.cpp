@@ -1,15 +1,18 @@
-#include "ui/models/placement_effect.h"
+#include "survey/placement_effect.h"
 
 #include <algorithm>
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
+#include "base/units.h"
 #include "plan/request_text.h"
 #include "plan/steps.h"
 #include "survey/facts.h"
-#include "ui/models/texts.h"
+#include "survey/svg.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -39,16 +42,16 @@ struct Cut {
     }
 };
 
-QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
-    const QString axis = toQString(cut.axis), size = QString::number(cut.size);
-    const QString length = numberText(static_cast<uint64_t>(cut.length));
-    const QString dim = QObject::tr("Dim %1 of %2")
-                            .arg(QString::number(cut.dim),
-                                 countedText(tensors, QObject::tr("1 tensor"), QObject::tr("%1 tensors")));
-    if (cut.length < cut.size) {
-        return QObject::tr("%1 (%2 rows) is smaller than %3=%4: some ranks get nothing.")
-            .arg(dim, length, axis, size);
-    }
+std::string tensorsText(uint64_t count) {
+    return countedOf(count, "tensor", "tensors");
+}
+
+std::string cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
+    const std::string dim = fmt::format("Dim {} of {}", cut.dim, tensorsText(tensors));
+    const std::string length = countText(static_cast<uint64_t>(cut.length));
+    if (cut.length < cut.size)
+        return fmt::format("{} ({} rows) is smaller than {}={}: some ranks get nothing.", dim, length,
+                           cut.axis, cut.size);
     const int64_t first = splitPiece(cut.length, cut.size, 0, split).length;
     uint32_t full = 0, empty = 0;
     int64_t odd = first;
@@ -58,18 +61,13 @@ QString cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
         empty += piece == 0;
         if (piece != first && piece != 0) odd = piece;
     }
-    QString note = QObject::tr("%1: %2 does not divide by %3=%4: ").arg(dim, length, axis, size);
+    std::string note = fmt::format("{}: {} does not divide by {}={}: ", dim, length, cut.axis, cut.size);
     if (split == SplitRule::even)
-        note += QObject::tr("%1 shards of %2, the others of %3.").arg(full).arg(first).arg(odd);
-    else if (odd == first)
-        note += QObject::tr("shards of %1").arg(first);
-    else
-        note += QObject::tr("shards of %1, the last one %2").arg(first).arg(odd);
-    if (split != SplitRule::even)
-        note += empty ? countedText(empty, QObject::tr(", 1 rank gets nothing."),
-                                    QObject::tr(", %1 ranks get nothing."))
-                      : QStringLiteral(".");
-    return note;
+        return note + fmt::format("{} shards of {}, the others of {}.", full, first, odd);
+    note += odd == first ? fmt::format("shards of {}", first)
+                         : fmt::format("shards of {}, the last one {}", first, odd);
+    if (!empty) return note + '.';
+    return note + fmt::format(", {} nothing.", countedOf(empty, "rank gets", "ranks get"));
 }
 
 void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRule split) {
@@ -79,11 +77,11 @@ void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRu
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     for (size_t i = 0; i < sorted.size(); ++i) {
         if (i == kMostNotes) {
-            effect.notes += countedText(sorted.size() - i, QObject::tr("And 1 more uneven sharding."),
-                                        QObject::tr("And %1 more uneven shardings."));
+            effect.notes.push_back(fmt::format(
+                "And {}.", countedOf(sorted.size() - i, "more uneven sharding", "more uneven shardings")));
             break;
         }
-        effect.notes += cutNote(sorted[i].first, sorted[i].second, split);
+        effect.notes.push_back(cutNote(sorted[i].first, sorted[i].second, split));
     }
 }
 
@@ -96,12 +94,12 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
     for (const ShardRule& rule : request.shard) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
         shardPatterns.push_back(std::move(pattern));
-        effect.shards.push_back({toQString(formatShardRule(rule)), 0, 0, {}});
+        effect.shards.push_back({formatShardRule(rule), 0, 0, {}});
     }
     for (const StageRule& rule : request.stage) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
         stagePatterns.push_back(std::move(pattern));
-        effect.stages.push_back({toQString(formatStageRule(rule)), 0, 0, {}});
+        effect.stages.push_back({formatStageRule(rule), 0, 0, {}});
     }
     std::vector<std::map<Cut, uint64_t>> uneven(request.shard.size());
     std::vector<std::map<std::pair<std::string, int>, uint64_t>> lacking(request.shard.size());
@@ -157,34 +155,28 @@ Result<PlacementEffect> placementEffect(const Catalog& source, const Catalog& wa
         }
         effect.whole += !taken;
     }
-    for (size_t r = 0; r < effect.shards.size(); ++r) {
-        RuleEffect& rule = effect.shards[r];
-        if (rule.matched == 0)
-            rule.notes += QObject::tr("No tensor has a name that this pattern matches.");
-        else if (rule.tensors == 0)
-            rule.notes += QObject::tr("Every tensor that it matches is taken by a rule above it.");
-        addNotes(rule, uneven[r], request.split);
-        const auto tensors = [](uint64_t n) {
-            return countedText(n, QObject::tr("1 tensor"), QObject::tr("%1 tensors"));
-        };
-        for (const auto& [what, n] : lacking[r]) {
-            rule.notes += QObject::tr("No dim %1 in %2: stored whole over %3, once.")
-                              .arg(QString::number(what.second), tensors(n), toQString(what.first));
-        }
-        for (const auto& [axis, n] : held[r]) {
-            rule.notes += QObject::tr("A stage rule puts %1 on one place of %2, so %2 does not shard there.")
-                              .arg(tensors(n), toQString(axis));
+    for (auto* rules : {&effect.shards, &effect.stages}) {
+        for (RuleEffect& rule : *rules) {
+            if (rule.matched == 0)
+                rule.notes.emplace_back("No tensor has a name that this pattern matches.");
+            else if (rule.tensors == 0)
+                rule.notes.emplace_back("Every tensor that it matches is taken by a rule above it.");
         }
     }
-    for (RuleEffect& rule : effect.stages) {
-        if (rule.matched == 0)
-            rule.notes += QObject::tr("No tensor has a name that this pattern matches.");
-        else if (rule.tensors == 0)
-            rule.notes += QObject::tr("Every tensor that it matches is taken by a rule above it.");
+    for (size_t r = 0; r < effect.shards.size(); ++r) {
+        RuleEffect& rule = effect.shards[r];
+        addNotes(rule, uneven[r], request.split);
+        for (const auto& [what, n] : lacking[r])
+            rule.notes.push_back(fmt::format("No dim {} in {}: stored whole over {}, once.", what.second,
+                                             tensorsText(n), what.first));
+        for (const auto& [axis, n] : held[r])
+            rule.notes.push_back(
+                fmt::format("A stage rule puts {} on one place of {}, so {} does not shard there.",
+                            tensorsText(n), axis, axis));
     }
     effect.before = bytesByRank(source);
     effect.after = bytesByRank(wanted);
     return effect;
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/stop.h"
+#include "engine/engine.h"
 #include "plan/placement.h"
 #include "survey/facts.h"
-#include "ui/bridge/engine_service.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 struct BoxView {
     int down = -1, across = -1;  // dimensions drawn from top to bottom and from left to right; -1 = none
@@ -32,7 +32,7 @@ struct BoxShape {
 };
 
 struct BoxScene {
-    CheckpointPtr checkpoint;
+    std::shared_ptr<const Checkpoint> checkpoint;
     std::shared_ptr<const Facts> facts;  // may be null
     TensorId tensor = kNone;
     BoxView view;
@@ -44,11 +44,11 @@ struct BoxScene {
 };
 
 // Null when stopped.
-std::shared_ptr<const BoxScene> makeBoxScene(CheckpointPtr checkpoint, std::shared_ptr<const Facts> facts,
-                                             TensorId tensor, const BoxView& view,
-                                             const StopToken& stop = {});
+std::shared_ptr<const BoxScene> makeBoxScene(std::shared_ptr<const Checkpoint> checkpoint,
+                                             std::shared_ptr<const Facts> facts, TensorId tensor,
+                                             const BoxView& view, const StopToken& stop = {});
 
 // Where a target sharding would cut the tensor, as ghosts for the same view.
 std::vector<BoxShape> ghostShapes(const std::vector<PlacedBox>& boxes, DimSpan shape, const BoxView& view);
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,4 +1,4 @@
-#include "ui/models/filter.h"
+#include "survey/filter.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "plan/plan.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -212,4 +212,4 @@ std::vector<TensorId> Filter::apply(const Catalog& catalog, const Facts* facts, 
     return passed;
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope

@@ -1,11 +1,11 @@
-#include "ui/models/box_scene.h"
+#include "survey/box_scene.h"
 
 #include <algorithm>
 #include <array>
 
 #include "model/coverage.h"
 
-namespace shardscope::ui {
+namespace shardscope {
 
 namespace {
 
@@ -59,8 +59,9 @@ size_t BoxScene::shapeOf(ChunkId chunk) const {
     return shapes.size();
 }
 
-std::shared_ptr<const BoxScene> makeBoxScene(CheckpointPtr checkpoint, std::shared_ptr<const Facts> facts,
-                                             TensorId tensor, const BoxView& view, const StopToken& stop) {
+std::shared_ptr<const BoxScene> makeBoxScene(std::shared_ptr<const Checkpoint> checkpoint,
+                                             std::shared_ptr<const Facts> facts, TensorId tensor,
+                                             const BoxView& view, const StopToken& stop) {
     auto scene = std::make_shared<BoxScene>();
     const Catalog& catalog = checkpoint->catalog();
     const DimSpan shape = catalog.shape(tensor);
@@ -160,4 +161,4 @@ std::vector<BoxShape> ghostShapes(const std::vector<PlacedBox>& boxes, DimSpan s
     return shapes;
 }
 
-}  // namespace shardscope::ui
+}  // namespace shardscope
