@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint64_t kTransformSlack = uint64_t{1}
                                      << 20;  // what a blob adds to the elements of its chunk, generously
-constexpr uint64_t kZeroProbe = uint64_t{16} << 20;
+constexpr uint64_t kZeroProbe = uint64_t{64} << 10;
 
 bool isDataFile(const DirectoryEntry& entry) {
     return entry.kind == DirectoryEntry::Kind::file && rankOfDataFile(entry.name) != kNone;
@@ -89,21 +89,18 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
                 "torch cannot load it either; save again with torch's HuggingFaceStorageWriter, or without "
                 "that option");
     }
-    std::vector<std::byte> buffer(size_t{64} << 10);
+    // As each of thousands of entries is asked, after a crash that left preallocated files: its two ends.
     const uint64_t probed = std::min(slice.length, kZeroProbe);
-    for (uint64_t done = 0; done < probed;) {
-        const auto piece =
-            std::span(buffer).first(static_cast<size_t>(std::min<uint64_t>(buffer.size(), probed - done)));
-        if (!slice.file->readAt(slice.offset + done, piece).ok()) return error;
-        if (std::any_of(piece.begin(), piece.end(), [](std::byte b) { return b != std::byte{0}; }))
+    std::vector<std::byte> buffer(static_cast<size_t>(probed));
+    for (const uint64_t at : {uint64_t{0}, slice.length - probed}) {
+        if (!slice.file->readAt(slice.offset + at, buffer).ok()) return error;
+        if (std::any_of(buffer.begin(), buffer.end(), [](std::byte b) { return b != std::byte{0}; }))
             return error;
-        done += piece.size();
     }
     if (probed == 0) return error;
-    error.message =
-        probed == slice.length
-            ? "the entry holds only zero bytes: its data was never written, or is lost"
-            : "the entry begins with 16 MiB of zero bytes: its data was never written, or is lost";
+    error.message = probed == slice.length
+                        ? "the entry holds only zero bytes: its data was never written, or is lost"
+                        : "the entry begins and ends with zero bytes: its data was never written, or is lost";
     error.location.offset = slice.offset;
     return error;
 }
