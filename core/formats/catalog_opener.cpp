@@ -12,6 +12,13 @@ constexpr size_t kMostOfAKind = 100;
 
 }  // namespace
 
+Status requireDirectory(const Source& source) {
+    if (source.entry.empty()) return {};
+    return unsupported("the files of all ranks are one checkpoint, this is one of them")
+        .inFile(source.display)
+        .withHint("name the directory that holds them");
+}
+
 void CatalogOpener::note(std::string_view rule, Severity severity, std::string message, std::string_view file,
                          std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
     if (severity != Severity::error && ++noted_ > most_) return;

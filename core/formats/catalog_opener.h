@@ -8,10 +8,12 @@
 #include <string_view>
 #include <utility>
 
-#include "model/catalog.h"
-#include "storage/file_system.h"
+#include "formats/format.h"
 
 namespace shardscope {
+
+// Errors: unsupported where the source is a file, for formats whose files are one checkpoint together.
+Status requireDirectory(const Source& source);
 
 class CatalogOpener {
   protected:

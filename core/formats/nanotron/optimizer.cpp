@@ -1,12 +1,13 @@
 // Source: nanotron/optim/{named_optimizer,zero,optimizer_from_gradient_accumulator}.py,
 // serialize/optimizer.py.
+#include "formats/nanotron/optimizer.h"
+
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
 #include "base/rule.h"
-#include "formats/nanotron/opener.h"
 
 namespace shardscope::nanotron {
 
