@@ -9,6 +9,7 @@
 #include "formats/deepspeed/adding.h"
 #include "formats/deepspeed/contents.h"
 #include "formats/deepspeed/layout.h"
+#include "formats/paths.h"
 #include "formats/tp_rule.h"
 
 namespace shardscope::deepspeed {
@@ -69,27 +70,21 @@ Path modelPath(const Path& path) {
         return out.size() > 1 ? out : Path();
     }
     // Such as the extra state of a layer.
-    if (path[0].text == "module") return Path(path.begin() + 1, path.end());
-    if (holds(kLayoutKeys, path[0].text)) return {};
-    Path out{keyPart("client_state")};
-    out.insert(out.end(), path.begin(), path.end());
-    return out;
+    if (path[0].text == "module") return below(path);
+    return holds(kLayoutKeys, path[0].text) ? Path() : joined({"client_state"}, path);
 }
 
 // The same of an optimizer's file.
 Path optimizerPath(const Path& path) {
-    size_t at = 0;
-    if (!path.empty() && path[0].text == "optimizer_state_dict") at = 1;
-    if (at == 0 || path.size() <= at) return {};
+    size_t at = 1;
+    if (path.size() <= at || path[0].text != "optimizer_state_dict") return {};
     if (path[at].text == "base_optimizer_state" || path[at].text == "optimizer_state_dict") {
         if (path.size() <= at + 1 || path[at + 1].text != "param_groups") return {};
         ++at;
     } else if (holds(kLayoutKeys, path[at].text)) {
         return {};
     }
-    Path out{keyPart("optimizer")};
-    out.insert(out.end(), path.begin() + static_cast<int64_t>(at), path.end());
-    return out;
+    return joined({"optimizer"}, path, at);
 }
 
 // Where the tag's own directory was named: whether a resume from the one above it would find a tag.
@@ -203,8 +198,7 @@ Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& op
     auto tag = findTag(source);
     if (!tag)
         return unsupported(
-                   "holds no states of DeepSpeed, such as mp_rank_00_model_states.pt, and no `latest` "
-                   "that "
+                   "holds no states of DeepSpeed, such as mp_rank_00_model_states.pt, and no `latest` that "
                    "names a directory with them")
             .inFile(source.display);
     return openTag(source, options, std::move(*tag));

@@ -18,7 +18,6 @@ namespace shardscope::nanotron {
 namespace {
 
 constexpr int kMostLevels = 32;
-constexpr size_t kMostMissing = 100;  // that are named
 constexpr uint64_t kMostConfig = uint64_t{256} << 20;
 constexpr char kOptimizerConfig[] = "optimizer/optimizer_config.json";
 constexpr std::string_view kTensor = "data";
@@ -57,7 +56,6 @@ class Opener {
         noteMissing(optimizer, std::nullopt, Severity::error, Note::Lacks::optimizerState);
         noteMissing(scheduler, std::nullopt, Severity::error, Note::Lacks::nothing);
         noteMissing(random, std::nullopt, Severity::warning, Note::Lacks::nothing);
-        noteTotal();
         SHARDSCOPE_TRY(read(model, Note::Lacks::anything));
         for (const RankFile& file : model)
             if (file.index != kNone) addParameter(file);
@@ -166,35 +164,23 @@ class Opener {
             const bool counted = first.forEachRank(fixed, [&](const RankName& name) {
                 std::string path = joinPath(directory, name.text());
                 if (there.contains(path)) return;
-                if (++missing_ <= kMostMissing)
-                    assembly_.addMissing(
-                        path, rankOf({path, name}), severity,
-                        fmt::format("'{}', the file of a rank, is missing", printable(path, kNameInMessage)),
-                        lacks);
+                assembly_.addMissingRank(
+                    path, rankOf({path, name}), severity,
+                    fmt::format("'{}', the file of a rank, is missing", printable(path, kNameInMessage)),
+                    lacks);
             });
-            if (!counted)
-                assembly_.note(rule::metaInconsistent, Severity::error, "its name states too many ranks",
-                               file.path, {}, lacks);
+            if (!counted) assembly_.wrong("its name states too many ranks", file.path, {}, lacks);
         }
-    }
-
-    void noteTotal() {
-        if (missing_ > kMostMissing)
-            assembly_.note(rule::fileMissing, Severity::error,
-                           fmt::format("{} files of ranks are missing in all", missing_), {}, {},
-                           Note::Lacks::anything);
     }
 
     Status read(std::vector<RankFile>& files, Note::Lacks lacks) {
-        std::vector<std::pair<std::string, uint32_t>> names;
-        for (RankFile& file : files) {
-            file.rank = rankOf(file);
-            names.emplace_back(file.path, file.rank);
-        }
-        SHARDSCOPE_ASSIGN(const auto indices, assembly_.addFiles(names, lacks));
-        for (size_t f = 0; f < files.size(); ++f)
-            files[f].index = indices[f];
-        return {};
+        return assembly_.addEach(
+            files,
+            [&](RankFile& file) {
+                file.rank = rankOf(file);
+                return std::pair(file.path, file.rank);
+            },
+            lacks);
     }
 
     // "model/model/decoder/0/mlp/model_weight_...": "model.decoder.0.mlp.weight".
@@ -240,7 +226,6 @@ class Opener {
     Parameters parameters_;
     std::array<uint32_t, kAxes> size_{1, 1, 1, 1};
     std::map<std::string, std::set<uint32_t>, std::less<>> stages_;
-    size_t missing_ = 0;
 };
 
 constexpr int kMostLooks = 16;  // directories on the way to the first parameter

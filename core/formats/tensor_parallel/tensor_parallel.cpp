@@ -30,17 +30,12 @@ class Opener {
     Result<std::unique_ptr<Reader>> open(const OpenOptions& options) {
         if (files_.files.empty())
             return unsupported("holds no files of tensor-parallel ranks").inFile(source_.display);
-        std::vector<TpRule> stated;
-        for (const std::string& text : options.valuesOf(kTpDim)) {
-            SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
-            stated.push_back(std::move(rule));
-        }
+        SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
         const ModelSizes sizes = readSizes(readConfig());
         if (sizes.stages > 1)
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("config.json states {} pipeline stages, which are not put together",
-                                       sizes.stages),
-                           "config.json", {}, Note::Lacks::anything);
+            assembly_.wrong(fmt::format("config.json states {} pipeline stages, which are not put together",
+                                        sizes.stages),
+                            "config.json", {}, Note::Lacks::anything);
         files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
         SHARDSCOPE_TRY(readFiles());
         if (*files_.mark != '\0') noteSave();
@@ -111,9 +106,8 @@ class Opener {
                 fmt::format("'{}' is missing, which is written last: the save did not end", files_.mark));
         for (const RankFile& file : files_.files) {
             if (source_.directory->stat(file.name + ".tensors").ok())
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               "its tensors are in a directory beside it (xser), which is not read",
-                               file.name, {}, Note::Lacks::anything);
+                assembly_.wrong("its tensors are in a directory beside it (xser), which is not read",
+                                file.name, {}, Note::Lacks::anything);
         }
         if (source_.directory->stat("optim").ok())
             assembly_.note(rule::metaInconsistent, Severity::info,
@@ -121,41 +115,36 @@ class Opener {
     }
 
     Status readFiles() {
-        std::vector<std::pair<std::string, uint32_t>> names;
         std::vector<bool> there(ranks(), false);
-        for (const RankFile& file : files_.files) {
-            names.emplace_back(file.name, file.rank);
+        for (const RankFile& file : files_.files)
             if (!file.common) there[file.rank] = true;
-        }
-        SHARDSCOPE_ASSIGN(const auto indices, assembly_.addFiles(names));
+        SHARDSCOPE_TRY(assembly_.addEach(
+            files_.files, [](const RankFile& file) { return std::pair(file.name, file.rank); }));
         for (uint32_t rank = 0; rank < ranks(); ++rank) {
             if (there[rank]) continue;
             missing_ = true;
-            assembly_.addMissing(
+            assembly_.addMissingRank(
                 files_.nameOf(rank), rank, Severity::error,
                 fmt::format("the file of tensor-parallel rank {} of {}{} is missing", rank % files_.world,
                             files_.world,
                             files_.stages > 1 ? fmt::format(", stage {},", rank / files_.world) : ""),
                 Note::Lacks::anything);
         }
-        for (size_t f = 0; f < indices.size(); ++f) {
-            if (indices[f] == kNone) {
-                missing_ = true;
-                continue;
-            }
-            const TensorFile& file = assembly_.files()[indices[f]];
-            for (uint32_t t = 0; t < file.tensors.size(); ++t)
-                add(files_.files[f], indices[f], t);
-            if (files_.files[f].rank == 0) assembly_.addObjects(indices[f], {}, 0);
+        for (const RankFile& file : files_.files) {
+            missing_ = missing_ || file.index == kNone;
+            if (file.index == kNone) continue;
+            for (uint32_t t = 0; t < assembly_.files()[file.index].tensors.size(); ++t)
+                add(file, t);
+            if (file.rank == 0) assembly_.addObjects(file.index, {}, 0);
         }
         return {};
     }
 
-    void add(const RankFile& from, uint32_t file, uint32_t t) {
-        const StoredTensor& tensor = assembly_.files()[file].tensors[t];
+    void add(const RankFile& from, uint32_t t) {
+        const StoredTensor& tensor = assembly_.files()[from.index].tensors[t];
         const auto [it, fresh] = byPath_.try_emplace(encodePath(tensor.path), entries_.size());
         if (fresh) entries_.push_back({tensor.path, tensor.name, {}, false});
-        entries_[it->second].held.push_back({from.rank, file, t});
+        entries_[it->second].held.push_back({from.rank, from.index, t});
         entries_[it->second].common |= from.common;
     }
 
@@ -277,7 +266,7 @@ const Format& tensorParallelFormat() {
                                   "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
                                   "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors",
                                   "AWS NxD: model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt"},
-                  .variants = tensor_parallel::writtenVariants(),
+                  .variants = {"vllm", "meta", "meta-llama2"},
                   .models = {{"vllm", "vllm", "vllm"},
                              {"meta", "meta", "meta"},
                              {"meta-llama2", "meta-llama2", "meta"}},

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "encoding/json_value.h"
 #include "formats/open_files.h"
+#include "formats/paths.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
 #include "formats/torch_checkpointing/item_files.h"
@@ -26,9 +27,7 @@ constexpr uint64_t kMostTexts = uint64_t{256} << 20;  // of all of them
 
 // "model" and `path`: "model.path"; with a rank "model@0.path".
 Path itemPath(std::string_view item, const Path& path, std::optional<uint32_t> rank = std::nullopt) {
-    Path out{keyPart(rank ? fmt::format("{}@{}", item, *rank) : std::string(item))};
-    out.insert(out.end(), path.begin(), path.end());
-    return out;
+    return joined({rank ? fmt::format("{}@{}", item, *rank) : std::string(item)}, path);
 }
 
 // A leaf as metadata.pkl spells it: there integer keys, list and tuple indices are the same.
@@ -59,7 +58,7 @@ class ItemsOpener {
         }
         addObjects();
         noteNoMetadata();
-        parts_.addMissing(missing_, missingTotal_);
+        parts_.noteMissing();
         noteUnfinished();
         return assembly_.finish(parts_.world(), parts_.mesh("the device mesh of the DTensors"));
     }
@@ -128,11 +127,10 @@ class ItemsOpener {
                     if (other->second.first == item.name) {
                         files[other->second.second].ranks.push_back(rank);
                     } else {
-                        assembly_.note(rule::metaInconsistent, Severity::error,
-                                       fmt::format("items '{}' and '{}' name the same file",
-                                                   printable(other->second.first, kNameInMessage),
-                                                   printable(item.name, kNameInMessage)),
-                                       layout.path);
+                        assembly_.wrong(fmt::format("items '{}' and '{}' name the same file",
+                                                    printable(other->second.first, kNameInMessage),
+                                                    printable(item.name, kNameInMessage)),
+                                        layout.path);
                     }
                     continue;
                 }
@@ -140,18 +138,12 @@ class ItemsOpener {
                                          ? here.contains(layout.path)
                                          : source_.directory->stat(layout.path).ok();
                 if (!present) {
-                    if (needed.contains(rank) && ++missingTotal_ <= RankParts::kMostMissing)
-                        missing_.push_back({layout.path, rank, true});
+                    if (needed.contains(rank)) parts_.addMissing(layout.path, rank, true);
                     continue;
                 }
                 taken[layout.path] = {item.name, files.size()};
                 known.push_back(layout.path);
-                HeldFile file;
-                file.name = std::move(layout.path);
-                file.kind = layout.kind;
-                file.item = item.name;
-                file.ranks = {rank};
-                files.push_back(std::move(file));
+                files.push_back({{std::move(layout.path), layout.kind, item.name, {rank}}, kNone, {}, {}});
             }
         }
         std::ranges::sort(known);
@@ -167,8 +159,7 @@ class ItemsOpener {
                 continue;
             }
             if (!hasMetadata_) parts_.raiseWorld(int64_t{other.ranks[0]} + 1);
-            HeldFile file;
-            static_cast<ItemFile&>(file) = std::move(other);
+            HeldFile file{std::move(other), kNone, {}, {}};
             // A list of its own, where the metadata has an item of this name in other files.
             std::string name = file.item;
             if (listed_.contains(name)) name = file.item = file.name;
@@ -187,8 +178,7 @@ class ItemsOpener {
                 present.insert(file.ranks[0]);
             if (present.size() < 2 || files[0].name != defaultFileName(item, files[0].ranks[0])) continue;
             for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
-                if (!present.contains(rank) && ++missingTotal_ <= RankParts::kMostMissing)
-                    missing_.push_back({defaultFileName(item, rank), rank, false});
+                if (!present.contains(rank)) parts_.addMissing(defaultFileName(item, rank), rank, false);
             }
         }
     }
@@ -245,8 +235,7 @@ class ItemsOpener {
             }
             if (!distributed) continue;
             for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
-                if (!present.contains(rank) && ++missingTotal_ <= RankParts::kMostMissing)
-                    missing_.push_back({defaultFileName(item, rank), rank, true});
+                if (!present.contains(rank)) parts_.addMissing(defaultFileName(item, rank), rank, true);
             }
         }
         return {};
@@ -596,8 +585,6 @@ class ItemsOpener {
     bool hasMetadata_ = false, unplaced_ = false;
     std::map<std::string, HeldFiles> items_;
     std::set<std::string> listed_;  // items of the metadata
-    std::vector<RankParts::Missing> missing_;
-    size_t missingTotal_ = 0;
     RoleFinder roles_;
 };
 

@@ -64,6 +64,7 @@ class RankFilesOpener {
         assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mayDrift);
         addRankObjects(assembly_, objects_);
         addMissing();
+        parts_.noteMissing();
         auto mesh = parts_.mesh("the DeviceMesh of the DTensors");
         if (!mesh && !parts_.largestMesh()) mesh = meshOfShards();
         return assembly_.finish(parts_.world(), std::move(mesh));
@@ -145,21 +146,18 @@ class RankFilesOpener {
 
     // Some files at a time: what each says of its own tensors is much more than what is kept of it.
     Status readFiles() {
-        std::vector<std::pair<std::string, uint32_t>> names;
         for (const FileSet& set : sets_) {
             for (const auto& [rank, entry] : set.files) {
-                files_.push_back({&set, rank, kNone});
-                names.emplace_back(entry->name, rank);
+                files_.push_back({&set, rank, kNone, std::nullopt});
                 parts_.raiseWorld(rank + 1);
             }
         }
         for (size_t first = 0; first < files_.size(); first += kFilesAtOnce) {
-            const size_t count = std::min(kFilesAtOnce, files_.size() - first);
-            SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices,
-                              assembly_.addFiles(std::span(names).subspan(first, count)));
-            for (size_t f = 0; f < count; ++f) {
-                RankFile& file = files_[first + f];
-                file.index = indices[f];
+            auto some = std::span(files_).subspan(first, std::min(kFilesAtOnce, files_.size() - first));
+            SHARDSCOPE_TRY(assembly_.addEach(some, [](const RankFile& file) {
+                return std::pair(file.set->files.at(file.rank)->name, file.rank);
+            }));
+            for (RankFile& file : some) {
                 if (file.index == kNone) continue;
                 addNames(file);
                 findParameters(file);
@@ -232,17 +230,10 @@ class RankFilesOpener {
         const SpecialTensor& whole = saved.specials[stored.special];
         const Path path = prefixed(file.set->prefix, whole.path);
         if (stored.shardOffsets.size() != stored.shape.size() || whole.shape.size() != stored.shape.size()) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           "the place of its shard cannot be read from the file", saved.name, pathName(path),
-                           Note::Lacks::anything);
-            return;
+            return assembly_.wrong("the place of its shard cannot be read from the file", saved.name,
+                                   pathName(path), Note::Lacks::anything);
         }
-        TensorAssembly::Piece piece;
-        piece.rank = parts_.rankOf(file.index, file.rank, saved.placements[stored.special].rank);
-        piece.part.file = file.index;
-        piece.part.tensor = t;
-        piece.offsets = stored.shardOffsets;
-        piece.lengths = stored.shape;
+        const uint32_t rank = parts_.rankOf(file.index, file.rank, saved.placements[stored.special].rank);
         sharded_ = true;
         shardPlaces_[encodePath(path)].insert(stored.shardOffsets);
         const std::string name = pathName(path);
@@ -252,7 +243,9 @@ class RankFilesOpener {
                            "module, whose names and shapes are not stored, so they cannot be taken apart",
                            saved.name, name);
         }
-        assembly_.addPiece(path, stored.dtype, whole.shape, Role::parameter, std::move(piece));
+        assembly_.addPiece(
+            path, stored.dtype, whole.shape, Role::parameter,
+            {rank, StoredPart::whole(file.index, t), stored.shardOffsets, stored.shape, std::nullopt});
     }
 
     // HYBRID_SHARD: groups of ranks that hold the same shards.
@@ -296,12 +289,11 @@ class RankFilesOpener {
 
     void noteMisfits() {
         if (misfits_ == 0) return;
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("the flat pieces that the ranks hold have {} elements in all, its "
-                                   "parameter has {}; so it is with {} states: a rank's file is missing, a "
-                                   "copy of another one, or of another save",
-                                   misfit_.held, misfit_.elements, misfits_),
-                       {}, misfit_.name, Note::Lacks::optimizerState);
+        assembly_.wrong(fmt::format("the flat pieces that the ranks hold have {} elements in all, its "
+                                    "parameter has {}; so it is with {} states: a rank's file is missing, a "
+                                    "copy of another one, or of another save",
+                                    misfit_.held, misfit_.elements, misfits_),
+                        {}, misfit_.name, Note::Lacks::optimizerState);
     }
 
     const StoredTensor& stored(const PlainTensor& tensor) {
@@ -359,13 +351,13 @@ class RankFilesOpener {
             for (const PlainTensor* tensor : group.members) {
                 const int64_t count = elementCount(stored(*tensor).shape);
                 if (count == 0) continue;
-                TensorAssembly::Piece piece;
-                piece.rank = tensor->file->rank;
-                piece.part = StoredPart::range(tensor->file->index, tensor->tensor, 0, count);
-                piece.flat = FlatRange{at, at + count};
-                at += count;
                 assembly_.addPiece(tensors.path, stored(*tensor).dtype, parameter.shape, role,
-                                   std::move(piece));
+                                   {tensor->file->rank,
+                                    StoredPart::range(tensor->file->index, tensor->tensor, 0, count),
+                                    {},
+                                    {},
+                                    FlatRange{at, at + count}});
+                at += count;
             }
         }
         return true;
@@ -406,16 +398,12 @@ class RankFilesOpener {
     // ------------------------------------------------------------------ ranks
 
     void addMissing() {
-        std::vector<RankParts::Missing> missing;
-        size_t total = 0;
         for (const FileSet& set : sets_) {
             for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
-                if (set.files.contains(rank)) continue;
-                if (++total <= RankParts::kMostMissing)
-                    missing.push_back({set.nameOf(rank), rank, set.kind != Kind::extra});
+                if (!set.files.contains(rank))
+                    parts_.addMissing(set.nameOf(rank), rank, set.kind != Kind::extra);
             }
         }
-        parts_.addMissing(missing, total);
     }
 
     const OpenOptions& options_;
@@ -497,7 +485,7 @@ const Format& torchRanksFormat() {
                   .generations = {"verl and SkyRL: model_world_size_W_rank_R.pt",
                                   "Accelerate: pytorch_model_fsdp_0_rank0.bin",
                                   "DTensors and ShardedTensors of torch 2.0 to 2.15 in rank0.pt, ..."},
-                  .variants = torch_ranks::writtenVariants(),
+                  .variants = {"verl", "verl-cpu", "accelerate", "accelerate-cpu"},
                   .shards = true,
                   .replicas = true,
                   .objects = true,

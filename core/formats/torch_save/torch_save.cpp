@@ -133,9 +133,8 @@ class Opener : private CatalogOpener {
             if (added[i].ok()) continue;
             Error error = std::move(added[i]).error();
             if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
-            note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
-                 fmt::format("the file cannot be read, what it holds is not known: {}", error.message),
-                 names[i], {}, Note::Lacks::nothing, error.location.offset);
+            noteError(error, names[i], {}, Note::Lacks::nothing,
+                      "the file cannot be read, what it holds is not known: ");
             broken_.insert(names[i]);
             files_->markBroken(ids[i], std::move(error));
         }

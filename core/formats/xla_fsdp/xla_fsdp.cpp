@@ -13,6 +13,7 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
+#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
 #include "formats/tensor_files.h"
 
@@ -78,26 +79,33 @@ class Opener {
         : set_(findFiles(source)), assembly_(source, options, "xla-fsdp", "", "torch_xla FSDP") {}
 
     Result<std::unique_ptr<Reader>> open() {
-        std::vector<std::pair<std::string, uint32_t>> names;
+        std::vector<RankFile> files;
         for (const auto& [rank, name] : set_.files)
-            names.emplace_back(name, rank);
-        SHARDSCOPE_ASSIGN(const auto indices, assembly_.addFiles(names, Note::Lacks::anything));
+            files.push_back({rank, kNone});
+        SHARDSCOPE_TRY(assembly_.addEach(
+            files, [&](const RankFile& file) { return std::pair(set_.files.at(file.rank), file.rank); },
+            Note::Lacks::anything));
         for (uint32_t rank = 0; rank < set_.world; ++rank) {
             if (!set_.files.contains(rank))
-                assembly_.addMissing(set_.nameOf(rank), rank, Severity::error,
-                                     fmt::format("the file of rank {} of {} is missing", rank, set_.world),
-                                     Note::Lacks::anything);
+                assembly_.addMissingRank(
+                    set_.nameOf(rank), rank, Severity::error,
+                    fmt::format("the file of rank {} of {} is missing", rank, set_.world),
+                    Note::Lacks::anything);
         }
         bool first = true;
-        for (size_t f = 0; f < indices.size(); ++f) {
-            if (indices[f] == kNone) continue;
-            readMetadata(indices[f], names[f].second);
-            addFile(indices[f], names[f].second, std::exchange(first, false));
+        for (const RankFile& file : files) {
+            if (file.index == kNone) continue;
+            readMetadata(file.index, file.rank);
+            addFile(file.index, file.rank, std::exchange(first, false));
         }
         return assembly_.finish(set_.world);
     }
 
   private:
+    struct RankFile {
+        uint32_t rank = 0;
+        uint32_t index = kNone;  // in the assembly; kNone = it cannot be read
+    };
     using Info = std::map<std::string, Value, std::less<>>;  // by the keys of shard_metadata, joined by '\n'
 
     const TensorFile& contents(uint32_t file) { return assembly_.files()[file]; }
@@ -119,9 +127,8 @@ class Opener {
         };
         const int64_t saidRank = number("rank\n"), saidWorld = number("world_size\n");
         if ((saidRank >= 0 && saidRank != rank) || (saidWorld >= 0 && saidWorld != set_.world))
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("it says that it is of rank {} of {}", saidRank, saidWorld),
-                           contents(file).name, {}, Note::Lacks::anything);
+            assembly_.wrong(fmt::format("it says that it is of rank {} of {}", saidRank, saidWorld),
+                            contents(file).name, {}, Note::Lacks::anything);
     }
 
     const Value* infoOf(const std::string& prefix, const std::string& suffix, const char* key) const {
@@ -181,8 +188,7 @@ class Opener {
         for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
             const StoredTensor& stored = contents(file).tensors[t];
             const bool model = stored.path.size() > 1 && stored.path[0].text == kModel;
-            const std::string name =
-                model ? pathName(Path(stored.path.begin() + 1, stored.path.end())) : std::string();
+            const std::string name = model ? pathName(below(stored.path)) : std::string();
             if (model && name.find(kShard) != name.npos) {
                 addShard(file, t, rank, name);
             } else if (model) {
@@ -190,10 +196,9 @@ class Opener {
                 if (first) assembly_.addWhole(file, t, {keyPart(withoutWrappers(name))}, Role::buffer, rank);
             } else {
                 // The optimizer numbers what it has of each rank.
-                Path path = stored.path;
-                path.insert(path.begin(), keyPart(fmt::format("rank_{}", rank)));
                 const bool optimizer = stored.path[0].text.starts_with("optim");
-                assembly_.addWhole(file, t, std::move(path), optimizer ? Role::optimizer : Role::other, rank);
+                assembly_.addWhole(file, t, joined({fmt::format("rank_{}", rank)}, stored.path),
+                                   optimizer ? Role::optimizer : Role::other, rank);
             }
         }
         for (const StoredObject& object : contents(file).objects) {
@@ -205,12 +210,10 @@ class Opener {
     void addShard(uint32_t file, uint32_t t, uint32_t rank, const std::string& name) {
         const StoredTensor& stored = contents(file).tensors[t];
         const std::vector<Target> targets = targetsOf(name);
-        if (targets.empty()) {
-            assembly_.note(rule::layoutFused, Severity::error,
-                           "shard_metadata does not say what it is a part of", contents(file).name, name,
-                           Note::Lacks::anything);
-            return;
-        }
+        if (targets.empty())
+            return assembly_.note(rule::layoutFused, Severity::error,
+                                  "shard_metadata does not say what it is a part of", contents(file).name,
+                                  name, Note::Lacks::anything);
         if (stored.shape.size() > 1) return addRows(file, t, rank, targets[0]);
         int64_t from = 0, to = 0;
         const int64_t held = elementCount(stored.shape);
@@ -219,15 +222,15 @@ class Opener {
             int64_t elements = 0, end = 0;
             if (!checkedProduct(target.shape, elements) || !checkedAdd(target.begin, elements, end)) continue;
             const int64_t start = std::max(from, target.begin), stop = std::max(start, std::min(to, end));
-            TensorAssembly::Piece piece{
-                rank, StoredPart::range(file, t, start - from, stop - start), {}, {}, {}};
-            piece.flat = FlatRange{start - target.begin, stop - target.begin};
-            if (stop == start) {  // it is padding, or of the parameters before and behind
-                assembly_.addTensor({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter);
-                continue;
-            }
-            assembly_.addPiece({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter,
-                               std::move(piece));
+            // Where nothing is left it is padding, or of the parameters before and behind.
+            assembly_.addTensor({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter);
+            if (stop > start)
+                assembly_.addPiece({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter,
+                                   {rank,
+                                    StoredPart::range(file, t, start - from, stop - start),
+                                    {},
+                                    {},
+                                    FlatRange{start - target.begin, stop - target.begin}});
         }
     }
 
@@ -239,10 +242,9 @@ class Opener {
             std::ranges::equal(std::span(stored.shape).subspan(1), std::span(target.shape).subspan(1));
         int64_t from = 0;
         if (!fits || !checkedMul(stored.shape[0], int64_t{rank}, from)) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("its rows are not those of a parameter {}", formatDims(target.shape)),
-                           contents(file).name, target.name, Note::Lacks::anything);
-            return;
+            return assembly_.wrong(
+                fmt::format("its rows are not those of a parameter {}", formatDims(target.shape)),
+                contents(file).name, target.name, Note::Lacks::anything);
         }
         Dims offsets(stored.shape.size(), 0), lengths = stored.shape;
         lengths[0] = std::clamp<int64_t>(target.shape[0] - from, 0, stored.shape[0]);
