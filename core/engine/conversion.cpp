@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include "base/option_words.h"
@@ -540,6 +541,12 @@ Status layOut(PreparedConversion& p, const ConversionRequest& request, const Tar
             ErrorCode::usage,
             fmt::format("{} is for formats whose directories hold configuration and tokenizer, not for {}",
                         option("assets"), info.title));
+    const std::string& variant = p.writeOptions.variant;
+    if (!variant.empty() && !std::ranges::count(info.variants, variant))
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of {}", variant, info.title))
+            .withHint(info.variants.empty()
+                          ? "it is written in one way"
+                          : fmt::format("the variants are {}", fmt::join(info.variants, ", ")));
     auto layout = p.format->layout(p.spec->target, p.writeOptions);
     if (!layout.ok()) {
         if (layout.error().code != ErrorCode::impossible) return std::move(layout).error();

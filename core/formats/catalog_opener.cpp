@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/rule.h"
-
 namespace shardscope {
 
 namespace {
@@ -12,6 +10,13 @@ constexpr size_t kMostOfAKind = 100;
 
 }  // namespace
 
+Status requireDirectory(const Source& source) {
+    if (source.entry.empty()) return {};
+    return unsupported("the files of all ranks are one checkpoint, this is one of them")
+        .inFile(source.display)
+        .withHint("name the directory that holds them");
+}
+
 void CatalogOpener::note(std::string_view rule, Severity severity, std::string message, std::string_view file,
                          std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
     if (severity != Severity::error && ++noted_ > most_) return;
@@ -19,6 +24,24 @@ void CatalogOpener::note(std::string_view rule, Severity severity, std::string m
               std::string(tensor), offset};
     note.lacks = lacks;
     builder_.addNote(std::move(note));
+}
+
+std::string CatalogOpener::noteError(const Error& error, std::string_view file, std::string_view tensor,
+                                     Note::Lacks lacks, std::string_view before) {
+    std::string rule =
+        error.location.rule.empty() ? std::string(rule::metaInconsistent) : error.location.rule;
+    note(rule, Severity::error, std::string(before) + error.message, file, tensor, lacks,
+         error.location.offset);
+    return rule;
+}
+
+FileId CatalogOpener::addMissing(std::string path, uint32_t rank, Severity severity, std::string message,
+                                 Note::Lacks lacks, std::string_view tensor) {
+    note(rule::fileMissing, severity, std::move(message), path, tensor, lacks);
+    return builder_.addFile({.path = std::move(path),
+                             .state = FileInfo::State::missing,
+                             .rank = rank,
+                             .referenced = severity == Severity::error});
 }
 
 FileId CatalogOpener::addUnreferenced(const DirectoryEntry& entry, uint32_t rank) {

@@ -8,10 +8,13 @@
 #include <string_view>
 #include <utility>
 
-#include "model/catalog.h"
-#include "storage/file_system.h"
+#include "base/rule.h"
+#include "formats/format.h"
 
 namespace shardscope {
+
+// Errors: unsupported where the source is a file, for formats whose files are one checkpoint together.
+Status requireDirectory(const Source& source);
 
 class CatalogOpener {
   protected:
@@ -21,6 +24,19 @@ class CatalogOpener {
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
               std::optional<uint64_t> offset = {});
+
+    // An error of the rule meta.inconsistent.
+    void wrong(std::string message, std::string_view file = {}, std::string_view tensor = {},
+               Note::Lacks lacks = Note::Lacks::nothing) {
+        note(rule::metaInconsistent, Severity::error, std::move(message), file, tensor, lacks);
+    }
+    // Why a file cannot be read; `before` is put in front of the message. Returns the rule.
+    std::string noteError(const Error& error, std::string_view file, std::string_view tensor = {},
+                          Note::Lacks lacks = Note::Lacks::nothing, std::string_view before = {});
+
+    // Adds a missing file with a note. `severity` below error: no tensor depends on the file.
+    FileId addMissing(std::string path, uint32_t rank, Severity severity, std::string message,
+                      Note::Lacks lacks = Note::Lacks::nothing, std::string_view tensor = {});
 
     // Adds a file of the directory that the checkpoint's metadata does not name.
     FileId addUnreferenced(const DirectoryEntry& entry, uint32_t rank = kNone);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "encoding/key_literal.h"
+#include "encoding/torch_tensor.h"
 
 namespace shardscope {
 
@@ -83,6 +84,7 @@ class TreeBuilder {
     std::unordered_map<std::string, uint32_t> places_;  // parent and part -> node
 };
 
+constexpr const char* kTaken = "its place in the nested object is taken by another entry";
 constexpr size_t kBatch = 1000;  // items between MARK and SETITEMS, as picklers write them
 
 template <class One, class Single, class Batch>
@@ -103,6 +105,16 @@ Status inBatches(PickleWriter& out, const std::vector<uint32_t>& children, One&&
 }
 
 }  // namespace
+
+Status Tree::check() const {
+    if (collisions.empty()) return {};
+    return makeError(ErrorCode::impossible, kTaken).ofTensor(collisions[0]);
+}
+
+void Tree::leaveOutCollisions(std::vector<LeftOut>& out) const {
+    for (const std::string& name : collisions)
+        out.push_back({name, kTaken});
+}
 
 Tree buildTree(const Catalog& target, const PathInside& inside) {
     Tree tree;
@@ -146,6 +158,29 @@ std::string whyNotPickled(const Value& value) {
     }
     const auto pickle = encodePickle(value);
     return pickle.ok() ? std::string() : pickle.error().message;
+}
+
+std::string whyNotPickled(DType dtype) {
+    const std::string_view name = dtypeName(dtype);
+    if (!dtypeFromTorchGlobal("torch", name)) return fmt::format("torch has no dtype {}", name);
+    return name.starts_with('q') ? fmt::format("{} data means nothing without its scale", name)
+                                 : std::string();
+}
+
+void writeStateDict(PickleWriter& out, size_t count, const std::function<std::string_view(size_t)>& name,
+                    const std::function<void(size_t)>& tensor) {
+    out.memoGlobal("collections", "OrderedDict");
+    out.emptyTuple();
+    out.reduce();
+    out.put();
+    for (size_t i = 0; i < count; i += kBatch) {
+        out.mark();
+        for (size_t k = i; k < std::min(i + kBatch, count); ++k) {
+            out.memoText(name(k));
+            tensor(k);
+        }
+        out.setItems();
+    }
 }
 
 Status TreePickler::node(uint32_t id, int depth) {

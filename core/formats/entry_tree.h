@@ -24,6 +24,9 @@ struct TreeNode {
 struct Tree {
     std::vector<TreeNode> nodes;          // nodes[0] is the root
     std::vector<std::string> collisions;  // names of entries whose path is taken, or is below another entry
+
+    Status check() const;  // errors: impossible where there are collisions
+    void leaveOutCollisions(std::vector<LeftOut>& out) const;
 };
 
 // Returns the path of an entry within the object; nullopt for an entry outside of it.
@@ -33,8 +36,14 @@ using PathInside = std::function<std::optional<Path>(const Path&)>;
 // entries belong to the object.
 Tree buildTree(const Catalog& target, const PathInside& inside = {});
 
-// Why a pickle of torch.save cannot hold the value; empty when it can.
+// Why a pickle of torch.save cannot hold the value, or a tensor of the dtype; empty when it can.
 std::string whyNotPickled(const Value& value);
+std::string whyNotPickled(DType dtype);
+
+// Writes a module's state dict, an OrderedDict of `count` tensors: `name` gives the key of one, and `tensor`
+// writes its value.
+void writeStateDict(PickleWriter& out, size_t count, const std::function<std::string_view(size_t)>& name,
+                    const std::function<void(size_t)>& tensor);
 
 // Writes the object as a pickle. Calls `tensor` where the caller has to write a tensor.
 class TreePickler {

@@ -106,19 +106,19 @@ std::vector<CutBox> RankCut::boxes(DimSpan shape, FlatRange range) const {
     return out;
 }
 
+TensorInfo infoOf(const Catalog& catalog, TensorId t) {
+    const DimSpan shape = catalog.shape(t);
+    return {std::string(catalog.name(t)),     catalog.path(t), catalog.dtype(t),
+            Dims(shape.begin(), shape.end()), catalog.role(t), catalog.aliasOf(t)};
+}
+
 Result<Catalog> withChunks(const Catalog& target, Mesh mesh, const AddChunks& addChunks) {
     CatalogBuilder builder(target.format(), target.variant(), target.writer());
     const auto ranks = static_cast<uint32_t>(mesh.ranks());
     if (ranks > 1) builder.setMesh(std::move(mesh));
     builder.setRankCount(ranks);
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        TensorInfo info;
-        info.name = target.name(t);
-        info.path = target.path(t);
-        info.dtype = target.dtype(t);
-        info.shape.assign(target.shape(t).begin(), target.shape(t).end());
-        info.role = target.role(t);
-        info.aliasOf = target.aliasOf(t);
+        const TensorInfo info = infoOf(target, t);
         SHARDSCOPE_TRY(builder.addTensor(info));
         SHARDSCOPE_TRY(addChunks(t, info, builder));
     }

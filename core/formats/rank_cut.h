@@ -45,6 +45,9 @@ struct RankCut {
     std::vector<CutBox> boxes(DimSpan shape, FlatRange range) const;
 };
 
+// What a catalog says of a tensor.
+TensorInfo infoOf(const Catalog& catalog, TensorId t);
+
 // `target` with other chunks, for Format::placing: those that `addChunks` adds of each tensor. The mesh is
 // that of the framework's ranks; one of a single rank is left out.
 using AddChunks = std::function<Status(TensorId t, const TensorInfo& info, CatalogBuilder& builder)>;

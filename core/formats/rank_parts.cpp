@@ -12,6 +12,7 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kComparedRepr = size_t{1} << 20;
+constexpr size_t kMostListed = 1000;
 constexpr size_t kMostBoxes = size_t{1} << 24;  // some GB of catalog
 
 // Where a rank's part is. Uneven parts show in their shape whether strided shards are meant as they stand.
@@ -28,11 +29,10 @@ Result<torch_save::LocalParts> partsAt(torch_save::DTensorSpec spec, const Dims&
 uint32_t RankParts::rankOf(uint32_t file, uint32_t named, std::optional<int64_t> stated) {
     if (!stated || *stated < 0 || *stated >= kMostWorld || *stated == named) return named;
     if (misplaced_.insert(file).second) {
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("the name says rank {}, the tensors in it are those of rank {}: the file "
-                                   "was copied or renamed",
-                                   named, *stated),
-                       assembly_.files()[file].name);
+        assembly_.wrong(fmt::format("the name says rank {}, the tensors in it are those of rank {}: the file "
+                                    "was copied or renamed",
+                                    named, *stated),
+                        assembly_.files()[file].name);
     }
     return static_cast<uint32_t>(*stated);
 }
@@ -44,8 +44,7 @@ std::vector<TensorAssembly::Piece> RankParts::partsOf(uint32_t file, uint32_t te
     const SpecialTensor& whole = saved.specials[stored.special];
     const auto& spec = saved.placements[stored.special].dtensor;
     const auto fail = [&](std::string message, Note::Lacks lacks = Note::Lacks::nothing) {
-        assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), saved.name,
-                       pathName(path), lacks);
+        assembly_.wrong(std::move(message), saved.name, pathName(path), lacks);
         return std::vector<TensorAssembly::Piece>();
     };
     if (!spec) return fail("its placement cannot be read from the file", Note::Lacks::anything);
@@ -102,20 +101,21 @@ std::optional<Mesh> RankParts::mesh(std::string_view evidence) const {
     return mesh;
 }
 
-void RankParts::addMissing(std::span<const Missing> files, size_t total) {
-    // Of replicas a part may be missing without loss.
+void RankParts::addMissing(std::string name, uint32_t rank, bool needed) {
+    if (++missingTotal_ <= kMostListed) missing_.push_back({std::move(name), rank, needed});
+}
+
+void RankParts::noteMissing() {
     const bool complete = assembly_.complete();
-    for (size_t f = 0; f < files.size(); ++f) {
-        const bool lost = !complete && files[f].needed;
-        assembly_.addMissing(
-            files[f].name, files[f].rank, lost ? Severity::error : Severity::warning,
-            lost ? fmt::format("the file of rank {} of {} is missing", files[f].rank, world_)
-                 : fmt::format("the file of rank {} of {} is missing; the tensors are complete without it",
-                               files[f].rank, world_));
+    for (const Missing& file : missing_) {
+        const bool lost = !complete && file.needed;
+        assembly_.addMissing(file.name, file.rank, lost ? Severity::error : Severity::warning,
+                             fmt::format("the file of rank {} of {} is missing{}", file.rank, world_,
+                                         lost ? "" : "; the tensors are complete without it"));
     }
-    if (total > files.size())
+    if (missingTotal_ > missing_.size())
         assembly_.note(rule::rankMissing, Severity::error,
-                       fmt::format("files of {} ranks are missing in all", total));
+                       fmt::format("files of {} ranks are missing in all", missingTotal_));
 }
 
 void addRankObjects(TensorAssembly& assembly, std::span<const RankObject> objects) {
@@ -130,22 +130,17 @@ void addRankObjects(TensorAssembly& assembly, std::span<const RankObject> object
         const bool apart = ranks[0]->perRank == RankObject::When::always;
         const std::string first =
             apart || ranks.size() == 1 ? "" : valueRepr(*ranks[0]->value, kComparedRepr);
-        bool equal = !apart;
-        std::vector<const RankObject*> others;  // whose value is another one
-        for (size_t r = 1; r < ranks.size(); ++r) {
-            if (apart || valueRepr(*ranks[r]->value, kComparedRepr) != first) others.push_back(ranks[r]);
-        }
-        equal = equal && others.empty();
+        const auto differs = [&](const RankObject* object) {
+            return apart || (object != ranks[0] && valueRepr(*object->value, kComparedRepr) != first);
+        };
         const auto add = [&](const RankObject& object, const Path& path) {
             assembly.addObject(object.file, path, *object.value, object.rank);
         };
-        if (equal || ranks[0]->perRank == RankObject::When::firstIsMain) {
-            add(*ranks[0], ranks[0]->path);
-            for (const RankObject* object : others)
-                add(*object, object->ofRank);
-        } else {
-            for (const RankObject* object : ranks)
-                add(*object, object->ofRank);
+        const bool equal = std::ranges::none_of(ranks, differs);
+        if (equal || ranks[0]->perRank == RankObject::When::firstIsMain) add(*ranks[0], ranks[0]->path);
+        for (const RankObject* object : ranks) {
+            const bool main = ranks[0]->perRank == RankObject::When::firstIsMain;
+            if (!equal && (!main || differs(object))) add(*object, object->ofRank);
         }
     }
 }

@@ -42,18 +42,22 @@ class RankParts {
     // The largest mesh, if it holds all ranks in ascending order; else nullopt.
     std::optional<Mesh> mesh(std::string_view evidence) const;
 
-    // Notes the missing files: `total` in all, the first of them by name in `files`.
-    static constexpr size_t kMostMissing = 1000;
+    // Remembers the missing file of a rank. `needed` false: no tensor depends on it.
+    void addMissing(std::string name, uint32_t rank, bool needed);
+    // Notes them. Call after all pieces: of replicas a part may be missing without loss.
+    void noteMissing();
+
+  private:
     struct Missing {
         std::string name;
         uint32_t rank = 0;
-        bool needed = true;  // false: no tensor depends on the file
+        bool needed = true;
     };
-    void addMissing(std::span<const Missing> files, size_t total);
 
-  private:
     TensorAssembly& assembly_;
     uint32_t world_ = 1;
+    std::vector<Missing> missing_;
+    size_t missingTotal_ = 0;
     std::set<uint32_t> misplaced_;   // files that hold another rank's parts
     std::set<std::string> refused_;  // encoded paths
     size_t boxes_ = 0;               // total of tensors that have several boxes on a rank

@@ -14,6 +14,7 @@ namespace shardscope {
 namespace {
 
 constexpr uint64_t kShortText = 64 << 10;
+constexpr size_t kMostMissing = 1000;
 
 // The array that holds the first element of a part, where paddle.save has split the tensor; else null.
 const PaddleArray* arrayOf(const StoredTensor& stored, const StoredPart& part) {
@@ -85,8 +86,7 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
         Error error = std::move(added[f]).error();
         if (rank == kNone || error.code == ErrorCode::cancelled || error.code == ErrorCode::limit)
             return error;
-        if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
-        note(error.location.rule, Severity::error, error.message, name, {}, lacks, error.location.offset);
+        error.location.rule = noteError(error, name, {}, lacks);
         files_->markBroken(ids[f], std::move(error));
     }
     std::vector<uint32_t> indices;
@@ -97,11 +97,13 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
 
 void TensorAssembly::addMissing(const std::string& name, uint32_t rank, Severity severity,
                                 std::string message, Note::Lacks lacks) {
-    addOther({.path = name,
-              .state = FileInfo::State::missing,
-              .rank = rank,
-              .referenced = severity == Severity::error});
-    note(rule::fileMissing, severity, std::move(message), name, {}, lacks);
+    known_[name].id = CatalogOpener::addMissing(name, rank, severity, std::move(message), lacks);
+}
+
+void TensorAssembly::addMissingRank(const std::string& name, uint32_t rank, Severity severity,
+                                    std::string message, Note::Lacks lacks) {
+    if (++missingRanks_ <= kMostMissing) return addMissing(name, rank, severity, std::move(message), lacks);
+    lacks_ = std::max(lacks_, lacks);
 }
 
 void TensorAssembly::addUnused(const DirectoryEntry& entry, uint32_t rank) {
@@ -192,18 +194,16 @@ bool TensorAssembly::fits(size_t index, std::optional<DType> dtype, const Dims& 
         return fmt::format("{} {}", dtypeName(type), formatDims(dims));
     };
     if (dtype.value_or(info.dtype) != info.dtype || info.shape != shape) {
-        note(rule::metaInconsistent, Severity::error,
-             fmt::format("ranks disagree about it: {} and {}", text(info.dtype, info.shape),
-                         text(dtype.value_or(info.dtype), shape)),
-             file, infoOf(index).name);
+        wrong(fmt::format("ranks disagree about it: {} and {}", text(info.dtype, info.shape),
+                          text(dtype.value_or(info.dtype), shape)),
+              file, infoOf(index).name);
         return false;
     }
     if (piece.lengths.empty() ||
         (piece.lengths.size() == shape.size() && piece.offsets.size() == shape.size()))
         return true;
-    note(rule::metaInconsistent, Severity::error,
-         fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()), file,
-         infoOf(index).name);
+    wrong(fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()), file,
+          infoOf(index).name);
     return false;
 }
 
@@ -253,24 +253,13 @@ void TensorAssembly::addAlias(const Path& path, const Path& of) {
 
 void TensorAssembly::addWhole(uint32_t file, uint32_t t, Path path, Role role, uint32_t rank) {
     const StoredTensor& stored = (*files_)[file].tensors[t];
-    Piece piece;
-    piece.rank = rank;
-    piece.part.file = file;
-    piece.part.tensor = t;
-    addPiece(path, stored.dtype, stored.shape, role, std::move(piece));
+    addPiece(path, stored.dtype, stored.shape, role, {rank, StoredPart::whole(file, t), {}, {}, {}});
 }
 
 void TensorAssembly::addObject(uint32_t file, Path path, const Value& value, uint32_t rank, uint64_t offset,
                                uint64_t length) {
-    ObjectInfo object;
-    object.name = pathName(path);
-    object.path = std::move(path);
-    object.rank = rank;
-    if (file != kNone) object.file = (*files_)[file].id;
-    object.offset = offset;
-    object.length = length;
-    object.value = value;
-    builder_.addObject(std::move(object));
+    builder_.addObject({pathName(path), std::move(path), rank, file == kNone ? kNone : (*files_)[file].id,
+                        offset, length, value});
 }
 
 void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank) {
@@ -400,9 +389,8 @@ bool TensorAssembly::complete() const {
 // What nothing tells the dtype of is listed by its name only.
 void TensorAssembly::addUnknown(const TensorInfo& info, std::span<const uint32_t> rows) {
     builder_.addSpecial({info.name, info.path, "unreadable", "", info.shape, ""});
-    note(rule::metaInconsistent, Severity::error,
-         "none of the files that hold it can be read, and nothing else says what dtype it has",
-         builder_.file(parts_[rows.front()].tensor).path, info.name);
+    wrong("none of the files that hold it can be read, and nothing else says what dtype it has",
+          builder_.file(parts_[rows.front()].tensor).path, info.name);
 }
 
 Status TensorAssembly::addChunks(const TensorInfo& info, std::span<const uint32_t> rows, StoredParts& parts) {
@@ -481,6 +469,9 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
             continue;
         addUnreferenced(entry);
     }
+    if (missingRanks_ > kMostMissing)
+        note(rule::rankMissing, Severity::error, fmt::format("{} files are missing in all", missingRanks_),
+             {}, {}, lacks_);
     builder_.setRankCount(world);
     if (!mesh && world > 1) {
         mesh.emplace();

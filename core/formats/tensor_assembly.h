@@ -26,6 +26,7 @@ class TensorAssembly : private CatalogOpener {
     TensorFiles& files() { return *files_; }
     CatalogBuilder& builder() { return builder_; }
     using CatalogOpener::note;
+    using CatalogOpener::wrong;
     // Limits the number of notes; errors are not limited.
     void limitNotes(size_t most) { most_ = most; }
 
@@ -37,6 +38,18 @@ class TensorAssembly : private CatalogOpener {
     // As addFile() for several (name, rank), read in parallel. Known files are not read again.
     Result<std::vector<uint32_t>> addFiles(std::span<const std::pair<std::string, uint32_t>> files,
                                            Note::Lacks lacks = Note::Lacks::nothing);
+    // As addFiles() for structs with an `index`, which is set. `nameOf` gives (name, rank) of one.
+    template <class Files, class NameOf>
+    Status addEach(Files& files, NameOf&& nameOf, Note::Lacks lacks = Note::Lacks::nothing) {
+        std::vector<std::pair<std::string, uint32_t>> names;
+        for (auto& file : files)
+            names.push_back(nameOf(file));
+        SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, addFiles(names, lacks));
+        size_t at = 0;
+        for (auto& file : files)
+            file.index = indices[at++];
+        return {};
+    }
     // Adds a file, in any state, without reading tensors.
     FileId addOther(FileInfo info);
     // What is known of a file; kNone if it was not added.
@@ -45,9 +58,13 @@ class TensorAssembly : private CatalogOpener {
         uint32_t index = kNone;  // in files(); kNone = missing, damaged, or without tensors
     };
     Known known(const std::string& name) const;
-    // Adds a missing file with a note. `severity` below error: no tensor depends on the file.
+    // As CatalogOpener::addMissing().
     void addMissing(const std::string& name, uint32_t rank, Severity severity, std::string message,
                     Note::Lacks lacks = Note::Lacks::nothing);
+    // As addMissing() for the files that all ranks should have written: of very many the first thousand are
+    // listed, and their number is noted.
+    void addMissingRank(const std::string& name, uint32_t rank, Severity severity, std::string message,
+                        Note::Lacks lacks = Note::Lacks::nothing);
     // Adds a present file that is not used. The caller notes why.
     void addUnused(const DirectoryEntry& entry, uint32_t rank);
     // Adds a file without tensors. Returns its text if it is short, else "".
@@ -154,6 +171,8 @@ class TensorAssembly : private CatalogOpener {
     safetensors::NameSet paths_;                 // of tensors_, encoded
     std::vector<std::vector<uint32_t>> stored_;  // by file and stored tensor: first index in tensors_
     std::map<std::string, Known> known_;
+    size_t missingRanks_ = 0;
+    Note::Lacks lacks_ = Note::Lacks::nothing;  // without the missing files that are not listed
 };
 
 }  // namespace shardscope

@@ -1,5 +1,7 @@
 #include "formats/tp_rule.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/numbers.h"
@@ -38,6 +40,26 @@ Result<TpRule> parseTpRule(const std::string& text) {
     }
     SHARDSCOPE_ASSIGN(rule.pattern, NamePattern::parse(text.substr(0, equals)));
     return rule;
+}
+
+Result<std::vector<TpRule>> tpRulesOf(const OpenOptions& options) {
+    std::vector<TpRule> rules;
+    for (const std::string& text : options.valuesOf(kTpDim)) {
+        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
+        rules.push_back(std::move(rule));
+    }
+    return rules;
+}
+
+std::string_view takeLastPart(std::string_view& name) {
+    const size_t dot = name.rfind('.');
+    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
+    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
+    return last;
+}
+
+bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
+    return std::ranges::find(all, text) != all.end();
 }
 
 }  // namespace shardscope

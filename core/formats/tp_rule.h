@@ -2,7 +2,10 @@
 // not say it.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "formats/format.h"
@@ -21,5 +24,11 @@ inline constexpr const char* kTpDim = "--tp-dim";
 FormatOption tpDimOption();
 // "GLOB=1", "GLOB=none", as --tp-dim takes it. Errors: usage.
 Result<TpRule> parseTpRule(const std::string& text);
+// Those that the user gave, in order. Errors: usage.
+Result<std::vector<TpRule>> tpRulesOf(const OpenOptions& options);
+
+// Takes the last component off a dotted name: "a.b.c" becomes "a.b" and gives "c".
+std::string_view takeLastPart(std::string_view& name);
+bool isAmong(std::string_view text, std::initializer_list<std::string_view> all);
 
 }  // namespace shardscope

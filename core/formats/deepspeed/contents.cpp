@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "encoding/pickle.h"
 #include "formats/entry_tree.h"
+#include "formats/paths.h"
 #include "formats/torch_save/writer.h"
 
 namespace shardscope::deepspeed {
@@ -26,10 +27,6 @@ constexpr std::array<std::string_view, 8> kOwnKeys = {
     "param_shapes",  "frozen_param_shapes", "frozen_param_fragments",
     "shared_params", "optimizer_state_dict"};
 
-bool isKey(const Path& path, size_t at, std::string_view text) {
-    return path.size() > at && path[at].kind == PathPart::Kind::key && path[at].text == text;
-}
-
 struct StateName {
     std::string parameter, state;
 };
@@ -44,10 +41,6 @@ std::optional<StateName> stateOf(const Path& path, std::string_view name) {
     const size_t dot = rest.rfind('.');
     if (dot == rest.npos) return std::nullopt;
     return StateName{std::string(rest.substr(0, dot)), std::string(rest.substr(dot + 1))};
-}
-
-Path tail(const Path& path) {
-    return Path(path.begin() + 1, path.end());
 }
 
 // Dtypes whose values are all float32 values.
@@ -75,11 +68,11 @@ Contents::Entry placeOf(Path path, std::string_view name, std::string& why) {
         if (path[1].kind == PathPart::Kind::key &&
             std::ranges::find(kKept, std::string_view(path[1].text)) == std::end(kKept))
             why = "DeepSpeed's optimizers keep no such value";
-        return {Place::optimizer, tail(path), kNone};
+        return {Place::optimizer, below(path), kNone};
     }
     if (name == "mp_world_size" || isKey(path, 0, "checkpoint_parallel_dimensions"))
         why = "what model-parallel ranks held is put together: 1 is written";
-    if (isKey(path, 0, "client_state") && path.size() > 1) path = tail(path);
+    if (isKey(path, 0, "client_state") && path.size() > 1) path = below(path);
     if (path[0].kind == PathPart::Kind::key && std::ranges::find(kOwnKeys, path[0].text) != kOwnKeys.end())
         why = fmt::format("'{}' is a key of DeepSpeed's own", path[0].text);
     return {Place::model, std::move(path), kNone};
@@ -94,12 +87,10 @@ bool isDirectoryName(std::string_view name) {
 
 std::optional<Path> targetPath(const Path& path, bool optimizer) {
     if (path.size() < 2) return std::nullopt;
-    if (isKey(path, 0, "model") || isKey(path, 0, "module")) return tail(path);
+    if (isKey(path, 0, "model") || isKey(path, 0, "module")) return below(path);
     const bool bare = optimizer && (isKey(path, 0, "state") || isKey(path, 0, "param_groups"));
     if (!bare && !isKey(path, 0, "optim")) return std::nullopt;
-    Path out{keyPart("optimizer")};
-    out.insert(out.end(), path.begin() + (bare ? 0 : 1), path.end());
-    return out;
+    return joined({"optimizer"}, path, bare ? 0 : 1);
 }
 
 namespace {
@@ -258,9 +249,7 @@ std::vector<TargetCopy> targetCopies(const Catalog& target, const WriteOptions&)
              fmt::format("'{}' as float32, exactly: there is no fp32 master of it", parameter.name)});
     }
     // Stage 3 takes the step of all parameters from the file of the optimizer.
-    PathPart first;
-    first.kind = PathPart::Kind::integerKey;
-    const Path once{keyPart("optimizer"), keyPart("optimizer_state_dict"), keyPart("state"), first,
+    const Path once{keyPart("optimizer"), keyPart("optimizer_state_dict"), keyPart("state"), numberPart(0),
                     keyPart(kStep)};
     for (const TrainedParameter& parameter : contents.trained) {
         if (target.find(pathName(once)) != kNone) break;

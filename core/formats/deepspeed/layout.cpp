@@ -8,9 +8,11 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
-#include "base/regular_expression.h"
 #include "base/text.h"
 #include "formats/deepspeed/contents.h"
+#include "formats/deepspeed/tp_placement.h"
+#include "formats/file_layout.h"
+#include "formats/paths.h"
 #include "formats/torch_save/writer.h"
 
 namespace shardscope::deepspeed {
@@ -40,56 +42,6 @@ Value emptyValue(ValueKind kind) {
     const NodeId node = graph.addContainer(kind);
     return makeValue(std::move(graph), node);
 }
-
-PathPart zeroPart() {
-    PathPart part;
-    part.kind = PathPart::Kind::integerKey;
-    return part;
-}
-
-// Where a parameter's tensor-parallel parts were put together: parallel ranks of the target cut it there.
-struct Cut {
-    int64_t dim = 0;
-    int64_t parts = 1;  // each cut by itself
-    bool cuts = true;
-    bool isVocabulary = false;  // padded to what the target has
-};
-
-class CutRules {
-  public:
-    explicit CutRules(const Catalog& target) {
-        for (const ObjectInfo& object : target.objects()) {
-            if (!object.name.starts_with(kInfo)) continue;
-            const std::string_view about = std::string_view(object.name).substr(kInfo.size());
-            if (about == "tp_replicated_parameter_patterns" || about == "parameter_to_average_patterns")
-                add(object.value, whole_);
-            if (about == "parameter_with_row_parallelism_patterns") add(object.value, rows_);
-            if (about == "parameter_with_2_sub_params_cat_dim_0") add(object.value, halves_);
-            if (about == "vocabulary_parameter_patterns") add(object.value, vocabulary_);
-        }
-    }
-    Cut of(std::string_view name) const {
-        const auto in = [&](const std::vector<RegularExpression>& patterns) {
-            return std::ranges::any_of(patterns, [&](const auto& p) { return p.matchesWhole(name); });
-        };
-        return {in(rows_) ? 1 : 0, in(halves_) ? 2 : 1, !in(whole_), in(vocabulary_)};
-    }
-
-  private:
-    static constexpr std::string_view kInfo = "universal_checkpoint_info.";
-
-    static void add(const Value& list, std::vector<RegularExpression>& patterns) {
-        if (!list || (list.kind() != ValueKind::list && list.kind() != ValueKind::tuple)) return;
-        for (NodeId item : list.graph->items(list.node)) {
-            if (list.graph->kind(item) != ValueKind::text) continue;
-            // Python's re.match: at the start of the name, not to its end.
-            auto pattern = RegularExpression::parse(fmt::format("(?:{})(?s:.*)", list.graph->text(item)));
-            if (pattern.ok()) patterns.push_back(std::move(pattern).value());
-        }
-    }
-
-    std::vector<RegularExpression> whole_, rows_, halves_, vocabulary_;
-};
 
 // The content of one file, as it is put together.
 class ContentBuilder {
@@ -122,14 +74,15 @@ class ContentBuilder {
     std::vector<TensorId> of_;
 };
 
-class UniversalLayout final : public TargetLayout {
+class UniversalLayout final : public FileLayout {
   public:
-    explicit UniversalLayout(const Catalog& target)
-        : wanted_(target), contents_(sortContents(target)), cuts_(target) {
+    explicit UniversalLayout(const Catalog& target) : FileLayout(target), contents_(sortContents(target)) {
         needsCrc = true;
     }
 
-    Status make() {
+    Status plan() {
+        // Where parallel ranks of the target cut what those of the source had put together.
+        SHARDSCOPE_ASSIGN(cuts_, TpPlacement::read(Entries(target_.objects()), {}));
         if (!contents_.cannot.empty())
             return makeError(ErrorCode::impossible, contents_.cannot[0].why)
                 .ofTensor(contents_.cannot[0].name);
@@ -141,8 +94,7 @@ class UniversalLayout final : public TargetLayout {
                                              option("rename")))
                     .ofTensor(parameter.name);
         }
-        chunkFile.assign(wanted_.chunkCount(), kNone);
-        chunkOffset.assign(wanted_.chunkCount(), 0);
+        std::ranges::fill(chunkFile, kNone);
         readSteps();
         tag_ = steps_ ? fmt::format("global_step{}_universal", *steps_) : "universal";
         files.push_back({"latest_universal", tag_.size(), true});
@@ -152,31 +104,29 @@ class UniversalLayout final : public TargetLayout {
         for (const TrainedParameter& parameter : contents_.trained)
             SHARDSCOPE_TRY(addStates(parameter));
         // Other names of weights that are masters now.
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
                 if (chunkFile[c] != kNone) continue;
-                const TensorId of = wanted_.aliasOf(t);
-                if (of == kNone || chunkFile[wanted_.firstChunk(of)] == kNone)
-                    return makeError(ErrorCode::internal, "it has no place").ofTensor(wanted_.name(t));
-                chunkFile[c] = chunkFile[wanted_.firstChunk(of)];
-                chunkOffset[c] = chunkOffset[wanted_.firstChunk(of)];
+                const TensorId of = target_.aliasOf(t);
+                if (of == kNone || chunkFile[target_.firstChunk(of)] == kNone)
+                    return makeError(ErrorCode::internal, "it has no place").ofTensor(target_.name(t));
+                chunkFile[c] = chunkFile[target_.firstChunk(of)];
+                chunkOffset[c] = chunkOffset[target_.firstChunk(of)];
             }
         }
         return {};
     }
 
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
     Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        if (file == kTracker) return sink(file, 0, std::as_bytes(std::span(tag_)));
+        if (file == kTracker) return writeText(file, tag_, sink);
         const auto write = [&](const Whole& whole) {
             return whole.file.literals(
                 [&](TensorId t) {
                     const TensorId of = whole.of[t];
-                    return of == kNone || wanted_.firstChunk(of) == wanted_.endChunk(of)
+                    return of == kNone || target_.firstChunk(of) == target_.endChunk(of)
                                ? 0
-                               : chunkCrcs[wanted_.firstChunk(of)];
+                               : chunkCrcs[target_.firstChunk(of)];
                 },
                 [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
         };
@@ -217,11 +167,8 @@ class UniversalLayout final : public TargetLayout {
         for (TensorId t = 0; t < whole.of.size(); ++t) {
             const TensorId of = whole.of[t];
             if (of == kNone) continue;
-            for (ChunkId c = wanted_.firstChunk(of); c < wanted_.endChunk(of); ++c) {
-                const ChunkInfo chunk = wanted_.chunk(of, c);
-                if (chunk.flat || !std::ranges::equal(chunk.lengths, wanted_.shape(of)))
-                    return makeError(ErrorCode::impossible, "universal checkpoints hold whole tensors")
-                        .ofTensor(wanted_.name(of));
+            SHARDSCOPE_TRY(checkWhole(of, "universal checkpoints hold whole tensors"));
+            for (ChunkId c = target_.firstChunk(of); c < target_.endChunk(of); ++c) {
                 chunkFile[c] = id;
                 chunkOffset[c] = whole.file.offsetOf(t);
             }
@@ -230,7 +177,7 @@ class UniversalLayout final : public TargetLayout {
     }
 
     const ObjectInfo* objectAt(std::string_view name) const {
-        for (const ObjectInfo& object : wanted_.objects())
+        for (const ObjectInfo& object : target_.objects())
             if (object.name == name) return &object;
         return nullptr;
     }
@@ -249,7 +196,7 @@ class UniversalLayout final : public TargetLayout {
         const NodeId size = graph.addGlobal("torch", "Size"), group = graph.addContainer(ValueKind::dict);
         for (const TrainedParameter& parameter : contents_.trained) {
             std::vector<NodeId> dims;
-            for (int64_t dim : wanted_.shape(parameter.shown()))
+            for (int64_t dim : target_.shape(parameter.shown()))
                 dims.push_back(graph.addInteger(dim));
             ValueObject shape;
             shape.callable = size;
@@ -274,30 +221,27 @@ class UniversalLayout final : public TargetLayout {
         const NodeId buffers = graph.addContainer(ValueKind::list);
         ValueGraph aliases;
         const NodeId shared = aliases.addContainer(ValueKind::dict);
-        std::vector<uint32_t> at(wanted_.tensorCount(), kNone);
+        std::vector<uint32_t> at(target_.tensorCount(), kNone);
         bool hasModule = false;
-        const auto below = [](Path path) {
-            path.insert(path.begin(), keyPart("module"));
-            return path;
-        };
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        const auto inModule = [](const Path& path) { return joined({"module"}, path); };
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const Contents::Entry& entry = contents_.tensors[t];
-            const std::string_view tensor = wanted_.name(t);
+            const std::string_view tensor = target_.name(t);
             if (entry.place == Place::state && contents_.trained[entry.of].weight == t && withTensors) {
                 // As stage 3 does: an empty tensor that says the dtype.
-                SHARDSCOPE_TRY(content.tensor(below({keyPart(tensor)}), wanted_.dtype(t), Dims{0}, kNone));
+                SHARDSCOPE_TRY(content.tensor(inModule({keyPart(tensor)}), target_.dtype(t), Dims{0}, kNone));
                 hasModule = true;
                 changed.push_back(
                     {std::string(tensor), "there is no fp32 master of it: it is written as the master"});
             }
             if (entry.place != Place::module && (entry.place != Place::model || !withTensors)) continue;
-            const TensorId of = wanted_.aliasOf(t);
+            const TensorId of = target_.aliasOf(t);
             const bool trained = contents_.byName.contains(std::string(tensor));
-            if (entry.place == Place::module && wanted_.role(t) == Role::buffer)
+            if (entry.place == Place::module && target_.role(t) == Role::buffer)
                 graph.append(buffers, graph.addText(ValueKind::text, tensor));
             if (entry.place == Place::module && of != kNone) {
                 const NodeId alias = aliases.addText(ValueKind::text, tensor);
-                const NodeId holder = aliases.addText(ValueKind::text, wanted_.name(of));
+                const NodeId holder = aliases.addText(ValueKind::text, target_.name(of));
                 aliases.append(shared, alias);
                 aliases.append(shared, holder);
                 if (contents_.tensors[of].place == Place::state) continue;
@@ -311,15 +255,15 @@ class UniversalLayout final : public TargetLayout {
             if (of != kNone && at[of] == kNone)
                 return makeError(ErrorCode::internal, "what it is a name of has no place").ofTensor(tensor);
             at[t] = content.count();
-            SHARDSCOPE_TRY(content.tensor(entry.place == Place::module ? below(entry.path) : entry.path,
-                                          wanted_.dtype(t), wanted_.shape(t), t,
+            SHARDSCOPE_TRY(content.tensor(entry.place == Place::module ? inModule(entry.path) : entry.path,
+                                          target_.dtype(t), target_.shape(t), t,
                                           of == kNone ? kNone : at[of]));
             hasModule = hasModule || entry.place == Place::module;
         }
-        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+        for (ObjectId o = 0; o < target_.objects().size(); ++o) {
             const Contents::Entry& entry = contents_.objects[o];
             if (entry.place == Place::module && withTensors) {
-                content.object(below(entry.path), wanted_.objects()[o].value);
+                content.object(inModule(entry.path), target_.objects()[o].value);
                 hasModule = true;
             }
         }
@@ -331,10 +275,10 @@ class UniversalLayout final : public TargetLayout {
         content.object({keyPart("frozen_param_fragments")}, noneValue());
         content.object({keyPart("shared_params")}, makeValue(std::move(aliases), shared));
         std::vector<std::string> there;
-        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+        for (ObjectId o = 0; o < target_.objects().size(); ++o) {
             const Contents::Entry& entry = contents_.objects[o];
             if (entry.place != Place::model) continue;
-            const ObjectInfo& object = wanted_.objects()[o];
+            const ObjectInfo& object = target_.objects()[o];
             there.push_back(entry.path[0].text);
             content.object(entry.path, object.value);
         }
@@ -356,23 +300,21 @@ class UniversalLayout final : public TargetLayout {
     Status addOptimizer() {
         using Place = Contents::Place;
         ContentBuilder content;
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const Contents::Entry& entry = contents_.tensors[t];
             if (entry.place == Place::optimizer)
-                SHARDSCOPE_TRY(content.tensor(entry.path, wanted_.dtype(t), wanted_.shape(t), t));
+                SHARDSCOPE_TRY(content.tensor(entry.path, target_.dtype(t), target_.shape(t), t));
         }
         const Path state{keyPart("optimizer_state_dict"), keyPart("state")};
         bool version = false;
-        for (ObjectId o = 0; o < wanted_.objects().size(); ++o) {
+        for (ObjectId o = 0; o < target_.objects().size(); ++o) {
             const Contents::Entry& entry = contents_.objects[o];
             if (entry.place != Place::optimizer) continue;
-            const Value& value = wanted_.objects()[o].value;
+            const Value& value = target_.objects()[o].value;
             content.object(entry.path, value);
             version = version || entry.path[0].text == "ds_version";
             if (entry.path[0].text != "param_groups") continue;
-            Path again{state[0]};
-            again.insert(again.end(), entry.path.begin(), entry.path.end());
-            content.object(std::move(again), value);
+            content.object(joined({"optimizer_state_dict"}, entry.path), value);
         }
         if (!version) {
             const ObjectInfo* engine = objectAt("ds_version");
@@ -395,10 +337,10 @@ class UniversalLayout final : public TargetLayout {
         }
         const auto first =
             std::ranges::find_if(contents_.trained, [](const auto& p) { return p.step != kNone; });
-        const bool copied = wanted_.find("optimizer.optimizer_state_dict.state.0.step") != kNone;
+        const bool copied = target_.find("optimizer.optimizer_state_dict.state.0.step") != kNone;
         if (!copied && first != contents_.trained.end()) {
-            content.object({state[0], state[1], zeroPart(), keyPart("step")},
-                           wanted_.objects()[first->step].value);
+            content.object({state[0], state[1], numberPart(0), keyPart("step")},
+                           target_.objects()[first->step].value);
         } else if (!copied) {
             content.object(state, emptyValue(ValueKind::dict));
         }
@@ -411,7 +353,7 @@ class UniversalLayout final : public TargetLayout {
         const uint32_t p = contents_.byName.at(parameter.name);
         if (parameter.master == kNone)
             return makeError(ErrorCode::internal, "it has no master").ofTensor(parameter.name);
-        if (wanted_.shape(parameter.shown()).empty())
+        if (target_.shape(parameter.shown()).empty())
             changed.push_back(
                 {parameter.name, "its states have the shape [1]: DeepSpeed loads none without dimensions"});
         const auto addOne = [&](const std::string& name, const StateFile& state) -> Status {
@@ -428,16 +370,16 @@ class UniversalLayout final : public TargetLayout {
     Result<Whole> stateFile(const StateFile& state) const {
         ContentBuilder content;
         if (state.tensor == kNone) {
-            content.object({}, wanted_.objects()[state.object].value);
+            content.object({}, target_.objects()[state.object].value);
             return finish(std::move(content));
         }
-        const DimSpan shape = wanted_.shape(state.tensor);
-        const DType dtype = wanted_.dtype(state.tensor);
+        const DimSpan shape = target_.shape(state.tensor);
+        const DType dtype = target_.dtype(state.tensor);
         if (state.isStep) {
             SHARDSCOPE_TRY(content.tensor({}, dtype, shape, state.tensor));
             return finish(std::move(content));
         }
-        const Cut cut = cuts_.of(contents_.trained[state.parameter].name);
+        const TpPlacement::Pattern cut = cuts_.patternOf(contents_.trained[state.parameter].name);
         const Dims one{1};
         SHARDSCOPE_TRY(
             content.tensor({keyPart("param")}, dtype, shape.empty() ? DimSpan(one) : shape, state.tensor));
@@ -447,9 +389,8 @@ class UniversalLayout final : public TargetLayout {
         return finish(std::move(content));
     }
 
-    const Catalog& wanted_;
     const Contents contents_;
-    const CutRules cuts_;
+    TpPlacement cuts_;
     std::optional<int64_t> steps_;
     std::string tag_;
     std::vector<std::unique_ptr<Whole>> whole_;  // of the files between kTracker and kFirstState
@@ -462,14 +403,8 @@ std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     return sortContents(target).cannot;
 }
 
-Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
-    if (!options.variant.empty() && options.variant != "universal")
-        return makeError(
-            ErrorCode::usage,
-            "DeepSpeed checkpoints are written as universal ones; the files of ZeRO are read only");
-    auto layout = std::make_unique<UniversalLayout>(target);
-    SHARDSCOPE_TRY(layout->make());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions&) {
+    return planned<UniversalLayout>(target);
 }
 
 }  // namespace shardscope::deepspeed

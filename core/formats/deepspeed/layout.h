@@ -9,7 +9,7 @@
 namespace shardscope::deepspeed {
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
-// Errors: usage for a variant other than universal; impossible for a parameter whose name is not a valid
+// Errors: impossible for a parameter whose name is not a valid
 // directory name.
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
 

@@ -12,7 +12,7 @@ namespace shardscope::deepspeed {
 
 namespace {
 
-constexpr size_t kMostMissing = 1000;  // files that are listed one by one
+constexpr size_t kMostMissing = 1000;  // weights that are listed one by one
 
 // A step as text: a float32 of torch's AdamW, or an integer.
 std::string stepText(DType dtype, const std::string& bytes) {
@@ -57,19 +57,16 @@ class MissingFiles {
     void addRanks();
     void addWeights(const Parameters& parameters);
     void addExperts();
-    void finish();
 
   private:
     void add(std::string name, uint32_t rank, std::string message, Note::Lacks lacks);
     void noteUnread();
 
     Save& save_;
-    size_t listed_ = 0;
 };
 
 void MissingFiles::add(std::string name, uint32_t rank, std::string message, Note::Lacks lacks) {
-    if (++listed_ <= kMostMissing)
-        save_.assembly.addMissing(save_.tag.prefix + name, rank, Severity::error, std::move(message), lacks);
+    save_.assembly.addMissingRank(save_.tag.prefix + name, rank, Severity::error, std::move(message), lacks);
 }
 
 // What only files name that cannot be read is not in the catalog.
@@ -156,12 +153,6 @@ void MissingFiles::addExperts() {
     }
 }
 
-void MissingFiles::finish() {
-    if (listed_ > kMostMissing)
-        save_.assembly.note(rule::rankMissing, Severity::error,
-                            fmt::format("{} files are missing in all", listed_));
-}
-
 }  // namespace
 
 void addMissingFiles(Save& save, const Parameters& parameters) {
@@ -169,7 +160,6 @@ void addMissingFiles(Save& save, const Parameters& parameters) {
     missing.addRanks();
     missing.addWeights(parameters);
     missing.addExperts();
-    missing.finish();
 }
 
 void noteMixedSteps(Save& save) {

@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/option_words.h"
+#include "formats/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -28,7 +29,7 @@ std::optional<int64_t> expertNumber(std::string_view name, size_t& start, size_t
 // What is below a key of the file: "weight" of "module" / "weight".
 std::optional<std::string> nameBelow(const Path& path, std::string_view key) {
     if (path.size() < 2 || path[0].text != key) return std::nullopt;
-    return pathName(Path(path.begin() + 1, path.end()));
+    return pathName(below(path));
 }
 
 TensorAssembly::Piece pieceOf(const StoredWeight& stored) {
@@ -203,30 +204,28 @@ void Parameters::gatherLayers() {
             stages.try_emplace(name, model.mp / save_.tpDegree);
         }
     }
-    std::map<std::string, const TagFile*> files;
-    std::vector<std::pair<std::string, uint32_t>> names;
+    std::vector<OtherFile> files;
     for (const TagFile& file : save_.tag.files) {
-        if (file.about.kind != FileName::Kind::layer || file.about.mp >= save_.tpDegree) continue;
-        names.emplace_back(file.name, save_.rankOf(0, file.about.mp));
-        files[file.name] = &file;
+        if (file.about.kind == FileName::Kind::layer && file.about.mp < save_.tpDegree)
+            files.push_back({&file, kNone});
     }
-    const auto indices = save_.assembly.addFiles(names);
-    if (!indices.ok()) return;
+    if (!save_.readOthers(files, [&](const FileName& about) { return save_.rankOf(0, about.mp); }).ok())
+        return;
     // The ties in the order of their layers, each taken once.
     std::map<std::string, std::string> tieOf;  // "0" -> "tied_modules.embed"
     std::map<std::string, uint32_t> taken;     // by which file
     bool untied = false;
-    for (size_t i = 0; i < names.size(); ++i) {
-        if ((*indices)[i] == kNone) continue;
-        const TensorFile& file = save_.contents((*indices)[i]);
-        const TagFile& about = *files[names[i].first];
-        const std::string number = fmt::format("{}", about.about.layer);
+    for (const auto& [tagged, index] : files) {
+        if (index == kNone) continue;
+        const TensorFile& file = save_.contents(index);
+        const FileName& about = tagged->about;
+        const std::string number = fmt::format("{}", about.layer);
         const auto plain = [&](const StoredTensor& t) { return number + "." + pathName(t.path); };
         const bool known = std::ranges::any_of(
             file.tensors, [&](const StoredTensor& t) { return stages.contains(plain(t)); });
         if (!known && !tieOf.contains(number)) {
-            if (std::string tie = tieFor(save_, file, shapes, taken, (*indices)[i]); !tie.empty()) {
-                taken.try_emplace(tie, (*indices)[i]);
+            if (std::string tie = tieFor(save_, file, shapes, taken, index); !tie.empty()) {
+                taken.try_emplace(tie, index);
                 tieOf[number] = std::move(tie);
             }
         }
@@ -237,8 +236,8 @@ void Parameters::gatherLayers() {
             if (const auto tie = tieOf.find(number); tie != tieOf.end())
                 name = tie->second + "." + pathName(file.tensors[t].path);
             const auto stage = stages.find(name);
-            const uint32_t mp = (stage == stages.end() ? 0 : stage->second) * save_.tpDegree + about.about.mp;
-            addStored(name, {about.about.mp, save_.rankOf(0, mp), (*indices)[i], t}, buffers.contains(name));
+            const uint32_t mp = (stage == stages.end() ? 0 : stage->second) * save_.tpDegree + about.mp;
+            addStored(name, {about.mp, save_.rankOf(0, mp), index, t}, buffers.contains(name));
         }
     }
     if (untied)
@@ -248,8 +247,7 @@ void Parameters::gatherLayers() {
 }
 
 void Parameters::gatherExperts() {
-    std::vector<std::pair<std::string, uint32_t>> names;
-    std::vector<const TagFile*> files;
+    std::vector<OtherFile> files;
     const ModelFile* first = save_.modelOf(0);
     for (const TagFile& file : save_.tag.files) {
         if (file.about.kind != FileName::Kind::expert || file.about.mp >= save_.mpWorld) continue;
@@ -260,13 +258,10 @@ void Parameters::gatherExperts() {
                                        (*counts)[file.about.layer]));
             continue;
         }
-        names.emplace_back(file.name, 0);
-        files.push_back(&file);
+        files.push_back({&file, kNone});
     }
-    const auto indices = save_.assembly.addFiles(names);
-    if (!indices.ok()) return;
-    for (size_t i = 0; i < files.size(); ++i) {
-        const uint32_t index = (*indices)[i];
+    if (!save_.readOthers(files, [](const FileName&) { return 0U; }).ok()) return;
+    for (const auto& [tagged, index] : files) {
         if (index == kNone) continue;
         const TensorFile& file = save_.contents(index);
         for (uint32_t t = 0; t < file.tensors.size(); ++t) {
@@ -276,19 +271,19 @@ void Parameters::gatherExperts() {
             const auto number = expertNumber(name, start, end);
             const auto perRank = expertsPerRank_.find(name.substr(0, start));
             const int64_t dp = number && perRank != expertsPerRank_.end() ? *number / perRank->second : 0;
-            if (number && *number != files[i]->about.expert)
+            if (number && *number != tagged->about.expert)
                 save_.inconsistent(
                     Severity::error,
                     fmt::format("the file's name says expert {}: the file was copied or renamed",
-                                files[i]->about.expert),
+                                tagged->about.expert),
                     file.name, name);
-            const uint32_t mp = files[i]->about.mp;
+            const uint32_t mp = tagged->about.mp;
             addStored(
                 name,
                 {save_.tpOf(mp),
                  save_.rankOf(static_cast<uint32_t>(std::min<int64_t>(dp, save_.dpWorld - 1)), mp), index, t},
                 false);
-            list_[indexOf(name)].expert = &files[i]->about;
+            list_[indexOf(name)].expert = &tagged->about;
         }
     }
 }
@@ -360,9 +355,8 @@ void Parameters::noteRefused(const Parameter& parameter) {
 void Parameters::declare(const Path& path, DType dtype, Role role, uint32_t file,
                          const Parameter& parameter) {
     if (save_.contents(file).tensors.empty()) return;
-    TensorAssembly::Piece piece;
-    piece.part = StoredPart::range(file, 0, 0, 0);
-    save_.assembly.addPiece(path, dtype, parameter.placement.whole, role, std::move(piece));
+    save_.assembly.addPiece(path, dtype, parameter.placement.whole, role,
+                            {0, StoredPart::range(file, 0, 0, 0), {}, {}, {}});
 }
 
 void Parameters::addShard(const Path& path, DType dtype, Role role, const Parameter& parameter,

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "formats/deepspeed/adding.h"
+#include "formats/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -484,7 +485,7 @@ void Partitions::noteUnknown() {
         for (const StoredTensor& tensor : file.tensors) {
             if (tensor.path.size() < 2 || tensor.path[0].text != "module" || tensor.shape != Dims{0})
                 continue;
-            const std::string name = pathName(Path(tensor.path.begin() + 1, tensor.path.end()));
+            const std::string name = pathName(below(tensor.path));
             if (parameters_.contains(name) || aliases.contains(name)) continue;
             save_.inconsistent(
                 misfit_ ? Severity::error : Severity::warning,

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "formats/deepspeed/adding.h"
+#include "formats/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -451,7 +452,7 @@ std::vector<size_t> moduleOf(const TensorFile& file, Parameters& parameters) {
     std::vector<size_t> dense;
     for (const StoredTensor& tensor : file.tensors) {
         if (tensor.path.size() < 2 || tensor.path[0].text != "module" || tensor.sameAs != kNone) continue;
-        const size_t p = parameters.indexOf(pathName(Path(tensor.path.begin() + 1, tensor.path.end())));
+        const size_t p = parameters.indexOf(pathName(below(tensor.path)));
         if (!parameters[p].buffer) dense.push_back(p);
     }
     return dense;
@@ -474,17 +475,15 @@ std::vector<size_t> expertsOn(uint32_t rank, const ModelFile& model, int64_t ran
 }  // namespace
 
 void addPlainStates(Save& save, Parameters& parameters) {
-    std::vector<std::pair<std::string, uint32_t>> names;
-    std::vector<const TagFile*> expertFiles;
+    std::vector<OtherFile> expertFiles;
     for (const TagFile& file : save.tag.files) {
         const FileName& about = file.about;
-        if (about.kind != FileName::Kind::expertOptimizer || about.mp >= save.mpWorld ||
-            about.dp >= save.dpWorld)
-            continue;
-        names.emplace_back(file.name, save.rankOf(about.dp, about.mp));
-        expertFiles.push_back(&file);
+        if (about.kind == FileName::Kind::expertOptimizer && about.mp < save.mpWorld &&
+            about.dp < save.dpWorld)
+            expertFiles.push_back({&file, kNone});
     }
-    const auto indices = save.assembly.addFiles(names);
+    const Status read =
+        save.readOthers(expertFiles, [&](const FileName& about) { return save.rankOf(about.dp, about.mp); });
     bool stages = false;
     for (const ModelFile& model : save.models) {
         if (model.index == kNone) continue;
@@ -496,12 +495,11 @@ void addPlainStates(Save& save, Parameters& parameters) {
                 .add(readPlainStates(save.contents(index)), dense, experts);
         };
         const auto expertRanks =
-            std::ranges::count(expertFiles, model.mp, [](const TagFile* f) { return f->about.mp; });
-        if (expertRanks == 0 || !indices.ok()) add(model.index, model.dp, {});
-        for (size_t i = 0; i < expertFiles.size() && indices.ok(); ++i) {
-            const FileName& about = expertFiles[i]->about;
-            if (about.mp == model.mp && (*indices)[i] != kNone)
-                add((*indices)[i], about.dp, expertsOn(about.dp, model, expertRanks, parameters));
+            std::ranges::count(expertFiles, model.mp, [](const OtherFile& f) { return f.file->about.mp; });
+        if (expertRanks == 0 || !read.ok()) add(model.index, model.dp, {});
+        for (const auto& [file, index] : expertFiles) {
+            if (file->about.mp == model.mp && index != kNone)
+                add(index, file->about.dp, expertsOn(file->about.dp, model, expertRanks, parameters));
         }
     }
     for (uint32_t tp = 0; stages && tp < save.tpDegree; ++tp)

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "formats/paths.h"
+
 namespace shardscope::deepspeed {
 
 Save::Save(const Source& from, const OpenOptions& how, Tag which)
@@ -43,7 +45,6 @@ Status Save::readModelFiles() {
         perRank = entries.integer("optimizer_state_dict.zero_stage") == 3;
         break;
     }
-    std::vector<std::pair<std::string, uint32_t>> names;
     for (const TagFile& file : tag.files) {
         const FileName& about = file.about;
         if (about.kind != Kind::model && about.kind != Kind::zeroModel) continue;
@@ -57,14 +58,13 @@ Status Save::readModelFiles() {
             continue;
         }
         models.push_back({&file, about.dp, about.mp, kNone, {}});
-        names.emplace_back(file.name, about.dp);
     }
     stage = perRank ? 3 : 0;
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly.addFiles(names));
-    for (size_t i = 0; i < models.size(); ++i) {
-        models[i].index = indices[i];
-        if (indices[i] == kNone) continue;
-        SHARDSCOPE_ASSIGN(models[i].states, readModelStates(contents(indices[i])));
+    SHARDSCOPE_TRY(assembly.addEach(
+        models, [](const ModelFile& model) { return std::pair(model.file->name, model.dp); }));
+    for (ModelFile& model : models) {
+        if (model.index == kNone) continue;
+        SHARDSCOPE_ASSIGN(model.states, readModelStates(contents(model.index)));
     }
     std::ranges::sort(models, {}, [](const ModelFile& m) { return std::pair(m.mp, m.dp); });
     // All ranks list the same parameters; what the first one says is kept.
@@ -134,12 +134,7 @@ Status Save::chooseDegrees() {
     tpDegree = static_cast<uint32_t>(*tp);
     std::erase_if(models, [&](const ModelFile& model) {
         if (model.mp < mpWorld && model.dp < dpWorld) return false;
-        assembly.note(
-            rule::fileStale, Severity::warning,
-            fmt::format(
-                "the save was by {} data-parallel x {} model-parallel ranks; this is of an earlier one",
-                dpWorld, mpWorld),
-            model.file->name);
+        assembly.note(rule::fileStale, Severity::warning, ofEarlierRanks(), model.file->name);
         return true;
     });
     // Only now the ranks are known.
@@ -166,7 +161,7 @@ Status Save::groupsFromSlices() {
         std::unordered_map<std::string, Dims> shapes;
         for (const StoredTensor& tensor : contents(model.index).tensors) {
             if (tensor.path.size() > 1 && tensor.path[0].text == "module")
-                shapes.emplace(pathName(Path(tensor.path.begin() + 1, tensor.path.end())), tensor.shape);
+                shapes.emplace(pathName(below(tensor.path)), tensor.shape);
         }
         for (const TagFile& file : tag.files) {
             if (file.about.kind != FileName::Kind::expert || file.about.mp != model.mp) continue;
@@ -208,11 +203,7 @@ Status Save::readOptimizerFiles() {
     for (const TagFile& file : tag.files) {
         if (file.about.kind != FileName::Kind::zeroOptimizer) continue;
         if (file.about.dp >= dpWorld || file.about.mp >= mpWorld) {
-            addStale(
-                file, file.about.dp,
-                fmt::format(
-                    "the save was by {} data-parallel x {} model-parallel ranks; this is of an earlier one",
-                    dpWorld, mpWorld));
+            addStale(file, file.about.dp, ofEarlierRanks());
             continue;
         }
         const auto [it, fresh] = chosen.try_emplace({file.about.mp, file.about.dp}, &file);
@@ -221,14 +212,12 @@ Status Save::readOptimizerFiles() {
         if (file.about.bf16 == bf16) std::swap(it->second, other);
         addStale(*other, other->about.dp, "of a save with another dtype into the same directory");
     }
-    std::vector<std::pair<std::string, uint32_t>> names;
-    for (const auto& [at, file] : chosen) {
+    for (const auto& [at, file] : chosen)
         optimizers.push_back({file, at.second, at.first, kNone, {}});
-        names.emplace_back(file->name, rankOf(at.second, at.first));
-    }
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly.addFiles(names));
+    SHARDSCOPE_TRY(assembly.addEach(optimizers, [&](const OptimizerFile& file) {
+        return std::pair(file.file->name, rankOf(file.dp, file.mp));
+    }));
     for (OptimizerFile& file : optimizers) {
-        file.index = indices[static_cast<size_t>(&file - optimizers.data())];
         if (file.index == kNone) continue;
         assembly.builder().file(contents(file.index).id).rank = rankOf(file.dp, file.mp);
         SHARDSCOPE_ASSIGN(file.states, readOptimizerStates(contents(file.index)));
@@ -240,10 +229,9 @@ Status Save::readOptimizerFiles() {
         // MiCS partitions over a part of the ranks.
         const bool mics = said == 3 && count > 0 && dpWorld % count == 0;
         if (count != 0 && count != dpWorld && !mics)
-            assembly.note(
-                rule::metaInconsistent, Severity::error,
-                fmt::format("it is one of {} partitions, the save was by {} data-parallel ranks: it is "
-                            "of another save",
+            assembly.wrong(
+                fmt::format("it is one of {} partitions, the save was by {} data-parallel ranks: it "
+                            "is of another save",
                             count, dpWorld),
                 file.file->name);
     }
@@ -252,6 +240,12 @@ Status Save::readOptimizerFiles() {
         std::ranges::any_of(models, [](const ModelFile& m) { return m.states.hasGroups; }))
         stage = 1;
     return {};
+}
+
+std::string Save::ofEarlierRanks() const {
+    return fmt::format(
+        "the save was by {} data-parallel x {} model-parallel ranks; this is of an earlier one", dpWorld,
+        mpWorld);
 }
 
 void Save::addStale(const TagFile& file, uint32_t rank, std::string message) {

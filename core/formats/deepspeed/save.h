@@ -15,18 +15,19 @@
 
 namespace shardscope::deepspeed {
 
-struct ModelFile {
+template <class States>
+struct StatesFile {
     const TagFile* file = nullptr;
     uint32_t dp = 0, mp = 0;
     uint32_t index = kNone;  // in the assembly; kNone = missing or unreadable
-    ModelStates states;
+    States states;
 };
-
-struct OptimizerFile {
+using ModelFile = StatesFile<ModelStates>;
+using OptimizerFile = StatesFile<OptimizerStates>;
+// A file of a layer, of an expert, or of an expert-parallel rank's optimizer.
+struct OtherFile {
     const TagFile* file = nullptr;
-    uint32_t dp = 0, mp = 0;
     uint32_t index = kNone;
-    OptimizerStates states;
 };
 
 struct Save {
@@ -52,6 +53,13 @@ struct Save {
     std::string layerFile(std::string_view number) const {
         return fmt::format("layer_{:0>2}-{}model_states.pt", number, tpDegree > 1 ? "model_00-" : "");
     }
+    // Reads files as those of the ranks that `rankOf` gives. Errors: as TensorAssembly::addFiles().
+    template <class RankOf>
+    Status readOthers(std::vector<OtherFile>& files, RankOf&& rankOf) {
+        return assembly.addEach(files, [&](const OtherFile& file) {
+            return std::pair(file.file->name, rankOf(file.file->about));
+        });
+    }
     // Adds a stale file, from an earlier save into the same directory.
     void addStale(const TagFile& file, uint32_t rank, std::string message);
     void inconsistent(Severity severity, std::string message, std::string_view file = {},
@@ -70,6 +78,7 @@ struct Save {
     bool bf16Optimizer = false, expertsAfterData = false;
 
   private:
+    std::string ofEarlierRanks() const;
     Result<uint32_t> look(const TagFile& file);
     Status readModelFiles();
     Status chooseDegrees();

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
+#include "formats/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -36,23 +37,18 @@ Result<std::vector<NamedShape>> shapesIn(const TensorFile& file, const ValueGrap
     return shapes;
 }
 
-bool isSequence(const ValueGraph& g, NodeId node) {
-    return g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple;
-}
-
 // Whether a path begins with these keys.
 bool isBelow(const Path& path, const std::vector<std::string_view>& keys) {
     if (path.size() < keys.size()) return false;
-    for (size_t i = 0; i < keys.size(); ++i) {
-        if (path[i].kind != PathPart::Kind::key || path[i].text != keys[i]) return false;
-    }
+    for (size_t i = 0; i < keys.size(); ++i)
+        if (!isKey(path, i, keys[i])) return false;
     return true;
 }
 
 // The number of a group or parameter at `at`, and the name of the state behind it.
 std::optional<std::pair<int64_t, std::string>> stateAt(const Path& path, size_t at) {
     if (path.size() < at + 2 || path[at].kind == PathPart::Kind::key) return std::nullopt;
-    return std::pair(path[at].index, pathName(Path(path.begin() + static_cast<int64_t>(at) + 1, path.end())));
+    return std::pair(path[at].index, pathName(below(path, at + 1)));
 }
 
 // Calls visit(path, tensor or kNone, value or null) for all entries of a file.
@@ -88,16 +84,15 @@ const std::vector<std::vector<std::string_view>>& groupPlaces() {
 
 }  // namespace
 
+bool isSequence(const ValueGraph& g, NodeId node) {
+    return node != kNoNode && (g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple);
+}
+
 std::optional<int64_t> integerOf(const ValueGraph& g, NodeId node) {
     if (node == kNoNode) return std::nullopt;
     if (g.kind(node) == ValueKind::object && g.argumentsOf(node).size() == 1) node = g.argumentsOf(node)[0];
     if (g.kind(node) != ValueKind::integer) return std::nullopt;
     return g.integer(node);
-}
-
-Entries::Entries(const TensorFile& file) {
-    for (const StoredObject& object : file.objects)
-        values_.try_emplace(object.name, &object.value);
 }
 
 const Value* Entries::find(const std::string& name) const {
@@ -265,17 +260,16 @@ PlainStates readPlainStates(const TensorFile& file) {
             states.flatMasters[path[2].index] = tensor;
             return;
         }
-        Path below(path.begin() + 1, path.end());
-        if (isBelow(below, {"optimizer_state_dict"})) below.erase(below.begin());
-        if (isBelow(below, {"state"})) {
-            if (const auto at = stateAt(below, 1)) addState(states.states, *at, tensor, value);
-        } else if (value && *value && below.size() == 1 && isBelow(below, {"param_groups"}) &&
+        const Path inside = below(path, isBelow(path, {"optimizer", "optimizer_state_dict"}) ? 2 : 1);
+        if (isBelow(inside, {"state"})) {
+            if (const auto at = stateAt(inside, 1)) addState(states.states, *at, tensor, value);
+        } else if (value && *value && inside.size() == 1 && isBelow(inside, {"param_groups"}) &&
                    isSequence(*value->graph, value->node)) {
             const ValueGraph& g = *value->graph;
             for (NodeId group : g.items(value->node)) {
                 states.groups.emplace_back();
                 const NodeId ids = g.find(group, "params"), experts = g.find(group, "moe");
-                if (ids != kNoNode && isSequence(g, ids)) {
+                if (isSequence(g, ids)) {
                     for (NodeId id : g.items(ids))
                         states.groups.back().ids.push_back(integerOf(g, id).value_or(-1));
                 }

@@ -22,11 +22,17 @@ struct NamedShape {
 
 // An integer, or the integer of an enum value such as ZeroStageEnum(2).
 std::optional<int64_t> integerOf(const ValueGraph& graph, NodeId node);
+bool isSequence(const ValueGraph& graph, NodeId node);  // a list or a tuple
 
-// The objects of one file, by name. The file must outlive this.
+// The objects of one file or catalog, by name. These must outlive this.
 class Entries {
   public:
-    explicit Entries(const TensorFile& file);
+    explicit Entries(const TensorFile& file) : Entries(file.objects) {}
+    template <class Objects>
+    explicit Entries(const Objects& objects) {
+        for (const auto& object : objects)
+            values_.try_emplace(object.name, &object.value);
+    }
     const Value* find(const std::string& name) const;
     std::optional<int64_t> integer(const std::string& name) const;
     bool isTrue(const std::string& name) const;

@@ -1,7 +1,6 @@
 #include "formats/deepspeed/tp_placement.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <numeric>
 
@@ -20,18 +19,11 @@ bool anyMatches(const std::vector<RegularExpression>& patterns, std::string_view
     return std::ranges::any_of(patterns, [&](const RegularExpression& p) { return p.matchesWhole(name); });
 }
 
-std::string_view lastPart(std::string_view name) {
-    return name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
-}
-
 // Layers whose input is cut, by their usual names.
 bool isRowParallel(std::string_view name) {
-    if (lastPart(name) != "weight" && lastPart(name) != "bias") return false;
-    const std::string_view layer =
-        lastPart(name.substr(0, name.rfind('.') == name.npos ? 0 : name.rfind('.')));
-    constexpr std::array<std::string_view, 10> names = {
-        "dense", "dense_4h_to_h", "o_proj", "down_proj", "out_proj", "c_proj", "wo", "w2", "fc2", "fc_out"};
-    return std::ranges::find(names, layer) != names.end();
+    return isAmong(takeLastPart(name), {"weight", "bias"}) &&
+           isAmong(takeLastPart(name), {"dense", "dense_4h_to_h", "o_proj", "down_proj", "out_proj", "c_proj",
+                                        "wo", "w2", "fc2", "fc_out"});
 }
 
 bool isNorm(std::string_view name) {
@@ -53,24 +45,25 @@ std::string misfitOf(const std::vector<int64_t>& widths, int64_t whole, int64_t 
 
 Result<TpPlacement> TpPlacement::read(const Entries& states, const OpenOptions& options) {
     TpPlacement out;
-    for (const std::string& text : options.valuesOf(kTpDim)) {
-        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
-        out.stated_.push_back(std::move(rule));
-    }
+    SHARDSCOPE_ASSIGN(out.stated_, tpRulesOf(options));
     const auto patterns = [&](const char* name, std::vector<RegularExpression>& into) {
         const std::string full = fmt::format("universal_checkpoint_info.{}", name);
         out.hasPatterns_ = out.hasPatterns_ || states.find(full);
         out.addPatterns(states.texts(full), into);
     };
-    std::vector<RegularExpression> vocabulary;  // cut along dim 0, as is what no pattern matches
     patterns("tp_replicated_parameter_patterns", out.replicated_);
     patterns("parameter_to_average_patterns", out.averaged_);
     patterns("parameter_with_row_parallelism_patterns", out.rows_);
     patterns("parameter_with_2_sub_params_cat_dim_0", out.halves_);
-    patterns("vocabulary_parameter_patterns", vocabulary);
+    patterns("vocabulary_parameter_patterns", out.vocabulary_);
     if (const Value* list = states.find("universal_checkpoint_info.parameter_with_sub_params"))
         out.addSubShapes(*list);
     return out;
+}
+
+TpPlacement::Pattern TpPlacement::patternOf(std::string_view name) const {
+    return {anyMatches(rows_, name) ? 1 : 0, anyMatches(halves_, name) ? 2 : 1,
+            !anyMatches(replicated_, name) && !anyMatches(averaged_, name), anyMatches(vocabulary_, name)};
 }
 
 // Python's re.match: at the start of the name, not to its end.
@@ -90,9 +83,7 @@ void TpPlacement::addPatterns(const std::vector<std::string>& texts,
 // parts, each of which is cut by itself.
 void TpPlacement::addSubShapes(const Value& list) {
     const ValueGraph& g = *list.graph;
-    const auto sequence = [&](NodeId node) {
-        return node != kNoNode && (g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple);
-    };
+    const auto sequence = [&](NodeId node) { return isSequence(g, node); };
     if (!sequence(list.node)) return;
     for (NodeId item : g.items(list.node)) {
         if (g.kind(item) != ValueKind::object || g.object(item).state == kNoNode) continue;

@@ -35,6 +35,13 @@ class TpPlacement {
     // Learns the model's width, which tells a sharded dimension from a whole one.
     void learnWidth(const std::vector<TpShards>& all);
     Placement place(const TpShards& shards) const;
+    // How the patterns cut a parameter, for ranks that load it: along `dim`, each of `parts` by itself.
+    struct Pattern {
+        int64_t dim = 0, parts = 1;
+        bool cuts = true;
+        bool isVocabulary = false;  // padded to what the target has
+    };
+    Pattern patternOf(std::string_view name) const;
     bool hasPatterns() const { return hasPatterns_; }
     // Stored patterns that cannot be used.
     const std::vector<std::string>& refused() const { return refused_; }
@@ -51,7 +58,7 @@ class TpPlacement {
     void addSubShapes(const Value& list);
 
     bool hasPatterns_ = false;
-    std::vector<RegularExpression> replicated_, averaged_, rows_, halves_;
+    std::vector<RegularExpression> replicated_, averaged_, rows_, halves_, vocabulary_;
     std::vector<SubShape> subShapes_;
     std::vector<TpRule> stated_;
     std::vector<std::string> refused_;

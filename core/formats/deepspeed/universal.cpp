@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include "formats/deepspeed/adding.h"
+#include "formats/paths.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope::deepspeed {
 
@@ -235,9 +237,8 @@ void Universal::addShared(uint32_t index, bool eachHasStep) {
         if (file.tensors[t].name != "optimizer_state_dict.state.0.step") continue;
         // Once more, in a checkpoint for all stages.
         if (eachHasStep) {
-            Path path{keyPart("optimizer")};
-            path.insert(path.end(), file.tensors[t].path.begin(), file.tensors[t].path.end());
-            save_.assembly.addWhole(index, t, std::move(path), Role::optimizer, 0);
+            save_.assembly.addWhole(index, t, joined({"optimizer"}, file.tensors[t].path), Role::optimizer,
+                                    0);
             continue;
         }
         for (const std::string& name : trained_)
@@ -249,14 +250,12 @@ void Universal::addShared(uint32_t index, bool eachHasStep) {
                 parameters_.addStateObject(name, "step", object.value, index, 0);
         }
         const std::string& key = object.path.empty() ? object.name : object.path[0].text;
-        if (key == "loss_scaler" || key == "dynamic_loss_scale" || key == "overflow" || key == "clip_grad" ||
-            key == "zero_stage" || key == "param_groups" || key == "ds_version") {
-            Path path{keyPart("optimizer")};
-            path.insert(path.end(), object.path.begin(), object.path.end());
+        if (isAmong(key, {"loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad", "zero_stage",
+                          "param_groups", "ds_version"})) {
             const auto stage =
                 key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
-            save_.assembly.addObject(index, std::move(path), stage ? makeIntegerValue(*stage) : object.value,
-                                     0);
+            save_.assembly.addObject(index, joined({"optimizer"}, object.path),
+                                     stage ? makeIntegerValue(*stage) : object.value, 0);
         }
     }
 }

@@ -19,6 +19,7 @@
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
+#include "formats/paths.h"
 
 namespace shardscope::megatron {
 
@@ -105,13 +106,6 @@ Value withGroups(const Value& groups, const Others& others, std::string_view wit
     return makeValue(std::move(graph), list);
 }
 
-PathPart numberPart(int64_t number) {
-    PathPart part;
-    part.kind = PathPart::Kind::integerKey;
-    part.index = number;
-    return part;
-}
-
 // A parameter of one expert of several, as mp_rank_* directories name it: in a list of experts, or of one
 // layer for all of them ("experts.linear_fc1.weight3").
 bool isOneExpert(std::string_view name) {
@@ -192,8 +186,7 @@ std::string whyNotObject(const Summary& summary, const Catalog& target, const Ob
         const auto sizes = target.mesh() ? sizesOf(*target.mesh()) : std::optional(ParallelSizes());
         if (!sizes || sharded->grid != Dims{sizes->pp, sizes->tp})
             return "the random states of other pipeline and tensor-parallel ranks; a run that loads this "
-                   "starts "
-                   "new ones";
+                   "starts new ones";
     }
     return whyNotPickled(object.value);
 }
@@ -260,10 +253,7 @@ class ContentsBuilder {
     }
     void add(Path path, Value value) { out_.common.push_back({std::move(path), std::move(value)}); }
     void add(std::initializer_list<std::string_view> path, const Simple& value) {
-        Path made;
-        for (const std::string_view part : path)
-            made.push_back(keyPart(part));
-        add(std::move(made), simpleValue(value));
+        add(joined(path, {}), simpleValue(value));
     }
     Contents::Entry* find(std::string_view name) {
         const auto it = std::ranges::find_if(

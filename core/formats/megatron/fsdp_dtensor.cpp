@@ -8,7 +8,9 @@
 
 #include "base/option_words.h"
 #include "formats/dcp/dcp_writer.h"
+#include "formats/file_layout.h"
 #include "formats/megatron/run_state.h"
+#include "formats/paths.h"
 
 namespace shardscope::megatron {
 
@@ -76,9 +78,11 @@ class GroupRule {
 
 class FsdpLayout final : public TargetLayout {
   public:
-    Status make(const Catalog& target) {
-        SHARDSCOPE_TRY(checkNames(target));
-        stored_ = withSettings(target);
+    explicit FsdpLayout(const Catalog& target) : target_(target) {}
+
+    Status plan() {
+        SHARDSCOPE_TRY(checkNames(target_));
+        stored_ = withSettings(target_);
         SHARDSCOPE_ASSIGN(inner_, dcp::layoutDcp(stored_));
         files = inner_->files;
         chunkFile = inner_->chunkFile;
@@ -136,8 +140,8 @@ class FsdpLayout final : public TargetLayout {
             const std::span<const NodeId> pairs = group.graph->pairs(group.node);
             for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
                 if (group.graph->kind(pairs[i]) != ValueKind::text) continue;
-                Path path{keyPart("optimizer"), keyPart("param_to_group_meta"), keyPart(parameter),
-                          keyPart(std::string(group.graph->text(pairs[i])))};
+                const Path path =
+                    joined({"optimizer", "param_to_group_meta", parameter, group.graph->text(pairs[i])}, {});
                 builder.addObject(
                     {.name = pathName(path), .path = path, .value = {group.graph, pairs[i + 1]}});
             }
@@ -167,6 +171,7 @@ class FsdpLayout final : public TargetLayout {
         return {};
     }
 
+    const Catalog& target_;
     Catalog stored_;
     std::unique_ptr<TargetLayout> inner_;
 };
@@ -174,9 +179,7 @@ class FsdpLayout final : public TargetLayout {
 }  // namespace
 
 Result<std::unique_ptr<TargetLayout>> layOutFsdp(const Catalog& target) {
-    auto layout = std::make_unique<FsdpLayout>();
-    SHARDSCOPE_TRY(layout->make(target));
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<FsdpLayout>(target);
 }
 
 ParameterGroups takeParameterGroups(std::vector<Contents::Entry>& common) {

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "formats/dcp/dcp_writer.h"
+#include "formats/file_layout.h"
 #include "formats/megatron/contents.h"
 #include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/place.h"
 #include "formats/megatron/target_names.h"
+#include "formats/rank_cut.h"
 #include "formats/torch_save/writer.h"
 
 namespace shardscope::megatron {
@@ -20,15 +22,15 @@ constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 
 class TorchDistLayout final : public TargetLayout {
   public:
-    explicit TorchDistLayout(const Catalog& target) : wanted_(target) { needsCrc = true; }
+    TorchDistLayout(const Catalog& target, bool run) : wanted_(target), run_(run) { needsCrc = true; }
 
-    Status make(bool run) {
+    Status plan() {
         SHARDSCOPE_ASSIGN(Contents contents, contentsOf(wanted_));
         changed = std::move(contents.changed);
         // Without an iteration it is what Megatron calls a release: weights to begin with.
         const std::string step =
             contents.iteration ? fmt::format("iter_{:07}", *contents.iteration) : std::string("release");
-        const std::string below = run ? step + '/' : std::string();
+        const std::string below = run_ ? step + '/' : std::string();
         SHARDSCOPE_TRY(split(contents));
         SHARDSCOPE_ASSIGN(sharded_, dcp::layoutDcp(stored_, dcp::NamePaths::none));
         for (const LeftOut& left : sharded_->changed)
@@ -42,7 +44,7 @@ class TorchDistLayout final : public TargetLayout {
         files.push_back({below + kCommon, common_.size(), false});
         small_.emplace_back(kBackends);
         files.push_back({below + kMetadataJson, kBackends.size(), true});
-        if (run) {
+        if (run_) {
             small_.push_back(contents.iteration ? std::to_string(*contents.iteration) : step);
             files.push_back({kTracker, small_.back().size(), true});
         }
@@ -76,14 +78,10 @@ class TorchDistLayout final : public TargetLayout {
             const bool inCommon = contents.inCommon[t];
             CatalogBuilder& builder = inCommon ? common : stored;
             ids[t] = static_cast<TensorId>(builder.tensorCount());
-            TensorInfo info;
-            info.name = wanted_.name(t);
-            info.path = inCommon ? commonPath(wanted_.path(t)) : Path{keyPart(info.name)};
-            info.dtype = wanted_.dtype(t);
-            info.shape.assign(wanted_.shape(t).begin(), wanted_.shape(t).end());
-            info.role = wanted_.role(t);
-            if (const TensorId of = wanted_.aliasOf(t); of != kNone && contents.inCommon[of] == inCommon)
-                info.aliasOf = ids[of];
+            TensorInfo info = infoOf(wanted_, t);
+            info.path = inCommon ? commonPath(std::move(info.path)) : Path{keyPart(info.name)};
+            if (const TensorId of = info.aliasOf; of != kNone)
+                info.aliasOf = contents.inCommon[of] == inCommon ? ids[of] : kNone;
             SHARDSCOPE_TRY(builder.addTensor(info));
             if (inCommon) {
                 if (wanted_.endChunk(t) - wanted_.firstChunk(t) != 1)
@@ -125,6 +123,7 @@ class TorchDistLayout final : public TargetLayout {
     }
 
     const Catalog& wanted_;
+    const bool run_;
     Catalog stored_, unsharded_;
     std::unique_ptr<TargetLayout> sharded_;
     torch_save::ObjectFile common_{"common"};
@@ -137,9 +136,7 @@ class TorchDistLayout final : public TargetLayout {
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
     if (options.variant == kFsdpVariant) return layOutFsdp(target);
-    auto layout = std::make_unique<TorchDistLayout>(target);
-    SHARDSCOPE_TRY(layout->make(options.variant == kRunVariant));
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<TorchDistLayout>(target, options.variant == kRunVariant);
 }
 
 }  // namespace shardscope::megatron

@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/paths.h"
 
 namespace shardscope::megatron {
 
@@ -81,10 +82,7 @@ std::optional<uint32_t> virtualStageOf(std::string_view key) {
 }
 
 Result<std::unique_ptr<Reader>> LegacyOpener::open() {
-    for (const std::string& text : options_.valuesOf(kTpDim)) {
-        SHARDSCOPE_ASSIGN(TpRule rule, parseTpRule(text));
-        stated_.push_back(std::move(rule));
-    }
+    SHARDSCOPE_ASSIGN(stated_, tpRulesOf(options_));
     SHARDSCOPE_TRY(readArguments());
     SHARDSCOPE_TRY(listRanks());
     SHARDSCOPE_TRY(readFiles());
@@ -279,22 +277,18 @@ Status LegacyOpener::readFiles() {
 void LegacyOpener::forModelEntries(const RankFiles& rank, const VisitEntry& visit) {
     if (rank.model == kNone) return;
     const TensorFile& file = contents(rank.model);
-    const auto below = [&](const Path& path, uint32_t tensor, const Value* value) {
-        if (place_.nemo()) {
-            visit(0, pathName(path), tensor, value);
-            return true;
-        }
-        if (path.size() < 2 || path[0].kind != PathPart::Kind::key) return false;
+    const auto visitBelow = [&](const Path& path, uint32_t tensor, const Value* value) {
+        if (place_.nemo()) return visit(0, pathName(path), tensor, value);
+        if (path.size() < 2 || path[0].kind != PathPart::Kind::key) return;
         const auto stage = virtualStageOf(path[0].text);
-        if (!stage) return false;
-        visit(*stage, pathName(Path(path.begin() + 1, path.end())), tensor, value);
-        return true;
+        if (!stage) return;
+        visit(*stage, pathName(below(path)), tensor, value);
     };
     for (uint32_t t = 0; t < file.tensors.size(); ++t) {
-        if (file.tensors[t].special == kNone) below(file.tensors[t].path, t, nullptr);
+        if (file.tensors[t].special == kNone) visitBelow(file.tensors[t].path, t, nullptr);
     }
     for (const StoredObject& object : file.objects)
-        below(object.path, kNone, &object.value);
+        visitBelow(object.path, kNone, &object.value);
 }
 
 // Files of several saves are not one checkpoint.
@@ -307,8 +301,7 @@ void LegacyOpener::noteSteps() {
             const int64_t iteration = object.value.graph->integer(object.value.node);
             if (!first) first = iteration;
             if (iteration == *first) continue;
-            assembly_.note(
-                rule::metaInconsistent, Severity::error,
+            assembly_.wrong(
                 fmt::format("the file is of iteration {}, that of the first rank of {}", iteration, *first),
                 contents(rank.model).name);
         }
@@ -407,8 +400,7 @@ void LegacyOpener::gatherModel() {
 }
 
 void LegacyOpener::addObject(const RankFiles& rank, Path path, const Value& value, RankObject::When when) {
-    Path ofRank = path;
-    ofRank.insert(ofRank.begin(), keyPart(rank.directory));
+    Path ofRank = joined({rank.directory}, path);
     values_.push_back(value);
     objects_.push_back({std::move(path), std::move(ofRank), rank.model, rank.rank, &values_.back(), when});
 }
@@ -417,8 +409,7 @@ void LegacyOpener::addModel() {
     for (Parameter& parameter : parameters_) {
         choosePlacement(parameter);
         if (!parameter.cut) {
-            assembly_.note(rule::metaInconsistent, Severity::error, "its size overflows", {},
-                           "model." + parameter.name, Note::Lacks::anything);
+            assembly_.wrong("its size overflows", {}, "model." + parameter.name, Note::Lacks::anything);
             continue;
         }
         const DType dtype = stored(parameter.shards[0]).dtype;
@@ -435,11 +426,9 @@ void LegacyOpener::addShard(const Parameter& parameter, const Path& path, DType 
                             Role role, uint32_t file, uint32_t tensor, const RankFiles& rank) {
     const StoredTensor& from = contents(file).tensors[tensor];
     if (from.shape != local || from.dtype != dtype) {
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(dtype),
-                                   formatDims(local), dtypeName(from.dtype), formatDims(from.shape)),
-                       contents(file).name, pathName(path));
-        return;
+        return assembly_.wrong(fmt::format("ranks disagree about it: {} {} and {} {}", dtypeName(dtype),
+                                           formatDims(local), dtypeName(from.dtype), formatDims(from.shape)),
+                               contents(file).name, pathName(path));
     }
     if (refused(parameter, path, dtype, role)) return;
     const auto start = parameter.grouped ? std::optional<int64_t>(0) : std::nullopt;

@@ -11,6 +11,7 @@
 #include "base/rule.h"
 #include "formats/megatron/buffers.h"
 #include "formats/megatron/legacy.h"
+#include "formats/paths.h"
 
 namespace shardscope::megatron {
 
@@ -24,10 +25,8 @@ Status LegacyOpener::addOptimizer() {
             std::set<uint32_t> named;
             SHARDSCOPE_TRY(optimizerFile ? addBuffers(rank, named) : addNumberedStates(rank, named));
             const auto pathOf = [&](const Path& path) {
-                Path out{keyPart(rank.directory)};
-                if (optimizerFile) out.push_back(keyPart("distrib_optim"));
-                out.insert(out.end(), path.begin(), path.end());
-                return out;
+                return optimizerFile ? joined({rank.directory, "distrib_optim"}, path)
+                                     : joined({rank.directory}, path);
             };
             const auto isModel = [&](const Path& path) {
                 if (place_.nemo()) return true;

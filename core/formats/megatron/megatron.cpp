@@ -52,9 +52,8 @@ Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& op
             break;
     }
     return unsupported(
-               "holds neither metadata.json and .metadata of Megatron-Core nor directories of ranks, "
-               "such "
-               "as mp_rank_00")
+               "holds neither metadata.json and .metadata of Megatron-Core nor directories of ranks, such as "
+               "mp_rank_00")
         .inFile(source.display)
         .withHint("name the directory of an iteration, such as iter_0000010");
 }

@@ -39,7 +39,7 @@ Status StoreOpener::readCommon() {
     if (!source_.hasFile(kCommon)) {
         if (!place_.commonFile) return {};
         addMissing(
-            kCommon, Severity::error,
+            kCommon, kNone, Severity::error,
             "'common.pt' is missing: it holds what is not sharded, such as the arguments, the iteration "
             "and the settings of the optimizer");
         return {};
@@ -51,9 +51,7 @@ Status StoreOpener::readCommon() {
         Error error = std::move(opened).error();
         if (error.code == ErrorCode::cancelled) return error;
         builder_.addFile({.path = kCommon, .state = FileInfo::State::unreadable});
-        note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
-             fmt::format("'common.pt' cannot be read: {}", error.message), kCommon, {}, Note::Lacks::nothing,
-             error.location.offset);
+        noteError(error, kCommon, {}, Note::Lacks::nothing, "'common.pt' cannot be read: ");
         return {};
     }
     common_ = std::move(opened).value();
@@ -81,28 +79,17 @@ void StoreOpener::addCommitMark() {
     const auto entry = source_.directory->stat(kMetadataJson);
     if (!entry.ok()) {
         addMissing(
-            kMetadataJson, Severity::error,
+            kMetadataJson, kNone, Severity::error,
             "'metadata.json' is missing: Megatron writes it last, so the save did not end, or the file was "
             "not copied; use an earlier checkpoint");
         return;
     }
     builder_.addFile({.path = kMetadataJson, .size = entry->size, .metadata = true});
     if (!place_.committed)
-        note(rule::metaInconsistent, Severity::error,
-             "'metadata.json' is damaged and names no sharded_backend: Megatron writes it last, so the save "
-             "did "
-             "not end well",
-             kMetadataJson);
-}
-
-void StoreOpener::addMissing(std::string path, Severity severity, std::string message,
-                             std::string_view tensor, Note::Lacks lacks) {
-    note(rule::fileMissing, severity, std::move(message), path, tensor, lacks);
-    FileInfo info;
-    info.path = std::move(path);
-    info.state = FileInfo::State::missing;
-    info.referenced = severity == Severity::error;
-    builder_.addFile(std::move(info));
+        wrong(
+            "'metadata.json' is damaged and names no sharded_backend: Megatron writes it last, so the save "
+            "did not end well",
+            kMetadataJson);
 }
 
 void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std::string_view ending) {
@@ -135,7 +122,8 @@ void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std:
             const std::string name =
                 fmt::format("{}/shard_{}_{}", key, fmt::join(place, "."), fmt::join(grid.shape, "."));
             if (!grid.found.contains(name))
-                addMissing(name + std::string(ending), Severity::warning, "an object of its grid is missing");
+                addMissing(name + std::string(ending), kNone, Severity::warning,
+                           "an object of its grid is missing");
             for (size_t d = place.size(); d-- > 0 && ++place[d] == grid.shape[d];)
                 place[d] = 0;
         }
@@ -144,21 +132,18 @@ void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std:
 
 void StoreOpener::findSizes(const std::vector<std::string>& objects, uint32_t highest) {
     const uint32_t seen = highest == kNone ? 0 : highest + 1;
-    if (!sizes_) {
-        for (const std::string& name : objects) {
-            const auto sharded = parseShardedName(name);
-            if (!sharded || sharded->key != "rng_state" || sharded->grid.size() != 2) continue;
-            ParallelSizes sizes;
-            if (sharded->grid[0] > UINT16_MAX || sharded->grid[1] > UINT16_MAX) continue;
-            sizes.pp = static_cast<uint32_t>(sharded->grid[0]);
-            sizes.tp = static_cast<uint32_t>(sharded->grid[1]);
-            const uint32_t model = sizes.pp * sizes.tp;
-            if (model == 0) continue;
-            sizes.dp = std::max<uint32_t>(1, (seen + model - 1) / model);
-            sizes.evidence = fmt::format("the places of the random states, such as '{}'", printable(name));
-            sizes_ = std::move(sizes);
-            break;
-        }
+    for (size_t o = 0; o < objects.size() && !sizes_; ++o) {
+        const auto sharded = parseShardedName(objects[o]);
+        if (!sharded || sharded->key != "rng_state" || sharded->grid.size() != 2) continue;
+        if (sharded->grid[0] > UINT16_MAX || sharded->grid[1] > UINT16_MAX) continue;
+        ParallelSizes sizes;
+        sizes.pp = static_cast<uint32_t>(sharded->grid[0]);
+        sizes.tp = static_cast<uint32_t>(sharded->grid[1]);
+        const uint32_t model = sizes.pp * sizes.tp;
+        if (model == 0) continue;
+        sizes.dp = std::max<uint32_t>(1, (seen + model - 1) / model);
+        sizes.evidence = fmt::format("the places of the random states, such as '{}'", printable(objects[o]));
+        sizes_ = std::move(sizes);
     }
 }
 

@@ -32,9 +32,6 @@ class StoreOpener : protected CatalogOpener {
     void notePadding(std::string_view name, DimSpan shape);
     // Adds metadata.json to the catalog, or notes that it is missing.
     void addCommitMark();
-    // Adds a missing file with a note.
-    void addMissing(std::string path, Severity severity, std::string message, std::string_view tensor = {},
-                    Note::Lacks lacks = Note::Lacks::nothing);
     // Notes the missing objects of each grid. If each object has its own file, names the file: object name
     // and `ending`.
     void noteMissingObjects(const std::vector<std::string>& names, std::string_view ending = {});

@@ -9,6 +9,7 @@
 
 #include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/run_state.h"
+#include "formats/paths.h"
 
 namespace shardscope::megatron {
 
@@ -16,10 +17,6 @@ namespace {
 
 constexpr std::string_view kStates = "optimizer.state.";
 constexpr std::array<std::string_view, 4> kStateKinds{"param", "fp32_param", "exp_avg", "exp_avg_sq"};
-
-bool isKey(const Path& path, size_t at, std::string_view text) {
-    return path[at].kind == PathPart::Kind::key && path[at].text == text;
-}
 
 // optimizer.state.<parameter>.<kind>, as directories of ranks are read.
 bool isStateOfRanks(const Path& path) {
@@ -57,8 +54,7 @@ class RankNames {
             if (std::ranges::find(kStateKinds, path[3].text) != kStateKinds.end())
                 return Path{keyPart(fmt::format("{}{}.{}", kStates, path[3].text, keyOf(path[2].text)))};
             if (pathName(path) != commonStep_) return std::nullopt;
-            return Path{keyPart("common.optimizer"), keyPart("optimizer"), keyPart("state"),
-                        keyPart("common_step")};
+            return joined({"common.optimizer", "optimizer", "state", "common_step"}, {});
         }
         Path common = path;
         common[0].text = std::string(kCommonPrefix) + common[0].text;

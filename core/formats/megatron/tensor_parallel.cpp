@@ -1,24 +1,12 @@
 #include "formats/megatron/tensor_parallel.h"
 
-#include <algorithm>
-#include <initializer_list>
 #include <utility>
+
+#include "formats/tp_rule.h"
 
 namespace shardscope::megatron {
 
 namespace {
-
-bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
-    return std::ranges::find(all, text) != all.end();
-}
-
-// "a.b.c" to "c", and "a.b" stays.
-std::string_view takeLastPart(std::string_view& name) {
-    const size_t dot = name.rfind('.');
-    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
-    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
-    return last;
-}
 
 // NeMo's LoRA adapters: the first of the two matrices is cut as the input of the layer is, else along its
 // rank; the second one as the output.

@@ -16,6 +16,7 @@
 #include "formats/megatron/store.h"
 #include "formats/megatron/target_names.h"
 #include "formats/open_files.h"
+#include "formats/rank_cut.h"
 
 namespace shardscope::megatron {
 
@@ -136,42 +137,40 @@ class TorchDistOpener : private StoreOpener {
         for (TensorId t = 0; t < dcp.tensorCount(); ++t) {
             if (resolved && buckets_.isBucket[t]) continue;
             ids[t] = static_cast<TensorId>(builder_.tensorCount());
-            TensorInfo info;
-            info.name = dcp.name(t);
-            info.path = dcp.path(t);
-            info.dtype = dcp.dtype(t);
-            info.shape.assign(dcp.shape(t).begin(), dcp.shape(t).end());
+            TensorInfo info = infoOf(dcp, t);
             info.role = roleOf(info.name);
             notePadding(info.name, info.shape);
-            if (dcp.aliasOf(t) != kNone) info.aliasOf = ids[dcp.aliasOf(t)];
+            if (info.aliasOf != kNone) info.aliasOf = ids[info.aliasOf];
             SHARDSCOPE_TRY(builder_.addTensor(info));
             for (ChunkId c = dcp.firstChunk(t); c < dcp.endChunk(t); ++c) {
                 const ChunkInfo chunk = dcp.chunk(t, c);
                 flat_ = flat_ || chunk.flat;
                 if (resolved) parts_.push_back({c, 0});
-                SHARDSCOPE_TRY(builder_.addChunk(
-                    {chunk.rank, chunk.file == kNone ? kNone : files_[chunk.file], chunk.offset, chunk.length,
-                     chunk.offsets, chunk.lengths, chunk.flat}));
+                SHARDSCOPE_TRY(addChunk(chunk, chunk.offsets, chunk.lengths, chunk.flat));
             }
             noteTwins(t);
         }
         for (const BucketState& state : buckets_.states) {
-            TensorInfo info;
-            info.name = state.name;
-            info.path = {keyPart(state.name)};
-            info.dtype = state.dtype;
-            info.shape = state.shape;
-            info.role = Role::optimizer;
-            SHARDSCOPE_TRY(builder_.addTensor(info));
+            SHARDSCOPE_TRY(builder_.addTensor({state.name,
+                                               {keyPart(state.name)},
+                                               state.dtype,
+                                               state.shape,
+                                               Role::optimizer,
+                                               kNone,
+                                               kNone}));
             for (const BucketPart& part : state.parts) {
-                const ChunkInfo chunk = dcp.chunk(part.chunk);
                 parts_.push_back({part.chunk, part.first});
-                SHARDSCOPE_TRY(
-                    builder_.addChunk({chunk.rank, chunk.file == kNone ? kNone : files_[chunk.file],
-                                       chunk.offset, chunk.length, part.offsets, part.lengths, part.flat}));
+                SHARDSCOPE_TRY(addChunk(dcp.chunk(part.chunk), part.offsets, part.lengths, part.flat));
             }
         }
         return {};
+    }
+
+    // What is stored as a chunk of the DCP.
+    Status addChunk(const ChunkInfo& stored, DimSpan offsets, DimSpan lengths,
+                    const std::optional<FlatRange>& flat) {
+        return builder_.addChunk({stored.rank, stored.file == kNone ? kNone : files_[stored.file],
+                                  stored.offset, stored.length, offsets, lengths, flat});
     }
 
     // Only the main replica of each chunk is saved, so two at one place are two for one: what belongs

@@ -141,23 +141,19 @@ class ZarrStoreOpener : private StoreOpener {
                    entry.name.find_first_not_of("0123456789.") == std::string::npos;
         });
         if (chunks)
-            addMissing(name + '/' + std::string(kZarrayName), Severity::error,
-                       "the description of the zarr array is missing, so that its chunks say nothing", name,
-                       Note::Lacks::anything);
+            addMissing(name + '/' + std::string(kZarrayName), kNone, Severity::error,
+                       "the description of the zarr array is missing, so that its chunks say nothing",
+                       Note::Lacks::anything, name);
         for (const DirectoryEntry& entry : *listed) {
             const std::string path = name + '/' + entry.name;
             if (entry.kind != DirectoryEntry::Kind::file || !entry.name.ends_with(kObjectEnding)) continue;
-            ObjectInfo object;
-            object.name = path.substr(0, path.size() - kObjectEnding.size());
-            if (!parseShardedName(object.name)) continue;
-            FileInfo info;
-            info.path = path;
-            info.size = entry.size;
-            object.path = {keyPart(object.name)};
-            object.file = builder_.addFile(std::move(info));
-            object.length = entry.size;
-            objects_.push_back(object.name);
-            builder_.addObject(std::move(object));
+            const std::string object = path.substr(0, path.size() - kObjectEnding.size());
+            if (!parseShardedName(object)) continue;
+            objects_.push_back(object);
+            builder_.addObject({.name = object,
+                                .path = {keyPart(object)},
+                                .file = builder_.addFile({.path = path, .size = entry.size}),
+                                .length = entry.size});
         }
         return {};
     }
@@ -181,21 +177,15 @@ class ZarrStoreOpener : private StoreOpener {
             Error error = std::move(parsed).error();
             if (error.code == ErrorCode::cancelled || error.code == ErrorCode::limit) return error;
             about.state = FileInfo::State::unreadable;
-            note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
-                 error.message, about.path, name, Note::Lacks::anything);
+            noteError(error, about.path, name, Note::Lacks::anything);
             builder_.addFile(std::move(about));
             return {};
         }
         builder_.addFile(std::move(about));
         const ZarrArray& array = *parsed;
-        TensorInfo info;
-        info.name = name;
-        info.path = {keyPart(name)};
-        info.dtype = array.dtype;
-        info.shape = array.shape;
-        info.role = roleOf(name);
-        notePadding(info.name, info.shape);
-        SHARDSCOPE_TRY(builder_.addTensor(info));
+        notePadding(name, array.shape);
+        SHARDSCOPE_TRY(builder_.addTensor(
+            {name, {keyPart(name)}, array.dtype, array.shape, roleOf(name), kNone, kNone}));
         for (const DirectoryEntry& entry : listed) {
             const auto place =
                 entry.kind == DirectoryEntry::Kind::file ? array.chunkPlace(entry.name) : std::nullopt;
@@ -205,15 +195,8 @@ class ZarrStoreOpener : private StoreOpener {
                 offsets.push_back((*place)[d] * array.chunk[d]);
                 lengths.push_back(std::min(array.chunk[d], array.shape[d] - offsets[d]));
             }
-            FileInfo file;
-            file.path = name + '/' + entry.name;
-            file.size = entry.size;
-            CatalogBuilder::Chunk chunk;
-            chunk.file = builder_.addFile(std::move(file));
-            chunk.length = entry.size;
-            chunk.offsets = offsets;
-            chunk.lengths = lengths;
-            SHARDSCOPE_TRY(builder_.addChunk(chunk));
+            const FileId file = builder_.addFile({.path = name + '/' + entry.name, .size = entry.size});
+            SHARDSCOPE_TRY(builder_.addChunk({kNone, file, 0, entry.size, offsets, lengths, std::nullopt}));
         }
         noteMissingChunks(name, array, listed);
         arrays_.push_back(std::move(parsed).value());

@@ -1,12 +1,13 @@
 // Source: nanotron/optim/{named_optimizer,zero,optimizer_from_gradient_accumulator}.py,
 // serialize/optimizer.py.
+#include "formats/nanotron/optimizer.h"
+
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
-#include "base/rule.h"
-#include "formats/nanotron/opener.h"
+#include "formats/paths.h"
 
 namespace shardscope::nanotron {
 
@@ -84,17 +85,12 @@ class OptimizerStates {
     }
 
     Entry entryOf(const Path& path) const {
-        Entry entry{{}, {keyPart(kOptimizer)}};
-        if (path.size() == 3 && path[0].text == kState && names_.contains(path[1].index)) {
+        Entry entry{{}, joined({kOptimizer}, path)};
+        if (path.size() == 3 && path[0].text == kState && names_.contains(path[1].index))
             entry.parameter = names_.at(path[1].index);
-            entry.path.insert(entry.path.end(), {path[0], keyPart(unwrapped(entry.parameter)), path[2]});
-            return entry;
-        }
-        entry.path.insert(entry.path.end(), path.begin(), path.end());
-        if (path.size() == 2 && path[0].text == kMasters) {
+        else if (path.size() == 2 && path[0].text == kMasters)
             entry.parameter = path[1].text;
-            entry.path.back() = keyPart(unwrapped(entry.parameter));
-        }
+        if (!entry.parameter.empty()) entry.path[2] = keyPart(unwrapped(entry.parameter));
         return entry;
     }
 
@@ -135,8 +131,7 @@ class OptimizerStates {
     }
 
     void noteUnplaced(const RankFile& file, const StoredTensor& stored, const char* why) {
-        assembly_.note(rule::metaInconsistent, Severity::error, why, file.path, stored.name,
-                       Note::Lacks::optimizerState);
+        assembly_.wrong(why, file.path, stored.name, Note::Lacks::optimizerState);
     }
 
     // Values that all ranks have are those of the first one; states of the parameters of the stage.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -15,17 +14,6 @@ namespace {
 
 constexpr int64_t kMostHeads = 1 << 20;
 constexpr uint64_t kMostStated = 65'536;  // ranks
-
-bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
-    return std::ranges::find(all, text) != all.end();
-}
-
-std::string_view takeLast(std::string_view& name) {
-    const size_t dot = name.rfind('.');
-    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
-    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
-    return last;
-}
 
 Error notKnown(std::string why) {
     return unsupported("how tensor-parallel ranks cut it is not known: " + std::move(why));
@@ -93,7 +81,7 @@ ModelSizes readSizes(std::string_view text) {
 Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
     if (name.ends_with(".experts.w13_weight") && dimensions == 3) return {Kind::halves, 1};
     if (name.ends_with(".experts.w2_weight") && dimensions == 3) return {Kind::columns, 2};
-    const std::string_view leaf = takeLast(name), module = takeLast(name);
+    const std::string_view leaf = takeLastPart(name), module = takeLastPart(name);
     if (module.find("norm") != module.npos || isAmong(module, {"ln_f", "ln_1", "ln_2", "router"}) ||
         isAmong(leaf, {"inv_freq", "freqs", "freqs_cis"}) || dimensions == 0)
         return {Kind::replicated};
@@ -161,9 +149,9 @@ Result<Cut> Cuts::headsIn(const Shards& shards, uint32_t rank) const {
 
 bool Cuts::lacksRows(const Shards& shards) const {
     std::string_view rest = shards.name;
-    takeLast(rest);
+    takeLastPart(rest);
     const bool embedding =
-        isAmong(takeLast(rest), {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
+        isAmong(takeLastPart(rest), {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
     if (!embedding || sizes_.vocabulary == 0 || shards.shapes[0].size() != 2) return false;
     const auto cut = of(shards, 0);
     return cut.ok() && (cut->axis == 0 ? cut->whole : shards.shapes[0][0]) < sizes_.vocabulary;

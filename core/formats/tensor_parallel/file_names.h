@@ -18,8 +18,9 @@ namespace shardscope::tensor_parallel {
 
 struct RankFile {
     std::string name;
-    uint32_t rank = 0;    // stage * world + tensor-parallel rank
-    bool common = false;  // content that all ranks share
+    uint32_t rank = 0;       // stage * world + tensor-parallel rank
+    bool common = false;     // content that all ranks share
+    uint32_t index = kNone;  // where it was read; kNone = it was not
 };
 struct RankFiles {
     const char* writer = "";  // "vLLM"; empty = no rank files

@@ -4,12 +4,13 @@
 #include <span>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/torch_archive.h"
+#include "formats/entry_tree.h"
+#include "formats/file_layout.h"
 #include "formats/tensor_parallel/cuts.h"
 #include "formats/tensor_parallel/loaders.h"
 
@@ -18,15 +19,7 @@ namespace shardscope::tensor_parallel {
 namespace {
 
 constexpr uint32_t kMostRanksWritten = 4096;
-constexpr size_t kBatchOfTensors = 1000;  // between MARK and SETITEMS, as picklers write them
 constexpr std::string_view kObjects = "files of tensor-parallel ranks hold tensors alone";
-
-Error notAVariant(const std::string& variant) {
-    return makeError(ErrorCode::usage, variant.empty()
-                                           ? std::string("whose files of ranks to write is not said")
-                                           : fmt::format("'{}' is not a variant of files of ranks", variant))
-        .withHint(fmt::format("the variants are {}", fmt::join(writtenVariants(), ", ")));
-}
 
 // What one rank holds of a tensor: chunks of the target, one behind the other.
 struct Shard {
@@ -36,10 +29,10 @@ struct Shard {
     uint64_t bytes = 0;
 };
 
-class RankFileLayout final : public TargetLayout {
+class RankFileLayout final : public FileLayout {
   public:
     RankFileLayout(const Catalog& target, const WriteOptions& options)
-        : target_(target),
+        : FileLayout(target),
           stop_(options.stop),
           config_(options.modelConfig),
           vllm_(options.variant == kVllm),
@@ -51,8 +44,6 @@ class RankFileLayout final : public TargetLayout {
     Status plan() {
         const uint32_t ranks = std::max<uint32_t>(1, target_.rankCount());
         SHARDSCOPE_TRY(vllm_ ? checkVllm(target_, config_) : checkMeta(target_, config_, columns_, ranks));
-        chunkFile.assign(target_.chunkCount(), 0);
-        chunkOffset.assign(target_.chunkCount(), 0);
         for (uint32_t rank = 0; rank < ranks; ++rank) {
             SHARDSCOPE_TRY(stop_.poll());
             SHARDSCOPE_TRY(shardsOf(rank, ranks));
@@ -68,12 +59,10 @@ class RankFileLayout final : public TargetLayout {
         return {};
     }
 
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
     Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        if (id >= contents_.size()) return sink(id, 0, std::as_bytes(std::span(params_)));
-        if (vllm_) return sink(id, 0, std::as_bytes(std::span(heads_[id])));
+        if (id >= contents_.size()) return writeText(id, params_, sink);
+        if (vllm_) return writeText(id, heads_[id], sink);
         std::vector<uint32_t> crcs;
         for (const Shard& shard : contents_[id])
             crcs.push_back(chunkCrcs[shard.chunks.front()]);
@@ -183,25 +172,16 @@ class RankFileLayout final : public TargetLayout {
     std::unique_ptr<TorchArchiveWriter> archiveOf(FileId id) const {
         const std::string& name = names_[id];
         auto archive = std::make_unique<TorchArchiveWriter>(name.substr(0, name.rfind('.')));
-        PickleWriter& out = archive->pickle();
-        out.memoGlobal("collections", "OrderedDict");
-        out.emptyTuple();
-        out.reduce();
-        out.put();
         const std::vector<Shard>& shards = contents_[id];
-        for (size_t i = 0; i < shards.size(); i += kBatchOfTensors) {
-            out.mark();
-            for (size_t k = i; k < std::min(i + kBatchOfTensors, shards.size()); ++k) {
-                out.memoText(target_.name(shards[k].tensor));
-                archive->tensor(target_.dtype(shards[k].tensor), shards[k].shape, k, shards[k].bytes);
-            }
-            out.setItems();
-        }
+        writeStateDict(
+            archive->pickle(), shards.size(), [&](size_t i) { return target_.name(shards[i].tensor); },
+            [&](size_t i) {
+                archive->tensor(target_.dtype(shards[i].tensor), shards[i].shape, i, shards[i].bytes);
+            });
         archive->finish();
         return archive;
     }
 
-    const Catalog& target_;
     const StopToken stop_;
     const std::string config_;
     const bool vllm_, columns_;
@@ -226,10 +206,6 @@ Result<uint32_t> ranksOf(const std::optional<Mesh>& asked, const Catalog& source
 }
 
 }  // namespace
-
-std::vector<std::string> writtenVariants() {
-    return {std::string(kVllm), std::string(kMeta), std::string(kMetaLlama2)};
-}
 
 Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source,
                       const WriteOptions& options) {
@@ -264,11 +240,10 @@ std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions&) {
 }
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
-    const std::vector<std::string> variants = writtenVariants();
-    if (std::ranges::find(variants, options.variant) == variants.end()) return notAVariant(options.variant);
-    auto layout = std::make_unique<RankFileLayout>(target, options);
-    SHARDSCOPE_TRY(layout->plan());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    if (options.variant.empty())
+        return makeError(ErrorCode::usage, "whose files of ranks to write is not said")
+            .withHint("the variants are vllm, meta and meta-llama2");
+    return planned<RankFileLayout>(target, options);
 }
 
 }  // namespace shardscope::tensor_parallel

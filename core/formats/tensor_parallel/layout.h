@@ -11,8 +11,6 @@
 
 namespace shardscope::tensor_parallel {
 
-std::vector<std::string> writtenVariants();
-
 // Implement the functions of Format with these names. Each rank holds its shard of each tensor; a fused
 // projection is one box for each of its parts. A tensor whose name says nothing is whole on each rank, and
 // layOut() refuses it.

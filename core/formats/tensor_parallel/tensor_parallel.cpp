@@ -1,30 +1,256 @@
 #include "formats/tensor_parallel/tensor_parallel.h"
 
+#include <algorithm>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/option_words.h"
+#include "base/rule.h"
+#include "formats/open_files.h"
+#include "formats/tensor_assembly.h"
+#include "formats/tensor_parallel/cuts.h"
 #include "formats/tensor_parallel/file_names.h"
 #include "formats/tensor_parallel/layout.h"
-#include "formats/tensor_parallel/opener.h"
 #include "formats/tp_rule.h"
 
-namespace shardscope {
+namespace shardscope::tensor_parallel {
 
 namespace {
 
+constexpr uint64_t kMostConfig = uint64_t{1} << 20;
+
+class Opener {
+  public:
+    Opener(const Source& source, const OpenOptions& options)
+        : source_(source),
+          files_(findRankFiles(source)),
+          assembly_(source, options, "tensor-parallel", "", files_.writer) {}
+
+    Result<std::unique_ptr<Reader>> open(const OpenOptions& options) {
+        if (files_.files.empty())
+            return unsupported("holds no files of tensor-parallel ranks").inFile(source_.display);
+        SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
+        const ModelSizes sizes = readSizes(readConfig());
+        if (sizes.stages > 1)
+            assembly_.wrong(fmt::format("config.json states {} pipeline stages, which are not put together",
+                                        sizes.stages),
+                            "config.json", {}, Note::Lacks::anything);
+        files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
+        SHARDSCOPE_TRY(readFiles());
+        if (*files_.mark != '\0') noteSave();
+        // Scripts give such names to files of any ranks.
+        const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
+        const Cuts cuts(sizes, std::move(stated), trusted);
+        for (Entry& entry : entries_) {
+            std::ranges::stable_sort(entry.held, {}, &Held::rank);
+            const std::vector<Entry> stages = byStage(std::move(entry));
+            const auto complete = [&](const Entry& one) { return one.held.size() == files_.world; };
+            const bool any = std::ranges::any_of(stages, complete);
+            for (const Entry& one : stages)
+                if (!any || complete(one)) place(one, cuts);
+        }
+        assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
+        std::optional<Mesh> mesh;
+        for (const auto& [axis, size] :
+             {std::pair<const char*, uint32_t>{"pp", files_.stages}, {"tp", files_.world}}) {
+            if (size < 2) continue;
+            if (!mesh) mesh.emplace();
+            mesh->axes.push_back({axis, size});
+            mesh->evidence.push_back(fmt::format("{}={}: the names of the files", axis, size));
+        }
+        return assembly_.finish(ranks(), std::move(mesh));
+    }
+
+  private:
+    struct Held {
+        uint32_t rank = 0, file = 0, tensor = 0;
+    };
+    struct Entry {
+        Path path;
+        std::string name;
+        std::vector<Held> held;
+        bool common = false;
+    };
+
+    uint32_t ranks() const { return files_.world * files_.stages; }
+
+    // A tied parameter may be on several stages, whose ranks hold copies of it.
+    std::vector<Entry> byStage(Entry entry) const {
+        std::vector<Entry> stages;
+        for (const Held& held : entry.held) {
+            if (stages.empty() || stages.back().held[0].rank / files_.world != held.rank / files_.world)
+                stages.push_back({entry.path, entry.name, {}, entry.common});
+            stages.back().held.push_back(held);
+        }
+        return stages;
+    }
+
+    const StoredTensor& stored(const Held& held) { return assembly_.files()[held.file].tensors[held.tensor]; }
+
+    std::string readConfig() {
+        const std::string name = source_.hasFile("params.json") ? "params.json" : "config.json";
+        if (!source_.hasFile(name)) return {};
+        assembly_.addText(name);
+        return smallFile(*source_.directory, name, kMostConfig);
+    }
+
+    // Of NxD, which writes more than the model.
+    void noteSave() {
+        assembly_.addText("checkpoint");  // written when the save begins
+        if (source_.hasFile(files_.mark))
+            assembly_.addText(files_.mark);
+        else
+            assembly_.addMissing(
+                files_.mark, kNone, Severity::error,
+                fmt::format("'{}' is missing, which is written last: the save did not end", files_.mark));
+        for (const RankFile& file : files_.files) {
+            if (source_.directory->stat(file.name + ".tensors").ok())
+                assembly_.wrong("its tensors are in a directory beside it (xser), which is not read",
+                                file.name, {}, Note::Lacks::anything);
+        }
+        if (source_.directory->stat("optim").ok())
+            assembly_.note(rule::metaInconsistent, Severity::info,
+                           "the state of the optimizer in it is not read", "optim");
+    }
+
+    Status readFiles() {
+        std::vector<bool> there(ranks(), false);
+        for (const RankFile& file : files_.files)
+            if (!file.common) there[file.rank] = true;
+        SHARDSCOPE_TRY(assembly_.addEach(
+            files_.files, [](const RankFile& file) { return std::pair(file.name, file.rank); }));
+        for (uint32_t rank = 0; rank < ranks(); ++rank) {
+            if (there[rank]) continue;
+            missing_ = true;
+            assembly_.addMissingRank(
+                files_.nameOf(rank), rank, Severity::error,
+                fmt::format("the file of tensor-parallel rank {} of {}{} is missing", rank % files_.world,
+                            files_.world,
+                            files_.stages > 1 ? fmt::format(", stage {},", rank / files_.world) : ""),
+                Note::Lacks::anything);
+        }
+        for (const RankFile& file : files_.files) {
+            missing_ = missing_ || file.index == kNone;
+            if (file.index == kNone) continue;
+            for (uint32_t t = 0; t < assembly_.files()[file.index].tensors.size(); ++t)
+                add(file, t);
+            if (file.rank == 0) assembly_.addObjects(file.index, {}, 0);
+        }
+        return {};
+    }
+
+    void add(const RankFile& from, uint32_t t) {
+        const StoredTensor& tensor = assembly_.files()[from.index].tensors[t];
+        const auto [it, fresh] = byPath_.try_emplace(encodePath(tensor.path), entries_.size());
+        if (fresh) entries_.push_back({tensor.path, tensor.name, {}, false});
+        entries_[it->second].held.push_back({from.rank, from.index, t});
+        entries_[it->second].common |= from.common;
+    }
+
+    void fail(const Entry& entry, const Held& held, const char* rule, std::string message) {
+        assembly_.note(rule, Severity::error, std::move(message), assembly_.files()[held.file].name,
+                       pathName(entry.path), Note::Lacks::anything);
+    }
+
+    static Role roleOf(std::string_view name) {
+        const bool buffer =
+            name.ends_with(".inv_freq") || name == "rope.freqs" || name.ends_with(".freqs_cis");
+        return buffer ? Role::buffer : Role::parameter;
+    }
+
+    // Whether all ranks hold the same; nullopt where that cannot be told cheaply.
+    std::optional<bool> sameOnAll(const Entry& entry) {
+        const Held& first = entry.held[0];
+        std::optional<bool> same = true;
+        for (const Held& other : std::span(entry.held).subspan(1)) {
+            const auto equal = assembly_.files().equal(first.file, first.tensor, other.file, other.tensor);
+            if (equal == false) return false;
+            if (!equal) same.reset();
+        }
+        return same;
+    }
+
+    void addWhole(const Entry& entry, const Held& held) {
+        assembly_.addWhole(held.file, held.tensor, entry.path, roleOf(entry.name), held.rank);
+    }
+
+    // What one rank has, or all have, is whole; the rest is cut.
+    void place(const Entry& entry, const Cuts& cuts) {
+        Shards shards;
+        shards.name = entry.name;
+        const Held& first = entry.held[0];
+        for (const Held& held : entry.held) {
+            if (stored(held).special != kNone) return addWhole(entry, held);
+            if (stored(held).dtype != stored(first).dtype ||
+                stored(held).shape.size() != stored(first).shape.size())
+                return fail(entry, held, rule::metaInconsistent,
+                            "ranks disagree about its dtype or dimensions");
+            shards.shapes.push_back(stored(held).shape);
+        }
+        const size_t ranks = entry.held.size();
+        for (size_t i = 0; i < ranks && !entry.common; ++i) {
+            if (i > 0 && entry.held[i].rank == entry.held[i - 1].rank)
+                return fail(entry, entry.held[i], rule::metaDuplicate, "two files of one rank have it");
+        }
+        if (entry.common || (ranks == 1 && files_.world > 1 && !missing_)) return addWhole(entry, first);
+        if (ranks != files_.world) {
+            if (missing_) return addWhole(entry, first);
+            return fail(entry, first, rule::rankMissing,
+                        fmt::format("{} of {} ranks have it: nothing says what the others have", ranks,
+                                    files_.world));
+        }
+        shards.same = sameOnAll(entry);
+        if (cuts.lacksRows(shards))
+            fail(entry, first, rule::rankMissing,
+                 "it has fewer rows than the vocabulary of the configuration: files of other ranks are "
+                 "missing");
+        for (uint32_t i = 0; i < ranks; ++i) {
+            const auto cut = cuts.of(shards, i);
+            if (!cut.ok()) {
+                fail(entry, first, rule::layoutFused,
+                     cut.error().message + fmt::format(". {} states it, where each rank has one part",
+                                                       commandOption("tp-dim", "'GLOB=DIM'")));
+                return addWhole(entry, first);
+            }
+            addCut(entry, entry.held[i], *cut);
+        }
+    }
+
+    void addCut(const Entry& entry, const Held& held, const Cut& cut) {
+        if (cut.axis == TpRule::kReplicated) return addWhole(entry, held);
+        const Dims& local = stored(held).shape;
+        Dims whole = local;
+        whole[static_cast<size_t>(cut.axis)] = cut.whole;
+        assembly_.addBoxes(entry.path, stored(held).dtype, whole, roleOf(entry.name),
+                           {held.rank, StoredPart::whole(held.file, held.tensor), {}, {}, {}},
+                           cut.boxes(local));
+    }
+
+    const Source& source_;
+    RankFiles files_;
+    TensorAssembly assembly_;
+    std::vector<Entry> entries_;
+    std::unordered_map<std::string, size_t> byPath_;  // encoded
+    bool missing_ = false;                            // a file of a rank
+};
+
 Probe probe(const Source& source) {
     if (!source.entry.empty()) return {};
-    const tensor_parallel::RankFiles found = tensor_parallel::findRankFiles(source);
+    const RankFiles found = findRankFiles(source);
     if (found.files.empty()) return {};
     return {Probe::Match::certain, "has " + found.files[0].name + ", the part of one tensor-parallel rank"};
 }
 
 Result<std::unique_ptr<Reader>> open(const Source& source, const OpenOptions& options) {
-    if (!source.entry.empty())
-        return unsupported("the files of all ranks are one checkpoint, this is one of them")
-            .inFile(source.display)
-            .withHint("name the directory that holds them");
-    return tensor_parallel::openRanks(source, options);
+    SHARDSCOPE_TRY(requireDirectory(source));
+    return Opener(source, options).open(options);
 }
-
 }  // namespace
+
+}  // namespace shardscope::tensor_parallel
+
+namespace shardscope {
 
 const Format& tensorParallelFormat() {
     static const Format format{
@@ -40,15 +266,15 @@ const Format& tensorParallelFormat() {
                                   "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
                                   "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors",
                                   "AWS NxD: model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt"},
-                  .variants = tensor_parallel::writtenVariants(),
+                  .variants = {"vllm", "meta", "meta-llama2"},
                   .models = {{"vllm", "vllm", "vllm"},
                              {"meta", "meta", "meta"},
                              {"meta-llama2", "meta-llama2", "meta"}},
                   .shards = true,
                   .replicas = true,
                   .assets = "."},
-        .probe = probe,
-        .open = open,
+        .probe = tensor_parallel::probe,
+        .open = tensor_parallel::open,
         .placing = tensor_parallel::place,
         .copies = tensor_parallel::copies,
         .cannotHold = tensor_parallel::cannotHold,

@@ -8,8 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "encoding/pickle.h"
-#include "encoding/torch_tensor.h"
 #include "formats/entry_tree.h"
+#include "formats/file_layout.h"
+#include "formats/paths.h"
 #include "formats/rank_writer.h"
 #include "formats/torch_checkpointing/metadata.h"
 
@@ -18,6 +19,8 @@ namespace shardscope::torch_checkpointing {
 namespace {
 
 using PlacedKind = torch_save::DTensorSpec::Placement::Kind;
+
+constexpr const char* kNoItem = "its first key cannot be the name of an item";
 
 // torch_checkpointing/types.py: item keys are parts of file names.
 bool isItemName(std::string_view name) {
@@ -48,10 +51,10 @@ std::string leafText(const Path& path) {
     return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-class ItemsLayout final : public TargetLayout {
+class ItemsLayout final : public FileLayout {
   public:
     ItemsLayout(const Catalog& target, const WriteOptions& options)
-        : target_(target),
+        : FileLayout(target),
           stop_(options.stop),
           device_(options.variant == "cpu" ? "cpu" : "cuda"),
           writer_(target, device_) {
@@ -64,18 +67,13 @@ class ItemsLayout final : public TargetLayout {
             items_[itemOf(target_.path(t))].tensors.push_back(t);
         for (const ObjectInfo& object : target_.objects())
             items_.try_emplace(itemOf(object.path));
-        chunkFile.assign(target_.chunkCount(), 0);
-        chunkOffset.assign(target_.chunkCount(), 0);
         for (auto& [name, item] : items_) {
             if (!isItemName(name))
                 return makeError(ErrorCode::impossible,
                                  fmt::format("'{}' cannot be the name of an item", name));
             item.tree =
                 buildTree(target_, [&, &name = name](const Path& path) { return inside(path, name); });
-            if (!item.tree.collisions.empty())
-                return makeError(ErrorCode::impossible,
-                                 "its place in the nested object is taken by another entry")
-                    .ofTensor(item.tree.collisions[0]);
+            SHARDSCOPE_TRY(item.tree.check());
             for (uint32_t rank = 0; rank < ranks(); ++rank) {
                 SHARDSCOPE_TRY(stop_.poll());
                 SHARDSCOPE_ASSIGN(const auto file, build(item, rank));
@@ -90,11 +88,9 @@ class ItemsLayout final : public TargetLayout {
         return {};
     }
 
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
     Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        if (files[id].metadata) return sink(id, 0, std::as_bytes(std::span(metadata_)));
+        if (files[id].metadata) return writeText(id, metadata_, sink);
         SHARDSCOPE_ASSIGN(const auto file, build(*owners_[id].first, owners_[id].second));
         return RankWriter::literals(*file, id, chunkCrcs, sink);
     }
@@ -109,7 +105,7 @@ class ItemsLayout final : public TargetLayout {
 
     static std::optional<Path> inside(const Path& path, const std::string& item) {
         if (itemOf(path) != item) return std::nullopt;
-        return Path(path.begin() + 1, path.end());
+        return below(path);
     }
 
     // The framework saves into a stream, so archives are called "archive".
@@ -180,7 +176,7 @@ class ItemsLayout final : public TargetLayout {
             std::vector<NodeId> leaves, layouts;
             for (const TensorId t : item.tensors) {
                 const Path path = target_.path(t);
-                leaves.push_back(nodes.text(leafText(Path(path.begin() + 1, path.end()))));
+                leaves.push_back(nodes.text(leafText(below(path))));
                 leaves.push_back(groupsOf(nodes, t, mesh, plain, ranksNode));
             }
             for (const int64_t rank : all) {
@@ -225,7 +221,6 @@ class ItemsLayout final : public TargetLayout {
         return nodes.graph.addContainer(ValueKind::list, {group});
     }
 
-    const Catalog& target_;
     const StopToken stop_;
     const std::string device_;
     RankWriter writer_;
@@ -245,51 +240,30 @@ Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue&, const 
     return [own = std::move(own)](const Path& path, bool optimizer) -> std::optional<Path> {
         if (path.empty()) return std::nullopt;
         const std::string first = itemOf(path);
-        Path out = path;
         if (path.size() > 1 && (first == "model" || first == "optimizer")) return std::nullopt;
-        if (path.size() > 1 && first == "optim") {
-            out[0] = keyPart("optimizer");
-            return out;
-        }
+        if (path.size() > 1 && first == "optim") return joined({"optimizer"}, path, 1);
         const bool state = optimizer && (first == "state" || first == "param_groups");
         if (!state && own.contains(encodePath(path))) return std::nullopt;
-        out.insert(out.begin(), keyPart(state ? "optimizer" : "model"));
-        return out;
+        return joined({state ? "optimizer" : "model"}, path);
     };
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
-    std::map<std::string, std::vector<std::string>> items;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        const std::string name(target.name(t)), dtype(dtypeName(target.dtype(t)));
-        const Path path = target.path(t);
-        if (!isItemName(itemOf(path))) {
-            out.push_back({name, "its first key cannot be the name of an item"});
-        } else if (!dtypeFromTorchGlobal("torch", dtype)) {
-            out.push_back({name, fmt::format("torch has no dtype {}", dtype)});
-        } else if (dtype.starts_with("q")) {
-            out.push_back({name, fmt::format("{} data means nothing without its scale", dtype)});
-        }
+        std::string why = isItemName(itemOf(target.path(t))) ? whyNotPickled(target.dtype(t)) : kNoItem;
+        if (!why.empty()) out.push_back({std::string(target.name(t)), std::move(why)});
     }
     for (const ObjectInfo& object : target.objects()) {
-        std::string why = isItemName(itemOf(object.path)) ? whyNotPickled(object.value)
-                                                          : "its first key cannot be the name of an item";
+        std::string why = isItemName(itemOf(object.path)) ? whyNotPickled(object.value) : kNoItem;
         if (!why.empty()) out.push_back({object.name, std::move(why)});
     }
-    for (const std::string& name : buildTree(target).collisions)
-        out.push_back({name, "its place in the nested object is taken by another entry"});
+    buildTree(target).leaveOutCollisions(out);
     return out;
 }
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
-    if (!options.variant.empty() && options.variant != "cuda" && options.variant != "cpu")
-        return makeError(ErrorCode::usage,
-                         fmt::format("'{}' is not a variant of this format", options.variant))
-            .withHint("the variants are cuda and cpu");
-    auto layout = std::make_unique<ItemsLayout>(target, options);
-    SHARDSCOPE_TRY(layout->plan());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<ItemsLayout>(target, options);
 }
 
 }  // namespace shardscope::torch_checkpointing

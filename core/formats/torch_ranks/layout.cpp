@@ -6,17 +6,16 @@
 #include <set>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "encoding/torch_tensor.h"
 #include "formats/entry_tree.h"
+#include "formats/file_layout.h"
+#include "formats/paths.h"
 #include "formats/rank_writer.h"
 
 namespace shardscope::torch_ranks {
 
 namespace {
 
-constexpr size_t kBatchOfTensors = 1000;  // between MARK and SETITEMS, as picklers write them
 constexpr std::string_view kOptimizer = "optim";
 
 bool ofOptimizer(const Path& path) {
@@ -26,7 +25,7 @@ bool ofOptimizer(const Path& path) {
 // What is under "optim", in the optimizer's own state dict.
 std::optional<Path> insideOptimizer(const Path& path) {
     if (!ofOptimizer(path)) return std::nullopt;
-    return Path(path.begin() + 1, path.end());
+    return below(path);
 }
 
 // Below "extra_state", of the first rank: what is the same on all ranks.
@@ -34,7 +33,7 @@ constexpr std::string_view kExtra = "extra_state", kFirstRank = "rank_0", kSched
 
 std::optional<Path> insideExtra(const Path& path) {
     if (path.size() < 3 || path[0] != keyPart(kExtra) || path[1] != keyPart(kFirstRank)) return std::nullopt;
-    return Path(path.begin() + 2, path.end());
+    return below(path, 2);
 }
 
 // Random states are those of one rank, as are its number and that of all ranks.
@@ -44,6 +43,8 @@ bool isOfAllRanks(const PathPart& key) {
         [&](std::string_view name) { return key == keyPart(name); });
 }
 
+constexpr const char* kOfOneRank = "it is the state of one rank, such as that of a random generator";
+
 // Why each object below "extra_state" is not carried; empty for those of the first rank that are.
 class ExtraStates {
   public:
@@ -52,15 +53,14 @@ class ExtraStates {
             const Path& path = object.path;
             if (path.size() < 3 || path[0] != keyPart(kExtra)) continue;
             ranks_.insert(path[1].text);
-            Entry& entry = entries_[encodePath(Path(path.begin() + 2, path.end()))];
+            Entry& entry = entries_[encodePath(below(path, 2))];
             entry.values.insert(object.value ? valueToJson(object.value) : std::string());
             ++entry.ranks;
         }
     }
     std::string whyNot(const ObjectInfo& object) const {
-        constexpr const char* kOfOneRank = "it is the state of one rank, such as that of a random generator";
         if (object.path.size() < 3 || !isOfAllRanks(object.path[2])) return kOfOneRank;
-        const Entry& entry = entries_.at(encodePath(Path(object.path.begin() + 2, object.path.end())));
+        const Entry& entry = entries_.at(encodePath(below(object.path, 2)));
         if (entry.values.size() > 1 || entry.ranks != ranks_.size())
             return "ranks have different ones, and the new ranks are others";
         if (object.path[1] != keyPart(kFirstRank))
@@ -77,10 +77,10 @@ class ExtraStates {
     std::map<std::string, Entry> entries_;
 };
 
-class RankLayout final : public TargetLayout {
+class RankLayout final : public FileLayout {
   public:
     RankLayout(const Catalog& target, const WriteOptions& options)
-        : target_(target),
+        : FileLayout(target),
           stop_(options.stop),
           accelerate_(options.variant.starts_with("accelerate")),
           writer_(target, options.variant.ends_with("-cpu") ? "cpu" : "cuda") {
@@ -94,13 +94,8 @@ class RankLayout final : public TargetLayout {
         }
         tree_ = buildTree(target_, insideOptimizer);
         extra_ = buildTree(target_, insideExtra);
-        if (!tree_.collisions.empty())
-            return makeError(ErrorCode::impossible,
-                             "its place in the nested object is taken by another entry")
-                .ofTensor(tree_.collisions[0]);
+        SHARDSCOPE_TRY(tree_.check());
         noteForm();
-        chunkFile.assign(target_.chunkCount(), 0);
-        chunkOffset.assign(target_.chunkCount(), 0);
         if (!model_.empty()) kinds_.push_back(Kind::model);
         if (tree_.nodes.size() > 1) kinds_.push_back(Kind::optimizer);
         if (kinds_.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
@@ -122,11 +117,9 @@ class RankLayout final : public TargetLayout {
         return {};
     }
 
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
     Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
-        if (files[id].metadata) return sink(id, 0, std::as_bytes(std::span(config_)));
+        if (files[id].metadata) return writeText(id, config_, sink);
         SHARDSCOPE_ASSIGN(const auto file, build(id % ranks(), kinds_[id / ranks()], files[id].path));
         return RankWriter::literals(*file, id, chunkCrcs, sink);
     }
@@ -180,24 +173,14 @@ class RankLayout final : public TargetLayout {
             TreePickler pickler(target_, kind == Kind::extra ? extra_ : tree_, out, said, tensor);
             SHARDSCOPE_TRY(pickler.write());
         } else {
-            out.memoGlobal("collections", "OrderedDict");
-            out.emptyTuple();
-            out.reduce();
-            out.put();
-            for (size_t i = 0; i < model_.size(); i += kBatchOfTensors) {
-                out.mark();
-                for (size_t k = i; k < std::min(i + kBatchOfTensors, model_.size()); ++k) {
-                    out.memoText(target_.name(model_[k]));
-                    tensor(model_[k]);
-                }
-                out.setItems();
-            }
+            writeStateDict(
+                out, model_.size(), [&](size_t i) { return target_.name(model_[i]); },
+                [&](size_t i) { tensor(model_[i]); });
         }
         file->archive.finish();
         return file;
     }
 
-    const Catalog& target_;
     const StopToken stop_;
     const bool accelerate_;
     RankWriter writer_;
@@ -209,43 +192,25 @@ class RankLayout final : public TargetLayout {
 
 }  // namespace
 
-std::vector<std::string> writtenVariants() {
-    return {"verl", "verl-cpu", "accelerate", "accelerate-cpu"};
-}
-
 std::optional<Path> pathFor(const Path& path, bool optimizer) {
     if (path.empty()) return std::nullopt;
     const std::string first = path[0].toString();
-    Path rest(path.begin() + 1, path.end());
-    if (first == "model" && !rest.empty()) return rest;
-    if (first == "optimizer" && !rest.empty()) {
-        rest.insert(rest.begin(), keyPart(kOptimizer));
-        return rest;
-    }
-    if ((first == kScheduler || first == "scheduler") && !rest.empty()) {
-        Path out{keyPart(kExtra), keyPart(kFirstRank), keyPart(kScheduler)};
-        out.insert(out.end(), rest.begin(), rest.end());
-        return out;
-    }
-    if (optimizer && (first == "state" || first == "param_groups")) {
-        Path out{keyPart(kOptimizer)};
-        out.insert(out.end(), path.begin(), path.end());
-        return out;
-    }
+    const bool deeper = path.size() > 1;
+    if (first == "model" && deeper) return below(path);
+    if (first == "optimizer" && deeper) return joined({kOptimizer}, path, 1);
+    if ((first == kScheduler || first == "scheduler") && deeper)
+        return joined({kExtra, kFirstRank, kScheduler}, path, 1);
+    if (optimizer && (first == "state" || first == "param_groups")) return joined({kOptimizer}, path);
     return std::nullopt;
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
     std::vector<LeftOut> out;
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        const std::string name(target.name(t)), dtype(dtypeName(target.dtype(t)));
-        if (name.starts_with("extra_state.")) {
-            out.push_back({name, "it is the state of one rank, such as that of a random generator"});
-        } else if (!dtypeFromTorchGlobal("torch", dtype)) {
-            out.push_back({name, fmt::format("torch has no dtype {}", dtype)});
-        } else if (dtype.starts_with("q")) {
-            out.push_back({name, fmt::format("{} data means nothing without its scale", dtype)});
-        }
+        const std::string name(target.name(t));
+        if (std::string why = name.starts_with("extra_state.") ? kOfOneRank : whyNotPickled(target.dtype(t));
+            !why.empty())
+            out.push_back({name, std::move(why)});
     }
     const ExtraStates extra(target);
     for (const ObjectInfo& object : target.objects()) {
@@ -254,20 +219,12 @@ std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
                                                                   : "the files of a model hold tensors only";
         if (!why.empty()) out.push_back({object.name, std::move(why)});
     }
-    for (const std::string& name : buildTree(target, insideOptimizer).collisions)
-        out.push_back({name, "its place in the nested object is taken by another entry"});
+    buildTree(target, insideOptimizer).leaveOutCollisions(out);
     return out;
 }
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
-    const std::vector<std::string> variants = writtenVariants();
-    if (!options.variant.empty() && std::ranges::find(variants, options.variant) == variants.end())
-        return makeError(ErrorCode::usage,
-                         fmt::format("'{}' is not a variant of rank files", options.variant))
-            .withHint(fmt::format("the variants are {}", fmt::join(variants, ", ")));
-    auto layout = std::make_unique<RankLayout>(target, options);
-    SHARDSCOPE_TRY(layout->plan());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<RankLayout>(target, options);
 }
 
 }  // namespace shardscope::torch_ranks

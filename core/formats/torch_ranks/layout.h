@@ -10,8 +10,6 @@ namespace shardscope::torch_ranks {
 
 // "verl" (default) or "accelerate" selects the file names. With "-cpu" the mesh has CPU devices, else CUDA
 // devices.
-std::vector<std::string> writtenVariants();
-
 std::optional<Path> pathFor(const Path& path, bool optimizer);
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);

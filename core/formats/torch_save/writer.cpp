@@ -10,6 +10,7 @@
 #include "encoding/torch_archive.h"
 #include "encoding/torch_walk.h"
 #include "formats/entry_tree.h"
+#include "formats/file_layout.h"
 
 namespace shardscope::torch_save {
 
@@ -71,73 +72,42 @@ std::string refusedBecause(const Value& value) {
     return {};
 }
 
-std::string whyNot(DType dtype) {
-    switch (dtype) {
-        case DType::float6E2M3:
-        case DType::float6E3M2:
-            return fmt::format("torch has no dtype {}", dtypeName(dtype));
-        case DType::qint8:
-        case DType::quint8:
-        case DType::qint32:
-        case DType::quint4x2:
-        case DType::quint2x4:
-            return fmt::format("{} data means nothing without its scale", dtypeName(dtype));
-        default:
-            return {};
-    }
-}
-
-class TorchSaveLayout : public TargetLayout {
+class TorchSaveLayout final : public FileLayout {
   public:
     TorchSaveLayout(const Catalog& target, const WriteOptions& options)
-        : file_(options.archiveName), wanted_(target) {
+        : FileLayout(target), file_(options.archiveName) {
         needsCrc = true;
     }
 
-    Status build() {
-        SHARDSCOPE_TRY(file_.build(wanted_, changed));
+    Status plan() {
+        SHARDSCOPE_TRY(file_.build(target_, changed));
         files.push_back({"model.pt", file_.size(), false});
-        chunkFile.assign(wanted_.chunkCount(), 0);
-        chunkOffset.assign(wanted_.chunkCount(), 0);
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                const ChunkInfo chunk = wanted_.chunk(t, c);
-                if (chunk.flat ||
-                    !std::equal(chunk.lengths.begin(), chunk.lengths.end(), wanted_.shape(t).begin())) {
-                    return makeError(ErrorCode::impossible,
-                                     "a torch.save file holds whole tensors, not pieces of them")
-                        .ofTensor(wanted_.name(t));
-                }
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            SHARDSCOPE_TRY(checkWhole(t, "a torch.save file holds whole tensors, not pieces of them"));
+            for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c)
                 chunkOffset[c] = file_.offsetOf(t);
-            }
         }
         return {};
     }
-
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
 
     Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
                         const LiteralSink& sink) const override {
         return file_.literals(
             [&](TensorId t) {
-                return wanted_.firstChunk(t) < wanted_.endChunk(t) ? chunkCrcs[wanted_.firstChunk(t)] : 0;
+                return target_.firstChunk(t) < target_.endChunk(t) ? chunkCrcs[target_.firstChunk(t)] : 0;
             },
             [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
     }
 
   private:
     ObjectFile file_;
-    const Catalog& wanted_;
 };
 
 }  // namespace
 
 Status ObjectFile::build(const Catalog& content, std::vector<LeftOut>& changed) {
     const Tree tree = buildTree(content);
-    if (!tree.collisions.empty()) {
-        return makeError(ErrorCode::impossible, "its place in the nested object is taken by another entry")
-            .ofTensor(tree.collisions[0]);
-    }
+    SHARDSCOPE_TRY(tree.check());
     // Which storage each tensor has in it: tied ones have one.
     storageOf_.assign(content.tensorCount(), kNone);
     TreePickler pickler(content, tree, archive_->pickle(), changed, [&](TensorId t) {
@@ -163,7 +133,7 @@ Status ObjectFile::literals(const std::function<uint32_t(TensorId)>& crcOf,
 }
 
 std::string whyNoFileHolds(const Catalog& target, TensorId t) {
-    std::string why = whyNot(target.dtype(t));
+    std::string why = whyNotPickled(target.dtype(t));
     return why.empty() && !pickle_text::isUtf8(target.name(t)) ? "its name is not text" : why;
 }
 
@@ -177,21 +147,17 @@ std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
         if (std::string why = refusedBecause(object.value); !why.empty())
             out.push_back({object.name, std::move(why)});
     }
-    for (const std::string& name : buildTree(target).collisions) {
-        out.push_back({name, "its place in the nested object is taken by another entry"});
-    }
+    buildTree(target).leaveOutCollisions(out);
     return out;
 }
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
     for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (std::string why = whyNot(target.dtype(t)); !why.empty()) {
+        if (std::string why = whyNotPickled(target.dtype(t)); !why.empty()) {
             return makeError(ErrorCode::impossible, std::move(why)).ofTensor(target.name(t));
         }
     }
-    auto layout = std::make_unique<TorchSaveLayout>(target, options);
-    SHARDSCOPE_TRY(layout->build());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<TorchSaveLayout>(target, options);
 }
 
 }  // namespace shardscope::torch_save

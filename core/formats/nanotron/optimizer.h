@@ -1,21 +1,16 @@
-// Reads the files of a nanotron checkpoint into one catalog. Private to this format.
+// What nanotron's files say of a checkpoint, and the states of its optimizer. Private to this format.
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "formats/format.h"
 #include "formats/nanotron/names.h"
 #include "formats/rank_cut.h"
 #include "formats/tensor_assembly.h"
 
 namespace shardscope::nanotron {
-
-// Errors: limit, those of listing. Damaged files become notes.
-Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const OpenOptions& options);
 
 // The shard of a parameter that rank `of` holds; along an axis without a rank, all ranks hold it.
 struct Shard {
