@@ -87,6 +87,7 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
             return error;
         if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
         note(error.location.rule, Severity::error, error.message, name, {}, lacks, error.location.offset);
+        builder_.file(ids[f]).state = FileInfo::State::unreadable;
         files_->markBroken(ids[f], std::move(error));
     }
     std::vector<uint32_t> indices;

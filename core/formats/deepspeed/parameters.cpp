@@ -210,7 +210,7 @@ void Parameters::gatherLayers() {
         names.emplace_back(file.name, save_.rankOf(0, file.about.mp));
         files[file.name] = &file;
     }
-    const auto indices = save_.assembly.addFiles(names);
+    const auto indices = save_.assembly.addFiles(names, Note::Lacks::anything);
     if (!indices.ok()) return;
     // The ties in the order of their layers, each taken once.
     std::map<std::string, std::string> tieOf;  // "0" -> "tied_modules.embed"
@@ -263,7 +263,7 @@ void Parameters::gatherExperts() {
         names.emplace_back(file.name, 0);
         files.push_back(&file);
     }
-    const auto indices = save_.assembly.addFiles(names);
+    const auto indices = save_.assembly.addFiles(names, Note::Lacks::anything);
     if (!indices.ok()) return;
     for (size_t i = 0; i < files.size(); ++i) {
         const uint32_t index = (*indices)[i];

@@ -484,7 +484,7 @@ void addPlainStates(Save& save, Parameters& parameters) {
         names.emplace_back(file.name, save.rankOf(about.dp, about.mp));
         expertFiles.push_back(&file);
     }
-    const auto indices = save.assembly.addFiles(names);
+    const auto indices = save.assembly.addFiles(names, Note::Lacks::optimizerState);
     bool stages = false;
     for (const ModelFile& model : save.models) {
         if (model.index == kNone) continue;

@@ -226,7 +226,7 @@ Status Save::readOptimizerFiles() {
         optimizers.push_back({file, at.second, at.first, kNone, {}});
         names.emplace_back(file->name, rankOf(at.second, at.first));
     }
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly.addFiles(names));
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, assembly.addFiles(names, lacksOfOptimizer()));
     for (OptimizerFile& file : optimizers) {
         file.index = indices[static_cast<size_t>(&file - optimizers.data())];
         if (file.index == kNone) continue;

@@ -151,10 +151,15 @@ class RankFilesOpener {
                 parts_.raiseWorld(rank + 1);
             }
         }
-        for (size_t first = 0; first < files_.size(); first += kFilesAtOnce) {
-            const size_t count = std::min(kFilesAtOnce, files_.size() - first);
-            SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices,
-                              assembly_.addFiles(std::span(names).subspan(first, count)));
+        size_t count = 0;
+        for (size_t first = 0; first < files_.size(); first += count) {
+            const Kind kind = files_[first].set->kind;
+            for (count = 1; count < kFilesAtOnce && first + count < files_.size(); ++count)
+                if (files_[first + count].set->kind != kind) break;
+            SHARDSCOPE_ASSIGN(
+                const std::vector<uint32_t> indices,
+                assembly_.addFiles(std::span(names).subspan(first, count),
+                                   kind == Kind::model ? Note::Lacks::nothing : Note::Lacks::optimizerState));
             for (size_t f = 0; f < count; ++f) {
                 RankFile& file = files_[first + f];
                 file.index = indices[f];

@@ -122,6 +122,7 @@ class Opener : private CatalogOpener {
                  fmt::format("the file cannot be read, what it holds is not known: {}", error.message),
                  names[i], {}, Note::Lacks::nothing, error.location.offset);
             broken_.insert(names[i]);
+            builder_.file(ids[i]).state = FileInfo::State::unreadable;
             files_->markBroken(ids[i], std::move(error));
         }
         return {};
