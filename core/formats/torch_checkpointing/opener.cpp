@@ -86,7 +86,7 @@ class ItemsOpener {
             assembly_.note(rule::metaInconsistent, Severity::error,
                            "it cannot be read, so tensors are placed by what the files of the ranks state: " +
                                error.message,
-                           kMetadataFile, {}, Note::Lacks::anything, error.location.offset);
+                           kMetadataFile, {}, Note::Lacks::nothing, error.location.offset);
             return {};
         }
         hasMetadata_ = true;
