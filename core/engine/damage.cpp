@@ -52,7 +52,10 @@ class DamageFinder {
   private:
     void take(const Note& note) {
         const bool optimizer = note.lacks == Note::Lacks::optimizerState;
-        if (asked_.leavesOptimizer() && (optimizer || isState(note))) return;
+        if (asked_.leavesOptimizer() && (optimizer || isState(note))) {
+            if (note.tensor.empty()) noted_.insert(note.file);
+            return;
+        }
         if (note.lacks == Note::Lacks::nothing && isJudgedElsewhere(note.rule)) return;
         const TensorId t = note.tensor.empty() ? kNone : catalog_.find(note.tensor);
         Error error =

@@ -147,6 +147,9 @@ class Expectation {
 
     Status addContents(const Source& source, const Contract& contract) {
         auto known = ownFiles();
+        // Readers take what they can of such files, or list them only.
+        for (const FileInfo& file : checkpoint_.catalog().files())
+            if (file.metadata && fitsGlobs("*.json|*.pdparams", file.path)) known.erase(below() + file.path);
         for (const Note& note : checkpoint_.allNotes())
             if (!note.file.empty() && note.severity > Severity::info) known.insert(below() + note.file);
         const auto open = [&](const std::string& path) -> Status {

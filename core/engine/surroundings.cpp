@@ -178,8 +178,10 @@ Result<std::vector<JoinedPart>> openCompanions(const Source& source, const Check
         one.entry = entry.name;
         const Format* format = state == CompanionState::json ? nullptr : findFormat("torch");
         // Others write files of these names, too (PaddleNLP).
-        if (format && format->probe(one).match == Probe::Match::no) continue;
-        auto opened = format ? format->open(one, options.open) : openJson(source, entry);
+        if (format && entry.size > 0 && format->probe(one).match == Probe::Match::no) continue;
+        auto opened = entry.size == 0 ? damaged("it is empty").byRule(rule::fileDamaged)
+                      : format        ? format->open(one, options.open)
+                                      : openJson(source, entry);
         if (!opened.ok()) {
             const Error& error = opened.error();
             if (error.code == ErrorCode::cancelled) return error;

@@ -44,7 +44,7 @@ Damage damageOfJson(const Directory& directory, const StepFile& file) {
     if (text.empty() || nlohmann::json::accept(text)) return {};
     if (isZeros(text)) return {"holds only zero bytes"};
     const StepPart part = stepPartOf(lastName(file.path));
-    const bool known = isState(part) || part == StepPart::config;
+    const bool known = isState(part) || part == StepPart::config || lastName(file.path) == "metadata.json";
     return {"is not valid JSON: it was not written to its end", known};
 }
 

@@ -87,6 +87,7 @@ Result<std::vector<uint32_t>> TensorAssembly::addFiles(
         if (rank == kNone || error.code == ErrorCode::cancelled || error.code == ErrorCode::limit)
             return error;
         error.location.rule = noteError(error, name, {}, lacks);
+        builder_.file(ids[f]).state = FileInfo::State::unreadable;
         files_->markBroken(ids[f], std::move(error));
     }
     std::vector<uint32_t> indices;

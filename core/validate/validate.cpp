@@ -130,7 +130,9 @@ class Validation {
 
   private:
     // What is broken in one file has that file as its cause.
-    static std::string missingCause(std::string_view file) { return fmt::format("{} is missing", file); }
+    static std::string missingCause(std::string_view file) {
+        return file.empty() ? std::string() : fmt::format("{} is missing", file);
+    }
     static std::string truncatedCause(std::string_view file) { return fmt::format("{} is truncated", file); }
 
     bool isExplained(const Note& note) const {

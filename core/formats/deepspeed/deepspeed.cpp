@@ -89,6 +89,12 @@ Path optimizerPath(const Path& path) {
 
 // Where the tag's own directory was named: whether a resume from the one above it would find a tag.
 void noteTracker(Save& save) {
+    if (save.tag.untracked)
+        save.assembly.note(
+            rule::fileMissing, Severity::error,
+            fmt::format("no 'latest' names the directory '{}': a resumed run does not find it; write that "
+                        "name into a file 'latest'",
+                        save.tag.prefix.substr(0, save.tag.prefix.size() - 1)));
     if (!save.tag.prefix.empty() || !save.source.fileSystem) return;
     const auto above = save.source.fileSystem->openDirectory(joinPath(save.source.directory->path(), ".."));
     if (!above.ok()) return;

@@ -121,6 +121,17 @@ std::optional<Tag> findTag(const Source& source) {
         Tag named;
         if (!name.empty() && listTag(source, name + "/", named)) return named;
     }
+    // Without it the weights beside the tag would be taken for all of a step of transformers' Trainer.
+    std::vector<Tag> found;
+    for (const DirectoryEntry& entry : source.entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory || !entry.name.starts_with("global_step") ||
+            !source.hasFile("trainer_state.json"))
+            continue;
+        Tag inside;
+        inside.untracked = true;
+        if (listTag(source, entry.name + "/", inside)) found.push_back(std::move(inside));
+    }
+    if (found.size() == 1) return std::move(found[0]);
     return std::nullopt;
 }
 

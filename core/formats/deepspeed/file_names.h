@@ -36,6 +36,7 @@ struct TagFile {
 struct Tag {
     std::string prefix;  // "global_step3/", empty when the source is the tag's directory
     bool universal = false;
+    bool untracked = false;  // no tracker names it: DeepSpeed would not find it
     std::vector<TagFile> files;
     std::vector<DirectoryEntry> others;  // with Tag::prefix
 };
@@ -43,7 +44,8 @@ struct Tag {
 // unsafe.
 std::string trackedTag(const Directory& directory, const std::string& tracker);
 
-// The tag of a directory: the directory itself, or the tag that its tracker names. nullopt if there is none.
+// The tag of a directory: the directory itself, the tag that its tracker names, or the only
+// one in a step of transformers' Trainer. nullopt if there is none.
 std::optional<Tag> findTag(const Source& source);
 
 }  // namespace shardscope::deepspeed

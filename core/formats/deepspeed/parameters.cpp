@@ -209,7 +209,11 @@ void Parameters::gatherLayers() {
         if (file.about.kind == FileName::Kind::layer && file.about.mp < save_.tpDegree)
             files.push_back({&file, kNone});
     }
-    if (!save_.readOthers(files, [&](const FileName& about) { return save_.rankOf(0, about.mp); }).ok())
+    if (!save_
+             .readOthers(
+                 files, [&](const FileName& about) { return save_.rankOf(0, about.mp); },
+                 Note::Lacks::anything)
+             .ok())
         return;
     // The ties in the order of their layers, each taken once.
     std::map<std::string, std::string> tieOf;  // "0" -> "tied_modules.embed"
@@ -260,7 +264,11 @@ void Parameters::gatherExperts() {
         }
         files.push_back({&file, kNone});
     }
-    if (!save_.readOthers(files, [](const FileName&) { return 0U; }).ok()) return;
+    if (!save_
+             .readOthers(
+                 files, [](const FileName&) { return 0U; }, Note::Lacks::anything)
+             .ok())
+        return;
     for (const auto& [tagged, index] : files) {
         if (index == kNone) continue;
         const TensorFile& file = save_.contents(index);

@@ -482,8 +482,9 @@ void addPlainStates(Save& save, Parameters& parameters) {
             about.dp < save.dpWorld)
             expertFiles.push_back({&file, kNone});
     }
-    const Status read =
-        save.readOthers(expertFiles, [&](const FileName& about) { return save.rankOf(about.dp, about.mp); });
+    const Status read = save.readOthers(
+        expertFiles, [&](const FileName& about) { return save.rankOf(about.dp, about.mp); },
+        Note::Lacks::optimizerState);
     bool stages = false;
     for (const ModelFile& model : save.models) {
         if (model.index == kNone) continue;

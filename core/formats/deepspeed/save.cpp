@@ -214,9 +214,10 @@ Status Save::readOptimizerFiles() {
     }
     for (const auto& [at, file] : chosen)
         optimizers.push_back({file, at.second, at.first, kNone, {}});
-    SHARDSCOPE_TRY(assembly.addEach(optimizers, [&](const OptimizerFile& file) {
-        return std::pair(file.file->name, rankOf(file.dp, file.mp));
-    }));
+    SHARDSCOPE_TRY(assembly.addEach(
+        optimizers,
+        [&](const OptimizerFile& file) { return std::pair(file.file->name, rankOf(file.dp, file.mp)); },
+        lacksOfOptimizer()));
     for (OptimizerFile& file : optimizers) {
         if (file.index == kNone) continue;
         assembly.builder().file(contents(file.index).id).rank = rankOf(file.dp, file.mp);

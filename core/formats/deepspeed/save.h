@@ -55,10 +55,11 @@ struct Save {
     }
     // Reads files as those of the ranks that `rankOf` gives. Errors: as TensorAssembly::addFiles().
     template <class RankOf>
-    Status readOthers(std::vector<OtherFile>& files, RankOf&& rankOf) {
-        return assembly.addEach(files, [&](const OtherFile& file) {
-            return std::pair(file.file->name, rankOf(file.file->about));
-        });
+    Status readOthers(std::vector<OtherFile>& files, RankOf&& rankOf, Note::Lacks lacks) {
+        return assembly.addEach(
+            files,
+            [&](const OtherFile& file) { return std::pair(file.file->name, rankOf(file.file->about)); },
+            lacks);
     }
     // Adds a stale file, from an earlier save into the same directory.
     void addStale(const TagFile& file, uint32_t rank, std::string message);

@@ -151,7 +151,8 @@ Status Universal::readStates() {
         for (const std::string& state : parameter.states)
             names.emplace_back(pathOf(name, state), 0);
     }
-    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices, save_.assembly.addFiles(names));
+    SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices,
+                      save_.assembly.addFiles(names, Note::Lacks::optimizerState));
     for (size_t i = 0; i < names.size(); ++i)
         indexOf_[names[i].first] = indices[i];
     return {};
@@ -262,7 +263,8 @@ void Universal::addShared(uint32_t index, bool eachHasStep) {
 
 Status Universal::add() {
     listTrained();
-    SHARDSCOPE_ASSIGN(const uint32_t shared, save_.assembly.addFile(root_ + "/optimizer_state.pt", 0));
+    SHARDSCOPE_ASSIGN(const uint32_t shared,
+                      save_.assembly.addFile(root_ + "/optimizer_state.pt", 0, Note::Lacks::optimizerState));
     SHARDSCOPE_TRY(readStates());
     if (!save_.models.empty() && save_.models[0].index != kNone) {
         const Entries entries(save_.contents(save_.models[0].index));

@@ -301,7 +301,7 @@ void readFiles(Input& in, Totals& totals, CatalogBuilder& builder) {
         file.path = in.text();
         file.size = in.number();
         file.state = static_cast<FileInfo::State>(
-            in.below(static_cast<uint64_t>(FileInfo::State::wrongKind) + 1, "state of file"));
+            in.below(static_cast<uint64_t>(FileInfo::State::unreadable) + 1, "state of file"));
         file.metadata = in.below(2, "mark of a metadata file") == 1;
         file.rank = in.id(kMostRanks, "rank");
         file.referenced = in.below(2, "mark of a file that is named") == 1;

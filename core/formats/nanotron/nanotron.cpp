@@ -82,8 +82,8 @@ class Opener {
         assembly_.addText(name);
         std::string text = smallFile(*source_.directory, name, kMostConfig);
         if (nlohmann::json::accept(text)) return text;
-        assembly_.note(rule::fileDamaged, severity, "it is not valid JSON: it was not written to its end",
-                       name);
+        assembly_.note(rule::fileDamaged, Severity::error,
+                       "it is not valid JSON: it was not written to its end", name);
         return {};
     }
 

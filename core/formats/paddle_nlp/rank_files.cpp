@@ -144,7 +144,7 @@ class Listing {
     void readSchedule(const DirectoryEntry& entry) {
         const auto saved = assembly_.files().add(entry.name);
         if (!saved.ok()) {
-            note(rule::metaInconsistent, Severity::warning,
+            note(rule::metaInconsistent, Severity::error,
                  fmt::format("the state of the scheduler cannot be read: {}", saved.error().message),
                  entry.name);
             return;

@@ -617,6 +617,7 @@ class Opener : private CatalogOpener {
     void noteShrunkTensors() {
         uint32_t world = 0;
         std::set<std::pair<uint32_t, uint32_t>> present;  // rank, index in the set
+        std::set<uint32_t> told;                          // indices in the set
         for (const OpenFile& file : files_) {
             if (file.set.rank == kNone) continue;
             world = std::max(world, file.set.rank + 1);
@@ -646,6 +647,7 @@ class Opener : private CatalogOpener {
             const int64_t size = tensor.shape[dim];
             const int64_t piece = first.lengths[dim];
             if (!silent || splitPiece(size, world, 0, SplitRule::torch).length == piece) continue;
+            told.insert(first.set.index);
             note(rule::coverageShrunk, Severity::warning,
                  fmt::format("its {} pieces of {} along dim {} make {}, but {} ranks wrote and rank {} has "
                              "no file 'shard-{:05}-...-{:05}-of-{:05}': the "
@@ -654,7 +656,40 @@ class Opener : private CatalogOpener {
                              first.set.count),
                  {}, tensor.name);
         }
+        noteSilentRanks(present, told);
         if (world > 0 && world <= kMaxRanks) builder_.setRankCount(world);
+    }
+
+    // A rank that has files of other parts of the set, but none of one whose shapes only the pieces tell.
+    // `told`: parts of which that has been said of tensors.
+    void noteSilentRanks(const std::set<std::pair<uint32_t, uint32_t>>& present,
+                         const std::set<uint32_t>& told) {
+        constexpr size_t kMostNotes = 100;
+        std::map<uint32_t, const OpenFile*> parts;  // by index in the set
+        std::set<uint32_t> ranks, inferred;
+        for (const OpenFile& file : files_) {
+            if (file.set.rank == kNone || file.set.index == 0) continue;
+            parts.try_emplace(file.set.index, &file);
+            ranks.insert(file.set.rank);
+        }
+        for (const Inferred& tensor : inferred_)
+            for (const InferredPiece& piece : tensor.pieces)
+                inferred.insert(piece.set.index);
+        size_t notes = 0;
+        for (const auto& [index, sibling] : parts) {
+            if (told.contains(index)) continue;
+            for (const uint32_t rank : ranks) {
+                if (!inferred.contains(index) || present.contains({rank, index}) || ++notes > kMostNotes)
+                    continue;
+                const SetName& set = sibling->set;
+                note(
+                    rule::coverageShrunk, Severity::warning,
+                    fmt::format("rank {} has files of other parts, but no 'shard-{:05}-{}-{:05}-of-{:05}{}': "
+                                "where it was lost, the ends of tensors are missing",
+                                rank + 1, rank + 1, set.stem, set.index, set.count, kSuffix),
+                    sibling->name);
+            }
+        }
     }
 
     struct InferredPiece {

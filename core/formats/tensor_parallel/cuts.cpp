@@ -56,6 +56,7 @@ ModelSizes readSizes(std::string_view text) {
             return fits ? value->get<int64_t>() : 0;
         };
         sizes.ranks = sizeOf("tp_size");
+        sizes.expertRanks = sizeOf("moe_ep_size");
         sizes.stages = sizeOf("pp_size");
     }
     if (json.contains("text_config") && json["text_config"].is_object()) json = json["text_config"];
@@ -89,6 +90,7 @@ Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
     if (isAmong(module,
                 {"embed_tokens", "lm_head", "tok_embeddings", "vocab_embedding", "output", "embed", "head"}))
         return {Kind::vocabulary};
+    if (dimensions > 2) return {};
     if (isAmong(module, {"gate_up_proj"})) return {Kind::halves};
     if (isAmong(module, {"qkv_proj", "qkv"})) return {Kind::heads};
     if (isAmong(module, {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "wq", "wk", "wv", "w1", "w3",
@@ -97,6 +99,17 @@ Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
     if (isAmong(module, {"o_proj", "down_proj", "dense", "proj", "wo", "w2", "out_proj"}))
         return dimensions < 2 ? Known{Kind::replicated} : Known{Kind::columns, 1};
     return {};
+}
+
+// Where `gate` is half of a gated projection (routers are `router`), and the experts are one tensor.
+Cuts::Known Cuts::knownOfTensorRt(std::string_view name, size_t dimensions) const {
+    if (dimensions == 3 && sizes_.expertRanks <= 1) {
+        if (name.ends_with(".mlp.fc.weight")) return {Kind::halves, 1};
+        if (name.ends_with(".mlp.proj.weight")) return {Kind::columns, 2};
+    }
+    if (dimensions <= 2 && (name.ends_with(".mlp.gate.weight") || name.ends_with(".mlp.gate.bias")))
+        return {Kind::rows};
+    return known(name, dimensions);
 }
 
 // [q, k, v] of each rank. Where there are fewer heads of keys than ranks, several ranks have the same one.
@@ -147,12 +160,18 @@ Result<Cut> Cuts::headsIn(const Shards& shards, uint32_t rank) const {
     return cut;
 }
 
-bool Cuts::lacksRows(const Shards& shards) const {
+bool Cuts::lacksParts(const Shards& shards) const {
     std::string_view rest = shards.name;
     takeLastPart(rest);
-    const bool embedding =
-        isAmong(takeLastPart(rest), {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
-    if (!embedding || sizes_.vocabulary == 0 || shards.shapes[0].size() != 2) return false;
+    const std::string_view module = takeLastPart(rest);
+    const bool embedding = isAmong(module, {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
+    if (!embedding || shards.shapes[0].size() != 2 || shards.shapes[0][1] < 1) return false;
+    // Llama 2's is cut along its columns.
+    const int64_t columns = shards.shapes[0][1];
+    if (module == "tok_embeddings" && sizes_.hidden % columns == 0 &&
+        sizes_.hidden / columns > static_cast<int64_t>(shards.shapes.size()))
+        return true;
+    if (sizes_.vocabulary == 0) return false;
     const auto cut = of(shards, 0);
     return cut.ok() && (cut->axis == 0 ? cut->whole : shards.shapes[0][0]) < sizes_.vocabulary;
 }
@@ -170,7 +189,8 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
         return notKnown(
             "nothing says that the files are of tensor-parallel ranks (a config.json with 'mapping')");
     }
-    const Known how = known(shards.name, local.size());
+    const Known how =
+        sizes_.ranks > 0 ? knownOfTensorRt(shards.name, local.size()) : known(shards.name, local.size());
     if (how.kind != Kind::unknown && static_cast<size_t>(how.axis) >= local.size() && !local.empty())
         return notKnown("it has other dimensions than its name says");
     switch (how.kind) {

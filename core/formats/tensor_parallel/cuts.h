@@ -3,7 +3,8 @@
 //
 // Source: vllm/model_executor/layers/{linear,vocab_parallel_embedding}.py (column-parallel layers are sharded
 // along dimension 0, row-parallel ones along dimension 1, fused ones part by part; key and value heads are
-// repeated if there are fewer heads than ranks), meta-llama/llama model.py (fairscale's layers).
+// repeated if there are fewer heads than ranks), tensorrt_llm/layers/{mlp,moe}.py, meta-llama/llama model.py
+// (fairscale's layers).
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@ namespace shardscope::tensor_parallel {
 // Sizes that config.json or params.json states; 0 = not stated.
 struct ModelSizes {
     int64_t hidden = 0, heads = 0, keyHeads = 0, headSize = 0, vocabulary = 0;
-    int64_t ranks = 0, stages = 0;  // tensor- and pipeline-parallel degrees, stated by TensorRT-LLM
+    // Tensor-, pipeline- and expert-parallel degrees, stated by TensorRT-LLM.
+    int64_t ranks = 0, stages = 0, expertRanks = 0;
 };
 ModelSizes readSizes(std::string_view json);
 
@@ -48,8 +50,8 @@ class Cuts {
     // tensor does not divide.
     Result<RankCut> ofWhole(std::string_view name, DimSpan shape, uint32_t ranks, uint32_t rank,
                             bool columns) const;
-    // Whether the ranks hold fewer rows of the embedding than the configuration states.
-    bool lacksRows(const Shards& shards) const;
+    // Whether the ranks hold less of the embedding than the configuration states.
+    bool lacksParts(const Shards& shards) const;
 
   private:
     enum class Kind : uint8_t { unknown, replicated, rows, columns, vocabulary, halves, heads };
@@ -58,6 +60,7 @@ class Cuts {
         int axis = 0;
     };
     static Known known(std::string_view name, size_t dimensions);
+    Known knownOfTensorRt(std::string_view name, size_t dimensions) const;
     // Of a fused [q k v], by the heads of the configuration.
     Result<Cut> headsOf(int64_t ranks, uint32_t rank) const;
     Result<Cut> headsIn(const Shards& shards, uint32_t rank) const;

@@ -18,8 +18,11 @@ namespace shardscope::tensor_parallel {
 
 struct RankFile {
     std::string name;
-    uint32_t rank = 0;       // stage * world + tensor-parallel rank
-    bool common = false;     // content that all ranks share
+    uint32_t rank = 0;    // stage * world + tensor-parallel rank
+    bool common = false;  // content that all ranks share
+    // The name without the rank's digits, and where these are: all ranks have a file of each such name.
+    std::string others;
+    size_t digitsAt = 0, digits = 0;
     uint32_t index = kNone;  // where it was read; kNone = it was not
 };
 struct RankFiles {
@@ -28,8 +31,13 @@ struct RankFiles {
     uint32_t stages = 1;      // pipeline stages, each with its own files
     const char* mark = "";    // a file that is written last; empty = none
     std::vector<RankFile> files;
+    uint32_t parts = 1;  // of each rank, by their numbers
+    // The files of ranks that are not there, at most 1000 of them.
+    std::vector<RankFile> missing() const;
+
+  private:
     // The expected file name of a rank.
-    std::string nameOf(uint32_t rank) const;
+    std::string nameOf(uint32_t rank, uint32_t part) const;
 };
 RankFiles findRankFiles(const Source& source);
 

@@ -1,6 +1,7 @@
 #include "formats/tensor_parallel/tensor_parallel.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -19,6 +20,7 @@ namespace shardscope::tensor_parallel {
 namespace {
 
 constexpr uint64_t kMostConfig = uint64_t{1} << 20;
+constexpr size_t kMostCompared = 8;  // tensors, to find files that were copied
 
 class Opener {
   public:
@@ -31,7 +33,7 @@ class Opener {
         if (files_.files.empty())
             return unsupported("holds no files of tensor-parallel ranks").inFile(source_.display);
         SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
-        const ModelSizes sizes = readSizes(readConfig());
+        ModelSizes sizes = readSizes(readConfig());
         if (sizes.stages > 1)
             assembly_.wrong(fmt::format("config.json states {} pipeline stages, which are not put together",
                                         sizes.stages),
@@ -39,6 +41,12 @@ class Opener {
         files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
         SHARDSCOPE_TRY(readFiles());
         if (*files_.mark != '\0') noteSave();
+        // The last norm of Meta's models is whole on each rank.
+        if (const auto norm = std::ranges::find(entries_, "norm.weight", &Entry::name);
+            sizes.hidden == 0 && norm != entries_.end()) {
+            const Dims& shape = stored(norm->held[0]).shape;
+            if (shape.size() == 1) sizes.hidden = shape[0];
+        }
         // Scripts give such names to files of any ranks.
         const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
         const Cuts cuts(sizes, std::move(stated), trusted);
@@ -50,6 +58,7 @@ class Opener {
             for (const Entry& one : stages)
                 if (!any || complete(one)) place(one, cuts);
         }
+        noteCopiedFiles();
         assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
         std::optional<Mesh> mesh;
         for (const auto& [axis, size] :
@@ -115,19 +124,16 @@ class Opener {
     }
 
     Status readFiles() {
-        std::vector<bool> there(ranks(), false);
-        for (const RankFile& file : files_.files)
-            if (!file.common) there[file.rank] = true;
         SHARDSCOPE_TRY(assembly_.addEach(
-            files_.files, [](const RankFile& file) { return std::pair(file.name, file.rank); }));
-        for (uint32_t rank = 0; rank < ranks(); ++rank) {
-            if (there[rank]) continue;
+            files_.files, [](const RankFile& file) { return std::pair(file.name, file.rank); },
+            Note::Lacks::anything));
+        for (const RankFile& file : files_.missing()) {
             missing_ = true;
             assembly_.addMissingRank(
-                files_.nameOf(rank), rank, Severity::error,
-                fmt::format("the file of tensor-parallel rank {} of {}{} is missing", rank % files_.world,
-                            files_.world,
-                            files_.stages > 1 ? fmt::format(", stage {},", rank / files_.world) : ""),
+                file.name, file.rank, Severity::error,
+                fmt::format("the file of tensor-parallel rank {} of {}{} is missing",
+                            file.rank % files_.world, files_.world,
+                            files_.stages > 1 ? fmt::format(", stage {},", file.rank / files_.world) : ""),
                 Note::Lacks::anything);
         }
         for (const RankFile& file : files_.files) {
@@ -201,10 +207,9 @@ class Opener {
                                     files_.world));
         }
         shards.same = sameOnAll(entry);
-        if (cuts.lacksRows(shards))
+        if (cuts.lacksParts(shards))
             fail(entry, first, rule::rankMissing,
-                 "it has fewer rows than the vocabulary of the configuration: files of other ranks are "
-                 "missing");
+                 "it is smaller than the configuration states: files of other ranks are missing");
         for (uint32_t i = 0; i < ranks; ++i) {
             const auto cut = cuts.of(shards, i);
             if (!cut.ok()) {
@@ -217,8 +222,51 @@ class Opener {
         }
     }
 
+    // Files of two ranks that hold the same parts of everything that the ranks cut.
+    void noteCopiedFiles() {
+        constexpr size_t kMostTold = 100, kMostWorld = 512;  // each rank is compared with each
+        if (files_.world > kMostWorld) return;
+        std::set<uint32_t> told;
+        const auto copies = [&](const Held& one, const Held& two) {
+            size_t compared = 0;
+            for (const std::vector<Held>& cut : cut_) {
+                const auto of = [&](uint32_t file) { return std::ranges::find(cut, file, &Held::file); };
+                const auto first = of(one.file), second = of(two.file);
+                if (first == cut.end() || second == cut.end()) continue;
+                if (assembly_.files().equal(first->file, first->tensor, second->file, second->tensor) ==
+                    false)
+                    return false;
+                ++compared;
+            }
+            return compared > 1;
+        };
+        for (const std::vector<Held>& cut : cut_) {
+            for (size_t i = 0; i < cut.size() && told.size() < kMostTold; ++i) {
+                const auto same = std::ranges::find_if(
+                    cut.begin(), cut.begin() + static_cast<ptrdiff_t>(i),
+                    [&](const Held& other) { return !told.contains(cut[i].file) && copies(other, cut[i]); });
+                if (same - cut.begin() == static_cast<ptrdiff_t>(i)) continue;
+                told.insert(cut[i].file);
+                assembly_.note(rule::metaInconsistent, Severity::error,
+                               fmt::format("it holds the same parts as '{}': the file of rank {} was copied",
+                                           assembly_.files()[same->file].name, same->rank),
+                               assembly_.files()[cut[i].file].name, {}, Note::Lacks::anything);
+            }
+        }
+    }
+
+    // Whether the shard is long enough, and other numbers than zeros or ones, to tell ranks apart.
+    bool tellsApart(const Held& held) {
+        const int64_t half = elementCount(stored(held).shape) / 2;
+        return half >= 8 &&
+               assembly_.files().partsDiffer(StoredPart::range(held.file, held.tensor, 0, half),
+                                             StoredPart::range(held.file, held.tensor, half, half));
+    }
+
     void addCut(const Entry& entry, const Held& held, const Cut& cut) {
         if (cut.axis == TpRule::kReplicated) return addWhole(entry, held);
+        if (held.rank == entry.held[0].rank && cut_.size() < kMostCompared && tellsApart(held))
+            cut_.push_back(entry.held);
         const Dims& local = stored(held).shape;
         Dims whole = local;
         whole[static_cast<size_t>(cut.axis)] = cut.whole;
@@ -232,6 +280,7 @@ class Opener {
     TensorAssembly assembly_;
     std::vector<Entry> entries_;
     std::unordered_map<std::string, size_t> byPath_;  // encoded
+    std::vector<std::vector<Held>> cut_;              // some tensors that the ranks cut
     bool missing_ = false;                            // a file of a rank
 };
 

@@ -54,13 +54,20 @@ const std::vector<NameRule>& nameRules() {
             rule(R"((pytorch_model_fsdp|optimizer)(?:_(\d+))?_rank(\d+)\.bin)", false, true, true),
             // Scripts: rank0.pt, model_rank_0.pth, and fsdp_0.pt, shard-3.pth, state.1.bin, 0_of_4.pt or
             // 0.pt.
-            rule(R"((.*?)()rank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin|ckpt))", false, false, true),
+            rule(R"((.*?)()[Rr]ank[_=-]?(\d+)[^0-9]*\.(?:pt|pth|bin|ckpt))", false, false, true),
             rule(R"((.*?)()(\d+)_of_\d+\.(?:pt|pth|bin|ckpt))", false, false, false),
             rule(R"((.*[A-Za-z])()[._-](\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
             rule(R"(()()(\d+)\.(?:pt|pth|bin|ckpt))", false, false, false),
         };
     }();
     return rules;
+}
+
+std::string withoutKind(std::string text) {
+    for (const std::string_view word : {"optimizer", "optim", "model"}) {
+        if (const size_t at = text.find(word); at != text.npos) return text.erase(at, word.size());
+    }
+    return text;
 }
 
 std::string_view baseOf(std::string_view name) {
@@ -106,7 +113,7 @@ std::string FileSet::nameOf(uint32_t rank) const {
 }
 
 std::vector<DirectoryEntry> entriesOfRanks(const Source& source, size_t most) {
-    static const RegularExpression rule = RegularExpression::parse(R"(.*?rank[_=-]?\d+)").value();
+    static const RegularExpression rule = RegularExpression::parse(R"(.*?[Rr]ank[_=-]?\d+)").value();
     std::vector<std::string_view> groups;
     std::vector<DirectoryEntry> entries = source.entries;
     size_t listed = 0;
@@ -146,12 +153,18 @@ std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
     }
     std::vector<FileSet> found;
     std::set<std::string> prefixes;
+    // A number at the end of a name is a rank where they count up from 0, or where those of the files beside
+    // it do: "model_1.pt" beside "optim_0.pt" and "optim_1.pt".
+    std::map<std::string, size_t> counted;  // by what is alike in the names of a save
+    for (const auto& [pattern, set] : sets) {
+        if (!set.ranked && set.files.size() > 1 && set.files.begin()->first == 0 &&
+            set.files.rbegin()->first == set.files.size() - 1)
+            counted[withoutKind(pattern)] = set.files.size();
+    }
     for (auto& [pattern, set] : sets) {
-        // A number at the end of a name is a rank where they count up from 0.
-        if (!set.ranked && (set.files.size() < 2 || set.files.begin()->first != 0 ||
-                            set.files.rbegin()->first != set.files.size() - 1))
-            continue;
-        found.push_back(std::move(set));
+        const auto beside = counted.find(withoutKind(pattern));
+        if (set.ranked || (beside != counted.end() && set.files.rbegin()->first < beside->second))
+            found.push_back(std::move(set));
     }
     std::stable_sort(found.begin(), found.end(),
                      [](const FileSet& a, const FileSet& b) { return a.kind < b.kind; });

@@ -152,11 +152,18 @@ class RankFilesOpener {
                 parts_.raiseWorld(rank + 1);
             }
         }
-        for (size_t first = 0; first < files_.size(); first += kFilesAtOnce) {
-            auto some = std::span(files_).subspan(first, std::min(kFilesAtOnce, files_.size() - first));
-            SHARDSCOPE_TRY(assembly_.addEach(some, [](const RankFile& file) {
-                return std::pair(file.set->files.at(file.rank)->name, file.rank);
-            }));
+        size_t count = 0;
+        for (size_t first = 0; first < files_.size(); first += count) {
+            const Kind kind = files_[first].set->kind;
+            for (count = 1; count < kFilesAtOnce && first + count < files_.size(); ++count)
+                if (files_[first + count].set->kind != kind) break;
+            auto some = std::span(files_).subspan(first, count);
+            SHARDSCOPE_TRY(assembly_.addEach(
+                some,
+                [](const RankFile& file) {
+                    return std::pair(file.set->files.at(file.rank)->name, file.rank);
+                },
+                kind == Kind::model ? Note::Lacks::nothing : Note::Lacks::optimizerState));
             for (RankFile& file : some) {
                 if (file.index == kNone) continue;
                 addNames(file);

@@ -136,6 +136,7 @@ class Opener : private CatalogOpener {
             noteError(error, names[i], {}, Note::Lacks::nothing,
                       "the file cannot be read, what it holds is not known: ");
             broken_.insert(names[i]);
+            builder_.file(ids[i]).state = FileInfo::State::unreadable;
             files_->markBroken(ids[i], std::move(error));
         }
         return {};

@@ -1,0 +1,198 @@
+// What is said, and what is not converted, where a file of a checkpoint is cut, empty, lost or copied.
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/genuine_checks.h"
+#include "cli/written_model.h"
+
+using namespace shardscope::test;
+using nlohmann::json;
+
+class FileDamageCliTest : public QObject {
+    Q_OBJECT
+
+    std::unique_ptr<QTemporaryDir> place_;
+    QString at(const QString& name) const { return place_->filePath(name); }
+    QString copyOf(const char* family, const QString& name, const QString& as) const {
+        copyTree(QString::fromStdString(genuineCase(family, name).openPath()), at(as));
+        return at(as);
+    }
+    Outcome convert(const QString& from, const QStringList& more = {}) const {
+        return runShardscope(QStringList{"convert", from, at("out"), "--to", "safetensors", "--overwrite"} +
+                             more);
+    }
+    static Stored numbers(std::vector<int> shape, float first) {
+        int count = 1;
+        for (const int size : shape)
+            count *= size;
+        std::vector<float> values;
+        for (int i = 0; i < count; ++i)
+            values.push_back(first + static_cast<float>(i));
+        return {"F32", std::move(shape), floats(values)};
+    }
+
+  private slots:
+    void init() {
+        place_ = std::make_unique<QTemporaryDir>();
+        qputenv("XDG_STATE_HOME", place_->path().toUtf8());
+    }
+    void cleanup() { qunsetenv("XDG_STATE_HOME"); }
+
+    // A file that cannot be read to its end is named, and nothing that it held is left out in silence.
+    void nothingIsLostInSilence_data() {
+        QTest::addColumn<QString>("name");
+        for (const auto& [family, name] : {std::pair{"tensor_parallel", "meta-tp2"},
+                                           {"tensor_parallel", "vllm-tp2"},
+                                           {"tensor_parallel", "grok-tp4"},
+                                           {"deepspeed", "moe_ep2_z2_bf16"},
+                                           {"deepspeed", "moe_ep1_z0_fp32"},
+                                           {"deepspeed", "pp2_z1_bf16opt"},
+                                           {"torch_save", "bin-set-no-index"},
+                                           {"torch_ranks", "t2.15.0-verl-fsdp1-mesh-w2"},
+                                           {"torch_checkpointing", "no-resharder"}})
+            QTest::addRow("%s/%s", family, name) << QString(name);
+    }
+    void nothingIsLostInSilence() {
+        QFETCH(QString, name);
+        const QByteArray family = QByteArray(QTest::currentDataTag()).split('/')[0];
+        const QString whole = copyOf(family.constData(), name, "whole");
+        const json expected = digestsOf(whole);
+        QVERIFY(!expected.empty());
+        QDirIterator files(whole, QDir::Files, QDirIterator::Subdirectories);
+        while (files.hasNext()) {
+            const QString file = QDir(whole).relativeFilePath(files.next());
+            const qint64 size = QFileInfo(whole + '/' + file).size();
+            if (file.endsWith(".json") || size < 100) continue;
+            for (const qint64 left : {qint64{0}, size / 2}) {
+                copyTree(whole, at("hurt"));
+                QVERIFY(QFile::resize(at("hurt/") + file, left));
+                const Outcome judged = validate(at("hurt"));
+                QVERIFY2(judged.exitCode == 1 || judged.exitCode == 3, qPrintable(file));
+                const std::string base = QFileInfo(file).fileName().toStdString();
+                QVERIFY2((judged.out + judged.err).find(base) != std::string::npos, judged.out.c_str());
+                const Outcome made = convert(at("hurt"));
+                if (made.exitCode == 0) {
+                    const json found = digestsOf(at("out"));
+                    for (const auto& [tensor, digest] : expected.items())
+                        QVERIFY2(found.value(tensor, "") == digest, (base + ": " + tensor).c_str());
+                }
+                QDir(at("hurt")).removeRecursively();
+            }
+        }
+    }
+    // State beside the weights is asked for, too, unless weights alone are.
+    void emptyStateBesideWeights() {
+        const QString step = copyOf("torch_ranks", "t2.15.0-hf-trainer", "step") + "/checkpoint-1";
+        QVERIFY(QFile::resize(step + "/optimizer.pt", 0));
+        const Outcome refused = convert(step);
+        QCOMPARE(refused.exitCode, 3);
+        QVERIFY(refused.err.find("optimizer.pt") != std::string::npos);
+        QCOMPARE(convert(step, {"--weights-only"}).exitCode, 0);
+    }
+
+    void lostFilesOfTensorParallelRanks_data() {
+        QTest::addColumn<QString>("file");
+        QTest::newRow("a part of one rank") << "model-rank-1-part-1.safetensors";
+        QTest::newRow("the last rank of a part") << "model-rank-2-part-0.safetensors";
+        QTest::newRow("another file of the last rank") << "m-00001-TP-002.safetensors";
+    }
+    void lostFilesOfTensorParallelRanks() {
+        QFETCH(QString, file);
+        const bool vllm = file.startsWith("model-");
+        for (int rank = 0; rank < 3; ++rank) {
+            for (int part = 0; part < 2; ++part) {
+                const QString name = vllm ? QString("model-rank-%1-part-%2.safetensors").arg(rank).arg(part)
+                                          : QString("m-0000%2-TP-00%1.safetensors").arg(rank).arg(part);
+                if (name == file) continue;
+                writeModel(at("ranks"),
+                           {{QString("layers.%1.o_proj.weight").arg(part).toStdString(),
+                             numbers({4, 6}, float(100 * rank))}},
+                           {}, name.chopped(12));
+            }
+        }
+        const Outcome judged = validate(at("ranks"));
+        QCOMPARE(judged.exitCode, 1);
+        QVERIFY2(!findingOf(judged.json(), "file.missing", file.toStdString()).empty(), judged.out.c_str());
+        QCOMPARE(convert(at("ranks")).exitCode, 3);
+    }
+    void copiedFileOfARank() {
+        for (int rank = 0; rank < 3; ++rank) {
+            Model model;
+            for (const std::string layer : {"layers.0.", "layers.1."})
+                model[layer + "o_proj.weight"] = numbers({4, 6}, float(100 * (rank == 2 ? 0 : rank)));
+            writeModel(at("ranks"), model, {}, QString("model-rank-%1-part-0").arg(rank));
+        }
+        const Outcome judged = validate(at("ranks"));
+        QCOMPARE(judged.exitCode, 1);
+        QVERIFY2(judged.out.find("the file of rank 0 was copied") != std::string::npos, judged.out.c_str());
+        QCOMPARE(convert(at("ranks")).exitCode, 3);
+    }
+    // Their router is called otherwise; a gate is half of a projection, and ranks cut it.
+    void gatesOfTensorRt() {
+        for (int rank = 0; rank < 2; ++rank)
+            writeModel(at("ranks"),
+                       {{"transformer.layers.0.mlp.gate.weight", numbers({4, 6}, float(24 * rank))}}, {},
+                       QString("rank%1").arg(rank));
+        writeText(at("ranks/config.json"), R"({"hidden_size": 6, "mapping": {"tp_size": 2, "pp_size": 1}})");
+        const Outcome shown =
+            runShardscope({"show", at("ranks"), "transformer.layers.0.mlp.gate.weight", "--json"});
+        QCOMPARE(shown.exitCode, 0);
+        COMPARE_JSON(shown.json()["tensor"]["shape"], (json{8, 6}));
+        QCOMPARE(validate(at("ranks")).exitCode, 0);
+    }
+    void theOptimizerNamesRanks() {
+        const QString save = copyOf("tensor_parallel", "nxd-tp2", "nxd");
+        const QString lost = "dp_rank_00_tp_rank_01_pp_rank_00.pt";
+        QVERIFY(QDir(save).mkdir("optim"));
+        QVERIFY(QFile::rename(save + "/model/" + lost, save + "/optim/" + lost));
+        const Outcome judged = validate(save);
+        QCOMPARE(judged.exitCode, 1);
+        QVERIFY(!findingOf(judged.json(), "file.missing", "model/" + lost.toStdString()).empty());
+    }
+
+    // The weights beside the states of DeepSpeed are not all of the step.
+    void aTagThatNothingNames() {
+        const QString step = copyOf("deepspeed", "trainer_z3_bf16", "run") + "/checkpoint-3";
+        const json whole = digestsOf(step);
+        for (const char* text : {"", "global_st"}) {
+            QVERIFY(QFile::remove(step + "/latest"));
+            if (*text != '\0') writeText(step + "/latest", text);
+            const Outcome judged = validate(step);
+            QCOMPARE(judged.exitCode, 1);
+            QVERIFY2(judged.out.find("no 'latest' names") != std::string::npos, judged.out.c_str());
+            COMPARE_JSON(digestsOf(step), whole);
+            writeText(step + "/latest", text);
+        }
+    }
+
+    // Small files that readers take as they are.
+    void cutSmallFilesAreErrors_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("file");
+        QTest::newRow("tensor_parallel") << "meta-tp2"
+                                         << "params.json";
+        QTest::newRow("nanotron") << "tp2"
+                                  << "model_config.json";
+        QTest::newRow("levanter") << "ocdbt"
+                                  << "metadata.json";
+        QTest::newRow("paddle_hybrid") << "mp2"
+                                       << "trainer_state.json";
+    }
+    void cutSmallFilesAreErrors() {
+        QFETCH(QString, name);
+        QFETCH(QString, file);
+        const QString run = at("run");
+        for (const char* step : {"/checkpoint-10", "/checkpoint-20"})
+            (void)copyOf(QTest::currentDataTag(), name, "run" + QString(step));
+        const auto good = [&] {
+            return runShardscope({"latest", run, "--good", "--json"}).json().value("name", "");
+        };
+        QCOMPARE(good(), std::string("checkpoint-20"));
+        const QString hurt = run + "/checkpoint-20/" + file;
+        QVERIFY(QFile::resize(hurt, QFileInfo(hurt).size() / 2));
+        QCOMPARE(good(), std::string("checkpoint-10"));
+    }
+};
+
+QTEST_GUILESS_MAIN(FileDamageCliTest)
+#include "file_damage_cli_test.moc"
