@@ -58,7 +58,7 @@ install(FILES "${CMAKE_BINARY_DIR}/completions/_shardscope"
         DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/zsh/vendor-completions" COMPONENT shardscope)
 install(FILES "${CMAKE_BINARY_DIR}/completions/shardscope.fish"
         DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/fish/vendor_completions.d" COMPONENT shardscope)
-shardscope_documents(shardscope docs/cli.md docs/performance.md docs/formats docs/schemas)
+shardscope_documents(shardscope docs/cli.md docs/recipes.md docs/performance.md docs/formats docs/schemas)
 
 # ---- shardscope-gui
 if(SHARDSCOPE_GUI)

@@ -20,26 +20,26 @@ struct ReportOptions {
     ReportForm form = ReportForm::html;
 };
 
-// Of a run one document for all its steps. HTML is of one step.
+// Of a run one document for all its steps.
+Result<std::string> runText(const Context& context, const Run& run, const ReportOptions& options) {
+    std::vector<JudgedPath> steps;
+    SHARDSCOPE_ASSIGN(
+        const JudgedRun judged,
+        judgeRun(context, run, options.what, [&](const RunStep* step, const StepVerdict& verdict) {
+            steps.push_back(judgedPath(context, run, step, verdict));
+        }));
+    if (options.form == ReportForm::json)
+        return dump(judgedJson(context, run, judged, options.what.level)) + "\n";
+    if (options.form != ReportForm::html) return formOf(options.form, steps);
+    const size_t whole = factsOf(judged.lines).newestWhole;
+    return runHtml(context.shown(run.source.display), steps, options.what.level,
+                   whole == kNoStep ? std::string() : context.shown(run.pathOf(run.directory.steps[whole])));
+}
+
 Result<std::string> reportText(const Context& context, const ReportOptions& options) {
-    std::optional<CheckpointOrRun> opened;
-    if (options.form == ReportForm::html) {
-        SHARDSCOPE_ASSIGN(opened, context.open(options.what.path));
-    } else {
-        SHARDSCOPE_ASSIGN(opened, context.openAny(options.what.path));
-    }
-    if (const Run* run = std::get_if<Run>(&*opened)) {
-        std::vector<JudgedPath> steps;
-        SHARDSCOPE_ASSIGN(
-            const JudgedRun judged,
-            judgeRun(context, *run, options.what, [&](const RunStep* step, const StepVerdict& verdict) {
-                steps.push_back(judgedPath(context, *run, step, verdict));
-            }));
-        return options.form == ReportForm::json
-                   ? dump(judgedJson(context, *run, judged, options.what.level)) + "\n"
-                   : formOf(options.form, steps);
-    }
-    auto& checkpoint = std::get<Checkpoint>(*opened);
+    SHARDSCOPE_ASSIGN(auto opened, context.openAny(options.what.path));
+    if (const Run* run = std::get_if<Run>(&opened)) return runText(context, *run, options);
+    auto& checkpoint = std::get<Checkpoint>(opened);
     SHARDSCOPE_ASSIGN(const ValidationReport found, validateOpen(context, checkpoint, options.what));
     const std::vector<Suppression> accepted = acceptedBy(options.what, checkpoint.path);
     checkpoint.path = context.shown(checkpoint.path);

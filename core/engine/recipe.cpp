@@ -58,7 +58,7 @@ const std::vector<BuiltinRecipe>& builtinRecipes() {
 }
 
 Error wrongRecipe(std::string message) {
-    return makeError(ErrorCode::usage, std::move(message)).withHint("docs/cli.md describes recipes");
+    return makeError(ErrorCode::usage, std::move(message)).withHint("docs/recipes.md describes recipes");
 }
 
 namespace {

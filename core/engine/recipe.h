@@ -1,4 +1,4 @@
-// Recipes (--map): what to do with names, shapes and dtypes, kept in a file or built in. docs/cli.md
+// Recipes (--map): what to do with names, shapes and dtypes, kept in a file or built in. docs/recipes.md
 // describes the fields.
 #pragma once
 

@@ -251,31 +251,39 @@ nlohmann::json ranksOf(const std::vector<uint64_t>& ranks) {
     return {{"bars", std::move(bars)}, {"largest", bytesText(most)}, {"count", ranks.size()}};
 }
 
+// What the page says of one validation.
+nlohmann::json judgedOf(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
+    const Verdict verdict = verdictWithout(report, suppressions);
+    std::string notChecked;
+    for (const NotChecked& each : report.notChecked)
+        notChecked += (notChecked.empty() ? "" : "; ") + each.text();
+    return {{"verdict", verdictName(verdict)},
+            {"sentence", verdictSentence(verdict)},
+            {"found", report.findings.empty() ? std::string("Nothing was found.")
+                                              : fmt::format("{} finding{}", report.findings.size(),
+                                                            report.findings.size() == 1 ? "" : "s")},
+            {"accepted",
+             std::count_if(report.findings.begin(), report.findings.end(),
+                           [&](const Finding& f) { return suppressionOf(f, suppressions) != nullptr; })},
+            {"not_checked", notChecked},
+            {"findings", findingsOf(report, suppressions)}};
+}
+
+nlohmann::json pageOf(const std::string& path, ValidateLevel level) {
+    return {{"path", path},
+            {"time", fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(std::time(nullptr)))},
+            {"level", levelName(level)}};
+}
+
 }  // namespace
 
 std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport& report,
                            const std::vector<Suppression>& suppressions) {
     const Catalog& catalog = checkpoint.catalog();
-    const Verdict verdict = verdictWithout(report, suppressions);
-    std::string notChecked;
-    for (const NotChecked& each : report.notChecked)
-        notChecked += (notChecked.empty() ? "" : "; ") + each.text();
-    nlohmann::json page{
-        {"path", checkpoint.path},
-        {"format", checkpoint.format ? checkpoint.format->info().title : ""},
-        {"writer", catalog.writer()},
-        {"time", fmt::format("{:%Y-%m-%d %H:%M}", fmt::gmtime(std::time(nullptr)))},
-        {"level", levelName(report.level)},
-        {"verdict", verdictName(verdict)},
-        {"sentence", verdictSentence(verdict)},
-        {"found", report.findings.empty() ? std::string("Nothing was found.")
-                                          : fmt::format("{} finding{}", report.findings.size(),
-                                                        report.findings.size() == 1 ? "" : "s")},
-        {"accepted",
-         std::count_if(report.findings.begin(), report.findings.end(),
-                       [&](const Finding& f) { return suppressionOf(f, suppressions) != nullptr; })},
-        {"not_checked", notChecked},
-        {"findings", findingsOf(report, suppressions)}};
+    nlohmann::json page = pageOf(checkpoint.path, report.level);
+    page["format"] = checkpoint.format ? checkpoint.format->info().title : "";
+    page["writer"] = catalog.writer();
+    page["judged"] = nlohmann::json::array({judgedOf(report, suppressions)});
     const std::pair<const char*, std::string> cards[] = {
         {"Tensors", countText(catalog.tensorCount())},
         {"Parameters", countText(catalog.elementsOf(Role::parameter))},
@@ -301,7 +309,7 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
         }
     }
     for (const auto& [name, share] : dtypes)
-        page["dtypes"].push_back(
+        page["content"]["dtypes"].push_back(
             {{"name", name}, {"tensors", countText(share.first)}, {"bytes", bytesText(share.second)}});
     if (const auto mesh = meshOf(catalog)) {
         page["mesh"] = {{"text", formatMesh(*mesh)},
@@ -310,6 +318,19 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
         if (!mesh->evidence.empty()) page["mesh"]["evidence"]["sentences"] = mesh->evidence;
     }
     if (ranks.size() > 1) page["ranks"] = ranksOf(ranks);
+    return fillTemplate(embeddedText("report/report.html"), page);
+}
+
+std::string runHtml(const std::string& path, std::span<const JudgedPath> steps, ValidateLevel level,
+                    const std::string& resume) {
+    nlohmann::json page = pageOf(path, level);
+    page["format"] = fmt::format("A run with {} step{}", steps.size(), steps.size() == 1 ? "" : "s");
+    page["resume"] = resume;
+    for (const JudgedPath& step : steps) {
+        nlohmann::json judged = judgedOf(step.report, step.accepted);
+        judged["step"] = step.path;
+        page["judged"].push_back(std::move(judged));
+    }
     return fillTemplate(embeddedText("report/report.html"), page);
 }
 

@@ -27,6 +27,11 @@ std::string validationForm(ReportForm form, std::span<const JudgedPath> judged);
 std::string validationJunit(const std::string& path, const ValidationReport& report,
                             const std::vector<Suppression>& accepted = {});
 
+// One HTML file for the steps of a run, in the order in which they were judged, as validationHtml() is for
+// one checkpoint. `resume`: path of the newest whole step, empty = none.
+std::string runHtml(const std::string& path, std::span<const JudgedPath> steps, ValidateLevel level,
+                    const std::string& resume);
+
 // Most examples of a finding that reports show.
 inline constexpr size_t kMostExamplesShown = 50;
 std::string exampleText(const FindingExample& example);  // "model.weight, [0:4], rank 3, a.distcp, byte 12"

@@ -1,5 +1,5 @@
 // A conversion as a value: what the command line, the window, jobs and workers ask for. It travels as a
-// recipe (docs/cli.md, "Recipes"): names, patterns and casts at the top, everything else under "job".
+// recipe (docs/recipes.md): names, patterns and casts at the top, everything else under "job".
 #pragma once
 
 #include <cstdint>

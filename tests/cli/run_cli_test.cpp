@@ -247,6 +247,23 @@ class RunCliTest : public QObject {
                 std::string::npos);
     }
 
+    // As a page, too: every step with what was found, and which one to resume from.
+    void aReportOfARunHasAllSteps() {
+        damage(10);
+        const Outcome page = runShardscope({"report", run_});
+        QCOMPARE(page.exitCode, 0);
+        for (const int number : {2, 10})
+            QVERIFY(page.out.find("<h2><code>" + step(number).toStdString()) != std::string::npos);
+        QVERIFY(page.out.find("resume from <code>" + step(2).toStdString() + "</code>") != std::string::npos);
+        QVERIFY(page.out.find("<code>file.truncated</code>") != std::string::npos ||
+                page.out.find("<code>file.missing</code>") != std::string::npos);
+        QVERIFY(page.out.find("<h2>Dtypes</h2>") == std::string::npos);
+        const Outcome one = runShardscope({"report", step(2)});
+        QVERIFY(one.out.find("<h2>Dtypes</h2>") != std::string::npos &&
+                one.out.find("<h2>Findings</h2>") != std::string::npos &&
+                one.out.find("{{") == std::string::npos && page.out.find("{{") == std::string::npos);
+    }
+
     void aTrackerThatNamesAMissingStepIsAFinding() {
         write("latest_checkpointed_iteration.txt", "77");
         const Outcome outcome = runShardscope({"validate", run_, "--json"});

@@ -218,7 +218,7 @@ def megatron(root):
     copy("megatron/m0.16.1-fsdp-dtensor", root / "here/fsdp/iter_0000100")
 
 
-def command_line(root):
+def recipes(root):
     copy("megatron/m0.16.1-gpt-tp2-llama", root / "here/step-1000")
     copy("colossalai/tp2_fused_qkv", root / "here/colossal-tp2")
     (root / "here/llama-hf").mkdir()
@@ -246,7 +246,7 @@ WORLDS = {
     "docs/remote.md": remote,
     "docs/serve.md": serve,
     "docs/user-guide.md": user_guide,
-    "docs/cli.md": command_line,
+    "docs/recipes.md": recipes,
     "docs/formats/mapping.md": mapping,
     "docs/formats/megatron.md": megatron,
     "README.md": readme,

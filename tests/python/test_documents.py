@@ -15,6 +15,7 @@ import sys
 
 import documents_worlds
 import pytest
+import shardscope
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")})
@@ -178,6 +179,16 @@ def test_quoted_messages():
         parts = [part.strip() for part in re.split(r"\d+|\b[NM]\b|…|'\w+'|\w+=|--\w+|[().:]", message)]
         parts = [part for part in parts if part]
         assert parts and all(part in said for part in parts), f"the program does not say *{message}*: {[p for p in parts if p not in said]}"
+
+
+def test_recipes_of_the_page():
+    """The page on recipes lists those that are built in, and no other."""
+    text = (ROOT / "docs/recipes.md").read_text(encoding="utf-8").split("## Built-in recipes")[1]
+    listed = set()
+    for recipes, families in re.findall(r"^\| (`.+?) \| (.+) \|$", text, re.MULTILINE):
+        for recipe in re.findall(r"`([^`]+)`", recipes):
+            listed |= {recipe.replace("FAMILY", family) for family in re.findall(r"`([^`]+)`", families) or [""]}
+    assert listed == {recipe["name"] for recipe in shardscope.recipes()["recipes"]}
 
 
 def test_most_blocks():

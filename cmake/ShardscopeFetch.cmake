@@ -1,0 +1,86 @@
+# SHARDSCOPE_FETCH: the libraries that were not found, from the archives of their authors, each named by its SHA-256, as static libraries.
+# OpenSSL, libcurl and zlib are always the system's, which mends them; so is Qt.
+include(FetchContent)
+set(SHARDSCOPE_FETCH_FROM "" CACHE PATH "Folder that has those archives, by the names below, for a machine without a network")
+set(FETCHCONTENT_QUIET ON)
+set(CMAKE_POLICY_DEFAULT_CMP0077 NEW) # our variables are the options of older projects, too
+set(CMAKE_POLICY_DEFAULT_CMP0135 NEW)
+set(BUILD_SHARED_LIBS OFF)
+set(CMAKE_UNITY_BUILD OFF)
+set(SHARDSCOPE_FETCHED "")
+
+# shardscope_fetch(<name> <archive> <url> <sha256> <folder of its CMakeLists.txt, or "none" for headers alone>)
+macro(shardscope_fetch name archive url sha256 folder)
+    set(from "${url}")
+    if(SHARDSCOPE_FETCH_FROM)
+        set(from "${SHARDSCOPE_FETCH_FROM}/${archive}")
+    endif()
+    FetchContent_Declare(${name} URL "${from}" URL_HASH SHA256=${sha256} SOURCE_SUBDIR "${folder}" SYSTEM)
+    FetchContent_MakeAvailable(${name})
+    list(APPEND SHARDSCOPE_FETCHED ${archive})
+endmacro()
+
+# shardscope_headers(<target> <folder>)
+function(shardscope_headers target folder)
+    string(MAKE_C_IDENTIFIER "fetched_${target}" name)
+    add_library(${name} INTERFACE)
+    target_include_directories(${name} SYSTEM INTERFACE "${folder}")
+    add_library(${target} ALIAS ${name})
+endfunction()
+
+if(NOT TARGET nlohmann_json::nlohmann_json)
+    shardscope_fetch(json json-3.11.3.tar.gz https://github.com/nlohmann/json/archive/refs/tags/v3.11.3.tar.gz
+                     0d8ef5af7f9794e3263480193c491549b2ba6cc74bb018906202ada498a79406 none)
+    shardscope_headers(nlohmann_json::nlohmann_json "${json_SOURCE_DIR}/include")
+endif()
+if(NOT TARGET CLI11::CLI11)
+    shardscope_fetch(cli11 CLI11-2.4.1.tar.gz https://github.com/CLIUtils/CLI11/archive/refs/tags/v2.4.1.tar.gz
+                     73b7ec52261ce8fe980a29df6b4ceb66243bb0b779451dbd3d014cfec9fdbb58 none)
+    shardscope_headers(CLI11::CLI11 "${cli11_SOURCE_DIR}/include")
+endif()
+if(NOT SHARDSCOPE_HTTPLIB)
+    shardscope_fetch(httplib cpp-httplib-0.41.0.tar.gz https://github.com/yhirose/cpp-httplib/archive/refs/tags/v0.41.0.tar.gz
+                     6d38a6b74ea33ac3133b8352f2b55b557c1d42f36e1ed0c01f852e3218329d39 none)
+    shardscope_headers(httplib::httplib "${httplib_SOURCE_DIR}")
+    set(SHARDSCOPE_HTTPLIB httplib::httplib Threads::Threads)
+endif()
+if(NOT TARGET fmt::fmt)
+    shardscope_fetch(fmt fmt-11.1.1.tar.gz https://github.com/fmtlib/fmt/archive/refs/tags/11.1.1.tar.gz
+                     482eed9efbc98388dbaee5cb5f368be5eca4893456bb358c18b7ff71f835ae43 "")
+endif()
+if(NOT TARGET PkgConfig::xxhash)
+    set(XXHASH_BUILD_XXHSUM OFF)
+    shardscope_fetch(xxhash xxHash-0.8.3.tar.gz https://github.com/Cyan4973/xxHash/archive/refs/tags/v0.8.3.tar.gz
+                     aae608dfe8213dfd05d909a57718ef82f30722c392344583d3f39050c7f29a80 cmake_unofficial)
+    add_library(PkgConfig::xxhash ALIAS xxhash)
+endif()
+if(NOT TARGET PkgConfig::zstd)
+    set(ZSTD_BUILD_PROGRAMS OFF)
+    set(ZSTD_BUILD_SHARED OFF)
+    set(ZSTD_LEGACY_SUPPORT OFF)
+    shardscope_fetch(zstd zstd-1.5.7.tar.gz https://github.com/facebook/zstd/releases/download/v1.5.7/zstd-1.5.7.tar.gz
+                     eb33e51f49a15e023950cd7825ca74a4a2b43db8354825ac24fc1b7ee09e6fa3 build/cmake)
+    add_library(PkgConfig::zstd ALIAS libzstd_static)
+endif()
+if(NOT TARGET PkgConfig::libdeflate)
+    set(LIBDEFLATE_BUILD_SHARED_LIB OFF)
+    set(LIBDEFLATE_BUILD_GZIP OFF)
+    shardscope_fetch(libdeflate libdeflate-1.23.tar.gz https://github.com/ebiggers/libdeflate/archive/refs/tags/v1.23.tar.gz
+                     1ab18349b9fb0ce8a0ca4116bded725be7dcbfa709e19f6f983d99df1fb8b25f "")
+    add_library(PkgConfig::libdeflate ALIAS libdeflate_static)
+endif()
+if(NOT TARGET PkgConfig::re2)
+    set(ABSL_ENABLE_INSTALL ON) # what RE2 installs refers to it
+    set(ABSL_PROPAGATE_CXX_STD ON)
+    shardscope_fetch(absl abseil-cpp-20260107.0.tar.gz https://github.com/abseil/abseil-cpp/archive/refs/tags/20260107.0.tar.gz
+                     4c124408da902be896a2f368042729655709db5e3004ec99f57e3e14439bc1b2 "")
+    set(RE2_BUILD_TESTING OFF)
+    shardscope_fetch(re2 re2-2024-07-02.tar.gz https://github.com/google/re2/releases/download/2024-07-02/re2-2024-07-02.tar.gz
+                     eb2df807c781601c14a260a507a5bb4509be1ee626024cb45acbd57cb9d4032b "")
+    add_library(PkgConfig::re2 ALIAS re2)
+endif()
+message(STATUS "Fetched: ${SHARDSCOPE_FETCHED}")
+if(SHARDSCOPE_FETCHED AND SHARDSCOPE_STATIC)
+    message(STATUS "No shardscope-static: it is made of the system's static libraries")
+    set(SHARDSCOPE_STATIC OFF)
+endif()
