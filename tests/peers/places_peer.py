@@ -134,15 +134,16 @@ def a_single_file(client):
     job.kill()
     job.wait()
     print("killed:", [k for k in keys(client, "") if "one.safetensors" in k])
-    if any(k.endswith("/claim") for k in keys(client, ".one")):
-        shardscope(*words, "--resume")
+    claimed = any(k.endswith("/claim") for k in keys(client, ".one"))
+    if claimed or not keys(client, "one."):
+        shardscope(*words, *(["--resume"] if claimed else []))
     shardscope("convert", here("saved"), here("one.safetensors"), "--to", "safetensors")
     with open(here("one.safetensors"), "rb") as f:
         assert client.get_object(Bucket=BUCKET, Key="one.safetensors")["Body"].read() == f.read()
     assert not keys(client, ".one"), keys(client, ".one")
     assert shardscope(*words, expect=4)["code"] == "exists"
     shardscope("index", there("ours/dcp"), "-o", there("i.ssidx"))
-    assert shardscope("info", there("i.ssidx"))["totals"] == shardscope("info", here("saved"))["totals"]
+    assert shardscope("info", there("i.ssidx"))["totals"] == shardscope("info", there("ours/dcp"))["totals"]
     for left in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
         print("left behind: the upload of", left["Key"])
         client.abort_multipart_upload(Bucket=BUCKET, Key=left["Key"], UploadId=left["UploadId"])
