@@ -54,7 +54,8 @@ Status putWholeFile(const std::shared_ptr<FileSystem>& fileSystem, const std::st
 // Errors: impossible, for a place with a scheme.
 Status checkOnDisk(const std::string& file);
 
-// Errors: impossible, for a place with a scheme that is not a bucket; io, when there is no directory to hold `file` and none can be made.
+// Errors: impossible, for a place with a scheme that is not a bucket; io, when there is no directory to hold
+// `file` and none can be made.
 Status checkParent(FileSystem& fileSystem, const std::string& file);
 // What would stop a WholeFile at its end. Errors: exists, io (no directory to hold it).
 Status checkMayPut(FileSystem& fileSystem, const std::string& file, bool replace);

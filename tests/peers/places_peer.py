@@ -125,6 +125,30 @@ def from_bucket_to_bucket(client):
     assert not report["values"] and not report["only_b"] and not report["only_a"], report
 
 
+def a_single_file(client):
+    """It goes up in parts while it is written, has the bytes of one on a disk, and is not written over; it is killed once, too."""
+    words = ["convert", there("ours/dcp"), there("one.safetensors"), "--to", "safetensors"]
+    job = subprocess.Popen([PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while job.poll() is None and not client.list_multipart_uploads(Bucket=BUCKET).get("Uploads"):
+        pass
+    job.kill()
+    job.wait()
+    print("killed:", [k for k in keys(client, "") if "one.safetensors" in k])
+    claimed = any(k.endswith("/claim") for k in keys(client, ".one"))
+    if claimed or not keys(client, "one."):
+        shardscope(*words, *(["--resume"] if claimed else []))
+    shardscope("convert", here("saved"), here("one.safetensors"), "--to", "safetensors")
+    with open(here("one.safetensors"), "rb") as f:
+        assert client.get_object(Bucket=BUCKET, Key="one.safetensors")["Body"].read() == f.read()
+    assert not keys(client, ".one"), keys(client, ".one")
+    assert shardscope(*words, expect=4)["code"] == "exists"
+    shardscope("index", there("ours/dcp"), "-o", there("i.ssidx"))
+    assert shardscope("info", there("i.ssidx"))["totals"] == shardscope("info", there("ours/dcp"))["totals"]
+    for left in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", []):
+        print("left behind: the upload of", left["Key"])
+        client.abort_multipart_upload(Bucket=BUCKET, Key=left["Key"], UploadId=left["UploadId"])
+
+
 def killed_while_it_uploads(client):
     """Kills the job at several moments: no checkpoint is visible afterwards, and --resume completes the upload."""
     moments = {
@@ -273,7 +297,7 @@ def of_a_hub():
         assert run.returncode == 4 and "gated" in run.stderr and "hf_other" not in run.stderr, run.stderr
 
 
-STEPS = [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, killed_while_it_uploads,
+STEPS = [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, a_single_file, killed_while_it_uploads,
          several_at_once, in_parts, more_than_a_page, over_tls, refused]
 
 

@@ -1,10 +1,13 @@
 // What the window opens, how a reading stops and goes on, and what it remembers.
 #include <QComboBox>
 #include <QDockWidget>
+#include <QDropEvent>
+#include <QMimeData>
 #include <QScreen>
 #include <QToolButton>
 
 #include "support/accessibility.h"
+#include "support/http_server.h"
 #include "support/window_fixture.h"
 #include "ui/models/report_export.h"
 #include "ui/models/texts.h"
@@ -17,6 +20,7 @@
 
 using namespace shardscope;
 using namespace shardscope::ui;
+using shardscope::test::FakeBucket;
 
 namespace {
 
@@ -385,6 +389,45 @@ class WindowOpenTest : public QObject, protected WindowFixture {
     }
 
     // Reading all values continues where it was stopped.
+    // A place in a bucket is dropped, remembered, opened again from the list, and typed.
+    void aPlaceInABucket() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.putTree(sampleCheckpoint().toStdString(), "run/step 1");
+        const QString there = QStringLiteral("s3://b1/run/step 1");
+        window_ = windows_->newWindow();
+        window_->show();
+        const auto drop = [&](QMimeData& mime) {
+            QDragEnterEvent enter(QPoint(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
+            QCoreApplication::sendEvent(window_, &enter);
+            QDropEvent dropped(QPointF(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
+            QCoreApplication::sendEvent(window_, &dropped);
+            return dropped.isAccepted();
+        };
+        QMimeData url, text, other;
+        url.setUrls({QUrl(there)});
+        text.setText(there + '\n');
+        other.setText("ftp://host/x");
+        for (QMimeData* mime : {&url, &text}) {
+            QVERIFY(drop(*mime));
+            QTRY_VERIFY(window_->session().hasFacts());
+            QCOMPARE(window_->session().path(), there);
+            QCOMPARE(windows_->recents().list().size(), size_t{1});
+            QCOMPARE(windows_->recents().list()[0].path, there);
+            window_->session().close();
+            QTRY_VERIFY(window_->startPage().isVisible());
+        }
+        window_->startPage().recentList().setFocus();
+        window_->startPage().recentList().setCurrentRow(0);
+        QTest::keyClick(&window_->startPage().recentList(), Qt::Key_Return);
+        QTRY_VERIFY(window_->session().hasFacts());
+        OpenDialog* dialog = window_->openWithOptions();
+        QCOMPARE(dialog->path(), there);
+        dialog->close();
+        drop(other);
+        QVERIFY(shownText(banner()).contains("hf://"));
+    }
+
     void stoppedReadingGoesOn() {
         auto engine = std::make_shared<ScriptedEngine>();
         std::atomic<bool> stopped{true};

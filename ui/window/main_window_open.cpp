@@ -4,6 +4,7 @@
 #include <QMimeData>
 #include <QUrl>
 
+#include "storage/url.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/recents.h"
 #include "ui/models/texts.h"
@@ -121,6 +122,15 @@ void MainWindow::openSample() {
         openPath(path);
 }
 
+namespace {
+
+// In a bucket, on the hub or on a web server.
+bool isPlace(const QString& path) {
+    return !schemeOf(path.toStdString()).empty();
+}
+
+}  // namespace
+
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
     if (!event->mimeData()->hasUrls() && !event->mimeData()->hasText()) return;
     event->acceptProposedAction();
@@ -135,15 +145,19 @@ void MainWindow::dropEvent(QDropEvent* event) {
     start_->setDropHighlight(false);
     QStringList paths;
     for (const QUrl& url : event->mimeData()->urls()) {
-        if (url.isLocalFile()) paths += url.toLocalFile();
+        if (url.isLocalFile())
+            paths += url.toLocalFile();
+        else if (isPlace(url.toString(QUrl::FullyEncoded)))
+            paths += url.toString(QUrl::PrettyDecoded);
     }
     if (paths.isEmpty() && event->mimeData()->hasText()) {
         const QString text = event->mimeData()->text().trimmed();
-        if (QDir::isAbsolutePath(text) || !hostOf(text).isEmpty()) paths += text;
+        if (QDir::isAbsolutePath(text) || !hostOf(text).isEmpty() || isPlace(text)) paths += text;
     }
     if (paths.isEmpty()) {
         banner_->show(BannerKind::warning,
-                      tr("What was dropped is not a file or directory of this machine, and no ssh:// path."));
+                      tr("What was dropped is not a file or directory of this machine, and no ssh://, s3://, "
+                         "gs://, hf:// or https:// path."));
         return;
     }
     event->acceptProposedAction();
