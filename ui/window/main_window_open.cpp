@@ -1,5 +1,5 @@
 // Opening by menu, dialog and drop, what goes on once it is open, and saving the index; the rest of the
-// window is in main_window.cpp. window is in main_window.cpp.
+// window is in main_window.cpp.
 #include <QDragEnterEvent>
 #include <QFileInfo>
 #include <QMimeData>
