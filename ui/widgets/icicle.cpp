@@ -74,17 +74,8 @@ void Icicle::layOut() {
 
 void Icicle::place(Node node, int row, double left, double right, uint32_t branch, bool odd) {
     const ModuleTree& tree = facts_->tree;
-    Tile tile;
-    tile.node = node;
-    tile.row = row;
-    tile.left = left;
-    tile.right = right;
-    tile.branch = branch;
-    tile.odd = odd;
-    tile.health = healthOf(node);
-    tile.bytes = static_cast<double>(tree.bytes(node));
-    tile.lost = lost_[node];
-    tiles_.push_back(tile);
+    tiles_.push_back({node, 0, branch, row, left, right, odd, healthOf(node),
+                      static_cast<double>(tree.bytes(node)), lost_[node]});
     depth_ = std::max(depth_, row);
     if (row + 1 >= kMostRows) return;
     const uint32_t count = tree.childCount(node);
@@ -112,10 +103,7 @@ void Icicle::place(Node node, int row, double left, double right, uint32_t branc
             continue;
         }
         if (rest.more == 0) {
-            rest.node = node;
-            rest.row = row + 1;
-            rest.left = x0;
-            rest.branch = own;
+            rest = {.node = node, .branch = own, .row = row + 1, .left = x0};
         }
         ++rest.more;
         rest.health = std::max(rest.health, healthOf(child));
@@ -253,12 +241,10 @@ void Icicle::setCurrent(Node node) {
 
 void Icicle::describeCurrent() {
     if (!facts_ || current_ == ModuleTree::kRoot) return describe({});
-    Tile tile;
-    tile.node = current_;
-    tile.health = healthOf(current_);
-    tile.bytes = static_cast<double>(facts_->tree.bytes(current_));
-    tile.lost = lost_[current_];
-    describe(tileText(tile));
+    describe(tileText({.node = current_,
+                       .health = healthOf(current_),
+                       .bytes = static_cast<double>(facts_->tree.bytes(current_)),
+                       .lost = lost_[current_]}));
 }
 
 void Icicle::choose(Node node) {

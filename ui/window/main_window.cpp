@@ -740,45 +740,6 @@ ConvertWizard* MainWindow::convert() {
     return wizard_;
 }
 
-// The last step is the source.
-void MainWindow::average(const QStringList& steps) {
-    openThen(steps.back(), [others = steps.first(steps.size() - 1)](MainWindow& window) {
-        ConvertWizard* const wizard = window.convert();
-        if (!wizard) return;
-        ConversionSpec spec = wizard->spec();
-        spec.average = others;
-        spec.destination.clear();
-        wizard->setSpec(spec);
-    });
-}
-
-// The older step is A.
-void MainWindow::compare(const QStringList& steps) {
-    openThen(steps.front(), [other = steps.back()](MainWindow& window) {
-        window.session().selection().setPage(Page::compare);
-        auto* page = window.findChild<ComparePage*>();
-        page->setOtherPath(other);
-        page->compare();
-    });
-}
-
-// Steps are opened as their run was.
-void MainWindow::openThen(const QString& path, std::function<void(MainWindow&)> then) {
-    if (path.isEmpty()) return;
-    MainWindow* const window =
-        windows_.open(path, this, session_->run() ? session_->options() : SourceOptions());
-    if (window) window->whenOpened([window, then = std::move(then)] { then(*window); });
-}
-
-void MainWindow::whenOpened(std::function<void()> then) {
-    disconnect(opened_);
-    if (session_->state() == Session::State::opening) {
-        opened_ = connect(session_.get(), &Session::stateChanged, this, [this, then] { whenOpened(then); });
-        return;
-    }
-    if (session_->checkpoint()) then();
-}
-
 // ------------------------------------------------------------------ layout
 
 void MainWindow::setTheme(ThemeChoice choice) {

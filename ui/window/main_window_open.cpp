@@ -1,4 +1,5 @@
-// Opening by menu, dialog and drop, and saving the index; the rest of the window is in main_window.cpp.
+// Opening by menu, dialog and drop, what goes on once it is open, and saving the index; the rest of the
+// window is in main_window.cpp.
 #include <QDragEnterEvent>
 #include <QFileInfo>
 #include <QMimeData>
@@ -8,6 +9,8 @@
 #include "ui/bridge/hosts.h"
 #include "ui/models/recents.h"
 #include "ui/models/texts.h"
+#include "ui/pages/compare_page.h"
+#include "ui/pages/convert_wizard.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/banner.h"
 #include "ui/widgets/file_dialog.h"
@@ -19,6 +22,45 @@ namespace shardscope::ui {
 
 void MainWindow::openPath(const QString& path, const SourceOptions& options) {
     windows_.open(path, this, options);
+}
+
+// The last step is the source.
+void MainWindow::average(const QStringList& steps) {
+    openThen(steps.back(), [others = steps.first(steps.size() - 1)](MainWindow& window) {
+        ConvertWizard* const wizard = window.convert();
+        if (!wizard) return;
+        ConversionSpec spec = wizard->spec();
+        spec.average = others;
+        spec.destination.clear();
+        wizard->setSpec(spec);
+    });
+}
+
+// The older step is A.
+void MainWindow::compare(const QStringList& steps) {
+    openThen(steps.front(), [other = steps.back()](MainWindow& window) {
+        window.session().selection().setPage(Page::compare);
+        auto* page = window.findChild<ComparePage*>();
+        page->setOtherPath(other);
+        page->compare();
+    });
+}
+
+// Steps are opened as their run was.
+void MainWindow::openThen(const QString& path, std::function<void(MainWindow&)> then) {
+    if (path.isEmpty()) return;
+    MainWindow* const window =
+        windows_.open(path, this, session_->run() ? session_->options() : SourceOptions());
+    if (window) window->whenOpened([window, then = std::move(then)] { then(*window); });
+}
+
+void MainWindow::whenOpened(std::function<void()> then) {
+    disconnect(opened_);
+    if (session_->state() == Session::State::opening) {
+        opened_ = connect(session_.get(), &Session::stateChanged, this, [this, then] { whenOpened(then); });
+        return;
+    }
+    if (session_->checkpoint()) then();
 }
 
 // Asks once: what is answered, or opened, is remembered for the path.
