@@ -338,7 +338,7 @@ void PlacementStep::showOutlook() {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
             lines +=
-                tr("%1 decides about %2.")
+                tr("%1 shards %2.")
                     .arg(shortened(rule.rule), countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const QString& note : rule.notes)
                 lines += tr("   ▲ %1").arg(note);
