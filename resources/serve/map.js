@@ -138,7 +138,7 @@ function pump() {
 
 // What a frame shows of a row, as it shows it.
 function keepRows(block, rows) {
-  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.group?.sum ? (row.group.open ? "▾ " : "▸ ") + row.text : row.text ?? row.name, indent: row.group && !row.group.sum ? 14 : 0, sum: row.group?.sum ? row.group : null, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 && !row.group?.sum ? "×" + row.tensors : "" })) });
+  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.text ?? row.name, mark: !row.group?.sum ? "" : row.group.open ? "▾" : "▸", indent: row.group ? 14 : 0, sum: row.group?.sum ? row.group : null, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 && !row.group?.sum ? "×" + row.tensors : "" })) });
 }
 
 function rowAt(row) {
@@ -655,6 +655,7 @@ function drawLabels(first, end, y0, height, top, began) {
     const text = shortened(known.name, right - 10 - known.indent, performance.now() - began < budget());
     more ||= text === null;
     paint.fillText(text ?? known.name, 8 + known.indent, y);
+    if (known.mark) paint.fillText(known.mark, 8, y);
   }
   paint.restore();
   paint.fillStyle = theme.css.line;

@@ -198,7 +198,7 @@ QWidget* PlacementPage::makeToolbar() {
                                 tr("Show the whole map in the corner while zoomed in"), bar);
     overview->setCheckable(true);
     overview->setChecked(true);
-    asTable_ = toolButton(tr("Show as table"), tr("Show as table"),
+    asTable_ = toolButton(tr("Table"), tr("Show as table"),
                           tr("List the chunks of the marked region, or of all rows and ranks"), bar);
     asTable_->setCheckable(true);
     row->addWidget(axesLabel_);
@@ -211,7 +211,6 @@ QWidget* PlacementPage::makeToolbar() {
     row->addWidget(out);
     row->addWidget(in);
     row->addWidget(fit);
-    row->addSpacing(8);
     findingsLabel_ = new QLabel(tr("Findings"), bar);
     row->addWidget(findingsLabel_);
     row->addWidget(previous);
