@@ -201,6 +201,14 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
     MatrixOptions options;
     options.foldRows = request.text("fold", "1") == "1";
     options.foldColumns = request.flag("alike");
+    options.groups = request.flag("groups");
+    // "+KEY" of each group that is opened, "-KEY" of each that is closed; a line each.
+    const std::string open = request.text("open");
+    for (size_t from = 0; from < open.size();) {
+        const size_t end = std::min(open.find('\n', from), open.size());
+        if (end > from + 1) options.open[open.substr(from + 1, end - from - 1)] = open[from] == '+';
+        from = end + 1;
+    }
     // "2,0,1"; what is not an axis is not counted by the matrix.
     const std::string axes = request.text("axes");
     for (const char c : axes) {
@@ -214,8 +222,9 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
     {
         std::lock_guard lock(mutex_);
         facts = found_ ? found_ : computed_.get();
-        const std::string key = fmt::format("{}\n{}\n{}{}\n{}", generation_, axes, options.foldRows,
-                                            options.foldColumns, request.text("pattern", "*"));
+        const std::string key =
+            fmt::format("{}\n{}\n{}{}{}\n{}\n{}", generation_, axes, options.foldRows, options.foldColumns,
+                        options.groups, request.text("pattern", "*"), open);
         const auto known =
             std::ranges::find_if(matrices_, [&](const auto& entry) { return entry.first == key; });
         if (known != matrices_.end()) {

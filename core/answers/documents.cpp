@@ -342,8 +342,13 @@ Json placementJson(const PlacementMatrix& matrix, const PlacementPart& part) {
                  {"tensors", row.count},
                  {"dtype", dtypeName(catalog.dtype(row.tensor))},
                  {"shape", dimsJson(catalog.shape(row.tensor))},
-                 {"bytes", catalog.bytes(row.tensor)},
+                 {"bytes", row.summary ? matrix.group(row.group).bytes : catalog.bytes(row.tensor)},
                  {"health", healthName(row.health)}};
+        if (matrix.hasGroups()) one["text"] = matrix.rowText(index);
+        if (row.group != kNone) {
+            const MatrixGroup& group = matrix.group(row.group);
+            one["group"] = {{"key", group.key}, {"open", group.open}, {"sum", row.summary}};
+        }
         if (part.slices) {
             const RowDetail detail = matrix.detail(index);
             one["across"] = detail.across;

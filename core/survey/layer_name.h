@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace shardscope {
 
@@ -12,6 +14,8 @@ struct LayerName {
     int64_t number = -1;  // negative = there is none
 };
 LayerName splitLayer(std::string_view name);
+// "0–16,18", of numbers in any order.
+std::string numbersText(std::vector<int64_t> numbers);
 
 // The expert that a name speaks of: "model.layers.17.mlp.experts.", 3.
 struct ExpertName {

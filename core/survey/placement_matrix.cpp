@@ -105,23 +105,16 @@ bool PlacementMatrix::makeRows(const MatrixOptions& options, const StopToken& st
     const auto groups = groupTensors(catalog(), facts_.get(), tree_->order(), options.foldRows, stop);
     if (!groups) return false;
     const std::vector<uint32_t> pins = pinsOf(*groups, options.pinned);
-    pinned_ = static_cast<uint32_t>(std::ranges::count_if(pins, [](uint32_t pin) { return pin != kNone; }));
     rowOf_.assign(catalog().tensorCount(), kNone);
     rows_.reserve(groups->size());
     members_.reserve(tree_->order().size());
+    std::vector<std::vector<TensorId>> kinds;
+    std::vector<bool> pinned;
     for (const uint32_t g : orderRows(*groups, pins)) {
-        const std::vector<TensorId>& tensors = (*groups)[g].tensors;
-        MatrixRow row;
-        row.tensor = tensors.front();
-        row.memberBegin = static_cast<uint32_t>(members_.size());
-        row.count = static_cast<uint32_t>(tensors.size());
-        row.health = tensorHealth(row.tensor);
-        hasGaps_ = hasGaps_ || row.health == Health::gap;
-        for (const TensorId t : tensors)
-            rowOf_[t] = static_cast<uint32_t>(rows_.size());
-        members_.insert(members_.end(), tensors.begin(), tensors.end());
-        rows_.push_back(row);
+        kinds.push_back((*groups)[g].tensors);
+        pinned.push_back(pins[g] != kNone);
     }
+    makeGroups(kinds, pinned, options);
     makeLanes();
     return true;
 }
@@ -130,7 +123,7 @@ void PlacementMatrix::makeLanes() {
     std::string_view group;
     for (uint32_t r = 0; r < rowCount(); ++r) {
         const ExpertName name = splitExpert(catalog().name(rows_[r].tensor));
-        if (name.number < 0) {
+        if (name.number < 0 || rows_[r].summary) {
             group = {};
             continue;
         }
@@ -148,7 +141,15 @@ bool PlacementMatrix::fillPyramid(const StopToken& stop) {
     gapPyramid_ = MaxPyramid(rowCount(), 1, kPyramidBudget);
     const Catalog& c = catalog();
     for (uint32_t r = 0; r < rowCount(); ++r) {
-        if (r % 256 == 0 && stop.stopRequested()) return false;
+        if ((r % 256 == 0 || rows_[r].summary) && stop.stopRequested()) return false;
+        if (rows_[r].health == Health::gap) gapPyramid_.raise(r, 0, cellByte(Health::gap, 0));
+        if (rows_[r].summary) {
+            for (const MatrixCell& cell : sumOf(rows_[r].group)) {
+                columns_[cell.column].health = std::max(columns_[cell.column].health, cell.health);
+                pyramid_.raise(r, cell.column, cellByte(cell.health, cell.share));
+            }
+            continue;
+        }
         const double elements = static_cast<double>(std::max<int64_t>(1, c.elements(rows_[r].tensor)));
         // Chunks of a tensor are mostly of one size.
         int64_t size = -1;
@@ -162,7 +163,6 @@ bool PlacementMatrix::fillPyramid(const StopToken& stop) {
             columns_[column].health = std::max(columns_[column].health, health);
             pyramid_.raise(r, column, health == Health::ok ? sound : cellByte(health, 0));
         });
-        if (rows_[r].health == Health::gap) gapPyramid_.raise(r, 0, cellByte(Health::gap, 0));
     }
     pyramid_.finish();
     gapPyramid_.finish();
@@ -173,7 +173,8 @@ bool PlacementMatrix::fillPyramid(const StopToken& stop) {
 
 size_t PlacementMatrix::bytes() const {
     return lanes_.capacity() * sizeof(MatrixLane) + pyramid_.bytes() + gapPyramid_.bytes() +
-           rows_.capacity() * sizeof(MatrixRow) +
+           rows_.capacity() * sizeof(MatrixRow) + kinds_.capacity() * sizeof(Kind) +
+           groups_.capacity() * sizeof(MatrixGroup) +
            (members_.capacity() + rowOf_.capacity() + ranks_.capacity() + columnOfRank_.capacity()) * 4 +
            columns_.size() * (sizeof(MatrixColumn) + 4 + axes_.size() * 8);
 }
@@ -205,6 +206,17 @@ RowDetail PlacementMatrix::detail(uint32_t r) const {
     const TensorId t = rows_[r].tensor;
     const DimSpan shape = c.shape(t);
     RowDetail detail;
+    if (rows_[r].summary) {
+        // A sum lies nowhere in a tensor: its cells are filled from below, as strong as they are from afar.
+        detail.cells = sumOf(rows_[r].group);
+        for (MatrixCell& cell : detail.cells) {
+            const auto share = static_cast<float>(shareOfByte(cellByte(Health::ok, cell.share)));
+            cell.firstSlice = static_cast<uint32_t>(detail.slices.size());
+            cell.slices = 1;
+            detail.slices.push_back({0, 1 - share, 1, 1});
+        }
+        return detail;
+    }
     std::vector<std::pair<uint32_t, ChunkId>> chunks;
     std::vector<uint32_t> cuts(shape.size(), 0);
     forEachChunk(r, [&](uint32_t column, const ChunkInfo& chunk) {
@@ -378,7 +390,8 @@ bool PlacementMatrix::nextFinding(uint32_t& row, uint32_t& column, bool forward)
     if (rows == 0) return false;
     const auto columnsOf = [&](uint32_t r) {
         std::vector<uint32_t> found;
-        if (rows_[r].health == Health::ok) return found;
+        // Rows that follow their sum say it themselves.
+        if (rows_[r].health == Health::ok || (rows_[r].summary && groups_[rows_[r].group].open)) return found;
         for (const MatrixCell& cell : detail(r).cells) {
             if (cell.health != Health::ok) found.push_back(cell.column);
         }
@@ -422,6 +435,7 @@ std::vector<ChunkId> PlacementMatrix::chunksIn(uint32_t rowBegin, uint32_t rowEn
         }
     }
     std::sort(found.begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());  // a sum and its rows
     return found;
 }
 

@@ -1,11 +1,13 @@
 // What is where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes). Rows
 // and columns that are alike are folded into one, so that the odd one out stands alone. Immutable, built off
 // the thread that draws it; holds one byte a cell and nothing else by cell: what a tile shows is worked out
-// for the rows on screen.
+// for the rows on screen. Where there are many rows, those of one module stand in a group: a row sums them
+// up, and they follow it while the group is open.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,12 +26,28 @@ struct MatrixOptions {
     bool foldRows = true;
     bool foldColumns = false;
     std::vector<TensorId> pinned;  // whose rows come first, in this order
+    bool groups = false;
+    std::map<std::string, bool> open;       // by MatrixGroup::key; others as fits the number of rows
+    std::vector<std::string> pinnedGroups;  // keys; the sums stand before all other rows, and in place, too
+};
+
+// Rows whose names begin alike: those of a layer, of folded layers, of their experts.
+struct MatrixGroup {
+    std::string key;   // "model.layers.*"
+    std::string name;  // "model.layers.0–31": with the layers that are in it
+    bool open = false;
+    uint32_t kindBegin = 0, kindEnd = 0;    // see PlacementMatrix::kinds_
+    uint32_t memberBegin = 0, tensors = 0;  // as MatrixRow's
+    uint64_t bytes = 0;                     // of its tensors
+    Health health = Health::ok;             // the worst of them
 };
 
 struct MatrixRow {
     TensorId tensor = kNone;              // the first of them
     uint32_t memberBegin = 0, count = 0;  // tensors that are folded here, see PlacementMatrix::members()
     Health health = Health::ok;           // gap: elements of it that no rank holds
+    uint32_t group = kNone;               // that it is in, or sums up
+    bool summary = false;                 // the sum of a group; `tensor` is the first of all
 };
 
 // Rows of one expert of a mixture of experts, which follow one another.
@@ -110,8 +128,12 @@ class PlacementMatrix {
     // In the order of rows; none without experts that are tensors of their own.
     const std::vector<MatrixLane>& lanes() const { return lanes_; }
     std::string laneText(uint32_t lane) const;  // "expert 3 of model.layers.0.mlp.experts"
-    // "model.layers.0–16,18–95.mlp.w1"
+    const MatrixGroup& group(uint32_t number) const { return groups_[number]; }
+    bool hasGroups() const { return !groups_.empty(); }
+    // "model.layers.0–16,18–95.mlp.w1"; of a sum "model.layers.0–95 (864 tensors, 1.2 GiB)"
     std::string rowLabel(uint32_t r) const;
+    // The same below its group's row: "mlp.w1"; of a sum "model.layers.0–95".
+    std::string rowText(uint32_t r) const;
     // Axes that head the columns, in the chosen order; none without a mesh that fits.
     const std::vector<MeshAxis>& axes() const { return axes_; }
     std::string placeText(size_t axis, uint32_t column) const;  // "dp1", "dp0–3"
@@ -140,16 +162,26 @@ class PlacementMatrix {
     PlacementMatrix() = default;
     bool makeColumns(const MatrixOptions& options, const StopToken& stop);
     bool makeRows(const MatrixOptions& options, const StopToken& stop);
+    void makeGroups(const std::vector<std::vector<TensorId>>& kinds, const std::vector<bool>& pinned,
+                    const MatrixOptions& options);
+    void addRow(uint32_t kind, uint32_t group);
+    void addSummary(uint32_t group);
     void makeLanes();
+    std::vector<MatrixCell> sumOf(uint32_t group) const;
+    std::string sumText(const MatrixRow& row, uint32_t column) const;
     bool fillPyramid(const StopToken& stop);
     Health chunkHealth(ChunkId c) const { return facts_ ? facts_->chunkHealth[c] : Health::ok; }
     Health tensorHealth(TensorId t) const { return facts_ ? facts_->tensorHealth[t] : Health::ok; }
     uint32_t columnOfChunk(const ChunkInfo& chunk) const {
         return columnOf(chunk.rank == kNone ? 0 : chunk.rank);
     }
-    // Calls visit(column, chunk) for the chunks of a row's first tensor that are drawn.
+    // Calls visit(column, chunk) for the chunks of a tensor, or of a row's first tensor, that are drawn.
     template <class Visit>
-    void forEachChunk(uint32_t r, Visit&& visit) const;
+    void forEachChunkOf(TensorId tensor, Visit&& visit) const;
+    template <class Visit>
+    void forEachChunk(uint32_t r, Visit&& visit) const {
+        forEachChunkOf(rows_[r].tensor, visit);
+    }
     void findGhosts(RowDetail& detail) const;
     size_t spreadingAxis(const RowDetail& detail) const;
 
@@ -159,6 +191,12 @@ class PlacementMatrix {
     std::vector<MatrixRow> rows_;
     std::vector<MatrixLane> lanes_;
     std::vector<TensorId> members_;
+    // What may be a row, group by group: where its tensors, which are placed alike, begin in members_.
+    struct Kind {
+        uint32_t memberBegin = 0, count = 0;
+    };
+    std::vector<Kind> kinds_;
+    std::vector<MatrixGroup> groups_;
     std::vector<uint32_t> rowOf_;  // by tensor
     std::vector<MatrixColumn> columns_;
     std::vector<uint32_t> ranks_;         // that there are, ascending
@@ -172,9 +210,8 @@ class PlacementMatrix {
 };
 
 template <class Visit>
-void PlacementMatrix::forEachChunk(uint32_t r, Visit&& visit) const {
+void PlacementMatrix::forEachChunkOf(TensorId t, Visit&& visit) const {
     const Catalog& c = catalog();
-    const TensorId t = rows_[r].tensor;
     for (ChunkId i = c.firstChunk(t); i < c.endChunk(t); ++i) {
         const ChunkInfo chunk = c.chunk(t, i);
         const uint32_t column = columnOfChunk(chunk);

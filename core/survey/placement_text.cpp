@@ -84,13 +84,9 @@ std::string PlacementMatrix::laneText(uint32_t lane) const {
     return fmt::format("expert {} of {}", of.expert, group);
 }
 
-std::string PlacementMatrix::rowLabel(uint32_t r) const {
-    const std::string_view name = catalog().name(rows_[r].tensor);
-    if (rows_[r].count == 1) return std::string(name);
-    std::vector<int64_t> numbers;
-    for (const TensorId t : members(r))
-        numbers.push_back(splitLayer(catalog().name(t)).number);
+std::string numbersText(std::vector<int64_t> numbers) {
     std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     constexpr int kMostSpans = 4;
     std::string spans;
     int count = 0;
@@ -107,8 +103,34 @@ std::string PlacementMatrix::rowLabel(uint32_t r) const {
             end - i == 1 ? std::to_string(numbers[i]) : fmt::format("{}–{}", numbers[i], numbers[end - 1]);
         i = end;
     }
+    return spans;
+}
+
+std::string PlacementMatrix::rowLabel(uint32_t r) const {
+    const MatrixRow& row = rows_[r];
+    if (row.summary)
+        return fmt::format("{} ({} tensors, {})", groups_[row.group].name, row.count,
+                           bytesText(groups_[row.group].bytes));
+    const std::string_view name = catalog().name(row.tensor);
+    if (row.count == 1) return std::string(name);
+    std::vector<int64_t> numbers;
+    for (const TensorId t : members(r))
+        numbers.push_back(splitLayer(catalog().name(t)).number);
     const LayerName parts = splitLayer(name);
-    return fmt::format("{}{}{}", parts.before, spans, parts.after);
+    return fmt::format("{}{}{}", parts.before, numbersText(std::move(numbers)), parts.after);
+}
+
+std::string PlacementMatrix::rowText(uint32_t r) const {
+    const MatrixRow& row = rows_[r];
+    if (row.summary) return groups_[row.group].name;
+    std::string label = rowLabel(r);
+    if (row.group == kNone) return label;
+    // What is in other layers than the group says which.
+    const MatrixGroup& of = groups_[row.group];
+    for (const std::string& prefix : {of.name + '.', of.key.substr(0, of.key.find('*')), of.key + '.'}) {
+        if (label.size() > prefix.size() && label.starts_with(prefix)) return label.substr(prefix.size());
+    }
+    return label;
 }
 
 std::string PlacementMatrix::placeText(size_t axis, uint32_t column) const {
@@ -131,6 +153,7 @@ std::string PlacementMatrix::columnLabel(uint32_t column) const {
 std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     const Catalog& c = catalog();
     const MatrixRow& row = rows_[r];
+    if (row.summary) return sumText(row, column);
     const DimSpan shape = c.shape(row.tensor);
     std::string head = rowLabel(r);
     if (row.count > 1) head += fmt::format(" ({} alike)", row.count);
@@ -196,6 +219,24 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
             break;
         }
     }
+    return text;
+}
+
+std::string PlacementMatrix::sumText(const MatrixRow& row, uint32_t column) const {
+    const MatrixGroup& of = groups_[row.group];
+    const std::string head = fmt::format("{} ({} tensors)", of.name, of.tensors);
+    if (column >= columnCount())
+        return head + (of.health == Health::gap ? ": no rank holds some of their elements"
+                                                : ": every element has an owner");
+    const std::vector<MatrixCell> sum = sumOf(row.group);
+    const auto cell = std::ranges::find(sum, column, &MatrixCell::column);
+    if (cell == sum.end()) return fmt::format("{} on {}: nothing", head, columnLabel(column));
+    std::string text =
+        fmt::format("{} on {}: {} of {}, {} {}", head, columnLabel(column), bytesText(cell->bytes),
+                    bytesText(of.bytes), cell->chunks, cell->chunks == 1 ? "chunk" : "chunks");
+    if (cell->health != Health::ok)
+        text += fmt::format(" – the worst, of {}: {}", catalog().name(catalog().tensorOf(cell->chunk)),
+                            healthWords(cell->health));
     return text;
 }
 

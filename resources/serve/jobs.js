@@ -14,7 +14,7 @@ function one(job) {
   const active = job.state === "running" || job.state === "starting";
   const actions = element("span", { class: "push" });
   if (allowed() && active) actions.append(button("Cancel", () => change("cancel", job.id)));
-  if (allowed() && ["failed", "lost", "cancelled"].includes(job.state)) actions.append(button("Resume", () => change("resume", job.id)));
+  if (allowed() && ["failed", "lost", "cancelled"].includes(job.state)) actions.append(button("Resume", () => change("resume", job.id), { title: "Continues where it stopped; from the beginning, where its staging directory is gone" }));
   const box = element("article", { class: "job" },
     element("div", { class: "head" }, element("b", {}, job.title), element("span", { class: kinds[job.state] || "" }, (marks[job.state] || "") + (job.state === "cancelled" ? "canceled" : job.state)), actions),
     element("div", { class: "quiet small" }, element("code", {}, job.id), " on " + job.host + (job.attempts > 1 ? ", attempt " + job.attempts : "")));

@@ -26,7 +26,8 @@ frames.whole = false;
 globalThis.shardscopeFrames = frames;
 
 let box, scroll, space, canvas, paint, cellLine, opener, legend, page;
-const options = { pattern: "*", fold: "1", alike: "0", axes: "" };
+const options = { pattern: "*", fold: "1", alike: "0", axes: "", groups: "1" };
+const opened = new Map();  // by key of a group that was opened or closed
 let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
@@ -40,7 +41,7 @@ let tiles, gaps, rowBlocks, sliceBlocks, parts, asked, bands;
 let partPixels = 0;
 const spare = [];  // pictures of slices that show nothing now
 
-const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, ...more });
+const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, groups: options.groups, open: [...opened].map(([key, open]) => (open ? "+" : "-") + key).join("\n"), ...more });
 const headHeight = () => (head ? (head.axes.length + 1) * lineHeight + 4 : lineHeight);
 const gapWidth = () => (head && head.gaps ? 74 : 0);
 const gridWidth = () => Math.max(1, viewWidth - labelWidth - gapWidth());
@@ -85,8 +86,9 @@ function forget() {
 }
 
 // With `again` the same map is asked for once more, as its states have changed: what is seen of it, and the chosen cell, stay.
-async function open(again) {
-  const now = ++generation, before = again && head;
+// With `group` that one opened or closed: what is above it stays, and its sum is the chosen row.
+async function open(again, group) {
+  const now = ++generation, before = again && head, at = group && { row: cursor.row, column: cursor.column };
   forget();
   head = null;
   failed = "";
@@ -100,6 +102,7 @@ async function open(again) {
     explain();
     showAxes();
     if (before && before.row_count === head.row_count && before.column_count === head.column_count) { say(cursor, true); return layout(); }
+    if (group && at.row < head.row_count) { fitted = false; choose(at); say(at, true); return layout(); }
     fitted = true;
     fit();
     choose(null);
@@ -135,7 +138,7 @@ function pump() {
 
 // What a frame shows of a row, as it shows it.
 function keepRows(block, rows) {
-  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.name, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 ? "×" + row.tensors : "" })) });
+  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.text ?? row.name, mark: !row.group?.sum ? "" : row.group.open ? "▾" : "▸", indent: row.group ? 14 : 0, sum: row.group?.sum ? row.group : null, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 && !row.group?.sum ? "×" + row.tensors : "" })) });
 }
 
 function rowAt(row) {
@@ -300,7 +303,7 @@ function measureLabels(rows) {
   letters.clear();
   setFont();
   let widest = 60;
-  for (const row of rows) widest = Math.max(widest, textWidth(row.name) + (row.badge ? textWidth(row.badge) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
+  for (const row of rows) widest = Math.max(widest, textWidth(row.name) + row.indent + (row.badge ? textWidth(row.badge) + 8 : 0) + (head.states.length > 1 ? 17 : 0));
   labelWidth = Math.round(Math.max(90, Math.min(widest + 22, viewWidth * (viewWidth < 500 ? 0.42 : 0.38), 37 * textSize)));
 }
 
@@ -601,24 +604,21 @@ function textWidth(text) {
   return width;
 }
 
-// Parts of a name give way from the front, as in the window: the end tells layers and projections apart.
+// As in the window (elidedName): parts give way from the front, up to the number of the layer, then those behind it. No part is
+// abbreviated.
 function shortened(name, room, may) {
   const known = labels.get(name);
   if (known && known.room === Math.floor(room)) return known.text;
   if (!may) return null;
-  // Where there is little room, what all names have says nothing.
-  const short = room < 130 ? name.replace(/\.weight(?=$|\.)/, "") : name;
-  let text = short;
+  let text = name;
   if (textWidth(text) > room) {
-    const pieces = short.split(".");
-    for (let i = 0; i + 1 < pieces.length && textWidth(text) > room; ++i) {
-      if (pieces[i].length < 2 || /^\d/.test(pieces[i])) continue;
-      pieces[i] = pieces[i][0];
-      text = pieces.join(".");
-    }
-    let keep = text.length;
-    const whole = text;
-    while (keep > 1 && textWidth(text) > room) { keep = Math.floor(keep * 0.9); text = "…" + whole.slice(-keep); }
+    const pieces = name.split("."), number = Math.max(0, pieces.findIndex((piece) => /^\d/.test(piece)));
+    const tries = [];
+    for (let first = 1; first <= number; ++first) tries.push("…" + pieces.slice(first).join("."));
+    for (let from = number + 2; from < pieces.length; ++from) tries.push("…" + pieces[number] + ".…" + pieces.slice(from).join("."));
+    text = tries.find((one) => textWidth(one) <= room);
+    let keep = name.length;
+    while (!text || (keep > 1 && textWidth(text) > room)) { keep = Math.floor(keep * 0.9); text = "…" + name.slice(-keep); }
   }
   if (labels.size > 5000) labels.clear();
   labels.set(name, { text, room: Math.floor(room) });
@@ -652,9 +652,10 @@ function drawLabels(first, end, y0, height, top, began) {
     }
     paint.fillStyle = every === 1 ? theme.css.text : theme.css.quiet;
     // Names that are new take their time: the rest of them come with the next frame, and are cut until then.
-    const text = shortened(known.name, right - 10, performance.now() - began < budget());
+    const text = shortened(known.name, right - 10 - known.indent, performance.now() - began < budget());
     more ||= text === null;
-    paint.fillText(text ?? known.name, 8, y);
+    paint.fillText(text ?? known.name, 8 + known.indent, y);
+    if (known.mark) paint.fillText(known.mark, 8, y);
   }
   paint.restore();
   paint.fillStyle = theme.css.line;
@@ -804,7 +805,8 @@ async function nextFinding(step) {
 
 function openTensor() {
   const row = cursor && rowAt(cursor.row);
-  if (row) tell("tensor", row.tensor);
+  if (row?.sum) { opened.set(row.sum.key, !row.sum.open); open(true, row.sum.key); }
+  else if (row) tell("tensor", row.tensor);
 }
 
 function key(event) {
@@ -845,7 +847,7 @@ export function showMap(into, filter) {
   page.append(
     element("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); options.pattern = field.value || "*"; open(); } },
       element("label", { for: "map-filter" }, "Tensors"), field, element("button", {}, "Filter"),
-      check("fold", "Fold layers"), check("alike", "Fold ranks"), axisChoice,
+      check("fold", "Fold layers"), check("alike", "Fold ranks"), check("groups", "Groups"), axisChoice,
       element("label", { class: "roomy" }, element("input", { type: "checkbox", checked: true, onchange: (event) => { minimapWanted = event.target.checked; layout(); } }), "Minimap"),
       button("−", () => zoom(0.8), { title: "Smaller (-)", "aria-label": "Smaller" }), button("+", () => zoom(1.25), { title: "Larger (+)", "aria-label": "Larger" }),
       button("All", fitAll, { title: "The whole map (0)" }), button("Next finding", () => nextFinding("next"), { title: "The next cell that something is wrong with (F)" })),
@@ -854,7 +856,7 @@ export function showMap(into, filter) {
       minimap = element("canvas", { id: "minimap", hidden: true, title: "Click or drag to move the map", "aria-hidden": "true" })),
     element("div", { id: "map-line" }, cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"), opener = button("Open tensor", openTensor, { title: "The tensor of the chosen cell (Enter)", disabled: true })),
     legend = element("div", { id: "legend" }),
-    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor, Escape deselects the cell."));
+    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor, or opens and closes a group, Escape deselects the cell."));
   paint = canvas.getContext("2d", { alpha: false });
   // A zoom scrolls, too, and is drawn already.
   scroll.addEventListener("scroll", () => { if (scroll.scrollLeft !== drawnLeft || scroll.scrollTop !== drawnTop) redraw(); }, { passive: true });
@@ -863,7 +865,7 @@ export function showMap(into, filter) {
   scroll.addEventListener("keydown", key);
   scroll.addEventListener("pointermove", (event) => { hover = cellAt(event); say(hover); redraw(); });
   scroll.addEventListener("pointerleave", () => { hover = null; say(cursor); redraw(); });
-  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (at) { choose({ row: at.row, column: at.column }); say(cursor, true); redraw(); } });
+  scroll.addEventListener("click", (event) => { const at = cellAt(event); if (!at) return; choose({ row: at.row, column: at.column }); say(cursor, true); redraw(); if (at.label && rowAt(at.row)?.sum) openTensor(); });
   scroll.addEventListener("dblclick", openTensor);
   scroll.addEventListener("wheel", (event) => {
     if (!event.ctrlKey) return;

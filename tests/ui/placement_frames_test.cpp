@@ -125,6 +125,7 @@ class PlacementFramesTest : public QObject {
         const auto page = showPage(*session, kind == "narrow" ? QSize(640, 440) : QSize(1180, 720));
         if (kind == "large") {
             QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
+            QTest::mouseClick(button(*page, "Groups"), Qt::LeftButton);
             QTRY_VERIFY(page->map().matrix()->rowCount() > 1000);
         }
         if (kind == "folded") {

@@ -147,6 +147,102 @@ class PlacementMatrixTest : public QObject {
         QCOMPARE(plain->rowOf(session->filtered().tree()->order()[17]), 17U);
     }
 
+    void groupsSumUpTheirRows() {
+        SyntheticOptions options;
+        options.gapLayer = 5;
+        options.missingFileRank = 3;
+        const auto session = openSynthetic(syntheticModel(options));
+        const auto plain = matrixOf(*session, {{}, false, false});
+        MatrixOptions grouped;
+        grouped.foldRows = false;
+        grouped.groups = true;
+        // Of many rows only the sums are there at first: one of each layer, with bytes and worst state.
+        const auto closed = matrixOf(*session, grouped);
+        QVERIFY(closed->hasGroups());
+        QCOMPARE(closed->rowCount(), 16U);
+        QVERIFY(closed->lanes().empty());
+        const TensorId odd = tensorNamed(*session, "model.layers.5.mlp.w0.weight");
+        const uint32_t layer = closed->rowOf(odd);
+        QVERIFY(closed->row(layer).summary);
+        QCOMPARE(closed->row(layer).count, 8U);
+        QCOMPARE(closed->row(layer).health, Health::gap);
+        QCOMPARE(toQString(closed->rowText(layer)), QStringLiteral("model.layers.5"));
+        QVERIFY(toQString(closed->rowLabel(layer)).startsWith("model.layers.5 (8 tensors, "));
+        QVERIFY(closed->hasGaps());
+        for (uint32_t r = 0; r < closed->rowCount(); ++r) {
+            std::vector<uint64_t> bytes(plain->columnCount());
+            std::vector<Health> worst(plain->columnCount());
+            for (const TensorId t : closed->members(r)) {
+                for (const MatrixCell& cell : plain->detail(plain->rowOf(t)).cells) {
+                    bytes[cell.column] += cell.bytes;
+                    worst[cell.column] = std::max(worst[cell.column], cell.health);
+                }
+            }
+            for (const MatrixCell& cell : closed->detail(r).cells) {
+                QCOMPARE(cell.bytes, std::exchange(bytes[cell.column], 0));
+                QCOMPARE(cell.health, worst[cell.column]);
+                QCOMPARE(PlacementMatrix::healthOfByte(
+                             closed->pyramid().worst(r, r + 1, cell.column, cell.column + 1)),
+                         worst[cell.column]);
+            }
+            QCOMPARE(bytes, std::vector<uint64_t>(plain->columnCount()));
+        }
+        for (uint32_t c = 0; c < plain->columnCount(); ++c)
+            QCOMPARE(closed->column(c).health, plain->column(c).health);
+        QVERIFY(toQString(closed->cellText(0, 3)).contains("the worst, of model.layers.0."));
+        uint32_t row = 0, column = 0;
+        QVERIFY(closed->nextFinding(row, column, true));
+        QCOMPARE(column, 3U);
+
+        // One that is opened is followed by its rows, which say what its heading does not.
+        const std::string key = closed->group(closed->row(layer).group).key;
+        QCOMPARE(toQString(key), QStringLiteral("model.layers.5"));
+        grouped.open = {{key, true}};
+        const auto open = matrixOf(*session, grouped);
+        QCOMPARE(open->rowCount(), 16U + 8);
+        QVERIFY(open->row(layer).summary && open->rowOf(odd) > layer && open->rowOf(odd) <= layer + 8);
+        QCOMPARE(toQString(open->rowText(open->rowOf(odd))), QStringLiteral("mlp.w0.weight"));
+        QCOMPARE(toQString(open->rowLabel(open->rowOf(odd))), QStringLiteral("model.layers.5.mlp.w0.weight"));
+        // A finding of it is at the row then, and a table of sum and rows has each chunk once.
+        row = layer, column = 0;
+        QVERIFY(open->nextFinding(row, column, true));
+        QCOMPARE(row, open->rowOf(odd));
+        QCOMPARE(open->chunksIn(0, open->rowCount(), 0, 32), plain->chunksIn(0, plain->rowCount(), 0, 32));
+
+        // Pinned, a sum stands at the top and in its place; a pinned row leaves the group's rows, not its
+        // sum.
+        grouped.pinnedGroups = {key};
+        grouped.pinned = {odd};
+        const auto pinned = matrixOf(*session, grouped);
+        QCOMPARE(pinned->pinnedCount(), 2U);
+        QVERIFY(pinned->row(0).summary && !pinned->row(1).summary);
+        QCOMPARE(pinned->rowOf(odd), 1U);
+        QCOMPARE(toQString(pinned->rowText(1)), toQString(pinned->rowLabel(1)));
+        QCOMPARE(pinned->row(layer + 2).count, 8U);
+        QCOMPARE(pinned->rowCount(), open->rowCount() + 1);
+    }
+
+    void groupsOfFoldedLayersSayWhich() {
+        SyntheticOptions options;
+        options.gapLayer = 5;
+        options.optimizer = true;
+        const auto session = openSynthetic(syntheticModel(options));
+        MatrixOptions grouped;
+        grouped.groups = true;
+        const auto matrix = matrixOf(*session, grouped);
+        QVERIFY(matrix->hasGroups());
+        const TensorId odd = tensorNamed(*session, "model.layers.5.mlp.w0.weight");
+        const MatrixGroup& group = matrix->group(matrix->row(matrix->rowOf(odd)).group);
+        QCOMPARE(toQString(group.key), QStringLiteral("model.layers.*"));
+        QCOMPARE(toQString(group.name), QStringLiteral("model.layers.0–15"));
+        grouped.open = {{group.key, true}};
+        const auto open = matrixOf(*session, grouped);
+        QCOMPARE(toQString(open->rowText(open->rowOf(odd))), QStringLiteral("5.mlp.w0.weight"));
+        // Few rows need no groups.
+        const auto few = openSynthetic(syntheticGrid(12, 5));
+        QVERIFY(!matrixOf(*few, grouped)->hasGroups());
+    }
+
     // How much of a cell is NaN stands with it once values were read, and not before.
     void shareOfValuesThatAreNaN() {
         const auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-nan-block"));

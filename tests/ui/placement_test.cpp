@@ -179,6 +179,7 @@ class PlacementTest : public QObject {
 
         const auto page = showPage(*session);
         QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
+        QTest::mouseClick(button(*page, "Groups"), Qt::LeftButton);
         QTRY_COMPARE(page->map().matrix()->rowCount(), matrix->rowCount());
         PlacementMap& map = page->map();
         session->selection().selectTensor(pinned);
@@ -205,6 +206,40 @@ class PlacementTest : public QObject {
         QTest::mouseClick(map.viewport(), Qt::LeftButton, {}, top.toPoint());
         QTest::keyClick(&map, Qt::Key_P);
         QTRY_COMPARE(map.matrix()->pinnedCount(), 0U);
+    }
+
+    // By keys, mouse and menu alike; who opens one stays at it.
+    void groupsOpenCloseAndPin() {
+        SyntheticOptions options;
+        options.gapLayer = 5;
+        const auto session = openSynthetic(syntheticModel(options));
+        const auto page = showPage(*session);
+        QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
+        PlacementMap& map = page->map();
+        QTRY_COMPARE(map.matrix()->rowCount(), 16U);
+        const TensorId odd = tensorNamed(*session, "model.layers.5.mlp.w0.weight");
+        const uint32_t layer = map.matrix()->rowOf(odd);
+        map.setFocus();
+        map.setCurrent({layer, 5});
+        QVERIFY2(map.accessibleDescription().contains("model.layers.5 (8 tensors)"),
+                 qPrintable(map.accessibleDescription()));
+        QTest::keyClick(&map, Qt::Key_Return);
+        QTRY_COMPARE(map.matrix()->rowCount(), 16U + 8);
+        QCOMPARE(map.current(), (PlacementMap::Cell{layer, 5}));
+        picture(*page, "placement-groups");
+        QTest::keyClick(&map, Qt::Key_P);
+        QTRY_COMPARE(map.matrix()->pinnedCount(), 1U);
+        QVERIFY(map.matrix()->row(0).summary);
+        QCOMPARE(map.current().row, layer + 1);
+        QTest::keyClick(&map, Qt::Key_P);
+        QTRY_COMPARE(map.matrix()->pinnedCount(), 0U);
+        // A click on its name closes it.
+        QTest::mouseClick(map.viewport(), Qt::LeftButton, {},
+                          QPoint(20, map.cellRect({layer, 0}).center().toPoint().y()));
+        QTRY_COMPARE(map.matrix()->rowCount(), 16U);
+        // A tensor that is chosen elsewhere is at the sum of its group.
+        session->selection().selectTensor(odd);
+        QCOMPARE(map.current().row, layer);
     }
 
     void isATableForAssistiveTechnology() {
@@ -267,6 +302,7 @@ class PlacementTest : public QObject {
         const auto session = openSynthetic(syntheticModel({}));
         const auto page = showPage(*session);
         const uint32_t folded = page->map().matrix()->rowCount();
+        QTest::mouseClick(button(*page, "Groups"), Qt::LeftButton);
         QTest::mouseClick(button(*page, "Fold layers"), Qt::LeftButton);
         QTRY_VERIFY(page->map().matrix()->rowCount() > folded);
         auto* axes = page->findChild<QComboBox*>();

@@ -4,6 +4,7 @@
 #include <QDropEvent>
 #include <QMimeData>
 #include <QScreen>
+#include <QTableView>
 #include <QToolButton>
 
 #include "support/accessibility.h"
@@ -14,6 +15,7 @@
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/ready_panel.h"
+#include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/widgets/banner.h"
 #include "ui/window/open_dialog.h"
@@ -137,6 +139,51 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         window_->session().selection().setFilter("status:bad");
         QTRY_COMPARE(window_->session().filtered().tensors().size(),
                      window_->session().facts()->damagedTensors);
+    }
+
+    void jobsFromARunTakeTheChosenStep_data() {
+        QTest::addColumn<QString>("action");
+        QTest::newRow("validate") << "Validate every value";
+        QTest::newRow("convert") << "Convert or reshard…";
+    }
+    // From the page of a run, not the newest step but the one that is chosen.
+    void jobsFromARunTakeTheChosenStep() {
+        QFETCH(QString, action);
+        const QString first = copyCheckpoint(sampleCheckpoint()), second = copyCheckpoint(sampleCheckpoint());
+        const QString run = QFileInfo(first).path();
+        QVERIFY(QDir().rename(first, run + "/step-10"));
+        QVERIFY(QDir().rename(second, run + "/step-20"));
+        open(run);
+        QCOMPARE(session().state(), Session::State::run);
+        RunPage& page = window_->startPage().runPage();
+        QTRY_COMPARE(page.table().model()->rowCount(), 2);
+        for (int row = 0; row < 2 && !page.chosenPath().endsWith("step-10"); ++row)
+            page.table().selectRow(row);
+        const QString step = page.chosenPath();
+        QCOMPARE(step, run + "/step-10");
+        actionOf(*window_, action)->trigger();
+        MainWindow* opened = nullptr;
+        const auto isOpen = [&] {
+            for (QWidget* widget : QApplication::topLevelWidgets()) {
+                auto* one = qobject_cast<MainWindow*>(widget);
+                if (one && one->session().checkpoint()) opened = one;
+            }
+            return opened != nullptr;
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(isOpen(), 60'000);
+        QCOMPARE(opened->session().path(), step);
+        if (action.startsWith("Validate")) {
+            const Validation& validation = opened->session().validation();
+            QTRY_VERIFY_WITH_TIMEOUT(validation.report() && !validation.running() &&
+                                         validation.report()->level == ValidateLevel::values,
+                                     120'000);
+            QVERIFY(opened->findings().isVisible());
+        } else {
+            QTRY_VERIFY(opened->findChild<ConvertWizard*>());
+            const auto* wizard = opened->findChild<ConvertWizard*>();
+            QVERIFY(wizard->isVisible());
+            QCOMPARE(wizard->spec().source, step);
+        }
     }
 
     void failuresToOpen_data() {

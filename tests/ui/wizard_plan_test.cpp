@@ -189,7 +189,7 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("fsdp=2,tp=4"));
         QCOMPARE(wizard.spec().shard, rules);
         waitUntilReady(wizard);
-        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral("decides about")), kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(legality->text().contains(QStringLiteral(" shards ")), kPatience);
         QVERIFY2(!legality->text().contains(QStringLiteral("are stored whole, each")),
                  qPrintable(legality->text()));
         shoot(wizard, QStringLiteral("wizard-as-source"));

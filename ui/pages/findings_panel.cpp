@@ -222,7 +222,9 @@ void FindingsPanel::follow() {
 }
 
 void FindingsPanel::validate() {
-    if (!session_.checkpoint() || validation_.running()) return;
+    // The check that opening begins by itself gives way to the one that is asked for.
+    if (!session_.checkpoint() || (validation_.running() && asked_)) return;
+    asked_ = true;
     validation_.start(static_cast<ValidateLevel>(level_->currentData().toInt()), expect_);
 }
 
@@ -241,6 +243,7 @@ void FindingsPanel::chooseExpected() {
 void FindingsPanel::update() {
     const bool open = session_.checkpoint() != nullptr;
     const bool busy = validation_.running();
+    asked_ = asked_ && busy;
     const auto level = static_cast<ValidateLevel>(level_->currentData().toInt());
     const QString obstacle = validation_.obstacle(level);
     const QString writing = session_.beingWritten();

@@ -69,6 +69,7 @@ class FindingsPanel : public QWidget {
     QString shownExplanation_;
     QAction *go_, *copy_, *suppress_, *explain_;
     QString expect_;
+    bool asked_ = false;    // the validation that runs was begun here
     bool visited_ = false;  // the finding that is selected, by going to it
 };
 

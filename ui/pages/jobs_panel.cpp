@@ -309,7 +309,10 @@ void JobsPanel::buildLog() {
 QLayout* JobsPanel::buildButtons() {
     auto* buttons = new QHBoxLayout;
     cancel_ = button(tr("Cancel"), tr("Cancel the job"), buttons);
-    resume_ = button(tr("Resume"), tr("Continue the job where it stopped"), buttons);
+    resume_ = button(
+        tr("Resume"),
+        tr("Continue the job where it stopped; from the beginning, where its staging directory is gone"),
+        buttons);
     retry_ = button(tr("Retry"), tr("Start the job from the beginning"), buttons);
     buttons->addStretch();
     open_ = button(tr("Open result"), tr("Open what the job wrote"), buttons);

@@ -125,6 +125,8 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
             buildTicket_.drop();
             showMatrix(nullptr);
             pinned_.clear();
+            pinnedGroups_.clear();
+            open_.clear();
             fillAxisOrders();
             invalidate();
         }
@@ -176,11 +178,16 @@ QWidget* PlacementPage::makeToolbar() {
         tr("Show tensors of layers that are placed alike as one row; the odd one out stands alone"), bar);
     foldColumns_ = toolButton(tr("Fold ranks"), tr("Fold ranks"),
                               tr("Show ranks that hold exactly the same as one column"), bar);
-    for (QToolButton* button : {foldRows_, foldColumns_}) {
+    groups_ = toolButton(tr("Groups"), tr("Groups"),
+                         tr("Stand rows of one module below a row that sums them up; Enter or a click on its "
+                            "name opens and closes it"),
+                         bar);
+    for (QToolButton* button : {foldRows_, foldColumns_, groups_}) {
         button->setCheckable(true);
         connect(button, &QToolButton::toggled, this, &PlacementPage::invalidate);
     }
     foldRows_->setChecked(true);
+    groups_->setChecked(true);
     auto* out = toolButton(QStringLiteral("−"), tr("Zoom out"), tr("Zoom out (-)"), bar);
     auto* in = toolButton(QStringLiteral("+"), tr("Zoom in"), tr("Zoom in (+)"), bar);
     auto* fit = toolButton(tr("Fit"), tr("Fit all in view"), tr("Bring all into view (F)"), bar);
@@ -191,7 +198,7 @@ QWidget* PlacementPage::makeToolbar() {
                                 tr("Show the whole map in the corner while zoomed in"), bar);
     overview->setCheckable(true);
     overview->setChecked(true);
-    asTable_ = toolButton(tr("Show as table"), tr("Show as table"),
+    asTable_ = toolButton(tr("Table"), tr("Show as table"),
                           tr("List the chunks of the marked region, or of all rows and ranks"), bar);
     asTable_->setCheckable(true);
     row->addWidget(axesLabel_);
@@ -199,11 +206,11 @@ QWidget* PlacementPage::makeToolbar() {
     row->addSpacing(8);
     row->addWidget(foldRows_);
     row->addWidget(foldColumns_);
+    row->addWidget(groups_);
     row->addSpacing(8);
     row->addWidget(out);
     row->addWidget(in);
     row->addWidget(fit);
-    row->addSpacing(8);
     findingsLabel_ = new QLabel(tr("Findings"), bar);
     row->addWidget(findingsLabel_);
     row->addWidget(previous);
@@ -401,6 +408,9 @@ void PlacementPage::build() {
     options.foldRows = foldRows_->isChecked();
     options.foldColumns = foldColumns_->isChecked();
     options.pinned = pinned_;
+    options.groups = groups_->isChecked();
+    options.open = open_;
+    options.pinnedGroups = pinnedGroups_;
     using Answer = std::shared_ptr<const PlacementMatrix>;
     buildTicket_ = session_.tasks().run<Answer>(
         Work::query, tr("Computing the placement"),
@@ -418,6 +428,9 @@ void PlacementPage::build() {
 void PlacementPage::showMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
     tableTicket_.drop();
     map_->setMatrix(std::move(matrix));
+    // Who opened a group stays at its sum.
+    const PlacementMap::Cell at = map_->current();
+    const QScopedValueRollback applying(applying_, at.valid() && map_->matrix()->row(at.row).summary);
     follow(session_.selection().current());
     if (map_->matrix()) takeView();
     showState();
@@ -438,7 +451,7 @@ void PlacementPage::showState() {
         emptyLabel_->setText(
             session_.state() == Session::State::opening
                 ? tr("Opening…")
-                : tr("No checkpoint is open. The map shows which rank holds which slice of which tensor."));
+                : tr("No checkpoint is open. The map shows which rank holds which shard of which tensor."));
     } else if (!any) {
         emptyLabel_->setText(
             session_.filtered().active()
@@ -487,7 +500,12 @@ void PlacementPage::cellTaken(uint32_t row, uint32_t column) {
     Selection& selection = session_.selection();
     // Folded rows stand for several tensors: the one that is selected may stay.
     TensorId tensor = matrix.row(row).tensor;
-    if (matrix.rowOf(selection.current().tensor) == row) tensor = selection.current().tensor;
+    // A sum shows the worst that it has there.
+    if (matrix.row(row).summary && column < matrix.columnCount()) {
+        const RowDetail sum = matrix.detail(row);
+        if (const MatrixCell* cell = sum.at(column)) tensor = matrix.catalog().tensorOf(cell->chunk);
+    } else if (matrix.rowOf(selection.current().tensor) == row)
+        tensor = selection.current().tensor;
     if (column >= matrix.columnCount()) {
         selection.selectTensor(tensor);
     } else {
@@ -504,6 +522,12 @@ void PlacementPage::cellTaken(uint32_t row, uint32_t column) {
 }
 
 void PlacementPage::openCell(uint32_t row, uint32_t column) {
+    if (const MatrixRow& of = map_->matrix()->row(row); of.summary) {
+        const MatrixGroup& group = map_->matrix()->group(of.group);
+        open_[group.key] = !group.open;
+        invalidate();
+        return;
+    }
     cellTaken(row, column);
     session_.selection().setPage(Page::tensor);
 }
@@ -545,11 +569,22 @@ void PlacementPage::describeCell() {
                                           : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
 }
 
+// The sum of a pinned group stands at the top and in its place.
+bool PlacementPage::isPinned(uint32_t row) const {
+    const PlacementMatrix& matrix = *map_->matrix();
+    if (row < matrix.pinnedCount()) return true;
+    const MatrixRow& of = matrix.row(row);
+    return of.summary && std::ranges::count(pinnedGroups_, matrix.group(of.group).key) > 0;
+}
+
 // Whichever tensor of the row was pinned, the row goes.
 void PlacementPage::togglePin(uint32_t row) {
     if (!map_->matrix()) return;
     const PlacementMatrix& matrix = *map_->matrix();
-    if (row < matrix.pinnedCount()) {
+    if (matrix.row(row).summary) {
+        const std::string& key = matrix.group(matrix.row(row).group).key;
+        if (std::erase(pinnedGroups_, key) == 0) pinnedGroups_.push_back(key);
+    } else if (row < matrix.pinnedCount()) {
         for (const TensorId t : matrix.members(row))
             std::erase(pinned_, t);
     } else {
@@ -614,19 +649,23 @@ void PlacementPage::showMenu(const QPoint& position) {
     const PlacementMap::Cell cell = map_->current();
     if (map_->matrix() && cell.valid()) {
         const Catalog& catalog = session_.catalog();
-        const TensorId tensor = map_->matrix()->row(cell.row).tensor;
+        const MatrixRow& row = map_->matrix()->row(cell.row);
+        const RowDetail detail = map_->matrix()->detail(cell.row);
+        const MatrixCell* held = detail.at(cell.column);
+        const TensorId tensor = held && held->chunk != kNone ? catalog.tensorOf(held->chunk) : row.tensor;
         const QString name = QString::fromUtf8(catalog.name(tensor).data(),
                                                static_cast<qsizetype>(catalog.name(tensor).size()));
-        menu->addAction(tr("Open the tensor"), this, [this, cell] { openCell(cell.row, cell.column); });
-        menu->addAction(
-            cell.row < map_->matrix()->pinnedCount() ? tr("Unpin the row") : tr("Pin the row to the top"),
-            this, [this, cell] { togglePin(cell.row); });
+        menu->addAction(!row.summary                            ? tr("Open the tensor")
+                        : map_->matrix()->group(row.group).open ? tr("Close the group")
+                                                                : tr("Open the group"),
+                        this, [this, cell] { openCell(cell.row, cell.column); });
+        menu->addAction(isPinned(cell.row) ? tr("Unpin the row") : tr("Pin the row to the top"), this,
+                        [this, cell] { togglePin(cell.row); });
         menu->addSeparator();
         menu->addAction(tr("Copy tensor name"), this, [name] { copyText(name); });
         menu->addAction(tr("Copy what the cell says"), this,
                         [text = map_->currentText()] { copyText(text); });
-        const RowDetail detail = map_->matrix()->detail(cell.row);
-        if (const MatrixCell* held = detail.at(cell.column); held && held->chunk != kNone) {
+        if (held && held->chunk != kNone) {
             const ChunkInfo chunk = catalog.chunk(tensor, held->chunk);
             if (chunk.file != kNone) {
                 const QString path = session_.filePath(catalog.files()[chunk.file].path);

@@ -57,6 +57,7 @@ class PlacementPage : public QWidget {
     void showMenu(const QPoint& position);
     void describeCell();
     void fillLegend();
+    bool isPinned(uint32_t row) const;
     void togglePin(uint32_t row);
 
     Session& session_;
@@ -70,6 +71,7 @@ class PlacementPage : public QWidget {
     QLabel* findingsLabel_;
     QToolButton* foldRows_;
     QToolButton* foldColumns_;
+    QToolButton* groups_;
     QToolButton* asTable_;
     QLabel *cellLabel_, *context_;
     std::optional<QRectF> wantedView_;  // to be shown once its map is there
@@ -83,6 +85,8 @@ class PlacementPage : public QWidget {
     Ticket buildTicket_, tableTicket_;
     CheckpointPtr built_;           // whose matrix is shown or being built
     std::vector<TensorId> pinned_;  // of built_
+    std::vector<std::string> pinnedGroups_;
+    std::map<std::string, bool> open_;  // groups that the user opened or closed
     bool outdated_ = true;
     bool applying_ = false;  // what changes the selection is this page
 };

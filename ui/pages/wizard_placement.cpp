@@ -327,7 +327,7 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines += tr("%1 decides about %2.")
+            lines += tr("%1 shards %2.")
                          .arg(shortened(toQString(rule.rule)),
                               countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const std::string& note : rule.notes)

@@ -46,13 +46,18 @@ void PlacementMap::setMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
     // The tensor and rank that were current stay so, wherever they are now.
     TensorId tensor = kNone;
     uint32_t rank = kNone;
+    std::string group;
     bool inGap = false;
     const bool same = matrix && matrix_ && matrix->checkpoint() == matrix_->checkpoint();
     if (same && current_.valid()) {
         tensor = matrix_->row(current_.row).tensor;
+        if (const MatrixRow& row = matrix_->row(current_.row); row.summary)
+            group = matrix_->group(row.group).key;
         inGap = current_.column >= matrix_->columnCount();
         if (!inGap) rank = matrix_->column(current_.column).rank;
     }
+    // Below a group that opens or closes rows come and go; what is above stays where it is.
+    const bool regrouped = same && (matrix->hasGroups() || matrix_->hasGroups());
     const bool sameGrid =
         same && matrix->rowCount() == matrix_->rowCount() && matrix->columnCount() == matrix_->columnCount();
     matrix_ = std::move(matrix);
@@ -63,10 +68,15 @@ void PlacementMap::setMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
     rasterOld_ = true;
     measureLabels();
     if (matrix_ && tensor != kNone) {
-        const Cell cell{matrix_->rowOf(tensor), inGap ? matrix_->columnCount() : matrix_->columnOf(rank)};
+        uint32_t row = matrix_->rowOf(tensor);
+        // The sum of an open group is not where its tensors are.
+        for (uint32_t r = matrix_->pinnedCount(); !group.empty() && r < matrix_->rowCount(); ++r) {
+            if (matrix_->row(r).summary && matrix_->group(matrix_->row(r).group).key == group) row = r;
+        }
+        const Cell cell{row, inGap ? matrix_->columnCount() : matrix_->columnOf(rank)};
         if (cell.row != kNone && cell.column != kNone) current_ = cell;
     }
-    if (!sameGrid) {
+    if (!sameGrid && !regrouped) {
         fitted_ = true;
         whole_ = false;
     }
@@ -201,6 +211,11 @@ PlacementMap::Cell PlacementMap::cellNear(const QPointF& position) const {
             nearest((position.x() - columnLeft(0)) / cellWidth_, matrix_->columnCount())};
 }
 
+// Of the name of a row: those below the sum of a group stand in from it, after which its triangle stands.
+int PlacementMap::indentOf(uint32_t row) const {
+    return matrix_->row(row).group == kNone ? 0 : fontMetrics().horizontalAdvance(QStringLiteral("▾ "));
+}
+
 void PlacementMap::measureLabels() {
     labelWidth_ = laneWidth_ = 0;
     if (!matrix_) return;
@@ -211,7 +226,7 @@ void PlacementMap::measureLabels() {
     int widest = metrics.horizontalAdvance(tr("rank"));
     const uint32_t step = std::max(1U, matrix_->rowCount() / kMeasuredLabels);
     for (uint32_t r = 0; r < matrix_->rowCount(); r += step) {
-        int width = metrics.horizontalAdvance(toQString(matrix_->rowLabel(r)));
+        int width = metrics.horizontalAdvance(toQString(matrix_->rowText(r))) + indentOf(r);
         if (matrix_->row(r).count > 1)
             width += metrics.horizontalAdvance(QStringLiteral("  ×%1").arg(matrix_->row(r).count));
         widest = std::max(widest, width);

@@ -3,7 +3,8 @@
 // holds, with hatches and glyphs for what is wrong. A column at the right edge, always in view, shows rows
 // with elements that no rank holds.
 //
-// Pinned rows stay at the top however far one scrolls.
+// Pinned rows stay at the top however far one scrolls. The row of a group sums up those that follow it while
+// it is open; a click on its name opens and closes it (activated).
 //
 // Mouse: wheel zooms at the cursor (Shift: scrolls sideways, Ctrl: up and down), middle button or Space and
 // drag pans, drag marks a region, click takes a cell, double click opens it. Keys: see keyPressEvent().
@@ -73,10 +74,10 @@ class PlacementMap : public QAbstractScrollArea {
 
   signals:
     void matrixChanged();
-    void viewChanged();                                    // scrolled, zoomed or resized
-    void currentChanged(uint32_t row, uint32_t column);    // by the user
-    void activated(uint32_t row, uint32_t column);         // Enter or double click
-    void regionChanged(const QRect& cells);                // by the user; empty = cleared
+    void viewChanged();                                  // scrolled, zoomed or resized
+    void currentChanged(uint32_t row, uint32_t column);  // by the user
+    void activated(uint32_t row, uint32_t column);  // Enter or double click; on the name of a group a click
+    void regionChanged(const QRect& cells);         // by the user; empty = cleared
     void columnPicked(uint32_t column, bool addToOthers);  // click on a header
     void pinRequested(uint32_t row);                       // or unpinned
     void menuRequested(const QPoint& globalPosition);      // for the current cell
@@ -127,6 +128,7 @@ class PlacementMap : public QAbstractScrollArea {
     double columnLeft(int column) const;
     Cell cellNear(const QPointF& position) const;  // the nearest one
     void measureLabels();
+    int indentOf(uint32_t row) const;
     void setCellSize(double width, double height);
     void takeFittedSize();
     void updateScrollBars();

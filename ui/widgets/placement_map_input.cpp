@@ -40,6 +40,7 @@ QString PlacementMap::tooltipAt(const QPoint& position) const {
             position.x() < laneWidth_ && lanes.begin < lanes.end)
             return toQString(matrix_->laneText(static_cast<uint32_t>(lanes.begin)));
         QString text = toQString(matrix_->rowLabel(static_cast<uint32_t>(row)));
+        if (of.summary) return text;
         if (of.count > 1) text += tr(", %1 tensors placed alike").arg(of.count);
         text += QStringLiteral("\n") + toQString(dtypeName(matrix_->catalog().dtype(of.tensor))) +
                 QStringLiteral(" ") + toQString(formatDims(matrix_->catalog().shape(of.tensor))) +
@@ -115,6 +116,7 @@ void PlacementMap::mousePressEvent(QMouseEvent* event) {
                                     : row.cells.empty() ? 0
                                                         : row.cells.front().column;
             take({near.row, column});
+            if (matrix_->row(near.row).summary) emit activated(near.row, column);
         }
     } else if (grid.contains(event->pos()) || cellAt(event->position()).valid()) {
         drag_ = Drag::waiting;

@@ -430,7 +430,7 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
             paintHealth(painter, mark, row.health);
             right -= 16;
         }
-        if (row.count > 1) {
+        if (row.count > 1 && !row.summary) {
             const QString badge = QStringLiteral("×%1").arg(row.count);
             painter.setPen(faintTextColor());
             painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
@@ -438,12 +438,22 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
             right -= metrics.horizontalAdvance(badge) + 6;
         }
         painter.setPen(all ? palette().color(QPalette::Text) : faintTextColor());
-        const QString pin = index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString();
-        const QString name =
-            pin + elidedName(toQString(matrix_->rowLabel(index)), metrics,
-                             static_cast<int>(right - box.left()) - metrics.horizontalAdvance(pin));
-        painter.drawText(QRectF(box.left(), box.top(), right - box.left(), line),
+        QString before = index < matrix_->pinnedCount() ? QStringLiteral("⚑ ") : QString();
+        if (row.summary)
+            before += matrix_->group(row.group).open ? QStringLiteral("▾ ") : QStringLiteral("▸ ");
+        const int indent = row.summary ? 0 : indentOf(index);
+        const QString name = before + elidedName(toQString(matrix_->rowText(index)), metrics,
+                                                 static_cast<int>(right - box.left()) - indent -
+                                                     metrics.horizontalAdvance(before));
+        painter.save();
+        if (row.summary) {
+            QFont heading = font();
+            heading.setBold(true);
+            painter.setFont(heading);
+        }
+        painter.drawText(QRectF(box.left() + indent, box.top(), right - box.left() - indent, line),
                          Qt::AlignLeft | Qt::AlignVCenter, name);
+        painter.restore();
         if (!all) painter.drawLine(QPointF(grid.left() - 6, center), QPointF(grid.left() - 2, center));
     }
     painter.restore();
