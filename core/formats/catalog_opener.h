@@ -13,6 +13,13 @@
 
 namespace shardscope {
 
+struct Source;
+
+// An oddity of a file or of a tensor in it.
+Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
+            std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
+            std::optional<uint64_t> offset = {});
+
 class CatalogOpener {
   protected:
     CatalogOpener(std::string format, std::string variant, std::string writer)
@@ -22,6 +29,9 @@ class CatalogOpener {
               std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
               std::optional<uint64_t> offset = {});
 
+    // Adds a file that the metadata file `by` names, with what the directory says of it. Notes a name that
+    // leads elsewhere (security.path).
+    FileId addNamed(const Source& source, std::string_view path, uint32_t rank, std::string_view by);
     // Adds a file of the directory that the checkpoint's metadata does not name.
     FileId addUnreferenced(const DirectoryEntry& entry, uint32_t rank = kNone);
 

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "formats/format.h"
@@ -21,5 +23,19 @@ inline constexpr const char* kTpDim = "--tp-dim";
 FormatOption tpDimOption();
 // "GLOB=1", "GLOB=none", as --tp-dim takes it. Errors: usage.
 Result<TpRule> parseTpRule(const std::string& text);
+
+// Which fused projections, of which each rank holds a share of all parts, are read as one tensor: --variant
+// fused-qkv=auto (those that the format knows by name) or fused-qkv=PATTERN,...
+class FusedChoice {
+  public:
+    // `what` completes "the tensors that hold ...". Errors: usage for another variant.
+    static Result<FusedChoice> parse(const std::string& variant, std::string_view what);
+    bool isAutomatic() const { return automatic_; }
+    bool names(std::string_view name) const { return anyMatches(patterns_, name); }
+
+  private:
+    bool automatic_ = false;
+    std::vector<NamePattern> patterns_;
+};
 
 }  // namespace shardscope
