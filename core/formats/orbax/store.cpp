@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "formats/catalog_opener.h"
