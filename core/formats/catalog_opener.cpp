@@ -1,6 +1,11 @@
 #include "formats/catalog_opener.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
+
+#include "base/rule.h"
+#include "formats/format.h"
 
 namespace shardscope {
 
@@ -17,13 +22,41 @@ Status requireDirectory(const Source& source) {
         .withHint("name the directory that holds them");
 }
 
-void CatalogOpener::note(std::string_view rule, Severity severity, std::string message, std::string_view file,
-                         std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
-    if (severity != Severity::error && ++noted_ > most_) return;
+Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file,
+            std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
     Note note{std::string(rule),   severity, std::move(message), std::string(file),
               std::string(tensor), offset};
     note.lacks = lacks;
-    builder_.addNote(std::move(note));
+    return note;
+}
+
+void CatalogOpener::note(std::string_view rule, Severity severity, std::string message, std::string_view file,
+                         std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
+    if (severity != Severity::error && ++noted_ > most_) return;
+    builder_.addNote(noteOf(rule, severity, std::move(message), file, tensor, lacks, offset));
+}
+
+FileId CatalogOpener::addNamed(const Source& source, std::string_view path, uint32_t rank,
+                               std::string_view by) {
+    FileInfo info{.path = std::string(path), .rank = rank};
+    const auto take = [&](const DirectoryEntry& entry) {
+        info.size = entry.size;
+        if (entry.kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
+    };
+    const auto listed = std::ranges::lower_bound(source.entries, path, {}, &DirectoryEntry::name);
+    if (const Status safe = checkRelativeName(path); !safe.ok()) {
+        info.state = FileInfo::State::wrongKind;
+        note(rule::securityPath, Severity::error,
+             fmt::format("the metadata refers to '{}': {}", path, safe.error().message), by);
+    } else if (listed != source.entries.end() && listed->name == path) {
+        take(*listed);
+    } else if (const auto stat = source.directory->stat(path); stat.ok()) {
+        take(*stat);
+    } else {
+        info.state =
+            stat.error().code == ErrorCode::notFound ? FileInfo::State::missing : FileInfo::State::wrongKind;
+    }
+    return builder_.addFile(std::move(info));
 }
 
 std::string CatalogOpener::noteError(const Error& error, std::string_view file, std::string_view tensor,

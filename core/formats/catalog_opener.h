@@ -15,6 +15,12 @@ namespace shardscope {
 
 // Errors: unsupported where the source is a file, for formats whose files are one checkpoint together.
 Status requireDirectory(const Source& source);
+struct Source;
+
+// An oddity of a file or of a tensor in it.
+Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
+            std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,
+            std::optional<uint64_t> offset = {});
 
 class CatalogOpener {
   protected:
@@ -38,6 +44,9 @@ class CatalogOpener {
     FileId addMissing(std::string path, uint32_t rank, Severity severity, std::string message,
                       Note::Lacks lacks = Note::Lacks::nothing, std::string_view tensor = {});
 
+    // Adds a file that the metadata file `by` names, with what the directory says of it. Notes a name that
+    // leads elsewhere (security.path).
+    FileId addNamed(const Source& source, std::string_view path, uint32_t rank, std::string_view by);
     // Adds a file of the directory that the checkpoint's metadata does not name.
     FileId addUnreferenced(const DirectoryEntry& entry, uint32_t rank = kNone);
 

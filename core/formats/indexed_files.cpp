@@ -7,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "base/rule.h"
+#include "formats/catalog_opener.h"
 #include "formats/open_files.h"
 
 namespace shardscope {
@@ -28,11 +29,7 @@ Result<IndexedFiles> IndexedFiles::read(const Source& source, const OpenOptions&
 }
 
 FileInfo IndexedFiles::info() const {
-    FileInfo info;
-    info.path = name;
-    info.size = size;
-    info.metadata = true;
-    return info;
+    return {.path = name, .size = size, .metadata = true};
 }
 
 bool IndexedFiles::noteLacking(const std::function<Found(size_t)>& find,
@@ -43,24 +40,19 @@ bool IndexedFiles::noteLacking(const std::function<Found(size_t)>& find,
         if (found == Found::inFile) continue;
         lacking = true;
         const bool missing = found == Found::fileMissing;
-        Note note{missing ? rule::fileMissing : rule::metaInconsistent,
-                  Severity::error,
-                  fmt::format("'{}' places it in this file, which {}", name,
-                              missing                      ? "is missing"
-                              : found == Found::fileBroken ? "cannot be read"
-                                                           : "does not hold it"),
-                  fileWith(i),
-                  std::string(names[i]),
-                  std::nullopt};
-        note.lacks = lacks;
-        add(std::move(note));
+        add(noteOf(missing ? rule::fileMissing : rule::metaInconsistent, Severity::error,
+                   fmt::format("'{}' places it in this file, which {}", name,
+                               missing                      ? "is missing"
+                               : found == Found::fileBroken ? "cannot be read"
+                                                            : "does not hold it"),
+                   fileWith(i), names[i], lacks));
     }
     return lacking;
 }
 
 Note IndexedFiles::unnamed(std::string_view file, std::string_view tensor) const {
-    return {rule::metaInconsistent, Severity::warning,   fmt::format("'{}' does not name it", name),
-            std::string(file),      std::string(tensor), std::nullopt};
+    return noteOf(rule::metaInconsistent, Severity::warning, fmt::format("'{}' does not name it", name), file,
+                  tensor);
 }
 
 std::optional<Note> IndexedFiles::otherCopy(const TensorFiles& all, uint32_t indexed, uint32_t file,
@@ -69,12 +61,10 @@ std::optional<Note> IndexedFiles::otherCopy(const TensorFiles& all, uint32_t ind
     const std::string& stored = all[file].tensors[tensor].name;
     const uint32_t other = all[indexed].find(stored);
     if (other == kNone || all.equal(indexed, other, file, tensor) != false) return std::nullopt;
-    return Note{rule::metaDuplicate,
-                Severity::error,
-                fmt::format("'{}' takes it from '{}'; the copy here is another one", name, all[indexed].name),
-                all[file].name,
-                stored,
-                std::nullopt};
+    return noteOf(
+        rule::metaDuplicate, Severity::error,
+        fmt::format("'{}' takes it from '{}'; the copy here is another one", name, all[indexed].name),
+        all[file].name, stored);
 }
 
 SetName parseSetName(std::string_view fileName, std::string_view ending) {
@@ -117,15 +107,11 @@ std::vector<Note> missingOfSets(std::span<const SetName> present, std::string_vi
         if (set.second > kMostOfSet) continue;
         for (uint32_t i = 1; i <= set.second; ++i) {
             if (indices.contains(i)) continue;
-            notes.push_back(
-                {rule::fileMissing,
-                 Severity::error,
-                 fmt::format("the other files say that there are {} of this set; which tensors it "
-                             "holds is not known",
-                             set.second),
-                 fmt::format("{}-{:05}-of-{:05}{}", set.first, i, set.second, ending),
-                 {},
-                 std::nullopt});
+            notes.push_back(noteOf(rule::fileMissing, Severity::error,
+                                   fmt::format("the other files say that there are {} of this set; which "
+                                               "tensors it holds is not known",
+                                               set.second),
+                                   fmt::format("{}-{:05}-of-{:05}{}", set.first, i, set.second, ending)));
         }
     }
     return notes;

@@ -237,6 +237,7 @@ void TensorAssembly::addBoxes(const Path& path, DType dtype, const Dims& shape, 
         }
         piece.part.storedAs = shard.part.storedAs;
         piece.part.bits = shard.part.bits;
+        if (&box == boxes.data()) piece.part.zeros = shard.part.zeros;  // looked at once
         piece.offsets = std::move(box.offsets);
         piece.lengths = std::move(box.lengths);
         piece.flat = box.flat;

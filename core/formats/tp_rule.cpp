@@ -62,4 +62,27 @@ bool isAmong(std::string_view text, std::initializer_list<std::string_view> all)
     return std::ranges::find(all, text) != all.end();
 }
 
+Result<FusedChoice> FusedChoice::parse(const std::string& variant, std::string_view what) {
+    FusedChoice choice;
+    std::string_view text = variant;
+    if (text.empty()) return choice;
+    constexpr std::string_view kFused = "fused-qkv=";
+    if (!text.starts_with(kFused)) {
+        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of this format", text))
+            .withHint(
+                fmt::format("fused-qkv=auto, or fused-qkv=PATTERN,... for the tensors that hold {}", what));
+    }
+    text.remove_prefix(kFused.size());
+    choice.automatic_ = text == "auto";
+    while (!choice.automatic_ && !text.empty()) {
+        const size_t comma = std::min(text.find(','), text.size());
+        if (comma > 0) {
+            SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(std::string(text.substr(0, comma))));
+            choice.patterns_.push_back(std::move(pattern));
+        }
+        text.remove_prefix(std::min(text.size(), comma + 1));
+    }
+    return choice;
+}
+
 }  // namespace shardscope

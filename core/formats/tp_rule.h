@@ -31,4 +31,18 @@ Result<std::vector<TpRule>> tpRulesOf(const OpenOptions& options);
 std::string_view takeLastPart(std::string_view& name);
 bool isAmong(std::string_view text, std::initializer_list<std::string_view> all);
 
+// Which fused projections, of which each rank holds a share of all parts, are read as one tensor: --variant
+// fused-qkv=auto (those that the format knows by name) or fused-qkv=PATTERN,...
+class FusedChoice {
+  public:
+    // `what` completes "the tensors that hold ...". Errors: usage for another variant.
+    static Result<FusedChoice> parse(const std::string& variant, std::string_view what);
+    bool isAutomatic() const { return automatic_; }
+    bool names(std::string_view name) const { return anyMatches(patterns_, name); }
+
+  private:
+    bool automatic_ = false;
+    std::vector<NamePattern> patterns_;
+};
+
 }  // namespace shardscope

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "formats/colossalai/layout.h"
+#include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
-#include "formats/colossalai/readers.h"
 
 namespace shardscope {
 

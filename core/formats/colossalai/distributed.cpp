@@ -7,8 +7,8 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
-#include "formats/colossalai/readers.h"
 #include "formats/open_files.h"
 
 namespace shardscope::colossalai {
@@ -20,7 +20,7 @@ constexpr size_t kListed = 40;  // names in one message
 }  // namespace
 
 Result<std::unique_ptr<Reader>> DistributedOpener::open() {
-    SHARDSCOPE_TRY(readVariant());
+    SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant, "q, k and v"));
     SHARDSCOPE_TRY(readMetadata());
     check_ = checkSave(ranks_);
     addMetadataFiles();
@@ -35,28 +35,6 @@ Result<std::unique_ptr<Reader>> DistributedOpener::open() {
     return assembly_.finish(world_, mesh());
 }
 
-Status DistributedOpener::readVariant() {
-    std::string_view text = options_.variant;
-    if (text.empty()) return {};
-    constexpr std::string_view kFused = "fused-qkv=";
-    if (!text.starts_with(kFused)) {
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of this format", text))
-            .withHint("fused-qkv=auto, or fused-qkv=PATTERN,... for the tensors that hold q, k and v");
-    }
-    text.remove_prefix(kFused.size());
-    fusedGiven_ = true;
-    if (text == "auto") return {};
-    while (!text.empty()) {
-        const size_t comma = std::min(text.find(','), text.size());
-        if (comma > 0) {
-            SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(std::string(text.substr(0, comma))));
-            fusedPatterns_.push_back(std::move(pattern));
-        }
-        text.remove_prefix(std::min(text.size(), comma + 1));
-    }
-    return {};
-}
-
 Status DistributedOpener::readMetadata() {
     for (const DirectoryEntry& entry : source_.entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
@@ -67,24 +45,11 @@ Status DistributedOpener::readMetadata() {
         SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options_.limits.indexJson));
         auto parsed = parseRankMetadata(json);
         if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
-        ranks_.push_back({*id, entry.name, std::move(parsed).value()});
-        metaSizes_.push_back(file->size());
+        ranks_.push_back({*id, entry.name, file->size(), std::move(parsed).value()});
     }
     if (ranks_.empty())
         return unsupported(fmt::format("holds no {}*.json", kMetaPrefix)).inFile(source_.display);
-    std::vector<size_t> order(ranks_.size());
-    for (size_t i = 0; i < order.size(); ++i)
-        order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return ranks_[a].id < ranks_[b].id; });
-    std::vector<RankFile> ranks;
-    std::vector<uint64_t> sizes;
-    for (size_t i : order) {
-        ranks.push_back(std::move(ranks_[i]));
-        sizes.push_back(metaSizes_[i]);
-    }
-    ranks_ = std::move(ranks);
-    metaSizes_ = std::move(sizes);
+    std::ranges::stable_sort(ranks_, {}, &RankFile::id);
     for (size_t r = 1; r < ranks_.size(); ++r) {
         if (ranks_[r].id == ranks_[r - 1].id) {
             assembly_.note(
@@ -97,10 +62,8 @@ Status DistributedOpener::readMetadata() {
 }
 
 void DistributedOpener::addMetadataFiles() {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-        assembly_.addOther(
-            {.path = ranks_[r].name, .size = metaSizes_[r], .metadata = true, .rank = ranks_[r].id});
-    }
+    for (const RankFile& rank : ranks_)
+        assembly_.addOther({.path = rank.name, .size = rank.size, .metadata = true, .rank = rank.id});
     std::map<uint64_t, size_t> writers;  // the identity that the loader matches by
     for (size_t r = 0; r < ranks_.size(); ++r) {
         if (aside(r)) continue;
@@ -263,13 +226,11 @@ void DistributedOpener::noteMissingRanks() {
 void DistributedOpener::addOtherFiles() {
     for (const DirectoryEntry& entry : source_.entries) {
         if (entry.kind != DirectoryEntry::Kind::file || assembly_.known(entry.name).id != kNone) continue;
-        FileInfo info;
-        info.path = entry.name;
-        info.size = entry.size;
-        info.rank = weightFileId(entry.name).value_or(kNone);
         // What was set aside is noted already.
-        info.referenced = asideFiles_.contains(entry.name);
-        assembly_.addOther(std::move(info));
+        assembly_.addOther({.path = entry.name,
+                            .size = entry.size,
+                            .rank = weightFileId(entry.name).value_or(kNone),
+                            .referenced = asideFiles_.contains(entry.name)});
     }
 }
 

@@ -10,7 +10,7 @@
 #include "formats/colossalai/rank_metadata.h"
 #include "formats/colossalai/stale.h"
 #include "formats/tensor_assembly.h"
-#include "model/name_pattern.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope::colossalai {
 
@@ -31,7 +31,6 @@ class DistributedOpener {
     };
 
     // --- metadata and files (distributed.cpp)
-    Status readVariant();
     Status readMetadata();
     void addMetadataFiles();
     void noteForeign();
@@ -65,13 +64,11 @@ class DistributedOpener {
     const OpenOptions& options_;
     TensorAssembly assembly_;
     std::vector<RankFile> ranks_;
-    std::vector<uint64_t> metaSizes_;
     SaveCheck check_;
     std::set<std::string> asideFiles_;
     std::vector<std::vector<TensorAssembly::Known>> refs_;  // by rank file and RankMetadata::files
     safetensors::NameSet names_;
-    bool fusedGiven_ = false;
-    std::vector<NamePattern> fusedPatterns_;
+    FusedChoice fused_;
     std::set<std::string> placed_;
     bool notedPaths_ = false;
     uint32_t world_ = 1;

@@ -60,8 +60,7 @@ void DistributedOpener::addTensors() {
 // The dimension along which a tensor of q, k and v is cut, where each rank holds its parts of all three;
 // -1 where that does not apply, or where nobody said that it does.
 int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece>& pieces) {
-    const bool stated = std::any_of(fusedPatterns_.begin(), fusedPatterns_.end(),
-                                    [&](const NamePattern& p) { return p.matches(name); });
+    const bool stated = fused_.names(name);
     if (!stated && !mayBeFused(name)) return -1;
     const Dims& shape = entryOf(pieces[0]).globalShape;
     int cut = -1;
@@ -72,7 +71,7 @@ int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece
         }
     }
     if (cut < 0 || shape[static_cast<size_t>(cut)] % 3 != 0) return -1;
-    if (stated || (fusedGiven_ && fusedPatterns_.empty())) return cut;
+    if (stated || fused_.isAutomatic()) return cut;
     assembly_.note(
         rule::layoutFused, Severity::error,
         fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | v_r]. "

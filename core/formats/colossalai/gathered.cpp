@@ -10,8 +10,8 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/strict_json.h"
+#include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
-#include "formats/colossalai/readers.h"
 #include "formats/indexed_files.h"
 #include "formats/tensor_assembly.h"
 

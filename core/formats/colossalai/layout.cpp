@@ -1,5 +1,3 @@
-#include "formats/colossalai/layout.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,6 +9,7 @@
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_archive.h"
+#include "formats/colossalai/layouts.h"
 
 namespace shardscope::colossalai {
 

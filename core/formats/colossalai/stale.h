@@ -13,6 +13,7 @@ namespace shardscope::colossalai {
 struct RankFile {
     uint32_t id = 0;   // dist_id: pipeline stage * tp + tp rank
     std::string name;  // of the metadata file
+    uint64_t size = 0;
     RankMetadata metadata;
 };
 

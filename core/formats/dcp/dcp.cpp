@@ -1,8 +1,7 @@
 #include "formats/dcp/dcp.h"
 
-#include "formats/dcp/dcp_reader.h"
+#include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/dcp_writer.h"
-#include "formats/dcp/further_directories.h"
 
 namespace shardscope {
 

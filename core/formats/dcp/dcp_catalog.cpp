@@ -4,6 +4,7 @@
 #include <map>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -15,7 +16,6 @@
 #include "base/thread_pool.h"
 #include "encoding/pickle_globals.h"
 #include "formats/catalog_opener.h"
-#include "formats/dcp/further_directories.h"
 #include "formats/roles.h"
 
 namespace shardscope::dcp {
@@ -32,12 +32,6 @@ uint32_t leadingRank(std::string_view name, std::string_view& rest) {
     const auto rank = takeNumber<uint32_t>(name, kMaxNamedRank - 1);
     if (rank) rest = name;
     return rank.value_or(kNone);
-}
-
-const DirectoryEntry* entryOf(const Source& source, std::string_view name) {
-    const auto it = std::lower_bound(source.entries.begin(), source.entries.end(), name,
-                                     [](const DirectoryEntry& e, std::string_view n) { return e.name < n; });
-    return it != source.entries.end() && it->name == name ? &*it : nullptr;
 }
 
 class Builder : private CatalogOpener {
@@ -120,31 +114,9 @@ void Builder::prepareFiles() {
             const std::string_view path = m.texts[row.path];
             const auto [it, fresh] = known.emplace(path, 0);
             if (fresh) {
-                FileInfo info;
-                info.path = std::string(path);
-                info.rank = rankOfDataFile(path);
-                if (const Status name = checkRelativeName(path); !name.ok()) {
-                    info.state = FileInfo::State::wrongKind;
-                    builder_.addNote(
-                        {rule::securityPath,
-                         Severity::error,
-                         fmt::format("the metadata refers to '{}': {}", path, name.error().message),
-                         file.name,
-                         {},
-                         std::nullopt});
-                } else if (const DirectoryEntry* entry = entryOf(source_, path)) {
-                    info.size = entry->size;
-                    if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
-                } else if (auto stat = source_.directory->stat(path); stat.ok()) {
-                    info.size = stat->size;
-                    if (stat->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
-                } else {
-                    info.state = stat.error().code == ErrorCode::notFound ? FileInfo::State::missing
-                                                                          : FileInfo::State::wrongKind;
-                }
-                if (info.rank != kNone && (highestRank_ == kNone || info.rank > highestRank_))
-                    highestRank_ = info.rank;
-                it->second = builder_.addFile(std::move(info));
+                const uint32_t rank = rankOfDataFile(path);
+                if (rank != kNone && (highestRank_ == kNone || rank > highestRank_)) highestRank_ = rank;
+                it->second = addNamed(source_, path, rank, file.name);
             }
             ids[row.path] = it->second;
         }
@@ -172,57 +144,45 @@ void Builder::noteOtherHosts() {
     const uint32_t ranks = here.empty() ? 0 : here.rbegin()->first + 1;
     if (count == 0 || count == ranks || here.size() != ranks || ranks % count != 0 || first % count != 0)
         return;
-    builder_.addNote(
-        {rule::fileMissing,
-         Severity::info,
+    note(rule::fileMissing, Severity::info,
          fmt::format("the files of {} of {} ranks are here. Where hosts have no disk in common, "
                      "those of the others are on theirs: {} reads their directories with this one",
                      count, ranks, commandOption(kFurtherDirectories.substr(2), "DIR")),
-         files_[0].name,
-         {},
-         std::nullopt});
+         files_[0].name);
 }
 
 // What is in the directory besides the files that the metadata names.
 void Builder::noteFiles() {
-    std::unordered_map<std::string_view, bool> known;
+    std::unordered_set<std::string_view> known;
     for (size_t i = 0; i < builder_.fileCount(); ++i)
-        known[builder_.file(static_cast<FileId>(i)).path] = true;
+        known.insert(builder_.file(static_cast<FileId>(i)).path);
     std::vector<FileInfo> others;
     uint32_t idleRank = kNone;
     for (const DirectoryEntry& entry : source_.entries) {
         if (entry.kind != DirectoryEntry::Kind::file || known.contains(entry.name)) continue;
-        FileInfo info;
-        info.path = entry.name;
-        info.size = entry.size;
-        info.rank = rankOfDataFile(entry.name);
-        info.referenced = false;
-        info.metadata = entry.name == ".metadata" || rankOfMetadataFile(entry.name) != kNone;
+        FileInfo info{.path = entry.name,
+                      .size = entry.size,
+                      .metadata = entry.name == ".metadata" || rankOfMetadataFile(entry.name) != kNone,
+                      .rank = rankOfDataFile(entry.name),
+                      .referenced = false};
         if (info.rank != kNone && entry.size == 0) {
             // A rank that had nothing to write still makes its file.
             if (idleRank == kNone || info.rank > idleRank) idleRank = info.rank;
         } else if (info.rank != kNone && highestRank_ != kNone && info.rank > highestRank_) {
-            builder_.addNote({rule::fileStale,
-                              Severity::warning,
-                              fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up "
-                                          "to {} only; an earlier "
-                                          "save with more ranks has left it",
-                                          entry.name, highestRank_),
-                              entry.name,
-                              {},
-                              std::nullopt});
+            note(
+                rule::fileStale, Severity::warning,
+                fmt::format("'{}' is not part of this checkpoint: the metadata knows ranks up to {} only; an "
+                            "earlier save with more ranks has left it",
+                            entry.name, highestRank_),
+                entry.name);
         } else if (entry.name.starts_with(".metadata.tmp") ||
                    (entry.name.starts_with("__") && entry.name.ends_with(".metadata.tmp"))) {
-            builder_.addNote(
-                {rule::fileLock,
-                 Severity::warning,
+            note(rule::fileLock, Severity::warning,
                  fmt::format(
-                     "'{}' is what a save leaves that died before it was finished; data files may have been "
-                     "overwritten since the metadata was",
+                     "'{}' is what a save leaves that died before it was finished; data files may have "
+                     "been overwritten since the metadata was",
                      entry.name),
-                 entry.name,
-                 {},
-                 std::nullopt});
+                 entry.name);
         }
         others.push_back(std::move(info));
     }
@@ -242,19 +202,11 @@ void Builder::noteForeign() {
         for (const ForeignGlobal& global : file.metadata.foreign) {
             // The save plans that Megatron keeps, enumerations and the like.
             if (classifyGlobal(global.name) == GlobalKind::data) continue;
-            const std::string what =
-                global.called
-                    ? fmt::format(
-                          "the metadata asks to call '{}', which is beyond plain data; nothing was called",
-                          global.name)
-                    : fmt::format("the metadata names '{}', which is beyond plain data; it was left alone",
-                                  global.name);
-            addNote(count, {rule::securityGlobal,
-                            global.called ? Severity::error : Severity::warning,
-                            what,
-                            file.name,
-                            {},
-                            global.offset});
+            addNote(count, noteOf(rule::securityGlobal, global.called ? Severity::error : Severity::warning,
+                                  fmt::format("the metadata {} '{}', which is beyond plain data; {}",
+                                              global.called ? "asks to call" : "names", global.name,
+                                              global.called ? "nothing was called" : "it was left alone"),
+                                  file.name, {}, Note::Lacks::nothing, global.offset));
         }
     }
 }
@@ -279,9 +231,7 @@ uint16_t Builder::transformOf(uint32_t part, const MetaStored& row) {
 
 bool Builder::sameBytes(const MetaTensor& a, const MetaTensor& b) const {
     const Metadata& m = files_[0].metadata;
-    const auto equal = [](DimSpan x, DimSpan y) {
-        return std::equal(x.begin(), x.end(), y.begin(), y.end());
-    };
+    const auto equal = [](DimSpan x, DimSpan y) { return std::ranges::equal(x, y); };
     if (a.dtype != b.dtype || !equal(m.dimsOf(a.shape), m.dimsOf(b.shape))) return false;
     if (a.endChunk - a.firstChunk != b.endChunk - b.firstChunk) return false;
     for (uint32_t i = 0; i < a.endChunk - a.firstChunk; ++i) {
@@ -345,20 +295,19 @@ Status Builder::addTensor(const std::vector<Part>& parts) {
     const MetaTensor& tensor = first.tensors[entry.tensor];
     const std::string_view name = first.texts[entry.name];
     if (tensor.unknownDtype != kNone) {
-        addNote(unknownDtypes_, {rule::metaInconsistent, Severity::warning,
-                                 fmt::format("the dtype '{}' is not known; the tensor is left out",
-                                             first.texts[tensor.unknownDtype]),
-                                 files_[head.file].name, std::string(name), std::nullopt});
+        addNote(unknownDtypes_, noteOf(rule::metaInconsistent, Severity::warning,
+                                       fmt::format("the dtype '{}' is not known; the tensor is left out",
+                                                   first.texts[tensor.unknownDtype]),
+                                       files_[head.file].name, name));
         return {};
     }
-    TensorInfo info;
-    info.name = std::string(name);
-    info.path = pathOf(head.file, entry.name);
-    info.role = roles_.role(name);
-    info.dtype = tensor.dtype;
     const DimSpan logical = reformulatedShape(head.file, entry.name);
     const DimSpan shape = logical.empty() ? first.dimsOf(tensor.shape) : logical;
-    info.shape.assign(shape.begin(), shape.end());
+    TensorInfo info{.name = std::string(name),
+                    .path = pathOf(head.file, entry.name),
+                    .dtype = tensor.dtype,
+                    .shape = Dims(shape.begin(), shape.end()),
+                    .role = roles_.role(name)};
     if (!aliasEntry_.empty()) {
         if (const uint32_t original = aliasEntry_[head.entry]; original != kNone)
             info.aliasOf = tensorOfEntry_[original];
@@ -377,10 +326,10 @@ uint16_t Builder::addRow(uint32_t part, const MetaChunk& chunk, uint32_t row, co
     const DimSpan lengths = m.dimsOf(chunk.lengths, chunk.rank);
     if (!boxIsEmpty(lengths)) {
         addNote(missingRows_,
-                {rule::metaInconsistent, Severity::error,
-                 fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
-                             formatBox(m.dimsOf(chunk.offsets, chunk.rank), lengths)),
-                 files_[part].name, tensor, std::nullopt});
+                noteOf(rule::metaInconsistent, Severity::error,
+                       fmt::format("chunk {} has no entry in storage_data: nobody knows where its data is",
+                                   formatBox(m.dimsOf(chunk.offsets, chunk.rank), lengths)),
+                       files_[part].name, tensor));
     }
     return 0;
 }
@@ -422,12 +371,11 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
             const DimSpan other = original.empty() ? m.dimsOf(t.shape) : original;
             if (t.dtype != info.dtype || t.unknownDtype != kNone ||
                 !std::equal(other.begin(), other.end(), info.shape.begin(), info.shape.end())) {
-                builder_.addNote(
-                    {rule::metaInconsistent, Severity::error,
+                note(rule::metaInconsistent, Severity::error,
                      fmt::format(
                          "'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
                          files_[part.file].name, files_[head.file].name),
-                     files_[part.file].name, info.name, std::nullopt});
+                     files_[part.file].name, info.name);
                 continue;
             }
         }
@@ -441,9 +389,8 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
         Dims offsets(box.size());
         for (uint32_t c = t.firstChunk; c < t.endChunk; ++c) {
             const MetaChunk& meta = m.chunks[c];
-            CatalogBuilder::Chunk chunk;
-            chunk.offsets = m.dimsOf(meta.offsets, meta.rank);
-            chunk.lengths = m.dimsOf(meta.lengths, meta.rank);
+            CatalogBuilder::Chunk chunk{.offsets = m.dimsOf(meta.offsets, meta.rank),
+                                        .lengths = m.dimsOf(meta.lengths, meta.rank)};
             if (!original.empty()) {
                 const size_t last = box.size();
                 const bool inCell = std::all_of(chunk.lengths.begin(), chunk.lengths.end() - 1,
@@ -533,9 +480,7 @@ Status Builder::fillColumns() {
 void Builder::addObject(const Part& part) {
     const Metadata& m = files_[part.file].metadata;
     const MetaEntry& entry = m.entries[part.entry];
-    ObjectInfo object;
-    object.name = std::string(m.texts[entry.name]);
-    object.path = pathOf(part.file, entry.name);
+    ObjectInfo object{.name = std::string(m.texts[entry.name]), .path = pathOf(part.file, entry.name)};
     if (object.path.empty()) object.path = {keyPart(object.name)};
     const uint32_t row = joins_[part.file].objectRow[part.entry];
     uint16_t transform = 0;
@@ -547,14 +492,12 @@ void Builder::addObject(const Part& part) {
         object.length = stored.length;
         transform = transformOf(part.file, stored);
     } else {
-        addNote(missingRows_,
-                {rule::metaInconsistent,
-                 Severity::error,
-                 fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is",
-                             object.name),
-                 files_[part.file].name,
-                 {},
-                 std::nullopt});
+        addNote(
+            missingRows_,
+            noteOf(rule::metaInconsistent, Severity::error,
+                   fmt::format("the object '{}' has no entry in storage_data: nobody knows where its data is",
+                               object.name),
+                   files_[part.file].name));
     }
     builder_.addObject(std::move(object));
     parts_.objectTransforms.push_back(transform);

@@ -1,5 +1,3 @@
-#include "formats/dcp/dcp_reader.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,7 +12,6 @@
 #include "encoding/zip.h"
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp_catalog.h"
-#include "formats/dcp/further_directories.h"
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/stored_entries.h"
 #include "formats/open_files.h"

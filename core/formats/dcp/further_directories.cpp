@@ -1,5 +1,3 @@
-#include "formats/dcp/further_directories.h"
-
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -91,7 +91,6 @@ struct Metadata {
     std::vector<MetaPath> paths;
     std::string pathBytes;
     std::vector<MetaReformulated> reformulated;
-    bool hasPlannerData = false;
     std::vector<std::vector<std::string>> transforms;
     std::vector<ForeignGlobal> foreign;
 

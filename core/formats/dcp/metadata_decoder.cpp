@@ -570,7 +570,6 @@ Result<Metadata> MetadataRows::finish(const RowValue& root, int protocol) {
     }
     if (record.mcoreData && !takeReformulated(*record.mcoreData)) return in().takeError();
     out_.protocol = protocol;
-    out_.hasPlannerData = record.plannerData.has_value();
     keepRows(out_.entries, entries.rows[kEntryRows]);
     keepRows(out_.stored, stored.rows[kStoredRows]);
     keepRows(out_.paths, paths.rows[kPathRows]);

@@ -277,13 +277,12 @@ Status readTensor(Input& in, TensorId t, Totals& totals, ChunkColumns& columns, 
     const bool flat = in.below(2, "mark of flat ranges") == 1;
     if (!in.ok()) return in.error();
     for (uint64_t c = 0; c < count; ++c) {
-        CatalogBuilder::Chunk chunk;
-        chunk.rank = columns.ranks[c];
-        chunk.file = columns.files[c];
-        chunk.offset = columns.offsets[c];
-        chunk.length = columns.lengths[c];
-        chunk.offsets = DimSpan(columns.boxes).subspan(c * 2 * rank, rank);
-        chunk.lengths = DimSpan(columns.boxes).subspan(c * 2 * rank + rank, rank);
+        CatalogBuilder::Chunk chunk{columns.ranks[c],
+                                    columns.files[c],
+                                    columns.offsets[c],
+                                    columns.lengths[c],
+                                    DimSpan(columns.boxes).subspan(c * 2 * rank, rank),
+                                    DimSpan(columns.boxes).subspan(c * 2 * rank + rank, rank)};
         if (flat && in.below(2, "mark of a flat range") == 1) {
             const int64_t start = in.integer();
             chunk.flat = FlatRange{start, in.integer()};

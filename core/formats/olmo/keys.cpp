@@ -5,54 +5,11 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "encoding/base64.h"
 #include "encoding/key_literal.h"
 #include "encoding/pickle.h"
 
 namespace shardscope::olmo {
-
-namespace {
-
-int digit(char c) {
-    if (c >= 'A' && c <= 'Z') return c - 'A';
-    if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-    if (c >= '0' && c <= '9') return c - '0' + 52;
-    return c == '-' ? 62 : c == '_' ? 63 : -1;
-}
-
-// URL-safe base64 with its padding, strictly. False for anything else.
-bool fromBase64(std::string_view text, std::string& out) {
-    if (text.empty() || text.size() % 4 != 0) return false;
-    const size_t padding = text.ends_with("==") ? 2 : text.ends_with('=') ? 1 : 0;
-    uint32_t bits = 0;
-    unsigned count = 0;
-    for (size_t i = 0; i + padding < text.size(); ++i) {
-        const int value = digit(text[i]);
-        if (value < 0) return false;
-        bits = bits << 6 | static_cast<uint32_t>(value);
-        count += 6;
-        if (count >= 8) {
-            count -= 8;
-            out += static_cast<char>(bits >> count & 0xff);
-        }
-    }
-    return (bits & ((1U << count) - 1)) == 0;
-}
-
-std::string toBase64(std::string_view bytes) {
-    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    std::string out;
-    for (size_t i = 0; i < bytes.size(); i += 3) {
-        uint32_t bits = 0;
-        const size_t count = std::min<size_t>(3, bytes.size() - i);
-        for (size_t k = 0; k < 3; ++k)
-            bits = bits << 8 | (k < count ? static_cast<uint8_t>(bytes[i + k]) : 0U);
-        for (size_t k = 0; k < 4; ++k)
-            out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
-    }
-    return out;
-}
-
-}  // namespace
 
 bool looksLikeKey(std::string_view name) {
     // 0x80 and a protocol from 2 to 5.
@@ -60,9 +17,10 @@ bool looksLikeKey(std::string_view name) {
 }
 
 Result<Key> decodeKey(std::string_view name) {
-    std::string bytes;
-    if (!fromBase64(name, bytes)) return damaged("its key is not base64");
-    auto decoded = decodePickle(std::as_bytes(std::span(bytes)));
+    const auto bytes = fromBase64(name);
+    // With its padding, and in the one alphabet.
+    if (!bytes || toBase64(*bytes) != name) return damaged("its key is not base64");
+    auto decoded = decodePickle(std::as_bytes(std::span(*bytes)));
     if (!decoded.ok()) {
         Error error = std::move(decoded).error();
         error.message = "its key is not a pickle: " + error.message;
@@ -75,7 +33,7 @@ Result<Key> decodeKey(std::string_view name) {
             .byRule(rule::securityGlobal);
     }
     const NodeId root = decoded->root;
-    if (decoded->length != bytes.size() || g.kind(root) != ValueKind::tuple || g.items(root).size() != 2 ||
+    if (decoded->length != bytes->size() || g.kind(root) != ValueKind::tuple || g.items(root).size() != 2 ||
         g.kind(g.items(root)[0]) != ValueKind::tuple || g.kind(g.items(root)[1]) != ValueKind::boolean) {
         return damaged("its key is not a pair of a path and a flag");
     }

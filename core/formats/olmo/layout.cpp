@@ -1,5 +1,3 @@
-#include "formats/olmo/layout.h"
-
 #include <algorithm>
 #include <set>
 
@@ -9,6 +7,7 @@
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "formats/olmo/keys.h"
+#include "formats/olmo/layouts.h"
 
 namespace shardscope::olmo {
 

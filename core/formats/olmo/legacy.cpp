@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
-#include "formats/olmo/readers.h"
-#include "formats/olmo/text.h"
+#include "formats/olmo/layouts.h"
 #include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
@@ -74,13 +73,8 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
                               pathName(path));
                 continue;
             }
-            TensorAssembly::Piece piece;
-            piece.rank = rank;
-            piece.part.file = file;
-            piece.part.tensor = t;
-            piece.offsets = stored.shardOffsets;
-            piece.lengths = stored.shape;
-            assembly.addPiece(path, stored.dtype, whole.shape, role, std::move(piece));
+            assembly.addPiece(path, stored.dtype, whole.shape, role,
+                              {rank, StoredPart::whole(file, t), stored.shardOffsets, stored.shape});
         }
         if (first) {
             for (const StoredObject& object : contents.objects) {

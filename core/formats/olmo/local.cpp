@@ -9,8 +9,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
-#include "formats/olmo/readers.h"
-#include "formats/olmo/text.h"
+#include "formats/olmo/layouts.h"
 #include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
@@ -28,6 +27,23 @@ struct Parameter {
     Dims shape;
     std::map<uint32_t, ParameterRange> onRank;
 };
+
+// The integer of a field such as "world_size: 4" in flat YAML; nullopt if absent.
+std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key) {
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size());
+        std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(text.size(), end + 1));
+        if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ':') continue;
+        line.remove_prefix(key.size() + 1);
+        while (!line.empty() && (line.front() == ' ' || line.front() == '\t'))
+            line.remove_prefix(1);
+        int64_t value = 0;
+        const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value);
+        if (error == std::errc{}) return value;
+    }
+    return std::nullopt;
+}
 
 std::optional<int64_t> integerOf(const Value& value) {
     if (!value || value.kind() != ValueKind::integer) return std::nullopt;
@@ -211,10 +227,8 @@ class LocalOpener {
                            contents.name, name);
             return;
         }
-        TensorAssembly::Piece piece;
-        piece.rank = rank;
-        piece.part = StoredPart::range(file, t, range.at, range.stop - range.start);
-        addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, range, std::move(piece));
+        addFlat({keyPart(name)}, contents.tensors[t].dtype, shape, Role::parameter, range,
+                {rank, StoredPart::range(file, t, range.at, range.stop - range.start)});
     }
 
     void addFlat(const Path& path, DType dtype, const Dims& shape, Role role, const ParameterRange& range,
@@ -374,10 +388,8 @@ class LocalOpener {
                            contents.name, pathName(path));
             return {};
         }
-        TensorAssembly::Piece state;
-        state.rank = rank;
-        state.part = StoredPart::range(file, t, 0, count);
-        addFlat(path, stored.dtype, it->second.shape, Role::optimizer, range, std::move(state));
+        addFlat(path, stored.dtype, it->second.shape, Role::optimizer, range,
+                {rank, StoredPart::range(file, t, 0, count)});
         return {};
     }
 

@@ -6,8 +6,7 @@
 #include "base/numbers.h"
 #include "encoding/torch_file.h"
 #include "formats/olmo/keys.h"
-#include "formats/olmo/layout.h"
-#include "formats/olmo/readers.h"
+#include "formats/olmo/layouts.h"
 #include "formats/open_files.h"
 
 namespace shardscope {
@@ -17,6 +16,19 @@ namespace olmo {
 std::optional<uint32_t> rankOf(std::string_view name) {
     if (!name.starts_with("rank") || !name.ends_with(".pt") || name.size() < 8) return std::nullopt;
     return parseNumber<uint32_t>(name.substr(4, name.size() - 7), 0, 1'000'000);
+}
+
+std::string withoutWrapper(std::string_view name) {
+    std::string out;
+    while (!name.empty()) {
+        const size_t dot = std::min(name.find('.'), name.size());
+        const std::string_view part = name.substr(0, dot);
+        name.remove_prefix(std::min(name.size(), dot + 1));
+        if (part == "_fsdp_wrapped_module") continue;
+        if (!out.empty()) out += '.';
+        out += part;
+    }
+    return out;
 }
 
 namespace {

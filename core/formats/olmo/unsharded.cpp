@@ -9,8 +9,7 @@
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
 #include "formats/olmo/keys.h"
-#include "formats/olmo/readers.h"
-#include "formats/olmo/text.h"
+#include "formats/olmo/layouts.h"
 #include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
@@ -18,8 +17,7 @@ namespace shardscope::olmo {
 namespace {
 
 constexpr std::string_view kSafetensors = ".safetensors";
-constexpr uint64_t kSample = 4096;  // bytes of a tensor that tell a stale file
-constexpr size_t kSampledTensors = 256;
+constexpr size_t kSampledTensors = 256;  // whose samples of bytes tell a stale file
 
 struct Group {
     Path prefix;
@@ -188,10 +186,10 @@ class UnshardedOpener {
                          from.tensors[it->second].shape == stored.shape;
             if (equal) {
                 assembly_.addWhole(file, t, joined(group.prefix, key.path), roleOf(group, key.path), 0);
-                if (sampled++ < kSampledTensors) {
-                    SHARDSCOPE_ASSIGN(
-                        equal, sampleEqual(StoredPart::whole(file, t), StoredPart::whole(first, it->second)));
-                }
+                // What cannot be compared is found where the tensor is read.
+                equal = sampled++ >= kSampledTensors ||
+                        !assembly_.files().partsDiffer(StoredPart::whole(file, t),
+                                                       StoredPart::whole(first, it->second));
             }
             if (equal) {
                 ++same;
@@ -209,21 +207,6 @@ class UnshardedOpener {
                 name);
         }
         return {};
-    }
-
-    // The first bytes of two stored tensors of one dtype and shape; true where they cannot be compared by
-    // bytes.
-    Result<bool> sampleEqual(const StoredPart& a, const StoredPart& b) {
-        const auto one = assembly_.files().extent(a);
-        const auto other = assembly_.files().extent(b);
-        if (!one.ok() || !other.ok()) return true;  // found where the tensor is read
-        if (!one->strides.empty() || !other->strides.empty() || one->swapBytes || other->swapBytes)
-            return true;
-        const uint64_t size = std::min({one->length, other->length, kSample});
-        std::vector<std::byte> x(size), y(size);
-        SHARDSCOPE_TRY(one->file->readAt(one->offset, x));
-        SHARDSCOPE_TRY(other->file->readAt(other->offset, y));
-        return x == y;
     }
 
     const Source& source_;

@@ -10,6 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/msgpack.h"
+#include "formats/catalog_opener.h"
 
 namespace shardscope::orbax {
 
@@ -129,13 +130,8 @@ class FlaxReader {
     }
 
     void addNote(const Path& path, std::string message, Note::Lacks lacks) {
-        Note note;
-        note.rule = rule::metaInconsistent;
-        note.severity = Severity::warning;
-        note.message = std::move(message);
-        note.tensor = pathName(path);
-        note.lacks = lacks;
-        out_.notes.push_back(std::move(note));
+        out_.notes.push_back(
+            noteOf(rule::metaInconsistent, Severity::warning, std::move(message), {}, pathName(path), lacks));
     }
 
     Status addList(const MsgpackTree& tree, uint32_t node, const Path& path, ValueKind kind) {

@@ -3,12 +3,12 @@
 // and t5x/checkpoints.py.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "model/catalog.h"
-#include "storage/file_system.h"
+#include "formats/format.h"
 
 namespace shardscope::orbax {
 
@@ -24,5 +24,11 @@ std::string jsonOfItem(const std::string& item, const std::vector<DirectoryEntry
 
 // `item`: its name. `t5x`: the tree is T5X's, whose "state" is that of the optimizer.
 Role roleOf(const Path& path, std::string_view item, bool t5x);
+
+// Opens an item or a step with several items; a Flax file; a checkpoint of Levanter: fills the catalog.
+// Errors: damaged with file and offset, unsupported (naming the array), limit, cancelled, those of reading.
+Result<std::unique_ptr<Reader>> openDirectory(const Source& source, const OpenOptions& options);
+Result<std::unique_ptr<Reader>> openFlaxFile(const Source& source, const OpenOptions& options);
+Result<std::unique_ptr<Reader>> openLevanter(const Source& source, const OpenOptions& options);
 
 }  // namespace shardscope::orbax

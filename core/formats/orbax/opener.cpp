@@ -1,5 +1,3 @@
-#include "formats/orbax/opener.h"
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -18,7 +16,6 @@
 #include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/placement.h"
-#include "formats/orbax/reader.h"
 #include "formats/orbax/store.h"
 
 namespace shardscope::orbax {
@@ -77,7 +74,7 @@ class OrbaxOpener : private CatalogOpener {
         }
         item.name.clear();
         reserveFor(item, store);
-        compareWithManifest(store);
+        SHARDSCOPE_TRY(compareWithManifest(store));
         for (auto& [name, stored] : store.arrays) {
             Path path;
             for (std::string_view rest = name; !rest.empty();) {
@@ -115,6 +112,22 @@ class OrbaxOpener : private CatalogOpener {
         return item.prefix + std::string(name);
     }
 
+    // What `parse` makes of a metadata file, which is listed. Nullopt, with a note, where it cannot be read.
+    // Errors: cancelled.
+    template <class Parse>
+    auto readMetadata(const std::string& path, uint64_t most, const Parse& parse, Note::Lacks lacks,
+                      Severity severity = Severity::error)
+        -> Result<std::optional<typename std::invoke_result_t<Parse, std::string_view>::value_type>> {
+        using Parsed = std::invoke_result_t<Parse, std::string_view>;
+        files_.add(path, true);
+        const auto text = wholeFile(*source_.directory, path, most);
+        Parsed parsed = text.ok() ? parse(*text) : Parsed(text.error());
+        if (parsed.ok()) return std::optional(std::move(parsed).value());
+        if (parsed.error().code == ErrorCode::cancelled) return parsed.error();
+        noteError(parsed.error(), path, {}, lacks, severity);
+        return std::optional<typename Parsed::value_type>();
+    }
+
     Result<std::unique_ptr<Reader>> finishArrays() {
         noteTotals({}, {{missingChunks_, "chunks are missing"},
                         {unlisted_, "arrays are not listed"},
@@ -146,13 +159,12 @@ class OrbaxOpener : private CatalogOpener {
     }
 
     // Arrays that the manifest lists are there, and as it says.
-    void compareWithManifest(const Store& store) {
+    Status compareWithManifest(const Store& store) {
         const std::string path(kLevanterManifest);
-        if (!source_.hasFile(path)) return;
-        files_.add(path, true);
-        const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
-        const auto listed = text.ok() ? parseManifest(*text) : decltype(parseManifest(""))(text.error());
-        if (!listed.ok()) return noteError(listed.error(), path, {}, Note::Lacks::anything);
+        if (!source_.hasFile(path)) return {};
+        SHARDSCOPE_ASSIGN(const auto listed, readMetadata(path, options_.limits.indexJson, parseManifest,
+                                                          Note::Lacks::anything));
+        if (!listed) return {};
         for (const ListedArray& array : *listed) {
             const auto at = store.arrays.find(array.path);
             if (at == store.arrays.end()) {
@@ -164,6 +176,7 @@ class OrbaxOpener : private CatalogOpener {
                      path, dotted(array.path));
             }
         }
+        return {};
     }
 
     // ------------------------------------------------------------------ what there is
@@ -172,19 +185,17 @@ class OrbaxOpener : private CatalogOpener {
         noteUnfinished();
         StepMetadata step;
         if (source_.hasFile(kStepMetadata)) {
-            files_.add(std::string(kStepMetadata), true);
-            const auto text = wholeFile(*source_.directory, std::string(kStepMetadata), kMostStepMetadata);
-            if (!text.ok()) {
-                if (text.error().code == ErrorCode::cancelled) return text.error();
-                noteError(text.error(), std::string(kStepMetadata), {}, Note::Lacks::nothing);
-            } else {
-                step = parseStepMetadata(*text);
-                if (step.unfinished)
-                    note(rule::fileStale, Severity::warning,
-                         "it has no time of the end of the save: the save was not finished, and files may be "
-                         "missing or truncated",
-                         kStepMetadata);
-            }
+            SHARDSCOPE_ASSIGN(auto read,
+                              readMetadata(
+                                  std::string(kStepMetadata), kMostStepMetadata,
+                                  [](std::string_view text) { return Result(parseStepMetadata(text)); },
+                                  Note::Lacks::nothing));
+            if (read) step = *std::move(read);
+            if (step.unfinished)
+                note(rule::fileStale, Severity::warning,
+                     "it has no time of the end of the save: the save was not finished, and files may be "
+                     "missing or truncated",
+                     kStepMetadata);
         }
         for (const std::string_view mark : {kVersion1Mark, kCommitMark}) {
             if (source_.hasFile(mark)) files_.add(std::string(mark), true);
@@ -251,11 +262,11 @@ class OrbaxOpener : private CatalogOpener {
 
     void addJsonItem(const Item& item, const std::string& name) {
         const std::string path = pathIn(item, name);
-        ObjectInfo object;
-        object.name = item.name;
-        object.path = {keyPart(item.name)};
-        object.file = files_.add(path, true);
-        object.length = builder_.file(object.file).size;
+        const FileId file = files_.add(path, true);
+        ObjectInfo object{.name = item.name,
+                          .path = {keyPart(item.name)},
+                          .file = file,
+                          .length = builder_.file(file).size};
         addMarks(item);
         const auto text = wholeFile(*source_.directory, path, options_.limits.objectBytes);
         const auto document = nlohmann::json::parse(text.ok() ? *text : std::string(), nullptr, false);
@@ -278,17 +289,11 @@ class OrbaxOpener : private CatalogOpener {
     Status readPlacements() {
         for (Item& item : items_) {
             if (!has(item.entries, kSharding)) continue;
-            const std::string path = pathIn(item, kSharding);
-            files_.add(path, true);
-            const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
-            auto placement = text.ok() ? Placement::parse(*text) : Result<Placement>(text.error());
-            if (!placement.ok()) {
-                if (placement.error().code == ErrorCode::cancelled) return placement.error();
-                // Restoring goes by what the program wants; where arrays were is only said here.
-                noteError(placement.error(), path, {}, Note::Lacks::nothing, Severity::warning);
-                continue;
-            }
-            item.placement = std::move(placement).value();
+            // Restoring goes by what the program wants; where arrays were is only said here.
+            SHARDSCOPE_ASSIGN(item.placement,
+                              readMetadata(pathIn(item, kSharding), options_.limits.indexJson,
+                                           Placement::parse, Note::Lacks::nothing, Severity::warning));
+            if (!item.placement) continue;
             const auto& mesh = item.placement->mesh();
             if (mesh && (!mesh_ || mesh->asMesh().ranks() > mesh_->asMesh().ranks())) mesh_ = mesh;
         }
@@ -303,21 +308,14 @@ class OrbaxOpener : private CatalogOpener {
     Status addItem(Item& item) {
         addMarks(item);
         Tree tree;
-        std::map<std::string, FlaxLeaf> inFlax;  // leaves that the file of MessagePack holds itself, by name
         bool known = false;
         const bool hasTree = has(item.entries, kTreeMetadata), hasFlax = has(item.entries, kMsgpackTree);
         const std::string treePath = pathIn(item, kTreeMetadata), flaxPath = pathIn(item, kMsgpackTree);
         if (hasTree) {
-            files_.add(treePath, true);
-            const auto text = wholeFile(*source_.directory, treePath, options_.limits.indexJson);
-            auto parsed = text.ok() ? parseTree(*text) : Result<Tree>(text.error());
-            if (parsed.ok()) {
-                tree = std::move(parsed).value();
-                known = true;
-            } else {
-                if (parsed.error().code == ErrorCode::cancelled) return parsed.error();
-                noteError(parsed.error(), treePath, {}, Note::Lacks::anything);
-            }
+            SHARDSCOPE_ASSIGN(auto parsed, readMetadata(treePath, options_.limits.indexJson, parseTree,
+                                                        Note::Lacks::anything));
+            known = parsed.has_value();
+            if (parsed) tree = *std::move(parsed);
         }
         if (hasFlax) {
             const FileId id = files_.add(flaxPath, true);
@@ -371,12 +369,9 @@ class OrbaxOpener : private CatalogOpener {
         for (auto& [name, stored] : store.arrays) {
             if (names.contains(name)) continue;
             if (known)
-                addNote(unlisted_, {rule::fileUnreferenced,
-                                    Severity::warning,
-                                    "the tree does not list this array, so Orbax does not restore it",
-                                    builder_.file(stored.about).path,
-                                    item.namePrefix + name,
-                                    {}});
+                addNote(unlisted_, noteOf(rule::fileUnreferenced, Severity::warning,
+                                          "the tree does not list this array, so Orbax does not restore it",
+                                          builder_.file(stored.about).path, item.namePrefix + name));
             SHARDSCOPE_TRY(addArray(item, stored, {keyPart(name)}, tree.storesFill));
         }
         const bool arrayMetadatas = has(item.entries, kArrayMetadatas, DirectoryEntry::Kind::directory);
@@ -400,14 +395,9 @@ class OrbaxOpener : private CatalogOpener {
             const std::string path = directory + '/' + entry.name;
             files_.addListed(path, entry.size, true);
             if (!std::exchange(first, false)) continue;
-            const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
-            const auto chunks =
-                text.ok() ? parseArrayMetadatas(*text) : decltype(parseArrayMetadatas(""))(text.error());
-            if (!chunks.ok()) {
-                if (chunks.error().code == ErrorCode::cancelled) return chunks.error();
-                noteError(chunks.error(), path, {}, Note::Lacks::nothing);
-                continue;
-            }
+            SHARDSCOPE_ASSIGN(const auto chunks, readMetadata(path, options_.limits.indexJson,
+                                                              parseArrayMetadatas, Note::Lacks::nothing));
+            if (!chunks) continue;
             for (const auto& [name, chunk] : *chunks) {
                 const auto stored = store.grids.find(name);
                 if (stored != store.grids.end() && stored->second != chunk)
@@ -508,22 +498,15 @@ class OrbaxOpener : private CatalogOpener {
         const std::string path = pathIn(item, kStrings);
         FileId id = kNone;
         if (has(item.entries, kStrings)) {
+            SHARDSCOPE_ASSIGN(auto read, readMetadata(path, options_.limits.indexJson, parseStrings,
+                                                      Note::Lacks::anything));
+            if (read) strings = *std::move(read);
             id = files_.add(path, true);
-            const auto text = wholeFile(*source_.directory, path, options_.limits.indexJson);
-            auto parsed = text.ok() ? parseStrings(*text) : decltype(parseStrings(""))(text.error());
-            if (parsed.ok()) {
-                strings = std::move(parsed).value();
-            } else {
-                if (parsed.error().code == ErrorCode::cancelled) return parsed.error();
-                noteError(parsed.error(), path, {}, Note::Lacks::anything);
-            }
         }
         for (const Leaf& leaf : tree.leaves) {
             if (leaf.kind == Leaf::Kind::array) continue;
-            ObjectInfo object;
-            object.name = item.namePrefix + leaf.name;
-            object.path = fullPath(item, leaf.path);
-            object.file = id;
+            ObjectInfo object{
+                .name = item.namePrefix + leaf.name, .path = fullPath(item, leaf.path), .file = id};
             ValueGraph graph;
             NodeId node = kNoNode;
             switch (leaf.kind) {
@@ -563,14 +546,9 @@ class OrbaxOpener : private CatalogOpener {
     }
 
     void addMissingArray(const std::string& name, const std::string& path) {
-        addNote(missingArrays_, {path.empty() ? rule::metaInconsistent : rule::fileMissing,
-                                 Severity::error,
-                                 "the tree lists this array, but it is not stored",
-                                 path,
-                                 name,
-                                 {},
-                                 {},
-                                 Note::Lacks::anything});
+        addNote(missingArrays_,
+                noteOf(path.empty() ? rule::metaInconsistent : rule::fileMissing, Severity::error,
+                       "the tree lists this array, but it is not stored", path, name, Note::Lacks::anything));
     }
 
     void addFlaxNotes(FlaxTree& tree, const std::string& path, const std::string& namePrefix) {
@@ -585,21 +563,19 @@ class OrbaxOpener : private CatalogOpener {
         Path path = std::move(leaf.path);
         if (!namePrefix.empty()) path.insert(path.begin(), keyPart(item));
         if (!leaf.tensor) {
-            ObjectInfo object;
-            object.name = namePrefix + leaf.name;
-            object.path = std::move(path);
-            object.file = file;
-            object.value = std::move(leaf.object);
-            builder_.addObject(std::move(object));
+            builder_.addObject({.name = namePrefix + leaf.name,
+                                .path = std::move(path),
+                                .file = file,
+                                .value = std::move(leaf.object)});
             return {};
         }
         FlaxLeaf::Tensor& tensor = *leaf.tensor;
-        TensorInfo info;
-        info.name = namePrefix + leaf.name;
-        info.role = roleOf(path, item, t5x_);
-        info.path = std::move(path);
-        info.dtype = tensor.dtype;
-        info.shape = tensor.shape;
+        const Role role = roleOf(path, item, t5x_);
+        const TensorInfo info{.name = namePrefix + leaf.name,
+                              .path = std::move(path),
+                              .dtype = tensor.dtype,
+                              .shape = tensor.shape,
+                              .role = role};
         SHARDSCOPE_TRY(builder_.addTensor(info));
         contents_.arrays.emplace_back();
         if (tensor.parts.empty()) {
@@ -609,12 +585,11 @@ class OrbaxOpener : private CatalogOpener {
         }
         const Dims zeros(tensor.shape.size(), 0);
         for (const auto& part : tensor.parts) {
-            CatalogBuilder::Chunk chunk;
-            chunk.file = file;
-            chunk.offset = part.offset;
-            chunk.length = part.length;
-            chunk.offsets = zeros;
-            chunk.lengths = tensor.shape;
+            CatalogBuilder::Chunk chunk{.file = file,
+                                        .offset = part.offset,
+                                        .length = part.length,
+                                        .offsets = zeros,
+                                        .lengths = tensor.shape};
             if (tensor.parts.size() > 1) chunk.flat = part.elements;
             SHARDSCOPE_TRY(builder_.addChunk(chunk));
             contents_.inTree.push_back(kInFile);
@@ -626,12 +601,11 @@ class OrbaxOpener : private CatalogOpener {
         SHARDSCOPE_TRY(options_.stop.poll());
         ZarrArray& array = stored.array;
         if (storesFill) array.fill.reset();
-        TensorInfo info;
-        info.name = item.namePrefix + stored.name;
-        info.role = roleOf(path, item.name, t5x_);
-        info.path = fullPath(item, path);
-        info.dtype = array.dtype;
-        info.shape = array.shape;
+        const TensorInfo info{.name = item.namePrefix + stored.name,
+                              .path = fullPath(item, path),
+                              .dtype = array.dtype,
+                              .shape = array.shape,
+                              .role = roleOf(path, item.name, t5x_)};
         if (Status added = builder_.addTensor(info); !added.ok())
             return std::move(added).error().inFile(builder_.file(stored.about).path);
         if (!array.shownAs.empty())
@@ -656,12 +630,10 @@ class OrbaxOpener : private CatalogOpener {
             }
             SHARDSCOPE_TRY(addMissing(stored, info.name, grid, next, all, holders));
             if (rankless && holders)
-                addNote(unplaced_, {rule::metaInconsistent,
-                                    Severity::info,
-                                    "chunks of it are spread over several shards, so no one rank holds them",
-                                    pathIn(item, kSharding),
-                                    info.name,
-                                    {}});
+                addNote(unplaced_,
+                        noteOf(rule::metaInconsistent, Severity::info,
+                               "chunks of it are spread over several shards, so no one rank holds them",
+                               pathIn(item, kSharding), info.name));
         }
         contents_.arrays.emplace_back(std::move(array));
         return {};
@@ -711,12 +683,11 @@ class OrbaxOpener : private CatalogOpener {
             lengths_[d] = std::min(array.chunk[d], array.shape[d] - offsets_[d]);
             rest /= grid[d];
         }
-        CatalogBuilder::Chunk made;
-        made.file = chunk.file;
-        made.offset = chunk.offset;
-        made.length = chunk.length;
-        made.offsets = offsets_;
-        made.lengths = lengths_;
+        CatalogBuilder::Chunk made{.file = chunk.file,
+                                   .offset = chunk.offset,
+                                   .length = chunk.length,
+                                   .offsets = offsets_,
+                                   .lengths = lengths_};
         const auto add = [&](uint32_t rank) {
             made.rank = rank;
             contents_.inTree.push_back(chunk.inTree);
@@ -759,13 +730,11 @@ class OrbaxOpener : private CatalogOpener {
             const std::string& about = builder_.file(stored.about).path;
             const std::string plain = about.substr(0, about.rfind('/') + 1);
             const bool inFiles = about.ends_with(kZarrayName) || about.ends_with(kZarrJsonName);
-            addNote(missingChunks_, {rule::fileMissing,
-                                     Severity::error,
-                                     inFiles ? std::string("the file of a chunk is missing")
-                                             : fmt::format("the chunk {} is not in the database", chunk),
-                                     inFiles ? plain + chunk : about,
-                                     name,
-                                     {}});
+            addNote(missingChunks_,
+                    noteOf(rule::fileMissing, Severity::error,
+                           inFiles ? std::string("the file of a chunk is missing")
+                                   : fmt::format("the chunk {} is not in the database", chunk),
+                           inFiles ? plain + chunk : about, name));
         }
         return {};
     }

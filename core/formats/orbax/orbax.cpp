@@ -7,7 +7,6 @@
 #include "formats/orbax/items.h"
 #include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
-#include "formats/orbax/opener.h"
 
 namespace shardscope {
 

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "encoding/base64.h"
 #include "encoding/strict_json.h"
 
 namespace shardscope::orbax {
@@ -22,36 +23,6 @@ constexpr uint64_t kMostDevices = 1 << 20;
 
 Error wrongSharding(std::string message) {
     return damaged(std::move(message)).byRule(rule::metaInconsistent);
-}
-
-// Standard alphabet, with or without padding; nothing for anything else.
-std::optional<std::string> fromBase64(std::string_view text) {
-    std::string out;
-    uint32_t bits = 0;
-    int have = 0;
-    while (text.ends_with('='))
-        text.remove_suffix(1);
-    for (const char c : text) {
-        uint32_t six = 0;
-        if (c >= 'A' && c <= 'Z')
-            six = static_cast<uint32_t>(c - 'A');
-        else if (c >= 'a' && c <= 'z')
-            six = static_cast<uint32_t>(c - 'a') + 26;
-        else if (c >= '0' && c <= '9')
-            six = static_cast<uint32_t>(c - '0') + 52;
-        else if (c == '+' || c == '-')
-            six = 62;
-        else if (c == '/' || c == '_')
-            six = 63;
-        else
-            return std::nullopt;
-        bits = bits << 6 | six;
-        have += 6;
-        if (have < 8) continue;
-        have -= 8;
-        out += static_cast<char>(bits >> have & 0xff);
-    }
-    return out;
 }
 
 // Nested lists of {"id": N}, in row-major order; false for anything else.

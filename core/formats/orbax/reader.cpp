@@ -1,5 +1,3 @@
-#include "formats/orbax/reader.h"
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include "base/rule.h"
 #include "formats/catalog_reader.h"
 #include "formats/open_files.h"
+#include "formats/orbax/store.h"
 #include "storage/materialized.h"
 #include "storage/stored_bytes.h"
 

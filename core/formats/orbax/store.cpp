@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/catalog_opener.h"
 #include "formats/open_files.h"
 #include "formats/orbax/metadata.h"
 
@@ -24,16 +26,10 @@ int64_t placeInGrid(const Dims& grid, const Dims& place) {
     return number;
 }
 
-Note arrayNote(const Error& error, std::string file, std::string tensor, std::optional<uint64_t> offset) {
-    Note note;
-    note.rule = error.location.rule.empty() ? std::string(rule::metaInconsistent) : error.location.rule;
-    note.severity = Severity::error;
-    note.message = error.message;
-    note.file = std::move(file);
-    note.tensor = std::move(tensor);
-    note.offset = offset;
-    note.lacks = Note::Lacks::anything;
-    return note;
+Note arrayNote(const Error& error, std::string_view file, std::string_view tensor,
+               std::optional<uint64_t> offset) {
+    return noteOf(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
+                  error.message, file, tensor, Note::Lacks::anything, offset);
 }
 
 bool fitsGrid(const ZarrArray& array) {
@@ -62,9 +58,7 @@ std::optional<std::string_view> describedBy(std::string_view key) {
 FileId FileTable::add(const std::string& path, bool metadata) {
     const auto [at, added] = known_.try_emplace(path, kNone);
     if (added) {
-        FileInfo info;
-        info.path = path;
-        info.metadata = metadata;
+        FileInfo info{.path = path, .metadata = metadata};
         if (const auto entry = source_.directory->stat(path); entry.ok()) {
             info.size = entry->size;
             if (entry->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
@@ -184,11 +178,7 @@ Status addDatabase(const Source& source, const OcdbtIndex& index, FileTable& fil
                 return makeError(ErrorCode::limit, "the names of the arrays are nested too often");
             const auto place = stored.array.chunkPlace(entry.key.substr(begin.size()));
             if (!place) continue;
-            StoredChunk chunk;
-            chunk.place = placeInGrid(grid, *place);
-            chunk.file = fileId(entry);
-            chunk.offset = entry.offset;
-            chunk.length = entry.length;
+            StoredChunk chunk{placeInGrid(grid, *place), fileId(entry), entry.offset, entry.length};
             if (entry.inTree) {
                 chunk.inTree = values.size();
                 values.insert(values.end(), entry.value.begin(), entry.value.end());
@@ -251,11 +241,8 @@ class PlainArrays {
             if (entry.kind == DirectoryEntry::Kind::file) {
                 const auto place = stored.array.chunkPlace(key);
                 if (!place) continue;
-                StoredChunk chunk;
-                chunk.place = placeInGrid(grid, *place);
-                chunk.file = files_.addListed(prefix_ + stored.name + '/' + key, entry.size, false);
-                chunk.length = entry.size;
-                stored.chunks.push_back(chunk);
+                const FileId file = files_.addListed(prefix_ + stored.name + '/' + key, entry.size, false);
+                stored.chunks.push_back({placeInGrid(grid, *place), file, 0, entry.size});
                 continue;
             }
             // The parts of keys with slashes are numbers, and at the beginning "c".

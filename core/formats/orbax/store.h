@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -70,5 +72,16 @@ Status addPlainArrays(const Source& source, const std::string& prefix, const std
 
 // Reads a metadata file of at most `most` bytes. Errors: notFound (file.missing), limit, those of the file.
 Result<std::string> wholeFile(const Directory& directory, const std::string& path, uint64_t most);
+
+// What the reader of every kind of checkpoint that this format opens needs besides the catalog.
+struct Contents {
+    // By tensor; nullopt if its chunks are raw bytes at the catalog's offsets.
+    std::vector<std::optional<ZarrArray>> arrays;
+    std::vector<uint64_t> inTree;  // by chunk: kInFile, kFilled, or its offset in `values`
+    Values values;
+};
+
+std::unique_ptr<Reader> makeReader(const Source& source, const OpenOptions& options, Catalog catalog,
+                                   Contents contents);
 
 }  // namespace shardscope::orbax

@@ -52,11 +52,11 @@ class Builder : private CatalogOpener {
             dtypes_[i] = dtypeFromName(text);
         }
         prepareFiles();
-        for (Note& note : input_.notes)
-            builder_.addNote(std::move(note));
-        for (Note& note : m_.notes) {
-            note.file = metadataName_;
-            builder_.addNote(std::move(note));
+        for (Note& one : input_.notes)
+            builder_.addNote(std::move(one));
+        for (Note& one : m_.notes) {
+            one.file = metadataName_;
+            builder_.addNote(std::move(one));
         }
         std::unordered_map<std::string_view, const FlatPath*> paths;
         for (const FlatPath& path : m_.paths)
@@ -82,36 +82,18 @@ class Builder : private CatalogOpener {
     void prepareFiles() {
         metadataName_ = input_.saves.at(input_.id).metadata;
         builder_.addFile({.path = metadataName_, .size = input_.metadataSize, .metadata = true});
-        std::unordered_map<std::string_view, const DirectoryEntry*> entries;
-        for (const DirectoryEntry& entry : input_.source.entries)
-            entries.emplace(entry.name, &entry);
         for (const std::string& path : m_.files) {
-            FileInfo info;
-            info.path = path;
             const auto name = parseDataName(path);
-            if (name) info.rank = name->rank;
-            if (const Status safe = checkRelativeName(path); !safe.ok()) {
-                info.state = FileInfo::State::wrongKind;
-                builder_.addNote({rule::securityPath,
-                                  Severity::error,
-                                  fmt::format("the metadata refers to '{}': {}", path, safe.error().message),
-                                  metadataName_,
-                                  {},
-                                  std::nullopt});
-            } else if (const auto entry = entries.find(path); entry != entries.end()) {
-                info.size = entry->second->size;
-                if (entry->second->kind != DirectoryEntry::Kind::file)
-                    info.state = FileInfo::State::wrongKind;
-            } else if (auto stat = input_.source.directory->stat(path); stat.ok()) {
-                info.size = stat->size;
-                if (stat->kind != DirectoryEntry::Kind::file) info.state = FileInfo::State::wrongKind;
-            } else {
-                info.state = stat.error().code == ErrorCode::notFound ? FileInfo::State::missing
-                                                                      : FileInfo::State::wrongKind;
-            }
-            seeRank(info.rank);
-            fileIds_.push_back(builder_.addFile(std::move(info)));
+            const uint32_t rank = name ? name->rank : kNone;
+            seeRank(rank);
+            fileIds_.push_back(addNamed(input_.source, path, rank, metadataName_));
         }
+    }
+
+    // What the metadata says of a tensor cannot be.
+    void wrong(size_t& count, std::string_view key, std::string message,
+               Severity severity = Severity::error) {
+        addNote(count, noteOf(rule::metaInconsistent, severity, std::move(message), metadataName_, key));
     }
 
     // The entries of storage_metadata that are in no row yet, by tensor, in their order.
@@ -185,11 +167,9 @@ class Builder : private CatalogOpener {
         bool given = false;
         for (const ShardRow& row : rows) {
             if (row.shape.rank != rank) {
-                addNote(badShapes_,
-                        {rule::metaInconsistent, Severity::error,
-                         fmt::format("pieces of the tensor have {} and {} dimensions; it is left out", rank,
-                                     row.shape.rank),
-                         metadataName_, tensor.key, std::nullopt});
+                wrong(badShapes_, tensor.key,
+                      fmt::format("pieces of the tensor have {} and {} dimensions; it is left out", rank,
+                                  row.shape.rank));
                 return std::nullopt;
             }
             if (!row.global) continue;
@@ -198,10 +178,9 @@ class Builder : private CatalogOpener {
                 shape.assign(global.begin(), global.end());
                 given = true;
             } else if (!same(global, shape)) {
-                addNote(badShapes_, {rule::metaInconsistent, Severity::error,
-                                     fmt::format("one rank says that the tensor has the shape {}, another {}",
-                                                 formatDims(shape), formatDims(global)),
-                                     metadataName_, tensor.key, std::nullopt});
+                wrong(badShapes_, tensor.key,
+                      fmt::format("one rank says that the tensor has the shape {}, another {}",
+                                  formatDims(shape), formatDims(global)));
                 for (uint32_t k = 0; k < rank; ++k)
                     shape[k] = std::max(shape[k], global[k]);
             }
@@ -240,15 +219,9 @@ class Builder : private CatalogOpener {
             parts_.leftOut.insert(tensor.key);
             return {};
         }
-        TensorInfo info;
-        info.name = tensor.key;
-        if (path) {
-            for (const std::string& part : path->parts)
-                info.path.push_back(keyPart(part));
-        }
-        info.dtype = *dtype;
-        info.shape = *shape;
-        info.role = roleOf(tensor.key);
+        TensorInfo info{.name = tensor.key, .dtype = *dtype, .shape = *shape, .role = roleOf(tensor.key)};
+        for (const std::string& part : path ? path->parts : std::vector<std::string>())
+            info.path.push_back(keyPart(part));
         SHARDSCOPE_TRY(builder_.addTensor(info));
         // Entries that are not in the rows yet have to be looked up.
         const bool known = firstStored_[number + 1] == firstStored_[number];
@@ -297,10 +270,8 @@ class Builder : private CatalogOpener {
         bool empty = false, cut = false;
         for (size_t k = 0; k < lengths.size(); ++k) {
             if (offset[k] < 0) {
-                addNote(badShapes_,
-                        {rule::metaInconsistent, Severity::error,
-                         fmt::format("a piece has the offset {}; it is left out", formatDims(offset)),
-                         metadataName_, key, std::nullopt});
+                wrong(badShapes_, key,
+                      fmt::format("a piece has the offset {}; it is left out", formatDims(offset)));
                 return {};
             }
             empty = empty || lengths[k] <= 0;
@@ -320,19 +291,15 @@ class Builder : private CatalogOpener {
         }
         for (int64_t& length : lengths)
             length = std::max<int64_t>(length, 0);
-        CatalogBuilder::Chunk chunk;
-        chunk.offsets = offset;
-        chunk.lengths = lengths;
+        CatalogBuilder::Chunk chunk{.offsets = offset, .lengths = lengths};
         if (row.range) {
             int64_t count = 0;
             const FlatRange range = m_.rangeOf(row.range);
             if (!checkedProduct(lengths, count) || range.stop > count) {
-                addNote(badShapes_,
-                        {rule::metaInconsistent, Severity::error,
-                         fmt::format(
-                             "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
-                             range.start, range.stop, formatDims(lengths)),
-                         metadataName_, key, std::nullopt});
+                wrong(badShapes_, key,
+                      fmt::format(
+                          "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
+                          range.start, range.stop, formatDims(lengths)));
                 return {};
             }
             chunk.flat = range;
@@ -345,12 +312,10 @@ class Builder : private CatalogOpener {
         chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
         const std::vector<uint32_t>& files = filesOf(number, row);
         if (files.empty() && elements > 0) {
-            addNote(missingRows_,
-                    {rule::metaInconsistent, Severity::error,
-                     fmt::format("storage_metadata has no entry for the piece at {}: nobody knows which "
-                                 "file it is in",
-                                 formatDims(offset)),
-                     metadataName_, key, std::nullopt});
+            wrong(missingRows_, key,
+                  fmt::format(
+                      "storage_metadata has no entry for the piece at {}: nobody knows which file it is in",
+                      formatDims(offset)));
         }
         if (files.empty()) return addChunk(chunk, claimed, cut);
         for (const uint32_t file : files) {
@@ -374,17 +339,16 @@ class Builder : private CatalogOpener {
             if (row.dtype == kNone) continue;
             const auto known = dtypes_[row.dtype];
             if (!known) {
-                addNote(unknownDtypes_, {rule::metaInconsistent, Severity::warning,
-                                         fmt::format("the dtype '{}' is not known; the tensor is left out",
-                                                     m_.dtypes[row.dtype]),
-                                         metadataName_, tensor.key, std::nullopt});
+                wrong(
+                    unknownDtypes_, tensor.key,
+                    fmt::format("the dtype '{}' is not known; the tensor is left out", m_.dtypes[row.dtype]),
+                    Severity::warning);
                 return std::nullopt;
             }
             if (dtype && *dtype != *known) {
-                addNote(badShapes_, {rule::metaInconsistent, Severity::error,
-                                     fmt::format("one rank says that the tensor is {}, another {}",
-                                                 dtypeName(*dtype), dtypeName(*known)),
-                                     metadataName_, tensor.key, std::nullopt});
+                wrong(badShapes_, tensor.key,
+                      fmt::format("one rank says that the tensor is {}, another {}", dtypeName(*dtype),
+                                  dtypeName(*known)));
                 break;
             }
             dtype = known;
@@ -402,10 +366,8 @@ class Builder : private CatalogOpener {
                 if (stored != kNone) return paddleDType(contents.tensors[stored].dtype);
             }
         }
-        addNote(unknownDtypes_,
-                {rule::metaInconsistent, Severity::error,
-                 "the metadata names no dtype and no readable file holds the tensor; it is left out",
-                 metadataName_, tensor.key, std::nullopt});
+        wrong(unknownDtypes_, tensor.key,
+              "the metadata names no dtype and no readable file holds the tensor; it is left out");
         return std::nullopt;
     }
 
@@ -415,13 +377,11 @@ class Builder : private CatalogOpener {
             const StoredRow& row = m_.stored[i];
             const std::string& key = m_.keyOf(row);
             if (parts_.leftOut.contains(key)) continue;
-            addNote(
-                orphans_,
-                {rule::metaInconsistent, Severity::warning,
-                 fmt::format(
-                     "storage_metadata has an entry for '{}' at {}, which is not a piece of this checkpoint",
-                     key, formatDims(m_.dimsOf(row.offset))),
-                 metadataName_, key, std::nullopt});
+            wrong(orphans_, key,
+                  fmt::format(
+                      "storage_metadata has an entry for '{}' at {}, which is not a piece of this checkpoint",
+                      key, formatDims(m_.dimsOf(row.offset))),
+                  Severity::warning);
         }
         noteTotals(metadataName_, {{missingRows_, "pieces without an entry in storage_metadata"},
                                    {orphans_, "entries of storage_metadata that belong to nothing"},
@@ -453,15 +413,11 @@ class Builder : private CatalogOpener {
         }
         for (const auto& [id, save] : input_.saves) {
             if (save.lock.empty()) continue;
-            builder_.addNote(
-                {rule::fileLock,
-                 Severity::warning,
+            note(rule::fileLock, Severity::warning,
                  fmt::format("'{}' was left by a save that died; as long as it is there, Paddle writes no "
                              "metadata for save {}, and data files may be newer than the metadata",
                              save.lock, id),
-                 save.lock,
-                 {},
-                 std::nullopt});
+                 save.lock);
         }
     }
 
@@ -469,23 +425,16 @@ class Builder : private CatalogOpener {
     void noteUnreferenced(const DirectoryEntry& entry, const DataName& name, uint32_t highest) {
         const auto index = input_.files.add(entry.name);
         if (!index.ok()) {
-            builder_.addNote({rule::fileUnreferenced,
-                              Severity::warning,
-                              fmt::format("nothing refers to '{}', and it cannot be read: {}", entry.name,
-                                          index.error().message),
-                              entry.name,
-                              {},
-                              std::nullopt});
+            note(rule::fileUnreferenced, Severity::warning,
+                 fmt::format("nothing refers to '{}', and it cannot be read: {}", entry.name,
+                             index.error().message),
+                 entry.name);
             return;
         }
         if (input_.files[*index].tensors.empty()) {
-            builder_.addNote(
-                {rule::fileUnreferenced,
-                 Severity::info,
+            note(rule::fileUnreferenced, Severity::info,
                  fmt::format("rank {} had nothing to store: '{}' is empty", name.rank, entry.name),
-                 entry.name,
-                 {},
-                 std::nullopt});
+                 entry.name);
             seeRank(name.rank);
             return;
         }
@@ -511,32 +460,23 @@ class Builder : private CatalogOpener {
                 out.pieces.push_back({Dims(lengths.begin(), lengths.end()), row.range.given,
                                       files.empty() ? std::string() : m_.files[files[0]]});
             }
-            if (out.pieces.size() == 1) out.shape = out.pieces[0].lengths;
             return out;
         };
         for (const Unreferenced& file : unreferenced_) {
             const std::vector<Note> strange = unexpectedEntries(input_.files, file.index, known);
             if (strange.empty()) {
                 seeRank(file.rank);
-                builder_.addNote({rule::fileUnreferenced,
-                                  Severity::info,
-                                  fmt::format("'{}' holds replicas only", file.name),
-                                  file.name,
-                                  {},
-                                  std::nullopt});
+                note(rule::fileUnreferenced, Severity::info,
+                     fmt::format("'{}' holds replicas only", file.name), file.name);
             } else if (file.beyond) {
-                builder_.addNote(
-                    {rule::fileStale,
-                     Severity::warning,
+                note(rule::fileStale, Severity::warning,
                      fmt::format("'{}' is not part of this checkpoint: the metadata knows no rank {}; an "
                                  "earlier save with more ranks has left it",
                                  file.name, file.rank),
-                     file.name,
-                     {},
-                     std::nullopt});
+                     file.name);
             } else {
-                for (const Note& note : strange)
-                    builder_.addNote(note);
+                for (const Note& one : strange)
+                    builder_.addNote(one);
             }
         }
         if (highestRank_ != kNone) builder_.setRankCount(highestRank_ + 1);

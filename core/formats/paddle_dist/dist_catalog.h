@@ -51,9 +51,8 @@ struct KnownPiece {
 // What the metadata states of a tensor.
 struct KnownTensor {
     Generation generation = Generation::v1;
-    bool shapeGiven = false;  // `shape` is stated, not derived from the chunks
+    bool shapeGiven = false;  // the shape is stated, not derived from the chunks
     bool ignored = false;     // the catalog leaves the tensor out for another reason
-    Dims shape;
     std::vector<KnownPiece> pieces;
 };
 

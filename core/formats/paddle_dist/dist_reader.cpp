@@ -1,5 +1,3 @@
-#include "formats/paddle_dist/dist_reader.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,8 +6,10 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "formats/catalog_opener.h"
 #include "formats/open_files.h"
 #include "formats/paddle_dist/dist_catalog.h"
+#include "formats/paddle_dist/layouts.h"
 
 namespace shardscope::paddle {
 
@@ -157,39 +157,29 @@ Result<Candidate> chooseSave(const Source& source, const OpenOptions& options,
         const auto& [id, save] = *it;
         if (save.metadata.empty()) {
             if (saves.size() == 1 || save.data.empty()) continue;
-            notes.push_back(
-                {rule::fileMissing,
-                 Severity::warning,
-                 fmt::format("save {} has data files, but no '{}.metadata': it was never finished", id, id),
-                 fmt::format("{}.metadata", id),
-                 {},
-                 std::nullopt});
+            notes.push_back(noteOf(
+                rule::fileMissing, Severity::warning,
+                fmt::format("save {} has data files, but no '{}.metadata': it was never finished", id, id),
+                fmt::format("{}.metadata", id)));
             continue;
         }
         auto candidate = readSave(source, options, id, save);
         if (!candidate.ok()) {
             if (candidate.error().code == ErrorCode::cancelled) return candidate;
-            notes.push_back({rule::metaInconsistent,
-                             Severity::warning,
-                             fmt::format("save {} cannot be opened: {}", id, describe(candidate.error())),
-                             save.metadata,
-                             {},
-                             std::nullopt});
+            notes.push_back(noteOf(
+                rule::metaInconsistent, Severity::warning,
+                fmt::format("save {} cannot be opened: {}", id, describe(candidate.error())), save.metadata));
             if (!unreadable) unreadable = std::move(candidate).error();
             continue;
         }
         const std::string missing = missingFile(source, candidate->metadata);
         if (missing.empty()) return candidate;
         if (incomplete) continue;
-        if (saves.size() > 1) {
-            notes.push_back({rule::fileMissing,
-                             Severity::warning,
-                             fmt::format("save {} is not complete: '{}' is missing ({} id={} opens it)", id,
-                                         missing, commandOption("variant"), id),
-                             missing,
-                             {},
-                             std::nullopt});
-        }
+        if (saves.size() > 1)
+            notes.push_back(noteOf(rule::fileMissing, Severity::warning,
+                                   fmt::format("save {} is not complete: '{}' is missing ({} id={} opens it)",
+                                               id, missing, commandOption("variant"), id),
+                                   missing));
         incomplete = std::move(candidate).value();
     }
     if (incomplete) {
@@ -255,13 +245,11 @@ Result<std::unique_ptr<Reader>> openDist(const Source& source, const OpenOptions
     SHARDSCOPE_ASSIGN(Candidate chosen, chooseSave(source, options, saves, wanted, notes));
     for (const auto& [id, save] : saves) {
         if (id == chosen.id || save.metadata.empty()) continue;
-        notes.push_back({rule::fileUnreferenced,
-                         Severity::info,
-                         fmt::format("save {} is in the same directory; {} id={} opens it instead of save {}",
-                                     id, commandOption("variant"), id, chosen.id),
-                         save.metadata,
-                         {},
-                         std::nullopt});
+        notes.push_back(
+            noteOf(rule::fileUnreferenced, Severity::info,
+                   fmt::format("save {} is in the same directory; {} id={} opens it instead of save {}", id,
+                               commandOption("variant"), id, chosen.id),
+                   save.metadata));
     }
     const std::string described = source.directory->path() + "/" + saves.at(chosen.id).metadata;
     auto files = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddleTensorsOnly);

@@ -1,5 +1,3 @@
-#include "formats/paddle_dist/dist_writer.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -7,7 +5,7 @@
 #include "base/checked.h"
 #include "encoding/paddle_file.h"
 #include "encoding/pickle.h"
-#include "formats/paddle_dist/metadata_writer.h"
+#include "formats/paddle_dist/layouts.h"
 
 namespace shardscope::paddle {
 

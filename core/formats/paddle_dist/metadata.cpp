@@ -130,7 +130,7 @@ class MetadataRows final : public PickleRows<MetadataRows> {
     std::vector<NumpyDType> numpyDTypes_;
     // Why pieces and entries of storage_metadata cannot be read, by their number; the first ones.
     std::unordered_map<uint32_t, std::string> badRows_, badIndexes_;
-    std::vector<Note> storedNotes_;
+    std::vector<std::pair<std::string, TextId>> storedNotes_;
     std::vector<uint32_t> tensorOf_;  // by TextId, in out_.tensors
     size_t notedRows_ = 0;
     bool seenDType_ = false, seenGlobal_ = false, seenReplica_ = false;
@@ -432,12 +432,7 @@ bool MetadataRows::addRow(Dict& dict, const RowValue& key, const RowValue& value
     }
     if (!problem.empty()) {
         if (storedNotes_.size() < kMaxNotes)
-            storedNotes_.push_back({rule::metaInconsistent,
-                                    Severity::error,
-                                    problem + "; the entry is left out",
-                                    {},
-                                    std::string(texts_[row.key]),
-                                    std::nullopt});
+            storedNotes_.emplace_back(problem + "; the entry is left out", row.key);
         return true;
     }
     row.file = value.a;
@@ -542,8 +537,8 @@ Status MetadataRows::finishStored(const RowValue& table) {
                                   : static_cast<uint32_t>(out_.tensors.size()) +
                                         listed(row.key, out_.strangers, strangers);
     }
-    for (Note& note : storedNotes_)
-        noteRow(std::move(note.message), note.tensor);
+    for (auto& [message, key] : storedNotes_)
+        noteRow(std::move(message), texts_[key]);
     joinStored();
     return {};
 }

@@ -1,8 +1,7 @@
-#include "formats/paddle_dist/metadata_writer.h"
-
 #include <array>
 
 #include "encoding/pickle.h"
+#include "formats/paddle_dist/layouts.h"
 
 namespace shardscope::paddle {
 
@@ -128,7 +127,7 @@ class Writer {
         w_.memoText("local_shape");
         dims(chunk.lengths);
         w_.memoText("dtype");
-        w_.memoText(paddleDTypeName(catalog_.dtype(t)));
+        w_.memoText(dtypeName(catalog_.dtype(t)));  // Paddle has taken torch's names
         if (plan_.flex) {
             w_.memoText("global_shape");
             dims(catalog_.shape(t));
@@ -181,10 +180,6 @@ std::string_view arrayCode(DType dtype) {
         if (stored.dtype == dtype) return stored.code;
     }
     return {};
-}
-
-std::string_view paddleDTypeName(DType dtype) {
-    return dtypeName(dtype);  // Paddle has taken torch's names
 }
 
 Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink) {

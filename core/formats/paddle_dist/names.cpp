@@ -20,11 +20,7 @@ std::optional<DataName> parseDataName(std::string_view path) {
     path.remove_prefix(1);
     const auto id = takeNumber<uint64_t>(path);
     if (!id || (path != ".distcp" && path != ".safetensors")) return std::nullopt;
-    DataName name;
-    name.rank = *rank;
-    name.id = *id;
-    name.safetensors = path == ".safetensors";
-    return name;
+    return DataName{*rank, *id};
 }
 
 std::optional<uint64_t> parseMetadataName(std::string_view name) {

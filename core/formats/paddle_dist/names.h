@@ -16,7 +16,6 @@ namespace shardscope::paddle {
 struct DataName {
     uint32_t rank = 0;
     uint64_t id = 0;
-    bool safetensors = false;
 };
 std::optional<DataName> parseDataName(std::string_view path);
 // "10.metadata": save 10.

@@ -1,9 +1,7 @@
 #include "formats/paddle_dist/paddle_dist.h"
 
-#include "formats/paddle_dist/dist_reader.h"
-#include "formats/paddle_dist/dist_writer.h"
+#include "formats/paddle_dist/layouts.h"
 #include "formats/paddle_dist/names.h"
-#include "formats/paddle_dist/save_reader.h"
 
 namespace shardscope {
 

@@ -1,5 +1,3 @@
-#include "formats/paddle_dist/save_reader.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -7,8 +5,9 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/paddle_file.h"
+#include "formats/paddle_dist/layouts.h"
 #include "formats/paddle_dist/names.h"
-#include "formats/tensor_files.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::paddle {
 
@@ -24,25 +23,15 @@ bool hasPaddleEnding(std::string_view name) {
     return parseDataName(name).has_value() && name.ends_with(".distcp");
 }
 
-// Adds a tensor and its chunks: one, or one for each part of a split parameter.
-Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t number,
-                 const StoredTensor& stored, StoredParts& parts) {
+// The pieces of a tensor: one, or one for each part of a split parameter.
+Result<std::vector<TensorAssembly::Piece>> piecesOf(const StoredTensor& stored, uint32_t file,
+                                                    uint32_t tensor) {
     if (stored.parts.empty()) return damaged("a split parameter has no parts");
-    TensorInfo tensor;
-    tensor.name = stored.name;
-    tensor.path = stored.path;
-    tensor.shape = stored.shape;
-    tensor.dtype = stored.loadedAsTensor ? paddleDType(stored.dtype) : stored.dtype;
-    tensor.role = roleOf(stored.name);
-    tensor.aliasOf = stored.sameAs;
-    SHARDSCOPE_TRY(builder.addTensor(tensor));
-    StoredPart part = StoredPart::whole(index, number);
-    part.bits = tensor.dtype;
+    std::vector<TensorAssembly::Piece> pieces;
     if (stored.parts.size() == 1 && stored.parts[0].shape == stored.shape) {
-        parts.add(std::move(part));
-        return builder.addWhole(0, file, stored.offset, stored.bytes);
+        pieces.push_back({0, StoredPart::whole(file, tensor)});
+        return pieces;
     }
-    const Dims zeros(stored.shape.size(), 0);
     int64_t whole = 0, at = 0;
     if (!checkedProduct(stored.shape, whole)) return damaged("the size of a split parameter overflows");
     for (const PaddleArray& array : stored.parts) {
@@ -51,25 +40,14 @@ Status addTensor(CatalogBuilder& builder, FileId file, uint32_t index, uint32_t 
             !checkedAdd(at, count, end) || end > whole)
             return damaged("the parts of a split parameter do not fit its shape")
                 .byRule(rule::metaInconsistent);
-        CatalogBuilder::Chunk chunk;
-        chunk.rank = 0;
-        chunk.file = file;
-        chunk.offset = array.offset;
-        chunk.length = array.length;
-        chunk.offsets = zeros;
-        chunk.lengths = stored.shape;
-        chunk.flat = FlatRange{at, end};
-        SHARDSCOPE_TRY(builder.addChunk(chunk));
-        part.firstElement = at;
-        part.elements = count;
-        parts.add(part);
+        pieces.push_back({0, StoredPart::range(file, tensor, at, count), {}, {}, FlatRange{at, end}});
         at = end;
     }
     if (at != whole)
         return damaged(fmt::format("the parts of a split parameter have {} elements, its shape {} has {}", at,
                                    formatDims(stored.shape), whole))
             .byRule(rule::metaInconsistent);
-    return {};
+    return pieces;
 }
 
 Result<std::string> rangeOf(const ReadFile& file, uint64_t offset, uint64_t length) {
@@ -116,21 +94,24 @@ Result<std::unique_ptr<Reader>> openSave(const Source& source, const OpenOptions
     }
     if (!startsAsPickle(head))
         return damaged("the file does not begin as a pickle of protocol 2 to 5", 0).inFile(file->path());
-    auto files = std::make_unique<TensorFiles>(source, options, TensorFiles::Writer::paddle);
-    SHARDSCOPE_ASSIGN(const uint32_t index, files->add(source.entry, 0));
-    const TensorFile& saved = (*files)[index];
-    CatalogBuilder builder("paddle", saved.variant, saved.writer);
-    const FileId id = builder.addFile({.path = source.entry, .size = saved.size, .rank = 0});
-    for (const Note& note : saved.notes)
-        builder.addNote(note);
-    builder.reserve(saved.tensors.size(), saved.tensors.size(), saved.tensors.size() * 4);
-    StoredParts parts;
+    TensorAssembly assembly(source, options, "paddle", "", "", TensorFiles::Writer::paddle);
+    SHARDSCOPE_ASSIGN(const uint32_t index, assembly.addFile(source.entry, kNone));
+    const TensorFile& saved = assembly.files()[index];
+    assembly.builder().file(saved.id).rank = 0;
+    assembly.builder().setVariant(saved.variant);
+    assembly.builder().setWriter(saved.writer);
     for (uint32_t t = 0; t < saved.tensors.size(); ++t) {
-        auto added = addTensor(builder, id, index, t, saved.tensors[t], parts);
-        if (!added.ok()) return std::move(added).error().ofTensor(saved.tensors[t].name).inFile(file->path());
+        const StoredTensor& stored = saved.tensors[t];
+        auto pieces = piecesOf(stored, index, t);
+        if (!pieces.ok()) return std::move(pieces).error().ofTensor(stored.name).inFile(file->path());
+        const DType dtype = stored.loadedAsTensor ? paddleDType(stored.dtype) : stored.dtype;
+        for (TensorAssembly::Piece& piece : *pieces) {
+            piece.part.bits = dtype;
+            assembly.addPiece(stored.path, dtype, stored.shape, roleOf(stored.name), std::move(piece));
+        }
     }
-    addObjects(builder, saved, id);
-    return makePartReader(source, std::move(builder).finish(), std::move(files), std::move(parts));
+    assembly.addObjects(index, {}, 0);
+    return assembly.finish(1);
 }
 
 }  // namespace shardscope::paddle

@@ -11,7 +11,6 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
-#include "formats/paddle_nlp/fused.h"
 #include "formats/paddle_nlp/hybrid_axes.h"
 #include "formats/paddle_nlp/parameters.h"
 #include "formats/paddle_nlp/pieces.h"
@@ -35,12 +34,11 @@ class HybridOpener {
     }
 
     Result<std::unique_ptr<Reader>> open() {
-        SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant));
+        SHARDSCOPE_ASSIGN(fused_, FusedChoice::parse(options_.variant, "several projections"));
         SHARDSCOPE_ASSIGN(stated_, statedByUser(options_));
         SHARDSCOPE_ASSIGN(files_, readHybridFiles(source_, options_, assembly_));
         for (const RankFile& file : files_.files) {
-            if (file.state == RankFile::State::missing || file.state == RankFile::State::broken)
-                lost_.push_back(&file);
+            if (file.lost()) lost_.push_back(&file);
         }
         parameters_ = gatherParameters(files_);
         for (auto* notes : {&files_.notes, &parameters_.notes}) {
@@ -86,11 +84,11 @@ class HybridOpener {
     // Optimizer state that is as large as its parameter has the shape of it.
     void shapeByStates(Parameter& p) {
         for (const State& state : p.states) {
-            if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
+            if (state.isWeight() || state.isCounter()) continue;
             for (const StoredShard& held : state.held) {
                 // One dimension may be that of a flattened slice.
                 if (held.entry->shape.size() < 2 && !(p.whole && *p.whole == held.entry->shape)) continue;
-                p.local.emplace(held.tp, held.entry->shape);
+                p.local.emplace(held.at().tp, held.entry->shape);
             }
         }
         if (p.local.empty() && p.whole && files_.tp > 1) return;  // known as a whole only
@@ -98,10 +96,10 @@ class HybridOpener {
         if (!p.local.empty()) return;
         // One dimension, whole on one rank: nothing else says so, but nothing speaks against it.
         for (const State& state : p.states) {
-            if (state.name.empty() || state.name.ends_with("pow_acc")) continue;
+            if (state.isWeight() || state.isCounter()) continue;
             if (files_.sharding == 1 && !state.held.empty() && !state.held[0].sliced) {
                 for (const StoredShard& held : state.held)
-                    p.local.emplace(held.tp, held.entry->shape);
+                    p.local.emplace(held.at().tp, held.entry->shape);
                 return;
             }
         }
@@ -109,10 +107,8 @@ class HybridOpener {
 
     Status concludeAxes() {
         for (const TpRule& rule : stated_.tpRules) {
-            const bool matches =
-                std::any_of(parameters_.list.begin(), parameters_.list.end(),
-                            [&](const Parameter& p) { return rule.pattern.matches(p.name); });
-            if (!matches)
+            if (std::ranges::none_of(parameters_.list,
+                                     [&](const Parameter& p) { return rule.pattern.matches(p.name); }))
                 assembly_.note(rule::metaInconsistent, Severity::warning,
                                fmt::format("{} '{}' matches no tensor", commandOption("tp-dim"), rule.text));
         }
@@ -127,18 +123,23 @@ class HybridOpener {
     void findStateKinds() {
         for (const Parameter& p : parameters_.list) {
             for (const State& state : p.states) {
-                if (state.name.empty() || state.held.empty() || state.held[0].entry->parts.empty()) continue;
-                const bool scalar = state.name.ends_with("pow_acc");
-                kinds_.try_emplace(state.name, Kind{state.held[0].entry->parts[0].dtype, scalar});
+                if (const auto dtype = state.stored(); dtype && !state.isWeight())
+                    kinds_.try_emplace(state.name, Kind{*dtype, state.isCounter()});
             }
         }
     }
 
-    const RankFile* lostFile(bool optimizer, uint32_t tp, uint32_t pp, uint32_t moe) const {
+    const RankFile* lostFile(bool optimizer, const RankPlace& at) const {
         for (const RankFile* f : lost_) {
-            if (f->name.optimizer == optimizer && f->tp() == tp && f->pp() == pp && f->moe() == moe) return f;
+            if (f->name.optimizer == optimizer && f->at().sameGroup(at)) return f;
         }
         return nullptr;
+    }
+    // Whether a file of the first tensor-parallel rank that may have held something of the parameter is lost.
+    bool mayBeLost(const Parameter& p, bool optimizer) const {
+        return std::ranges::any_of(p.stages, [&](const auto& stage) {
+            return lostFile(optimizer, {.pp = stage.first.first, .moe = stage.first.second}) != nullptr;
+        });
     }
 
     Status addParameter(size_t index) {
@@ -165,7 +166,7 @@ class HybridOpener {
         addLostStates(p);
         SHARDSCOPE_TRY(addWeight(p, layout));
         for (const State& state : p.states) {
-            if (!state.name.empty()) SHARDSCOPE_TRY(addState(p, state, layout));
+            if (!state.isWeight()) SHARDSCOPE_TRY(addState(p, state, layout));
         }
         return {};
     }
@@ -190,7 +191,7 @@ class HybridOpener {
         int parts = rule ? rule->parts : 1;
         if (fused_.names(p.name) && parts == 1) parts = p.name.find("qkv") != std::string::npos ? 3 : 2;
         if (parts > 1 && axis + 1 == layout.local.size() && layout.local[axis] % parts == 0) {
-            if (fused_.wants(p.name)) {
+            if (fused_.isAutomatic() || fused_.names(p.name)) {
                 layout.fusedParts = parts;
                 return;
             }
@@ -203,8 +204,8 @@ class HybridOpener {
             assembly_.note(rule::layoutFused, Severity::error, why, {}, p.name);
             // Its states are placed the same way; what refuses one refuses the others.
             for (const State& state : p.states) {
-                if (!state.name.empty() && !state.name.ends_with("pow_acc"))
-                    assembly_.note(rule::layoutFused, Severity::error, why, {}, p.name + "." + state.name);
+                if (!state.isWeight() && !state.isCounter())
+                    assembly_.note(rule::layoutFused, Severity::error, why, {}, p.nameOf(state));
             }
         } else if (rule && rule->heads) {
             assembly_.note(
@@ -217,13 +218,7 @@ class HybridOpener {
 
     // A parameter none of whose states is here, where a file that may have held them is not.
     void addLostStates(Parameter& p) {
-        const bool any =
-            std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
-        if (any || !p.tiedTo.empty()) return;
-        const bool lost = std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
-            return lostFile(true, 0, stage.first.first, stage.first.second) != nullptr;
-        });
-        if (!lost) return;
+        if (p.hasStates() || !p.tiedTo.empty() || !mayBeLost(p, true)) return;
         for (const auto& [name, kind] : kinds_) {
             if (name == "master_weight" && p.dtype == DType::float32) continue;
             p.states.push_back({name, {}});
@@ -270,39 +265,24 @@ class HybridOpener {
             return {};
         }
         if (fromMaster) ++fromMasters_;
-        std::vector<PlannedChunk> planned;
-        const State empty;
-        SHARDSCOPE_ASSIGN(planned, draftsOf(p,
-                                            fromMaster ? *master
-                                            : stored   ? *stored
-                                                       : empty,
-                                            layout, !fromMaster));
-        if (fromMaster) {
-            for (PlannedChunk& chunk : planned)
-                chunk.cast = true;
-        }
-        addTensor({{keyPart(p.name)}, *p.dtype, layout.global, Role::parameter}, planned, layout);
+        const State none;
+        const State* from = fromMaster ? master : stored ? stored : &none;
+        SHARDSCOPE_ASSIGN(const auto planned, draftsOf(p, *from, layout, !fromMaster));
+        addTensor({{keyPart(p.name)}, *p.dtype, layout.global, Role::parameter}, planned, layout, fromMaster);
         return {};
     }
 
     // Whether a file that should hold the weight is not there.
     bool weightLost(const Parameter& p) const {
-        return std::any_of(p.stages.begin(), p.stages.end(), [&](const auto& stage) {
-            return lostFile(false, 0, stage.first.first, stage.first.second) != nullptr ||
-                   (kinds_.contains("master_weight") && p.dtype != DType::float32 &&
-                    lostFile(true, 0, stage.first.first, stage.first.second) != nullptr);
-        });
+        return mayBeLost(p, false) ||
+               (kinds_.contains("master_weight") && p.dtype != DType::float32 && mayBeLost(p, true));
     }
 
     Status addState(const Parameter& p, const State& state, const Layout& layout) {
-        const std::string name = p.name + "." + state.name;
+        const std::string name = p.nameOf(state);
         const auto kind = kinds_.find(state.name);
-        DType dtype = DType::float32;
-        if (!state.held.empty() && !state.held[0].entry->parts.empty()) {
-            dtype = paddleDType(state.held[0].entry->parts[0].dtype);
-        } else if (kind != kinds_.end()) {
-            dtype = paddleDType(kind->second.dtype);
-        }
+        const DType other = kind == kinds_.end() ? DType::float32 : kind->second.dtype;
+        const DType dtype = paddleDType(state.stored().value_or(other));
         const bool scalar = isScalar(state, elementCount(layout.local)) ||
                             (state.held.empty() && kind != kinds_.end() && kind->second.scalar);
         Layout placed = layout;
@@ -325,31 +305,30 @@ class HybridOpener {
         return std::all_of(state.held.begin(), state.held.end(), [&](const StoredShard& held) {
             int64_t count = 0;
             return checkedProduct(held.entry->shape, count) && count == 1 &&
-                   (elements != 1 || state.name.ends_with("pow_acc"));
+                   (elements != 1 || state.isCounter());
         });
     }
 
     // The chunks of one tensor: for each tensor-parallel rank and stage that should hold it.
-    Result<std::vector<PlannedChunk>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
+    Result<std::vector<PlannedPiece>> draftsOf(const Parameter& p, const State& state, const Layout& layout,
                                                bool weight) {
-        std::vector<PlannedChunk> all;
-        std::vector<std::vector<PlannedChunk>>
-            cuts;  // of the stages taken so far, for one tensor-parallel rank
+        std::vector<PlannedPiece> all;
         std::set<std::pair<uint32_t, uint32_t>> stages;
         for (const auto& [stage, parameter] : p.stages)
             stages.insert(stage);
         const bool whole = weight && files_.wholeWeights;
         for (uint32_t t = 0; t < (whole ? 1 : files_.tp); ++t) {
-            std::optional<std::vector<PlannedChunk>> first;
+            std::optional<std::vector<PlannedPiece>> first;
             std::string firstStage;
             for (const auto& [pp, moe] : stages) {
+                const RankPlace at{.pp = pp, .tp = t, .moe = moe};
                 std::vector<StoredShard> held;
                 for (const StoredShard& h : state.held) {
-                    if (h.tp == t && h.pp == pp && h.moe == moe) held.push_back(h);
+                    if (h.at().sameGroup(at)) held.push_back(h);
                 }
                 if (held.empty() && whole && first) continue;
-                PieceInput input{p, state, layout, t, pp, moe, weight, whole, files_};
-                input.lost = lostFile(!weight, whole ? 0 : t, pp, moe);
+                PieceInput input{p, state, layout, at, weight, whole, files_};
+                input.lost = lostFile(!weight, at);
                 // Tied weights: one stage may have no optimizer state of them.
                 if (held.empty() && !input.lost) continue;
                 SHARDSCOPE_ASSIGN(PieceResult pieces, layPieces(input, held));
@@ -365,7 +344,7 @@ class HybridOpener {
                         rule::replicaDiffers, Severity::info,
                         fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
                                     group, firstStage),
-                        {}, p.name + (state.name.empty() ? "" : "." + state.name));
+                        {}, p.nameOf(state));
                     continue;
                 } else {
                     SHARDSCOPE_TRY(compareClaims(p, state, held, t, firstStage, group));
@@ -376,17 +355,17 @@ class HybridOpener {
             if (!first && !axes_.owned.contains(p.name)) {
                 assembly_.note(rule::metaInconsistent, Severity::error,
                                fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
-                               p.name + (state.name.empty() ? "" : "." + state.name));
+                               p.nameOf(state));
             }
         }
         return all;
     }
 
-    static bool sameCut(const std::vector<PlannedChunk>& a, const std::vector<PlannedChunk>& b) {
-        return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                          [](const PlannedChunk& x, const PlannedChunk& y) {
-                              return x.offsets == y.offsets && x.lengths == y.lengths && x.flat == y.flat;
-                          });
+    static bool sameCut(const std::vector<PlannedPiece>& a, const std::vector<PlannedPiece>& b) {
+        const auto same = [](const TensorAssembly::Piece& x, const TensorAssembly::Piece& y) {
+            return x.offsets == y.offsets && x.lengths == y.lengths && x.flat == y.flat;
+        };
+        return std::ranges::equal(a, b, same, &PlannedPiece::piece, &PlannedPiece::piece);
     }
 
     // A name on two stages is one weight that they share, and equal, or the claim of two parameters.
@@ -394,7 +373,8 @@ class HybridOpener {
                          uint32_t t, const std::string& firstStage, const std::string& stage) {
         if (held.empty() || !claims_.insert(p.name).second) return {};
         const auto other = std::find_if(state.held.begin(), state.held.end(), [&](const StoredShard& h) {
-            return h.tp == t && formatGroupName(h.tp, h.pp) == firstStage && h.shard == held[0].shard;
+            return h.at().tp == t && formatGroupName(t, h.at().pp) == firstStage &&
+                   h.at().shard == held[0].at().shard;
         });
         if (other == state.held.end() || other->entry->parts.empty() || held[0].entry->parts.empty())
             return {};
@@ -405,7 +385,7 @@ class HybridOpener {
             return {};
         }
         const auto named = [&](const StoredShard& h) {
-            const auto it = p.stages.find({h.pp, h.moe});
+            const auto it = p.stages.find({h.at().pp, h.at().moe});
             return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
                                                               : "'" + it->second + "'";
         };
@@ -423,43 +403,34 @@ class HybridOpener {
         Role role;
     };
 
-    void addTensor(const Target& target, const std::vector<PlannedChunk>& planned, const Layout& layout) {
-        assembly_.addTensor(target.path, target.dtype, target.shape, target.role);
-        for (const PlannedChunk& chunk : planned) {
-            for (const PlannedChunk& part : splitFused(chunk, layout))
-                addPiece(target, part);
+    // `cast`: what is stored are fp32 masters.
+    void addTensor(const Target& target, const std::vector<PlannedPiece>& planned, const Layout& layout,
+                   bool cast = false) {
+        const auto& [path, dtype, shape, role] = target;
+        assembly_.addTensor(path, dtype, shape, role);
+        for (const auto& [file, own] : planned) {
+            TensorAssembly::Piece piece = own;
+            std::vector<CutBox> boxes = layout.boxesOf(piece);
+            if (piece.part.file == kNone) {
+                for (CutBox& box : boxes) {
+                    piece.offsets = std::move(box.offsets);
+                    piece.lengths = std::move(box.lengths);
+                    piece.flat = box.flat;
+                    assembly_.addLost(path, shape, role, file->id, piece);
+                }
+                continue;
+            }
+            const DType stored = file->content->tensors[piece.part.tensor].parts[0].dtype;
+            const bool casts = cast && dtype != stored;
+            const bool float8 = dtype == DType::float8E4M3FN || dtype == DType::float8E5M2;
+            const bool taken = casts || (float8 && stored == DType::int8);
+            if (casts) piece.part.storedAs = stored;
+            if (!casts) piece.part.bits = dtype;
+            std::optional<int64_t> start;
+            if (piece.flat) start = piece.part.firstElement - piece.flat->start;
+            assembly_.addBoxes(path, taken ? dtype : paddleDType(stored), shape, role, piece,
+                               std::move(boxes), start);
         }
-    }
-
-    void addPiece(const Target& target, const PlannedChunk& planned) {
-        TensorAssembly::Piece piece;
-        piece.rank = files_.rankOf(planned.tp, planned.pp, planned.shard, planned.moe);
-        piece.offsets = planned.offsets;
-        piece.lengths = planned.lengths;
-        piece.flat = planned.flat;
-        piece.stated = true;
-        if (!planned.array) {
-            assembly_.addLost(target.path, target.shape, target.role, planned.file->id, std::move(piece));
-            return;
-        }
-        StoredPart& part = piece.part;
-        part = StoredPart::box(planned.file->contents, planned.tensor, planned.arrayOffsets,
-                               planned.arrayLengths);
-        part.firstElement = planned.first;
-        if (!planned.arrayStrides.empty()) {
-            part.lengths = planned.lengths;
-            part.strides = planned.arrayStrides;
-        } else if (planned.flat) {
-            part.elements = planned.flat->stop - planned.flat->start;
-        }
-        part.zeros = planned.padding;
-        const DType stored = planned.array->dtype;
-        const bool casts = planned.cast && target.dtype != stored;
-        const bool float8 = target.dtype == DType::float8E4M3FN || target.dtype == DType::float8E5M2;
-        const DType held = casts || (float8 && stored == DType::int8) ? target.dtype : paddleDType(stored);
-        if (casts) part.storedAs = stored;
-        if (!casts) part.bits = target.dtype;
-        assembly_.addPiece(target.path, held, target.shape, target.role, std::move(piece));
     }
 
     // ------------------------------------------------------------------ the rest
@@ -506,8 +477,7 @@ class HybridOpener {
 
     void addObject(const std::string& name, const Path& path, const RankFile& file, const Value& value) {
         if (name.empty() || !objects_.insert(name).second) return;
-        assembly_.addObject(file.contents, path, value,
-                            files_.rankOf(file.tp(), file.pp(), file.shard(), file.moe()));
+        assembly_.addObject(file.contents, path, value, files_.rankOf(file.at()));
     }
 
     // Whether the file of the last sharding rank is missing does not show in the names of the others.
@@ -516,9 +486,7 @@ class HybridOpener {
         size_t count = 0;
         const Parameter* first = nullptr;
         for (const Parameter& p : parameters_.list) {
-            const bool any =
-                std::any_of(p.states.begin(), p.states.end(), [](const State& s) { return !s.name.empty(); });
-            if (any || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
+            if (p.hasStates() || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
             ++count;
             if (!first) first = &p;
         }
@@ -542,19 +510,14 @@ class HybridOpener {
     }
 
     void noteMasters() {
-        if (fromMasters_ > 0 && stated_.masterWeights != MasterWeights::use) {
+        if (fromMasters_ > 0) {
+            const bool asked = stated_.masterWeights == MasterWeights::use;
             assembly_.note(
                 rule::metaInconsistent, Severity::info,
-                fmt::format(
-                    "the weights of {} parameters are not stored; they are their fp32 masters cast to the "
-                    "parameter's dtype, to nearest, ties to even",
-                    fromMasters_));
-        } else if (fromMasters_ > 0) {
-            assembly_.note(
-                rule::metaInconsistent, Severity::info,
-                fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's "
-                            "dtype, to nearest, ties to even ({})",
-                            fromMasters_, commandOption("master-weights", "use")));
+                fmt::format("the weights of {} parameters are {}their fp32 masters cast to the "
+                            "parameter's dtype, to nearest, ties to even{}",
+                            fromMasters_, asked ? "" : "not stored; they are ",
+                            asked ? fmt::format(" ({})", commandOption("master-weights", "use")) : ""));
         }
         if (ignored_ > 0) {
             assembly_.note(rule::metaInconsistent, Severity::info,
@@ -578,18 +541,8 @@ class HybridOpener {
         if (stated.contains("ShardingV2")) return "sharding stage 1 V2";
         if (stated.contains("ShardingV1")) return "sharding stage 1 V1";
         if (files_.sharding < 2) return {};
-        return sawSliced() ? "sharding stage 3" : "sharding stage 1 V1 or stage 2";
-    }
-
-    bool sawSliced() const {
-        for (const Parameter& p : parameters_.list) {
-            for (const State& state : p.states) {
-                for (const StoredShard& held : state.held) {
-                    if (held.sliced) return true;
-                }
-            }
-        }
-        return false;
+        return std::ranges::any_of(parameters_.list, &Parameter::sliced) ? "sharding stage 3"
+                                                                         : "sharding stage 1 V1 or stage 2";
     }
 
     Result<std::unique_ptr<Reader>> finish() {

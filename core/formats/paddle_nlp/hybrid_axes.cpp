@@ -19,16 +19,17 @@ Result<TpQuestion::Content> compareRanks(const Source& source, uint32_t degree, 
     using Content = TpQuestion::Content;
     const State* state = nullptr;
     for (const State& s : p.states) {
-        if (s.name.ends_with("pow_acc")) continue;
+        if (s.isCounter()) continue;
         if (!state || s.name.empty() || (s.name == "master_weight" && !state->name.empty())) state = &s;
     }
     if (!state || state->held.empty()) return Content::unknown;
-    const uint32_t pp = state->held[0].pp, moe = state->held[0].moe;
+    const RankPlace first = state->held[0].at();
     std::map<uint32_t, const StoredShard*> firsts;  // by tensor-parallel rank, of the lowest sharding rank
     for (const StoredShard& held : state->held) {
-        if (held.pp != pp || held.moe != moe) continue;
-        const auto [it, fresh] = firsts.try_emplace(held.tp, &held);
-        if (!fresh && held.shard < it->second->shard) it->second = &held;
+        const RankPlace at = held.at();
+        if (at.pp != first.pp || at.moe != first.moe) continue;
+        const auto [it, fresh] = firsts.try_emplace(at.tp, &held);
+        if (!fresh && at.shard < it->second->at().shard) it->second = &held;
     }
     if (firsts.size() < degree) return Content::unknown;
     std::string sample;
@@ -55,10 +56,7 @@ Result<TpQuestion::Content> compareRanks(const Source& source, uint32_t degree, 
 // Experts over the tensor-parallel group are numbered through, and each is on one rank. Only where no file is
 // missing, and every rank has experts of its own.
 std::set<std::string> expertsOfRanks(const HybridFiles& files, const std::vector<Parameter>& parameters) {
-    const auto lost = [](const RankFile& file) {
-        return file.state == RankFile::State::missing || file.state == RankFile::State::broken;
-    };
-    if (std::any_of(files.files.begin(), files.files.end(), lost)) return {};
+    if (std::ranges::any_of(files.files, &RankFile::lost)) return {};
     std::set<std::string> owned;
     std::set<uint32_t> ranks;
     for (const Parameter& p : parameters) {
@@ -66,7 +64,7 @@ std::set<std::string> expertsOfRanks(const HybridFiles& files, const std::vector
         std::set<uint32_t> holders;
         for (const State& state : p.states) {
             for (const StoredShard& held : state.held)
-                holders.insert(held.tp);
+                holders.insert(held.at().tp);
         }
         if (holders.size() != 1) return {};
         ranks.insert(*holders.begin());

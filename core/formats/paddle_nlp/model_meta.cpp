@@ -228,8 +228,6 @@ Result<ModelConfig> parseModelConfig(std::string_view text) {
     take({"max_position_embeddings", "n_positions"}, config.positions);
     if (config.headSize == 0 && config.heads > 0 && config.hidden % config.heads == 0)
         config.headSize = config.hidden / config.heads;
-    if (const Json* type = member(json, "model_type"); type && type->is_string())
-        config.architecture = type->get<std::string>();
     return config;
 }
 

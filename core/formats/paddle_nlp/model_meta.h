@@ -53,7 +53,6 @@ Result<UnifiedIndex> parseUnifiedIndex(std::string_view json);
 // Sizes that config.json states; 0 = not stated.
 struct ModelConfig {
     bool present = false;
-    std::string architecture;
     int64_t hidden = 0, intermediate = 0, vocabulary = 0, heads = 0, keyValueHeads = 0, headSize = 0;
     int64_t positions = 0, expert = 0;  // expert: the intermediate size of one expert
 };

@@ -3,6 +3,7 @@
 // paddle/optimizer/optimizer.py (_add_accumulator), paddlenlp/trainer/utils/reshard/common.py (pack_keys).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,16 @@
 
 namespace shardscope::paddle_nlp {
 
+// Coordinates of a rank; ranks of several pipeline stages first.
+struct RankPlace {
+    uint32_t pp = 0, tp = 0, moe = 0, shard = 0;
+    auto operator<=>(const RankPlace&) const = default;
+    // Without the sharding rank.
+    bool sameGroup(const RankPlace& other) const {
+        return pp == other.pp && tp == other.tp && moe == other.moe;
+    }
+};
+
 // "optimizer.tp01_pp00_shard03.pdopt". A coordinate that the name lacks is kNotNamed.
 constexpr uint32_t kNotNamed = UINT32_MAX;
 struct RankFileName {
@@ -21,6 +32,10 @@ struct RankFileName {
     uint32_t tp = kNotNamed, pp = kNotNamed, shard = kNotNamed, moe = kNotNamed;
     bool placed() const {
         return tp != kNotNamed || pp != kNotNamed || shard != kNotNamed || moe != kNotNamed;
+    }
+    RankPlace place() const {  // 0 for what the name lacks
+        const auto at = [](uint32_t named) { return named == kNotNamed ? 0 : named; };
+        return {at(pp), at(tp), at(moe), at(shard)};
     }
 };
 std::optional<RankFileName> parseRankFileName(std::string_view name);

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/text.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -124,8 +125,8 @@ class Replay {
         stored_.assign(degree_, {});
         const StaticNames none;
         for (const RankFile* file : group_.optimizer) {
-            if (file->shard() >= degree_) continue;
-            std::vector<Stored>& out = stored_[file->shard()];
+            if (file->at().shard >= degree_) continue;
+            std::vector<Stored>& out = stored_[file->at().shard];
             std::string first;
             for (const StoredTensor& entry : file->content->tensors) {
                 const auto state = parseStateName(entry.path, none);
@@ -215,12 +216,10 @@ class Replay {
     std::vector<std::vector<Stored>> stored_;  // by sharding rank
 };
 
-std::string listed(const std::vector<std::string>& names) {
-    std::string out;
-    for (size_t i = 0; i < names.size() && i < kListedNames; ++i)
-        out += fmt::format("{}'{}'", i ? ", " : "", names[i]);
-    if (names.size() > kListedNames) out += fmt::format(" and {} more", names.size() - kListedNames);
-    return out;
+std::string listedNames(std::vector<std::string> names) {
+    for (std::string& name : names)
+        name = fmt::format("'{}'", name);
+    return listed(names, kListedNames);
 }
 
 // Parameters of the group's optimizer files, as far as their endings tell.
@@ -238,7 +237,7 @@ std::set<std::string> storedParameters(const Group& group, const StaticNames& kn
 
 NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
     NameMap out;
-    const std::string where = formatGroupName(group.tp, group.pp);
+    const std::string where = formatGroupName(group.at.tp, group.at.pp);
     const std::string file = group.optimizer.empty() ? std::string() : group.optimizer[0]->path;
     const auto take = [&](const std::string& structured, const std::string& parameter) {
         const auto [it, fresh] = out.structured.emplace(parameter, structured);
@@ -251,15 +250,10 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
                            const std::string& by) {
         const auto [it, fresh] = owner.emplace(structured, parameter);
         if (fresh || it->second == parameter) return take(structured, parameter);
-        Note note{rule::metaInconsistent,
-                  Severity::error,
-                  fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'", where, structured,
-                              it->second, parameter),
-                  by,
-                  structured,
-                  std::nullopt};
-        note.lacks = Note::Lacks::anything;
-        out.notes.push_back(std::move(note));
+        out.notes.push_back(noteOf(rule::metaInconsistent, Severity::error,
+                                   fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'",
+                                               where, structured, it->second, parameter),
+                                   by, structured, Note::Lacks::anything));
     };
     if (group.meta) {
         out.source = NameMap::Source::meta;
@@ -286,16 +280,11 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             RankFileName last = group.optimizer.back()->name;
             last.shard = degree;
             const std::string path = formatRankFileName(last);
-            Note note{
-                rule::fileMissing,
-                Severity::error,
+            out.notes.push_back(noteOf(
+                rule::fileMissing, Severity::error,
                 fmt::format("'{}' is missing: what the {} sharding ranks of {} hold is the share of {} ranks",
                             path, degree, where, implied),
-                path,
-                {},
-                std::nullopt};
-            note.lacks = Note::Lacks::optimizerState;
-            out.notes.push_back(std::move(note));
+                path, {}, Note::Lacks::optimizerState));
         }
     }
     if (anyKnown || group.meta || stored.empty()) return out;
@@ -314,24 +303,21 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             take(replay.model()[i].name, match[i]);
         out.statics.finish();
         out.notes.push_back(
-            {rule::metaInconsistent,
-             Severity::info,
-             fmt::format("the parameters of {} were matched to the optimizer's names by doing the "
-                         "partition of sharding again; nothing in the files says it",
-                         where),
-             file,
-             {},
-             std::nullopt});
+            noteOf(rule::metaInconsistent, Severity::info,
+                   fmt::format("the parameters of {} were matched to the optimizer's names by "
+                               "doing the partition of sharding again; nothing in the files "
+                               "says it",
+                               where),
+                   file));
         return out;
     }
-    Note note{rule::metaInconsistent, Severity::error, {}, file, {}, std::nullopt};
-    note.lacks = Note::Lacks::optimizerState;
+    Note note = noteOf(rule::metaInconsistent, Severity::error, {}, file, {}, Note::Lacks::optimizerState);
     if (matches.empty()) {
         std::vector<std::string> names(stored.begin(), stored.end());
         note.message = fmt::format(
             "no weight of {} is known to be {}: there is no model_meta.json, and by order and "
             "shape they do not match the {} weights",
-            where, listed(names), replay.model().size());
+            where, listedNames(std::move(names)), replay.model().size());
     } else {
         std::vector<std::string> names;
         for (size_t i = 0; i < replay.model().size(); ++i) {
@@ -344,7 +330,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
         note.message = fmt::format(
             "whose optimizer state {} holds cannot be told: without model_meta.json {} ways of "
             "partitioning fit, which differ in {}",
-            where, matches.size(), listed(names));
+            where, matches.size(), listedNames(std::move(names)));
     }
     out.notes.push_back(std::move(note));
     return out;

@@ -15,7 +15,7 @@ namespace shardscope::paddle_nlp {
 
 // The files of one tensor-parallel rank, pipeline stage and expert-parallel rank.
 struct Group {
-    uint32_t tp = 0, pp = 0, moe = 0;
+    RankPlace at;                            // but for the sharding rank
     std::vector<const RankFile*> weights;    // readable files
     std::vector<const RankFile*> optimizer;  // readable files, by sharding rank
     const GroupMeta* meta = nullptr;

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/text.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -49,30 +50,31 @@ class Gathering {
 
   private:
     void makeGroups() {
-        std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Group> groups;
-        const auto at = [&](uint32_t pp, uint32_t tp, uint32_t moe) -> Group& {
-            Group& group = groups[{pp, tp, moe}];
-            group.pp = pp;
-            group.tp = tp;
-            group.moe = moe;
+        std::map<RankPlace, Group> groups;
+        const auto at = [&](RankPlace place) -> Group& {
+            place.shard = 0;
+            Group& group = groups[place];
+            group.at = place;
             return group;
         };
         for (const auto& [key, meta] : files_.meta.groups) {
-            if (key.first < files_.tp && key.second < files_.pp) at(key.second, key.first, 0).meta = &meta;
+            if (key.first < files_.tp && key.second < files_.pp)
+                at({.pp = key.second, .tp = key.first}).meta = &meta;
         }
         for (const RankFile& file : files_.files) {
             if (!file.readable()) continue;
+            RankPlace place = file.at();
             if (file.name.optimizer) {
-                at(file.pp(), file.tp(), file.moe()).optimizer.push_back(&file);
-            } else if (files_.wholeWeights) {
-                for (uint32_t t = 0; t < files_.tp; ++t)
-                    at(file.pp(), t, file.moe()).weights.push_back(&file);
-            } else {
-                at(file.pp(), file.tp(), file.moe()).weights.push_back(&file);
+                at(place).optimizer.push_back(&file);
+                continue;
             }
+            // Whole weights belong to every tensor-parallel rank.
+            const uint32_t last = files_.wholeWeights ? files_.tp - 1 : place.tp;
+            for (place.tp = files_.wholeWeights ? 0 : place.tp; place.tp <= last; ++place.tp)
+                at(place).weights.push_back(&file);
         }
         for (auto& [key, group] : groups) {
-            const auto meta = files_.meta.groups.find({group.tp, group.pp});
+            const auto meta = files_.meta.groups.find({group.at.tp, group.at.pp});
             if (meta != files_.meta.groups.end()) group.meta = &meta->second;
             out_.groups.push_back(std::move(group));
         }
@@ -87,7 +89,7 @@ class Gathering {
                 for (const StoredTensor& entry : file->content->tensors) {
                     const auto expert = expertOf(entry.name);
                     if (!expert) continue;
-                    names[group.moe].insert(fmt::format("{}/{}", group.tp, entry.name));
+                    names[group.at.moe].insert(fmt::format("{}/{}", group.at.tp, entry.name));
                     experts_ = std::max(experts_, expert->number + 1);
                 }
             }
@@ -100,22 +102,18 @@ class Gathering {
         if (!repeated) experts_ = 0;
         if (experts_) {
             out_.notes.push_back(
-                {rule::metaInconsistent,
-                 Severity::info,
-                 fmt::format("each group of experts counts its {} experts from 0; those of group n are "
-                             "numbered on from {} n here",
-                             experts_, experts_),
-                 {},
-                 {},
-                 std::nullopt});
+                noteOf(rule::metaInconsistent, Severity::info,
+                       fmt::format("each group of experts counts its {} experts from 0; those of group n are "
+                                   "numbered on from {} n here",
+                                   experts_, experts_)));
         }
     }
 
     std::string nameIn(const Group& group, const std::string& name) const {
-        if (experts_ == 0 || group.moe == 0) return name;
+        if (experts_ == 0 || group.at.moe == 0) return name;
         const auto expert = expertOf(name);
         if (!expert) return name;
-        return name.substr(0, expert->at) + std::to_string(expert->number + group.moe * experts_) +
+        return name.substr(0, expert->at) + std::to_string(expert->number + group.at.moe * experts_) +
                name.substr(expert->at + expert->length);
     }
 
@@ -129,24 +127,23 @@ class Gathering {
     }
 
     void error(std::string message, const std::string& file, const std::string& tensor, Note::Lacks lacks) {
-        Note note{rule::metaInconsistent, Severity::error, std::move(message), file, tensor, std::nullopt};
-        note.lacks = lacks;
-        out_.notes.push_back(std::move(note));
+        out_.notes.push_back(
+            noteOf(rule::metaInconsistent, Severity::error, std::move(message), file, tensor, lacks));
     }
 
     void takeShape(Parameter& parameter, const Group& group, const Dims& shape, const std::string& file) {
-        const auto [it, fresh] = parameter.local.emplace(group.tp, shape);
+        const auto [it, fresh] = parameter.local.emplace(group.at.tp, shape);
         if (fresh || it->second == shape) return;
-        error(fmt::format("its shape on {} is {} here, {} elsewhere", formatGroupName(group.tp, group.pp),
-                          formatDims(shape), formatDims(it->second)),
-              file, parameter.name, Note::Lacks::anything);
+        error(
+            fmt::format("its shape on {} is {} here, {} elsewhere", formatGroupName(group.at.tp, group.at.pp),
+                        formatDims(shape), formatDims(it->second)),
+            file, parameter.name, Note::Lacks::anything);
     }
 
     void takeGroup(const Group& group) {
         NameMap names = findNames(group, files_.sharding, files_.tp);
         out_.notes.insert(out_.notes.end(), std::make_move_iterator(names.notes.begin()),
                           std::make_move_iterator(names.notes.end()));
-        out_.sources.push_back(names.source);
         std::map<std::string, std::string, std::less<>> statics;  // structured -> static
         for (const auto& [parameter, structured] : names.structured)
             statics.emplace(structured, parameter);
@@ -162,7 +159,7 @@ class Gathering {
 
     void takeMeta(const Group& group, const NameMap& names, const MetaParameter& meta) {
         Parameter& p = parameter(nameIn(group, meta.structured));
-        p.stages.emplace(std::pair(group.pp, group.moe), meta.parameter);
+        p.stages.emplace(std::pair(group.at.pp, group.at.moe), meta.parameter);
         if (const auto tied = names.tied.find(meta.structured); tied != names.tied.end())
             p.tiedTo = nameIn(group, tied->second);
         if (meta.shape) takeShape(p, group, *meta.shape, "model_meta.json");
@@ -175,7 +172,7 @@ class Gathering {
         for (const StoredTensor& entry : file.content->tensors) {
             Parameter& p = parameter(nameIn(group, entry.name));
             const auto known = statics.find(entry.name);
-            p.stages.emplace(std::pair(group.pp, group.moe),
+            p.stages.emplace(std::pair(group.at.pp, group.at.moe),
                              known == statics.end() ? std::string() : known->second);
             if (const auto tied = names.tied.find(entry.name);
                 tied != names.tied.end() && p.name != tied->second)
@@ -200,35 +197,32 @@ class Gathering {
                     continue;
                 }
                 p.whole = entry.shape;
-                if (group.tp > 0) continue;  // taken with the first
+                if (group.at.tp > 0) continue;  // taken with the first
             } else {
                 takeShape(p, group, entry.shape, file.path);
-                if (p.local.at(group.tp) != entry.shape) continue;
+                if (p.local.at(group.at.tp) != entry.shape) continue;
             }
             State& weight = p.get("");
-            const auto same = std::find_if(weight.held.begin(), weight.held.end(), [&](const StoredShard& h) {
-                return h.tp == group.tp && h.pp == group.pp && h.moe == group.moe && h.shard == file.shard();
-            });
-            if (same == weight.held.end())
-                weight.held.push_back({&file, &entry, group.tp, group.pp, file.shard(), group.moe, false});
+            if (std::ranges::count(weight.held, file.at(), &StoredShard::at) == 0)
+                weight.held.push_back({&file, &entry});
         }
     }
 
-    void takeStates(const Group& group, const NameMap& names, const RankFile& file) {
-        std::map<std::string, size_t> unknown;
+    void takeStates(const Group& group, const NameMap& map, const RankFile& file) {
+        std::set<std::string> unknown;
         std::string first;
         for (const StoredTensor& entry : file.content->tensors) {
-            const auto state = parseStateName(entry.path, names.statics);
-            const auto it = state ? names.structured.find(state->parameter) : names.structured.end();
-            if (it == names.structured.end()) {
+            const auto state = parseStateName(entry.path, map.statics);
+            const auto it = state ? map.structured.find(state->parameter) : map.structured.end();
+            if (it == map.structured.end()) {
                 // Where no name is known at all, that has been said.
-                if (names.source == NameMap::Source::none && state) continue;
+                if (map.source == NameMap::Source::none && state) continue;
                 if (unknown.empty()) first = entry.name;
-                ++unknown[state ? state->parameter : entry.name];
+                unknown.insert(state ? state->parameter : entry.name);
                 continue;
             }
             Parameter& p = parameter(nameIn(group, it->second));
-            p.stages.emplace(std::pair(group.pp, group.moe), state->parameter);
+            p.stages.emplace(std::pair(group.at.pp, group.at.moe), state->parameter);
             State& s = p.get(state->state);
             // Entries of one file follow each other.
             if (!s.held.empty() && s.held.back().file == &file) {
@@ -237,18 +231,14 @@ class Gathering {
                       file.path, p.name, Note::Lacks::optimizerState);
                 continue;
             }
-            s.held.push_back({&file, &entry, group.tp, group.pp, file.shard(), group.moe, state->sliced});
+            s.held.push_back({&file, &entry, state->sliced});
         }
         if (unknown.empty()) return;
-        std::string listed;
-        size_t shown = 0;
-        for (const auto& [name, count] : unknown) {
-            if (++shown > 6) break;
-            listed += fmt::format("{}'{}'", shown > 1 ? ", " : "", name);
-        }
-        if (unknown.size() > 6) listed += fmt::format(" and {} more", unknown.size() - 6);
+        std::vector<std::string> names;
+        for (const std::string& name : unknown)
+            names.push_back(fmt::format("'{}'", name));
         error(fmt::format("holds optimizer state of {}, and nothing says which parameter of {} that is",
-                          listed, formatGroupName(group.tp, group.pp)),
+                          listed(names, 6), formatGroupName(group.at.tp, group.at.pp)),
               file.path, first, Note::Lacks::optimizerState);
     }
 
@@ -271,6 +261,15 @@ State& Parameter::get(std::string_view state) {
     if (State* found = find(state)) return *found;
     states.push_back({std::string(state), {}});
     return states.back();
+}
+
+bool Parameter::hasStates() const {
+    return std::ranges::any_of(states, [](const State& s) { return !s.isWeight(); });
+}
+
+bool Parameter::sliced() const {
+    return std::ranges::any_of(
+        states, [](const State& s) { return std::ranges::count(s.held, true, &StoredShard::sliced); });
 }
 
 Parameters gatherParameters(const HybridFiles& files) {

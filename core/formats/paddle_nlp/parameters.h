@@ -15,13 +15,21 @@ namespace shardscope::paddle_nlp {
 struct StoredShard {
     const RankFile* file = nullptr;
     const StoredTensor* entry = nullptr;
-    uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
     bool sliced = false;  // the name marks a slice of sharding stage 3
+    RankPlace at() const { return file->at(); }
+    uint32_t index() const { return static_cast<uint32_t>(entry - file->content->tensors.data()); }
 };
 
 struct State {
     std::string name;  // "moment1", ...; empty = the weight
     std::vector<StoredShard> held;
+    bool isWeight() const { return name.empty(); }
+    bool isCounter() const { return name.ends_with("pow_acc"); }  // one number for each parameter
+    // The dtype of what is held; nullopt where nothing is.
+    std::optional<DType> stored() const {
+        if (held.empty() || held[0].entry->parts.empty()) return std::nullopt;
+        return held[0].entry->parts[0].dtype;
+    }
 };
 
 struct Parameter {
@@ -38,12 +46,14 @@ struct Parameter {
 
     State* find(std::string_view state);
     State& get(std::string_view state);
+    std::string nameOf(const State& state) const { return state.isWeight() ? name : name + "." + state.name; }
+    bool hasStates() const;  // of the optimizer
+    bool sliced() const;     // some entry is marked as a slice of sharding stage 3
 };
 
 struct Parameters {
     std::vector<Parameter> list;  // in model order, as far as known
     std::vector<Group> groups;
-    std::vector<NameMap::Source> sources;  // by group
     std::vector<Note> notes;
 };
 

@@ -18,15 +18,14 @@ class Laying {
     Laying(const PieceInput& in, std::vector<StoredShard> held) : in_(in), held_(std::move(held)) {}
 
     Result<PieceResult> run() {
-        std::sort(held_.begin(), held_.end(),
-                  [](const StoredShard& a, const StoredShard& b) { return a.shard < b.shard; });
-        local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.tp);
-        offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.tp);
+        std::ranges::sort(held_, {}, [](const StoredShard& h) { return h.at().shard; });
+        local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.at.tp);
+        offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.at.tp);
         if (!checkedProduct(local_, elements_))
             return makeError(ErrorCode::limit, "its shape has too many elements")
                 .ofTensor(in_.parameter.name);
         if (held_.empty()) {
-            addLost(0, elements_, false);
+            addLost(std::nullopt);
             return std::move(out_);
         }
         const bool allWhole = std::all_of(held_.begin(), held_.end(),
@@ -50,48 +49,28 @@ class Laying {
     }
 
   private:
-    std::string name() const {
-        return in_.parameter.name + (in_.state.name.empty() ? "" : "." + in_.state.name);
-    }
     void error(std::string message, const std::string& file) {
-        Note note{rule::metaInconsistent, Severity::error, std::move(message), file, name(), std::nullopt};
-        note.lacks = in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState;
-        out_.notes.push_back(std::move(note));
+        out_.notes.push_back(noteOf(rule::metaInconsistent, Severity::error, std::move(message), file,
+                                    in_.parameter.nameOf(in_.state),
+                                    in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState));
     }
 
-    PlannedChunk planned(const RankFile* file, const StoredShard& h) const {
-        PlannedChunk d;
-        d.file = file;
-        d.tp = in_.tp;
-        d.pp = in_.pp;
-        d.shard = h.shard;
-        d.moe = in_.moe;
-        d.offsets = offsets_;
-        d.lengths = local_;
-        return d;
+    void add(const RankFile& file, std::optional<FlatRange> flat, StoredPart part) {
+        RankPlace at = in_.at;
+        at.shard = file.at().shard;
+        out_.planned.push_back(
+            {&file, {in_.files.rankOf(at), std::move(part), offsets_, local_, std::move(flat), true}});
     }
 
-    static uint32_t indexOf(const StoredShard& h) {
-        return static_cast<uint32_t>(h.entry - h.file->content->tensors.data());
-    }
-
-    void addLost(int64_t start, int64_t stop, bool flat) {
-        if (!in_.lost) return;
-        StoredShard at;
-        at.shard = in_.lost->shard();
-        PlannedChunk d = planned(in_.lost, at);
-        if (flat) d.flat = FlatRange{start, stop};
-        out_.planned.push_back(std::move(d));
+    void addLost(std::optional<FlatRange> flat) {
+        if (in_.lost) add(*in_.lost, std::move(flat), {});
     }
 
     // ------------------------------------------------------------------ whole
 
     void addWhole(const StoredShard& h) {
         if (h.entry->parts.size() == 1 && h.entry->parts[0].shape == h.entry->shape) {
-            PlannedChunk d = planned(h.file, h);
-            d.array = &h.entry->parts[0];
-            d.tensor = indexOf(h);
-            out_.planned.push_back(std::move(d));
+            add(*h.file, std::nullopt, StoredPart::whole(h.file->contents, h.index()));
             return;
         }
         int64_t at = 0;
@@ -102,12 +81,7 @@ class Laying {
                 error("the parts that it was split into do not fit its shape", h.file->path);
                 return;
             }
-            PlannedChunk d = planned(h.file, h);
-            d.array = &part;
-            d.tensor = indexOf(h);
-            d.first = at;
-            d.flat = FlatRange{at, end};
-            out_.planned.push_back(std::move(d));
+            add(*h.file, FlatRange{at, end}, StoredPart::range(h.file->contents, h.index(), at, count));
             at = end;
         }
     }
@@ -115,16 +89,8 @@ class Laying {
     // ------------------------------------------------------------------ slices
 
     bool statedV2() const {
-        const auto group = in_.files.meta.groups.find({in_.tp, in_.pp});
+        const auto group = in_.files.meta.groups.find({in_.at.tp, in_.at.pp});
         return group != in_.files.meta.groups.end() && group->second.strategy == "ShardingV2";
-    }
-    bool sliced() const {
-        for (const State& state : in_.parameter.states) {
-            for (const StoredShard& h : state.held) {
-                if (h.sliced) return true;
-            }
-        }
-        return false;
     }
     int64_t itemSize() const { return in_.layout.itemSize; }
     int64_t unitV2() const { return std::max<int64_t>(1, kAlignment / itemSize()) * in_.layout.sharding; }
@@ -139,10 +105,8 @@ class Laying {
     // later ones being padding, rather than copies.
     bool slices() {
         if (in_.weight || in_.layout.copies) return false;
-        if (statedV2() || sliced()) return true;
-        if (in_.parameter.states.end() !=
-            std::find_if(in_.parameter.states.begin(), in_.parameter.states.end(),
-                         [](const State& s) { return s.name == "master_weight"; }))
+        if (statedV2() || in_.parameter.sliced()) return true;
+        if (std::ranges::count(in_.parameter.states, "master_weight", &State::name) > 0)
             return false;  // whose names would say that they are slices
         const auto count = static_cast<int64_t>(held_.size());
         if (elements_ * count != paddedV2() && elements_ * count != paddedStage3()) return false;
@@ -171,7 +135,6 @@ class Laying {
 
     struct Slice {
         const StoredShard* held = nullptr;
-        const PaddleArray* array = nullptr;
         int64_t first = 0, elements = 0;  // in the entry
     };
 
@@ -186,13 +149,13 @@ class Laying {
                     error("the sizes of its slices overflow", h.file->path);
                     return;
                 }
-                slices.push_back({&h, &part, first, count});
+                slices.push_back({&h, first, count});
                 first += count;
             }
         }
         // The padding tells whether all slices are here, even where those that are would hold elements
         // enough.
-        const int64_t padded = statedV2() ? paddedV2() : sliced() ? paddedStage3() : elements_;
+        const int64_t padded = statedV2() ? paddedV2() : in_.parameter.sliced() ? paddedStage3() : elements_;
         if (total < padded && in_.lost) {
             addAround(slices);
             return;
@@ -222,16 +185,12 @@ class Laying {
         for (const Slice& slice : slices) {
             const int64_t real = std::clamp<int64_t>(elements_ - at, 0, slice.elements);
             if (real > 0) {
-                PlannedChunk d = planned(slice.held->file, *slice.held);
-                d.array = slice.array;
-                d.tensor = indexOf(*slice.held);
-                d.first = slice.first;
-                d.flat = FlatRange{at, at + real};
-                out_.planned.push_back(std::move(d));
+                add(*slice.held->file, FlatRange{at, at + real},
+                    StoredPart::range(slice.held->file->contents, slice.held->index(), slice.first, real));
             }
             if (real < slice.elements && !out_.planned.empty()) {
-                out_.planned.back().padding.push_back(
-                    StoredPart::range(slice.held->file->contents, indexOf(*slice.held), slice.first + real,
+                out_.planned.back().piece.part.zeros.push_back(
+                    StoredPart::range(slice.held->file->contents, slice.held->index(), slice.first + real,
                                       slice.elements - real));
             }
             at += slice.elements;
@@ -243,19 +202,17 @@ class Laying {
     void addAround(const std::vector<Slice>& slices) {
         uint32_t firstLost = UINT32_MAX, lastLost = 0;
         for (const RankFile& file : in_.files.files) {
-            if (!file.name.optimizer || file.tp() != in_.tp || file.pp() != in_.pp || file.moe() != in_.moe ||
-                (file.state != RankFile::State::missing && file.state != RankFile::State::broken))
-                continue;
-            firstLost = std::min(firstLost, file.shard());
-            lastLost = std::max(lastLost, file.shard());
+            if (!file.name.optimizer || !file.lost() || !file.at().sameGroup(in_.at)) continue;
+            firstLost = std::min(firstLost, file.at().shard);
+            lastLost = std::max(lastLost, file.at().shard);
         }
         std::vector<Slice> before, behind;
         int64_t beforeSize = 0, behindSize = 0;
         for (const Slice& slice : slices) {
-            if (slice.held->shard < firstLost) {
+            if (slice.held->at().shard < firstLost) {
                 before.push_back(slice);
                 beforeSize += slice.elements;
-            } else if (slice.held->shard > lastLost) {
+            } else if (slice.held->at().shard > lastLost) {
                 behind.push_back(slice);
                 behindSize += slice.elements;
             } else {
@@ -264,11 +221,11 @@ class Laying {
                     slice.held->file->path);
             }
         }
-        const int64_t padded = sliced() ? paddedStage3() : paddedV2();
+        const int64_t padded = in_.parameter.sliced() ? paddedStage3() : paddedV2();
         const int64_t resume = std::max(padded - behindSize, beforeSize);
         place(before, 0);
         const int64_t gapEnd = std::min(resume, elements_);
-        if (beforeSize < gapEnd) addLost(beforeSize, gapEnd, true);
+        if (beforeSize < gapEnd) addLost(FlatRange{beforeSize, gapEnd});
         place(behind, resume);
     }
 
@@ -313,6 +270,17 @@ Dims Layout::offsetsOn(uint32_t rank) const {
     for (uint32_t t = 0; t < rank; ++t)
         offsets[static_cast<size_t>(axis)] += shapeOn(t)[static_cast<size_t>(axis)];
     return offsets;
+}
+
+std::vector<CutBox> Layout::boxesOf(const TensorAssembly::Piece& piece) const {
+    CutBox own{Dims(piece.lengths.size(), 0), piece.offsets, piece.lengths, piece.flat};
+    if (piece.flat) own.first = piece.flat->start;
+    if (fusedParts < 2 || axis < 0 || piece.lengths == global) return {std::move(own)};
+    const auto dim = static_cast<size_t>(axis);
+    const std::vector<int64_t> parts(static_cast<size_t>(fusedParts), global[dim] / fusedParts);
+    const RankCut cut = RankCut::share(axis, parts, piece.offsets[dim], piece.lengths[dim]);
+    auto boxes = piece.flat ? cut.boxes(piece.lengths, *piece.flat) : cut.boxes(piece.lengths);
+    return boxes.empty() ? std::vector{std::move(own)} : boxes;
 }
 
 Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held) {

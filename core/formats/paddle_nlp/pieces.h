@@ -28,35 +28,29 @@ struct Layout {
     Status finish(const std::string& name);
     Dims shapeOn(uint32_t rank) const;
     Dims offsetsOn(uint32_t rank) const;
+    // The boxes of a piece: one for each projection, or the piece itself.
+    std::vector<CutBox> boxesOf(const TensorAssembly::Piece& piece) const;
 };
 
-// A planned chunk: its region of the whole tensor, and its source in a file.
-struct PlannedChunk {
+// A piece of the whole tensor, before fused projections are split. Its part has no file if that is missing or
+// unreadable.
+struct PlannedPiece {
     const RankFile* file = nullptr;
-    const PaddleArray* array = nullptr;  // null = the file is missing or unreadable
-    uint32_t tp = 0, pp = 0, shard = 0, moe = 0;
-    Dims offsets, lengths;
-    std::optional<FlatRange> flat;
-    uint32_t tensor = 0;              // index in the file; `array` is one of its parts
-    int64_t first = 0;                // first element of the stored tensor, for flat range and strides
-    Dims arrayOffsets, arrayLengths;  // box in the stored tensor; empty = all
-    Dims arrayStrides;                // or: elements from `first` on at these strides
-    bool cast = false;
-    std::vector<StoredPart> padding;  // must be zeros
+    TensorAssembly::Piece piece;
 };
 
 struct PieceInput {
     const Parameter& parameter;
     const State& state;
     const Layout& layout;
-    uint32_t tp = 0, pp = 0, moe = 0;
+    RankPlace at;  // but for the sharding rank
     bool weight = false;
     bool whole = false;  // a weight that was consolidated before saving
     const HybridFiles& files;
     const RankFile* lost = nullptr;  // an absent file that may have held a part of the state
 };
 struct PieceResult {
-    std::vector<PlannedChunk> planned;
+    std::vector<PlannedPiece> planned;
     std::vector<Note> notes;
 };
 Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held);

@@ -1,6 +1,7 @@
 #include "formats/paddle_nlp/rank_files.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -45,9 +46,9 @@ class Listing {
         setAsideByContent();
         SHARDSCOPE_TRY(addMissing());
         std::stable_sort(out_.files.begin(), out_.files.end(), [](const RankFile& a, const RankFile& b) {
-            return std::tuple(a.pp(), a.tp(), a.moe(), a.name.optimizer, a.shard(),
-                              std::string_view(a.path)) <
-                   std::tuple(b.pp(), b.tp(), b.moe(), b.name.optimizer, b.shard(), std::string_view(b.path));
+            const RankPlace x = a.at(), y = b.at();
+            if (!x.sameGroup(y)) return x < y;
+            return std::tie(a.name.optimizer, x.shard, a.path) < std::tie(b.name.optimizer, y.shard, b.path);
         });
         noteStale();
         for (RankFile& file : out_.files)
@@ -57,10 +58,8 @@ class Listing {
 
   private:
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file,
-              Note::Lacks lacks = Note::Lacks::nothing) {
-        Note entry{std::string(rule), severity, std::move(message), std::string(file), {}, std::nullopt};
-        entry.lacks = lacks;
-        out_.notes.push_back(std::move(entry));
+              Note::Lacks lacks = Note::Lacks::nothing, std::optional<uint64_t> offset = {}) {
+        out_.notes.push_back(noteOf(rule, severity, std::move(message), file, {}, lacks, offset));
     }
 
     void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
@@ -89,11 +88,7 @@ class Listing {
             SHARDSCOPE_TRY(options_.stop.poll());
             const std::string path = source_.directory->path() + "/" + entry.name;
             if (auto name = parseRankFileName(entry.name)) {
-                RankFile file;
-                file.name = std::move(*name);
-                file.path = entry.name;
-                file.size = entry.size;
-                out_.files.push_back(std::move(file));
+                out_.files.push_back({.name = std::move(*name), .path = entry.name, .size = entry.size});
             } else if (entry.name == kMetaName) {
                 SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
                 auto meta = parseModelMeta(json);
@@ -192,7 +187,8 @@ class Listing {
                 .inFile(source_.display);
         }
         for (RankFile& file : out_.files) {
-            if (file.tp() >= out_.tp || file.pp() >= out_.pp || file.shard() >= out_.sharding) {
+            if (const RankPlace at = file.at();
+                at.tp >= out_.tp || at.pp >= out_.pp || at.shard >= out_.sharding) {
                 file.state = RankFile::State::stale;
                 why_ = fmt::format("{} states tp={}, pp={}, sharding={}", kMetaName, out_.tp, out_.pp,
                                    out_.sharding);
@@ -210,14 +206,10 @@ class Listing {
                 (error.location.rule == rule::fileTruncated || error.location.offset >= file.size);
             if (truncated) error.location.rule = rule::fileTruncated;
             if (error.location.rule.empty()) error.location.rule = rule::metaInconsistent;
-            Note entry{error.location.rule,
-                       Severity::error,
-                       fmt::format("the file cannot be read: {}", error.message),
-                       file.path,
-                       {},
-                       error.location.offset};
-            entry.lacks = file.name.optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything;
-            out_.notes.push_back(std::move(entry));
+            note(error.location.rule, Severity::error,
+                 fmt::format("the file cannot be read: {}", error.message), file.path,
+                 file.name.optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything,
+                 error.location.offset);
             file.why = std::move(error);
             return {};
         };
@@ -237,48 +229,35 @@ class Listing {
     // or held by the lower ones already.
     void setAsideByContent() {
         if (out_.degreesStated) return;
-        if (out_.tp > 1 && !out_.wholeWeights) {
-            for (uint32_t k = 1; k < out_.tp; ++k) {
-                if (finerFrom(k)) {
-                    setAside(&RankFile::tp, k,
-                             fmt::format("ranks from tp{:02} on hold pieces of tp={}", k, out_.tp));
-                    out_.tp = k;
-                    break;
-                }
-            }
-        }
-        if (out_.pp > 1) {
-            for (uint32_t k = 1; k < out_.pp; ++k) {
-                if (repeatedFrom(&RankFile::pp, k, false)) {
-                    setAside(&RankFile::pp, k,
-                             fmt::format("the stages before pp{:02} hold all that it and later ones do", k));
-                    out_.pp = k;
-                    break;
-                }
-            }
-        }
-        if (out_.sharding > 1) {
-            for (uint32_t k = 1; k < out_.sharding; ++k) {
-                if (repeatedFrom(&RankFile::shard, k, true)) {
-                    setAside(
-                        &RankFile::shard, k,
-                        fmt::format("the ranks before shard{:02} hold all that it and later ones do", k));
-                    out_.sharding = k;
-                    break;
-                }
-            }
-        }
+        if (!out_.wholeWeights)
+            setAside(
+                out_.tp, &RankPlace::tp, [&](uint32_t k) { return finerFrom(k); },
+                "ranks from tp{0:02} on hold pieces of tp={1}");
+        setAside(
+            out_.pp, &RankPlace::pp, [&](uint32_t k) { return repeatedFrom(&RankPlace::pp, k, false); },
+            "the stages before pp{0:02} hold all that it and later ones do");
+        setAside(
+            out_.sharding, &RankPlace::shard,
+            [&](uint32_t k) { return repeatedFrom(&RankPlace::shard, k, true); },
+            "the ranks before shard{0:02} hold all that it and later ones do");
     }
 
-    using Axis = uint32_t (RankFile::*)() const;
+    using Axis = uint32_t RankPlace::*;
 
-    void setAside(Axis axis, uint32_t from, std::string why) {
-        for (RankFile& file : out_.files) {
-            if ((file.*axis)() < from) continue;
-            file.state = RankFile::State::stale;
-            file.content = &kNotRead;
+    // Lowers the degree to the first k from which on ranks are those of another save.
+    void setAside(uint32_t& degree, Axis axis, const std::function<bool(uint32_t k)>& isOther,
+                  std::string_view why) {
+        for (uint32_t k = 1; k < degree; ++k) {
+            if (!isOther(k)) continue;
+            for (RankFile& file : out_.files) {
+                if (file.at().*axis < k) continue;
+                file.state = RankFile::State::stale;
+                file.content = &kNotRead;
+            }
+            why_ = fmt::format(fmt::runtime(why), k, degree);
+            degree = k;
+            return;
         }
-        why_ = std::move(why);
     }
 
     // Whether all weights on ranks from k on are as those of `tp` ranks, the others as those of k.
@@ -287,10 +266,11 @@ class Listing {
         std::set<uint32_t> seen;
         for (const RankFile& file : out_.files) {
             if (!file.readable() || file.name.optimizer) continue;
-            seen.insert(file.tp());
-            auto& side = file.tp() < k ? low : high;
+            const RankPlace at = file.at();
+            seen.insert(at.tp);
+            auto& side = at.tp < k ? low : high;
             for (const StoredTensor& entry : file.content->tensors) {
-                const auto [it, fresh] = side.try_emplace({file.pp(), entry.name}, &entry.shape);
+                const auto [it, fresh] = side.try_emplace({at.pp, entry.name}, &entry.shape);
                 if (!fresh && *it->second != entry.shape) return false;
             }
         }
@@ -321,8 +301,8 @@ class Listing {
             if (!file.readable() || file.name.optimizer != optimizer) continue;
             for (const StoredTensor& entry : file.content->tensors) {
                 if (optimizer && entry.shape.size() < 2) continue;
-                const Key key{file.tp(), optimizer ? file.pp() : 0, file.moe(), entry.name};
-                ((file.*axis)() < k ? low : high).insert(key);
+                const RankPlace at = file.at();
+                (at.*axis < k ? low : high).insert({at.tp, optimizer ? at.pp : 0, at.moe, entry.name});
             }
         }
         if (high.empty() || low.empty()) return false;
@@ -349,25 +329,23 @@ class Listing {
 
     Status addMissing() {
         struct Kind {
-            bool any = false, byTp = false, byPp = false, byShard = false, byMoe = false;
+            bool byTp = false, byShard = false, byMoe = false;
             std::string base;
-            std::set<std::tuple<uint32_t, uint32_t, uint32_t, uint32_t>> present;
+            std::set<RankPlace> present;
         };
         Kind kinds[2];
         for (const RankFile& file : out_.files) {
             if (file.state == RankFile::State::stale) continue;
             Kind& kind = kinds[file.name.optimizer];
-            kind.any = true;
             kind.base = file.name.base;
-            kind.byTp = kind.byTp || file.name.tp != kNotNamed;
-            kind.byPp = kind.byPp || file.name.pp != kNotNamed;
-            kind.byShard = kind.byShard || file.name.shard != kNotNamed;
-            kind.byMoe = kind.byMoe || file.name.moe != kNotNamed;
-            kind.present.emplace(file.tp(), file.pp(), file.shard(), file.moe());
+            kind.byTp |= file.name.tp != kNotNamed;
+            kind.byShard |= file.name.shard != kNotNamed;
+            kind.byMoe |= file.name.moe != kNotNamed;
+            kind.present.insert(file.at());
         }
         for (const bool optimizer : {false, true}) {
             const Kind& kind = kinds[optimizer];
-            if (!kind.any) continue;
+            if (kind.present.empty()) continue;
             const uint32_t tps = kind.byTp || !out_.wholeWeights || optimizer ? out_.tp : 1;
             const uint32_t shards = kind.byShard || optimizer ? out_.sharding : 1;
             const uint32_t moes = kind.byMoe ? out_.moe : 1;
@@ -377,42 +355,42 @@ class Listing {
                                                                wanted - kind.present.size(), wanted))
                     .inFile(source_.display);
             }
-            for (uint32_t m = 0; m < moes; ++m)
-                for (uint32_t p = 0; p < out_.pp; ++p)
-                    for (uint32_t t = 0; t < tps; ++t)
-                        for (uint32_t s = 0; s < shards; ++s) {
-                            if (kind.present.contains({t, p, s, m})) continue;
-                            RankFile file;
-                            file.name = {optimizer,
-                                         kind.base,
-                                         tps > 1 ? t : kNotNamed,
-                                         out_.pp > 1 ? p : kNotNamed,
-                                         shards > 1 ? s : kNotNamed,
-                                         moes > 1 ? m : kNotNamed};
-                            file.path = formatRankFileName(file.name);
-                            file.state = RankFile::State::missing;
-                            file.why = makeError(ErrorCode::notFound, "the file is missing")
-                                           .inFile(source_.directory->path() + "/" + file.path)
-                                           .byRule(rule::fileMissing);
-                            note(rule::fileMissing, Severity::error,
-                                 fmt::format("'{}' is missing: the {} of tp {}, pp {}{}", file.path,
-                                             optimizer ? "optimizer state" : "weights", t, p,
-                                             shards > 1 ? fmt::format(", sharding rank {}", s) : ""),
-                                 file.path, optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything);
-                            out_.files.push_back(std::move(file));
-                        }
+            for (uint64_t n = 0; n < wanted; ++n) {
+                // The sharding rank fastest, then tp, pp and moe.
+                const auto rest = static_cast<uint32_t>(n / shards);
+                const RankPlace at{.pp = rest / tps % out_.pp,
+                                   .tp = rest % tps,
+                                   .moe = rest / tps / out_.pp,
+                                   .shard = static_cast<uint32_t>(n % shards)};
+                if (kind.present.contains(at)) continue;
+                RankFile file;
+                file.name = {optimizer,
+                             kind.base,
+                             tps > 1 ? at.tp : kNotNamed,
+                             out_.pp > 1 ? at.pp : kNotNamed,
+                             shards > 1 ? at.shard : kNotNamed,
+                             moes > 1 ? at.moe : kNotNamed};
+                file.path = formatRankFileName(file.name);
+                file.state = RankFile::State::missing;
+                note(rule::fileMissing, Severity::error,
+                     fmt::format("'{}' is missing: the {} of tp {}, pp {}{}", file.path,
+                                 optimizer ? "optimizer state" : "weights", at.tp, at.pp,
+                                 shards > 1 ? fmt::format(", sharding rank {}", at.shard) : ""),
+                     file.path, optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything);
+                out_.files.push_back(std::move(file));
+            }
         }
         return {};
     }
 
     void addToCatalog(RankFile& file) {
-        FileInfo info;
-        info.path = file.path;
-        info.size = file.size;
-        if (file.state == RankFile::State::missing) info.state = FileInfo::State::missing;
-        if (file.state != RankFile::State::stale)
-            info.rank = out_.rankOf(file.tp(), file.pp(), file.shard(), file.moe());
-        file.id = assembly_.addOther(std::move(info));
+        const bool stale = file.state == RankFile::State::stale;
+        file.id =
+            assembly_.addOther({.path = file.path,
+                                .size = file.size,
+                                .state = file.state == RankFile::State::missing ? FileInfo::State::missing
+                                                                                : FileInfo::State::present,
+                                .rank = stale ? kNone : out_.rankOf(file.at())});
         if (file.contents != kNone) assembly_.files().setPlace(file.contents, file.id);
         if (file.state == RankFile::State::broken) assembly_.files().markBroken(file.id, file.why);
     }

@@ -32,11 +32,9 @@ struct RankFile {
     uint32_t contents = kNone;              // index in the assembly; kNone = not read
     const TensorFile* content = &kNotRead;  // never null
 
-    uint32_t tp() const { return name.tp == kNotNamed ? 0 : name.tp; }
-    uint32_t pp() const { return name.pp == kNotNamed ? 0 : name.pp; }
-    uint32_t shard() const { return name.shard == kNotNamed ? 0 : name.shard; }
-    uint32_t moe() const { return name.moe == kNotNamed ? 0 : name.moe; }
+    RankPlace at() const { return name.place(); }
     bool readable() const { return state == State::read; }
+    bool lost() const { return state == State::missing || state == State::broken; }
 };
 
 struct HybridFiles {
@@ -52,8 +50,8 @@ struct HybridFiles {
     std::vector<Note> notes;
 
     // Row-major over (moe, pp, sharding, tp), as Paddle's topology counts.
-    uint32_t rankOf(uint32_t tpRank, uint32_t ppRank, uint32_t shardRank, uint32_t moeRank) const {
-        return ((moeRank * pp + ppRank) * sharding + shardRank) * tp + tpRank;
+    uint32_t rankOf(const RankPlace& at) const {
+        return ((at.moe * pp + at.pp) * sharding + at.shard) * tp + at.tp;
     }
 };
 

@@ -11,6 +11,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/paddle_nlp/family_rules.h"
+#include "formats/step_part.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -23,20 +24,6 @@ std::vector<NamePattern> patternsOf(const nlohmann::json& list) {
     for (const auto& text : list) {
         auto pattern = NamePattern::parse(text.get<std::string>());
         if (pattern.ok()) out.push_back(std::move(pattern).value());
-    }
-    return out;
-}
-
-// The name with each number replaced: what layers have in common.
-std::string layerName(std::string_view name) {
-    std::string out;
-    for (size_t i = 0; i < name.size(); ++i) {
-        const bool digit = name[i] >= '0' && name[i] <= '9';
-        if (!digit) {
-            out += name[i];
-        } else if (out.empty() || out.back() != '#') {
-            out += '#';
-        }
     }
     return out;
 }
@@ -261,13 +248,13 @@ class Conclusion {
         for (size_t i = 0; i < questions_.size(); ++i) {
             if (answers_[i].axis == TpAnswer::kUnknown) continue;
             const auto [it, fresh] =
-                layers.try_emplace({layerName(questions_[i].name), questions_[i].local.size()});
+                layers.try_emplace({withoutNumbers(questions_[i].name), questions_[i].local.size()});
             if (fresh) it->second = {answers_[i].axis, true, i};
             it->second.agreed = it->second.agreed && it->second.axis == answers_[i].axis;
         }
         for (size_t i = 0; i < questions_.size(); ++i) {
             if (answers_[i].axis != TpAnswer::kUnknown) continue;
-            const auto it = layers.find({layerName(questions_[i].name), questions_[i].local.size()});
+            const auto it = layers.find({withoutNumbers(questions_[i].name), questions_[i].local.size()});
             if (it == layers.end() || !it->second.agreed) continue;
             // That another layer's is replicated says nothing of one that differs.
             if (it->second.axis == TpAnswer::kReplicated && questions_[i].distributed == true) continue;

@@ -308,8 +308,8 @@ class UnifiedOpener {
                            assembly_.files()[at.file].name, name, Note::Lacks::optimizerState);
             return;
         }
-        const auto place = [](uint32_t number) { return number == kNotNamed ? 0 : number; };
-        const uint32_t rank = (place(at.at.pp) * sharding_ + place(at.at.shard)) * tp_ + place(at.at.tp);
+        const RankPlace place = at.at.place();
+        const uint32_t rank = (place.pp * sharding_ + place.shard) * tp_ + place.tp;
         add({keyPart(name)}, dtypeOf(tensorOf(at)), Role::optimizer, at, at.at.placed() ? rank : at.rank,
             axis);
     }
@@ -326,7 +326,7 @@ class UnifiedOpener {
             const int64_t local = stored.shape[static_cast<size_t>(axis)];
             int64_t& length = whole[static_cast<size_t>(axis)];
             if (!checkedMul(length, int64_t{tp_}, length)) length = kMaxDim + 1;
-            cut = RankCut::share(axis, {&length, 1}, local * (at.at.tp == kNotNamed ? 0 : at.at.tp), local);
+            cut = RankCut::share(axis, {&length, 1}, local * at.at.place().tp, local);
         }
         assembly_.addBoxes(path, dtype, whole, role, shard, cut.boxes(stored.shape));
     }
@@ -345,10 +345,10 @@ class UnifiedOpener {
         for (const Entry& entry : entries_) {
             for (const Stored& at : entry.stored) {
                 if (entry.state.empty() || !at.at.placed()) continue;
-                const auto degree = [](uint32_t number) { return number == kNotNamed ? 1 : number + 1; };
-                tp_ = std::max(tp_, degree(at.at.tp));
-                pp_ = std::max(pp_, degree(at.at.pp));
-                sharding_ = std::max(sharding_, degree(at.at.shard));
+                const RankPlace place = at.at.place();
+                tp_ = std::max(tp_, place.tp + 1);
+                pp_ = std::max(pp_, place.pp + 1);
+                sharding_ = std::max(sharding_, place.shard + 1);
             }
         }
         if (uint64_t{tp_} * pp_ > (1 << 20) || uint64_t{tp_} * pp_ * sharding_ > (1 << 20))
@@ -377,11 +377,9 @@ class UnifiedOpener {
     void addOtherFiles() {
         for (const DirectoryEntry& entry : source_.entries) {
             if (entry.kind != DirectoryEntry::Kind::file || assembly_.known(entry.name).id != kNone) continue;
-            FileInfo info;
-            info.path = entry.name;
-            info.size = entry.size;
-            info.metadata = info.referenced = entry.name.ends_with(".json");
-            assembly_.addOther(std::move(info));
+            const bool text = entry.name.ends_with(".json");
+            assembly_.addOther(
+                {.path = entry.name, .size = entry.size, .metadata = text, .referenced = text});
         }
     }
 

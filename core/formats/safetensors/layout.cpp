@@ -1,5 +1,3 @@
-#include "formats/safetensors/layout.h"
-
 #include <algorithm>
 #include <map>
 
@@ -11,7 +9,7 @@
 #include "base/text.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
-#include "formats/safetensors/reader.h"
+#include "formats/safetensors/layouts.h"
 
 namespace shardscope::safetensors {
 

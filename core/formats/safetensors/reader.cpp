@@ -1,5 +1,3 @@
-#include "formats/safetensors/reader.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,6 +14,7 @@
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
 #include "formats/open_files.h"
+#include "formats/safetensors/layouts.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope::safetensors {
@@ -82,6 +81,11 @@ class Opener : private CatalogOpener {
         return source_.directory->path() + "/" + std::string(name);
     }
 
+    uint64_t sizeOf(const std::string& name) const {
+        const auto entry = source_.directory->stat(name);
+        return entry.ok() ? entry->size : 0;
+    }
+
     Result<Header> headerOf(const std::string& name) const {
         SHARDSCOPE_TRY(options_.stop.poll());
         SHARDSCOPE_ASSIGN(const auto file, source_.directory->openFile(name));
@@ -108,16 +112,12 @@ class Opener : private CatalogOpener {
         OpenFile open;
         open.name = name;
         open.set = parseSetName(name, kSuffix);
-        FileInfo info;
-        info.path = name;
-        info.size = header.fileSize;
-        info.rank = open.set.rank;
         if (const std::string* text = header.metadataValue(kShardingInfoKey)) {
             auto sharding = parseShardingInfo(*text);
             if (!sharding.ok()) return std::move(sharding).error().inFile(fullPath(name));
             open.sharding = std::move(sharding).value();
         }
-        open.id = builder_.addFile(std::move(info));
+        open.id = builder_.addFile({.path = name, .size = header.fileSize, .rank = open.set.rank});
         if (header.leadingSpace)
             note(rule::metaInconsistent, Severity::info,
                  "the header starts with white space; most readers accept it", name);
@@ -138,12 +138,10 @@ class Opener : private CatalogOpener {
         if (read.ok()) return {};
         Error error = std::move(read).error();
         if (error.code != ErrorCode::damaged && error.code != ErrorCode::unsupported) return error;
-        FileInfo info;
-        info.path = name;
-        info.rank = parseSetName(name, kSuffix).rank;
-        info.state = FileInfo::State::unreadable;
-        if (const auto entry = source_.directory->stat(name); entry.ok()) info.size = entry->size;
-        builder_.addFile(std::move(info));
+        builder_.addFile({.path = name,
+                          .size = sizeOf(name),
+                          .state = FileInfo::State::unreadable,
+                          .rank = parseSetName(name, kSuffix).rank});
         unreadable_.push_back(name);
         note(error.location.rule.empty() ? rule::metaInconsistent : error.location.rule, Severity::error,
              fmt::format("the file cannot be read, what it holds is not known: {}", error.message), name, {},
@@ -299,11 +297,7 @@ class Opener : private CatalogOpener {
         for (const std::string& name : tensorFiles) {
             if (std::find(index_->files.begin(), index_->files.end(), name) != index_->files.end()) continue;
             unnamed.push_back(name);
-            FileInfo extra;
-            extra.path = name;
-            extra.referenced = false;
-            if (const auto entry = source_.directory->stat(name); entry.ok()) extra.size = entry->size;
-            builder_.addFile(std::move(extra));
+            builder_.addFile({.path = name, .size = sizeOf(name), .referenced = false});
         }
         if (!unnamed.empty() && std::ranges::count(fileOfIndex_, kNone) > 0) noteOtherSave(unnamed);
         variant_ = "sharded";
@@ -382,12 +376,11 @@ class Opener : private CatalogOpener {
     Status addTensor(std::string_view name, const std::vector<Piece>& pieces) {
         if (!shardingOf(pieces[0])) return addCopies(name, pieces);
         const Header& first = files_[pieces[0].file].header;
-        TensorInfo info;
-        info.name = name;
-        info.dtype = first.tensors[pieces[0].tensor].dtype;
-        info.role = roleOf(name);
         const size_t rank = first.tensors[pieces[0].tensor].rank;
-        info.shape.assign(rank, 0);
+        TensorInfo info{.name = std::string(name),
+                        .dtype = first.tensors[pieces[0].tensor].dtype,
+                        .shape = Dims(rank, 0),
+                        .role = roleOf(name)};
         bool declared = false;
         std::vector<const Piece*> usable;
         for (const Piece& piece : pieces) {
@@ -433,15 +426,13 @@ class Opener : private CatalogOpener {
         for (const Piece* piece : usable) {
             const OpenFile& file = files_[piece->file];
             const HeaderTensor& tensor = file.header.tensors[piece->tensor];
-            CatalogBuilder::Chunk chunk;
-            chunk.rank = file.set.rank == kNone ? 0 : file.set.rank;
-            chunk.file = file.id;
-            chunk.offset = file.header.dataStart + tensor.begin;
-            chunk.length = tensor.end - tensor.begin;
-            chunk.offsets = shardingOf(*piece)->savedOffsets;
-            chunk.lengths = file.header.shape(piece->tensor);
-            SHARDSCOPE_TRY(builder_.addChunk(chunk));
-            totalSize_ += chunk.length;
+            SHARDSCOPE_TRY(builder_.addChunk({.rank = file.set.rank == kNone ? 0 : file.set.rank,
+                                              .file = file.id,
+                                              .offset = file.header.dataStart + tensor.begin,
+                                              .length = tensor.end - tensor.begin,
+                                              .offsets = shardingOf(*piece)->savedOffsets,
+                                              .lengths = file.header.shape(piece->tensor)}));
+            totalSize_ += tensor.end - tensor.begin;
         }
         if (!declared) inferred_.push_back({std::string(name), info.shape, {}});
         if (!declared) {
@@ -517,13 +508,11 @@ class Opener : private CatalogOpener {
     Status addWhole(std::string_view name, const Piece& piece) {
         const OpenFile& file = files_[piece.file];
         const HeaderTensor& tensor = file.header.tensors[piece.tensor];
-        TensorInfo info;
-        info.name = name;
-        info.dtype = tensor.dtype;
         const DimSpan shape = file.header.shape(piece.tensor);
-        info.shape.assign(shape.begin(), shape.end());
-        info.role = roleOf(name);
-        auto added = builder_.addTensor(info);
+        auto added = builder_.addTensor({.name = std::string(name),
+                                         .dtype = tensor.dtype,
+                                         .shape = Dims(shape.begin(), shape.end()),
+                                         .role = roleOf(name)});
         if (!added.ok()) return std::move(added).error().inFile(fullPath(file.name));
         totalSize_ += tensor.end - tensor.begin;
         return builder_.addWhole(file.set.rank == kNone ? 0 : file.set.rank, file.id,
@@ -597,16 +586,14 @@ class Opener : private CatalogOpener {
         }
         // {"format": "pt"} alone says nothing about the checkpoint.
         if (!more) return;
-        ObjectInfo object;
-        object.name = kMetadataName;
-        object.path = {keyPart(kMetadataName)};
-        object.rank = 0;
-        object.file = holder->id;
-        object.offset = 8;
-        object.length = holder->header.dataStart - 8;
         const NodeId dict = graph.addContainer(ValueKind::dict, std::move(items));
-        object.value = makeValue(std::move(graph), dict);
-        builder_.addObject(std::move(object));
+        builder_.addObject({.name = std::string(kMetadataName),
+                            .path = {keyPart(kMetadataName)},
+                            .rank = 0,
+                            .file = holder->id,
+                            .offset = 8,
+                            .length = holder->header.dataStart - 8,
+                            .value = makeValue(std::move(graph), dict)});
     }
 
     // ------------------------------------------------------------------ shapes that only the pieces tell

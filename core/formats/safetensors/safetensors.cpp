@@ -4,8 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/safetensors/layout.h"
-#include "formats/safetensors/reader.h"
+#include "formats/safetensors/layouts.h"
 #include "formats/tensor_files.h"
 
 namespace shardscope {

@@ -1,4 +1,4 @@
-// Lays out destinations in ColossalAI's layouts. Private to this format.
+// Opens the distributed and the gathered layouts, and lays out destinations in them. Private to this format.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,9 @@
 #include "formats/format.h"
 
 namespace shardscope::colossalai {
+
+Result<std::unique_ptr<Reader>> openDistributed(const Source& source, const OpenOptions& options);
+Result<std::unique_ptr<Reader>> openGathered(const Source& source, const OpenOptions& options);
 
 // Variants: "distributed" (also ""), "gathered"; with "-bin" the files are torch.save instead of safetensors.
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
