@@ -4,9 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "base/rule.h"
-#include "formats/format.h"
-
 namespace shardscope {
 
 namespace {

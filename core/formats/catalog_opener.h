@@ -15,7 +15,6 @@ namespace shardscope {
 
 // Errors: unsupported where the source is a file, for formats whose files are one checkpoint together.
 Status requireDirectory(const Source& source);
-struct Source;
 
 // An oddity of a file or of a tensor in it.
 Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file = {},

@@ -19,6 +19,10 @@ PLAIN = {
     "torch.save": ["--to", "torch", "--rename", "^=module."],
     "files of ranks": ["--to", "torch-ranks", "--mesh", "fsdp=2"],
     "DeepSpeed": ["--to", "deepspeed"],
+    "PaddlePaddle": ["--to", "paddle", "--mesh", "dp=2", "--shard", "*weight:dp=0"],
+    "ColossalAI": ["--to", "colossalai"],
+    "torch_checkpointing": ["--to", "torch-checkpointing", "--mesh", "fsdp=2", "--shard", "*weight:fsdp=0"],
+    "safetensors of ranks": ["--to", "safetensors", "--mesh", "fsdp=2", "--shard", "*weight:fsdp=0"],
     "safetensors": ["--to", "safetensors", "--rename", "^=model."],
 }
 
