@@ -1,9 +1,11 @@
 // Verbs over checkpoints in a bucket: the answers are those for the same files on a disk, in few requests;
 // what fails says how, and no secret is ever said or kept.
 #include <QDirIterator>
+#include <QProcess>
 #include <QScopeGuard>
 #include <QTemporaryDir>
 #include <QTest>
+#include <csignal>
 
 #include "cli/genuine_checks.h"
 #include "support/http_server.h"
@@ -185,6 +187,32 @@ class PlacesCliTest : public QObject {
         const json latest = fine({"latest", "s3://b1/run", "--good", "--json"}).json();
         QCOMPARE(latest["path"].get<std::string>(), std::string("s3://b1/run/step-100"));
         QVERIFY2(bucket_->server().asked().size() <= 12, qPrintable(requests()));
+    }
+
+    // Each look at a run in which nothing is new is one listing.
+    void savesAreWatched() {
+        putRun();
+        bucket_->server().forget();
+        QProcess watch;
+        watch.start(SHARDSCOPE_PROGRAM,
+                    {"watch", "s3://b1/run", "--settle", "0", "--interval", "1", "--as", "json"});
+        QVERIFY(watch.waitForStarted());
+        QByteArray said;
+        const auto judged = [&](const char* step) {
+            said += watch.readAllStandardOutput();
+            return said.contains(QByteArray("\"name\":\"") + step + '"');
+        };
+        QTRY_VERIFY_WITH_TIMEOUT(judged("step-1") && judged("step-2") && judged("step-10"), 60'000);
+        const size_t asked = bucket_->server().asked().size();
+        QTRY_VERIFY_WITH_TIMEOUT(bucket_->server().asked().size() >= asked + 3, 60'000);
+        const std::vector<Asked> all = bucket_->server().asked();
+        for (size_t i = asked; i < all.size(); ++i)
+            QVERIFY2(all[i].argument("list-type") == "2", all[i].path.c_str());
+        bucket_->putTree(kDcp.toStdString(), "run/step-20");
+        QTRY_VERIFY_WITH_TIMEOUT(judged("step-20"), 60'000);
+        ::kill(static_cast<pid_t>(watch.processId()), SIGINT);
+        QVERIFY(watch.waitForFinished(60'000));
+        QCOMPARE(watch.exitCode(), 1);  // step-10 is torn
     }
 
     void comparedWithADisk() {

@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from peerlib import DATA, PROGRAM, dcp_load_all, shardscope
 from stores import SECRET, hub, seaweed
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "python"))
+import shardscope.torch as shardscope_torch
 import torch
 import torch.distributed.checkpoint as dcp
 
@@ -108,7 +110,7 @@ def what_we_write(client):
         with open(os.path.join(here("ours"), name), "rb") as f:
             assert client.get_object(Bucket=BUCKET, Key="ours/dcp/" + name)["Body"].read() == f.read(), name
     want = {"model." + n: t for n, t in state()["model"].items()}
-    for reader in (s3torch("read", there("ours/dcp/")), fsspec("read", there("ours/dcp"))):
+    for reader in (s3torch("read", there("ours/dcp/")), fsspec("read", there("ours/dcp")), shardscope_torch.StorageReader(there("ours/dcp"))):
         got = dcp_load_all("", reader)
         for name, tensor in want.items():
             assert torch.equal(got[name], tensor), (type(reader), name)

@@ -17,6 +17,7 @@
 #include "ui/pages/ready_panel.h"
 #include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
+#include "ui/pages/wizard_parts.h"
 #include "ui/widgets/banner.h"
 #include "ui/window/open_dialog.h"
 
@@ -471,6 +472,18 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         OpenDialog* dialog = window_->openWithOptions();
         QCOMPARE(dialog->path(), there);
         dialog->close();
+        QTRY_VERIFY(!window_->findChild<OpenDialog*>());
+        window_->session().close();
+        QTRY_VERIFY(window_->startPage().isVisible());
+        click(window_->startPage(), "Open place…");
+        dialog = window_->findChild<OpenDialog*>(QString(), Qt::FindDirectChildrenOnly);
+        QVERIFY(dialog && dialog->isVisible() && dialog->path().isEmpty());
+        picture(*dialog, "open-place");
+        QTest::keyClicks(dialog->findChild<PathEdit*>()->edit(), there);
+        QCOMPARE(dialog->path(), there);
+        QTest::mouseClick(shownButton(*dialog, "Open"), Qt::LeftButton);
+        QTRY_VERIFY(window_->session().hasFacts());
+        QCOMPARE(window_->session().path(), there);
         drop(other);
         QVERIFY(shownText(banner()).contains("hf://"));
     }

@@ -113,6 +113,7 @@ QWidget* StartPage::makeStart() {
     buttons->addStretch(1);
     button(tr("Open &directory…"), &StartPage::openDirectoryRequested)->setDefault(true);
     button(tr("Open &file…"), &StartPage::openFileRequested);
+    button(tr("Open &place…"), &StartPage::openPlaceRequested);
     button(tr("Open on &host…"), &StartPage::openOnHostRequested);
     button(tr("Open &sample checkpoint"), &StartPage::openSampleRequested);
     buttons->addStretch(1);

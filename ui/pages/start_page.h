@@ -38,6 +38,7 @@ class StartPage : public QWidget {
     void averageRequested(const QStringList& paths);
     void openRecentRequested(const QString& path);
     void openWithOptionsRequested();
+    void openPlaceRequested();  // in a bucket, on the hub or on a web server
     void openOnHostRequested();
     void jobRequested(const QString& id);
 

@@ -80,12 +80,13 @@ PathEdit::PathEdit(Kind kind, const QString& name, const QString& filter, QWidge
     auto* layout = layoutOf<QHBoxLayout>(this, {0, 0, 0, 0});
     edit_ = withName(new QLineEdit(this), name);
     edit_->setClearButtonEnabled(true);
-    auto* button = withName(new QPushButton(tr("Browse…"), this), tr("Browse: %1").arg(name));
-    button->setAutoDefault(false);
     layout->addWidget(edit_, 1);
-    layout->addWidget(button);
     setFocusProxy(edit_);
     connect(edit_, &QLineEdit::textEdited, this, [this] { emit edited(path()); });
+    if (kind == Kind::address) return;
+    auto* button = withName(new QPushButton(tr("Browse…"), this), tr("Browse: %1").arg(name));
+    button->setAutoDefault(false);
+    layout->addWidget(button);
     connect(button, &QPushButton::clicked, this, &PathEdit::browse);
 }
 

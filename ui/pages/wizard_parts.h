@@ -36,7 +36,7 @@ class FormGrid : public QGridLayout {
 class PathEdit : public QWidget {
     Q_OBJECT
   public:
-    enum class Kind { saveAny, openFile, openDirectory, saveFile };
+    enum class Kind { saveAny, openFile, openDirectory, saveFile, address };  // the last: typed, not chosen
     PathEdit(Kind kind, const QString& name, const QString& filter, QWidget* parent);
 
     QString path() const;

@@ -147,6 +147,7 @@ void MainWindow::makePages() {
     connect(start_, &StartPage::compareRequested, this, &MainWindow::compare);
     connect(start_, &StartPage::averageRequested, this, &MainWindow::average);
     connect(start_, &StartPage::openWithOptionsRequested, this, &MainWindow::openWithOptions);
+    connect(start_, &StartPage::openPlaceRequested, this, &MainWindow::openPlace);
     connect(start_, &StartPage::openOnHostRequested, this, &MainWindow::openOnHost);
     // As it was opened the last time.
     connect(start_, &StartPage::openRecentRequested, this,
@@ -228,6 +229,7 @@ QAction* MainWindow::makeFileMenu() {
               {QKeySequence("Ctrl+Alt+O")},
               Entry::always,
               [this] { openWithOptions(); }},
+             {tr("Open &place…"), {QKeySequence("Ctrl+Shift+L")}, Entry::always, [this] { openPlace(); }},
              {tr("Open on &host…"), {QKeySequence("Ctrl+Shift+H")}, Entry::always, [this] { openOnHost(); }},
              {tr("Open &sample checkpoint"), {}, Entry::always, [this] { openSample(); }}});
     recentMenu_ = menu->addMenu(tr("Open &recent"));

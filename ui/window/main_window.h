@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "ui/models/session.h"
+#include "ui/window/open_dialog.h"
 
 class QLabel;
 class QStackedWidget;
@@ -23,7 +24,6 @@ class FindingsPanel;
 class JobsPanel;
 class Locator;
 class LogPanel;
-class OpenDialog;
 class StartPage;
 class TaskProgress;
 class TreePanel;
@@ -50,8 +50,9 @@ class MainWindow : public QMainWindow {
     void openSample();
     void openPath(const QString& path, const SourceOptions& options = {});
     OpenDialog* openWithOptions();  // shows the dialog
-    OpenDialog* openOnHost();       // likewise
-    void saveIndex();               // asks for the file
+    OpenDialog* openPlace();        // likewise
+    OpenDialog* openOnHost();
+    void saveIndex();  // asks for the file
     void saveIndexAs(const QString& file);
     // Shows the wizard for this checkpoint, or for the chosen step of a run in its own window; null without
     // one here.
@@ -93,7 +94,7 @@ class MainWindow : public QMainWindow {
     QToolButton* paneButton(QDockWidget* pane);
     void filesChanged();
     void connectionChanged();
-    OpenDialog* showOpenDialog(bool onHost);
+    OpenDialog* showOpenDialog(OpenDialog::Where where);
     void offerOtherFormats();
     void validate(ValidateLevel level);
     void reportChanged();

@@ -90,21 +90,37 @@ void MainWindow::offerOtherFormats() {
                   std::move(actions), QStringLiteral("formats"));
 }
 
+namespace {
+
+// In a bucket, on the hub or on a web server.
+bool isPlace(const QString& path) {
+    return !schemeOf(path.toStdString()).empty();
+}
+
+}  // namespace
+
 OpenDialog* MainWindow::openWithOptions() {
-    return showOpenDialog(!hostOf(session_->path()).isEmpty());
+    return showOpenDialog(hostOf(session_->path()).isEmpty() ? OpenDialog::Where::here
+                                                             : OpenDialog::Where::otherHost);
+}
+
+OpenDialog* MainWindow::openPlace() {
+    return showOpenDialog(OpenDialog::Where::place);
 }
 
 OpenDialog* MainWindow::openOnHost() {
-    return showOpenDialog(true);
+    return showOpenDialog(OpenDialog::Where::otherHost);
 }
 
-OpenDialog* MainWindow::showOpenDialog(bool onHost) {
+OpenDialog* MainWindow::showOpenDialog(OpenDialog::Where where) {
     QStringList hosts;
     for (const Recent& recent : windows_.recents().list()) {
         if (const QString host = hostOf(recent.path); !host.isEmpty() && !hosts.contains(host)) hosts += host;
     }
-    auto* dialog = new OpenDialog(onHost ? OpenDialog::Where::otherHost : OpenDialog::Where::here,
-                                  session_->path(), session_->options(), hosts, this);
+    // What is open here is no start for the address of a place.
+    const bool elsewhere = where == OpenDialog::Where::place && !isPlace(session_->path());
+    auto* dialog = new OpenDialog(where, elsewhere ? QString() : session_->path(),
+                                  elsewhere ? SourceOptions{} : session_->options(), hosts, this);
     connect(dialog, &OpenDialog::openRequested, this,
             [this](const QString& path, const SourceOptions& options) {
                 const QString absolute = wholePath(path);
@@ -163,15 +179,6 @@ void MainWindow::openSample() {
     else
         openPath(path);
 }
-
-namespace {
-
-// In a bucket, on the hub or on a web server.
-bool isPlace(const QString& path) {
-    return !schemeOf(path.toStdString()).empty();
-}
-
-}  // namespace
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
     if (!event->mimeData()->hasUrls() && !event->mimeData()->hasText()) return;

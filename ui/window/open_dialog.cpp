@@ -22,7 +22,9 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     : QDialog(parent) {
     const bool other = where == Where::otherHost;
     setObjectName(QStringLiteral("openDialog"));
-    setWindowTitle(other ? tr("Open on host") : tr("Open with options"));
+    setWindowTitle(other                   ? tr("Open on host")
+                   : where == Where::place ? tr("Open place")
+                                           : tr("Open with options"));
     setAttribute(Qt::WA_DeleteOnClose);
     setModal(false);
     auto* layout = new QVBoxLayout(this);
@@ -32,6 +34,13 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
                                         "first use, this program is copied to ~/.cache/shardscope there."),
                                      this));
     }
+    if (where == Where::place) {
+        layout->addWidget(
+            wizardText(tr("The checkpoint stays in its bucket or on the hub: metadata, and what you look at, "
+                          "are read from there. Credentials are found as by the stores' own tools: the "
+                          "environment, profiles, the machine's role."),
+                       this));
+    }
     layout->addWidget(
         wizardText(tr("The format is found by content, so most checkpoints need none of this. It helps when "
                       "a directory holds several checkpoints, or when one can be read in more than one way."),
@@ -40,9 +49,12 @@ OpenDialog::OpenDialog(Where where, const QString& path, const SourceOptions& op
     if (other) {
         addHost(*grid, path, hosts);
     } else {
-        path_ = new PathEdit(PathEdit::Kind::openDirectory, tr("Checkpoint to open"), {}, this);
+        path_ = new PathEdit(where == Where::place ? PathEdit::Kind::address : PathEdit::Kind::openDirectory,
+                             tr("Checkpoint to open"), {}, this);
         path_->setPath(path);
-        grid->add(tr("&Path:"), path_);
+        path_->edit()->setPlaceholderText(
+            tr("s3://bucket/run, gs://bucket/run, hf://org/model or https://…"));
+        grid->add(where == Where::place ? tr("&Place:") : tr("&Path:"), path_);
         connect(path_, &PathEdit::edited, this, &OpenDialog::check);
     }
     format_ = withName(new QComboBox(this), tr("Format"));

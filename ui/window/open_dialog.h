@@ -20,7 +20,7 @@ class PathEdit;
 class OpenDialog : public QDialog {
     Q_OBJECT
   public:
-    enum class Where { here, otherHost };
+    enum class Where { here, place, otherHost };
     // `hosts` are proposed.
     OpenDialog(Where where, const QString& path, const SourceOptions& options, const QStringList& hosts = {},
                QWidget* parent = nullptr);
