@@ -488,6 +488,34 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         QVERIFY(shownText(banner()).contains("hf://"));
     }
 
+    // What follows '?' in a web address is sent, and neither shown nor kept.
+    void aSignedAddress() {
+        QFile file(QStringLiteral(SHARDSCOPE_TEST_DATA "/genuine/safetensors/shapes/ckpt/model.safetensors"));
+        QVERIFY(file.open(QIODevice::ReadOnly));
+        const std::string bytes = file.readAll().toStdString();
+        using test::Answered, test::Asked;
+        test::HttpServer server([&](const Asked& asked) -> Answered {
+            if (asked.path != "/d/m.safetensors" || asked.argument("sig") != "hidden") return {404};
+            const std::string range = asked.header("range");
+            if (range.empty()) return {200, {}, bytes};
+            const size_t first = std::stoul(range.substr(6)),
+                         last = std::stoul(range.substr(range.find('-') + 1));
+            return {206,
+                    {{"Content-Range", "bytes " + range.substr(6) + "/" + std::to_string(bytes.size())}},
+                    bytes.substr(first, last - first + 1)};
+        });
+        const QString plain = QString::fromStdString(server.url() + "/d/m.safetensors");
+        window_ = windows_->newWindow();
+        window_->show();
+        window_->openPath(plain + "?sig=hidden");
+        QTRY_VERIFY(window_->session().hasFacts());
+        QCOMPARE(window_->session().path(), plain);
+        window_->session().reload();
+        QTRY_VERIFY(window_->session().state() == Session::State::open && window_->session().hasFacts());
+        QCOMPARE(windows_->recents().list()[0].path, plain);
+        QVERIFY(!shownText(*window_).contains("hidden") && !window_->windowTitle().contains("hidden"));
+    }
+
     void stoppedReadingGoesOn() {
         auto engine = std::make_shared<ScriptedEngine>();
         std::atomic<bool> stopped{true};

@@ -33,6 +33,11 @@ QString wholePath(const QString& path) {
     return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : named;
 }
 
+QString withoutSignature(const QString& path) {
+    const bool web = path.startsWith(QLatin1String("https://")) || path.startsWith(QLatin1String("http://"));
+    return web ? path.section('?', 0, 0) : path;
+}
+
 QString hostOf(const QString& path) {
     const auto there = parseSshPath(path.toStdString());
     if (!there.ok()) return {};

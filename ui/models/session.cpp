@@ -79,7 +79,9 @@ void Session::open(const QString& path, const SourceOptions& options) {
     openTicket_.drop();
     const QString pathBefore = path_;
     const SourceOptions optionsBefore = options_;
-    path_ = wholePath(path);
+    const QString whole = wholePath(path);
+    path_ = withoutSignature(whole);
+    if (whole != path_ || withoutSignature(signed_) != path_) signed_ = whole;
     options_ = options;
     error_.reset();
     state_ = State::opening;
@@ -87,7 +89,7 @@ void Session::open(const QString& path, const SourceOptions& options) {
     connected_ = std::make_shared<std::atomic<bool>>(hostOf(path_).isEmpty());
     const bool otherOptions = checkpoint_ && path_ == pathBefore && !(options_ == optionsBefore);
     auto failed = std::make_shared<FailedPath>();
-    const auto load = [engine = engine_, path = path_.toStdString(), options, progress = openProgress_,
+    const auto load = [engine = engine_, path = signed_.toStdString(), options, progress = openProgress_,
                        connected = connected_](const TaskContext& context) -> Result<Opened> {
         Opened opened;
         SHARDSCOPE_ASSIGN(CheckpointOptions how, options.toEngine());

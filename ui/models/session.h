@@ -137,6 +137,7 @@ class Session : public QObject {
     FilteredTensors filtered_;
     State state_ = State::empty;
     QString path_, directory_;
+    QString signed_;  // what is opened: path_, with the signature of a web address, which is never shown
     SourceOptions options_;
     std::optional<Error> error_;
     FailedPath failedPath_;
