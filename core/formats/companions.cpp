@@ -1,86 +1,58 @@
 #include "formats/companions.h"
 
 #include <algorithm>
-#include <array>
+#include <initializer_list>
 
 #include "formats/step_part.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope {
 
 namespace {
 
-using Texts = std::string_view;
-
-// Whole names. Sources: Megatron-LM megatron/core/dist_checkpointing/strategies/common.py, Lightning's
-// strategies/fsdp.py, transformers' trainer.py and trainer_utils.py, accelerate's utils/constants.py, verl's
-// checkpoint managers.
-constexpr std::array kNames{
-    Texts("common.pt"),     Texts("meta.pt"),       Texts("training_args.bin"),
-    Texts("scheduler.pt"),  Texts("scheduler.bin"), Texts("scaler.pt"),
-    Texts("rng_state.pth"), Texts("data.pt"),       Texts("tokenizer.model"),
-    Texts("spiece.model"),  Texts("latest"),
-};
-constexpr std::array kBeginnings{
-    Texts("rng_state_"),          Texts("random_states_"),     Texts("extra_state_"),
-    Texts("events.out.tfevents"), Texts("dl_state_dict"),      Texts("sampler"),
-    Texts("dataloader"),          Texts("custom_checkpoint_"), Texts("shardscope."),
-};
-constexpr std::array kTextEndings{
-    Texts(".json"), Texts(".jsonl"), Texts(".yaml"), Texts(".yml"),   Texts(".txt"),  Texts(".md"),
-    Texts(".log"),  Texts(".csv"),   Texts(".py"),   Texts(".jinja"), Texts(".toml"), Texts(".cfg"),
-    Texts(".ini"),  Texts(".html"),  Texts(".sh"),   Texts(".out"),   Texts(".err"),  Texts(".png"),
-    Texts(".svg"),  Texts(".pdf"),   Texts(".lock"), Texts(".ssidx"),
-};
-constexpr std::array kDataEndings{
-    Texts(".pt"),          Texts(".pth"),      Texts(".bin"),   Texts(".distcp"),
-    Texts(".safetensors"), Texts(".pdparams"), Texts(".pdopt"), Texts(".ckpt"),
-    Texts(".gguf"),        Texts(".msgpack"),  Texts(".npz"),   Texts(".h5"),
-};
-constexpr std::array kTorchEndings{Texts(".pt"), Texts(".pth"), Texts(".bin"), Texts(".pkl")};
 constexpr uint64_t kLarge = uint64_t{1} << 20;
 
-template <class List>
-bool endsWithAny(std::string_view name, const List& endings) {
-    return std::any_of(endings.begin(), endings.end(), [&](Texts ending) { return name.ends_with(ending); });
+using Texts = std::initializer_list<std::string_view>;
+
+bool startsWithAny(std::string_view name, Texts beginnings) {
+    return std::ranges::any_of(beginnings, [&](std::string_view text) { return name.starts_with(text); });
+}
+bool endsWithAny(std::string_view name, Texts endings) {
+    return std::ranges::any_of(endings, [&](std::string_view text) { return name.ends_with(text); });
 }
 
 }  // namespace
 
+// Sources of the whole names: Megatron-LM megatron/core/dist_checkpointing/strategies/common.py, Lightning's
+// strategies/fsdp.py, transformers' trainer.py and trainer_utils.py, accelerate's utils/constants.py, verl's
+// checkpoint managers.
 bool isCompanionFile(std::string_view name) {
-    return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
-           std::any_of(kBeginnings.begin(), kBeginnings.end(),
-                       [&](Texts beginning) { return name.starts_with(beginning); }) ||
-           endsWithAny(name, kTextEndings);
+    return isAmong(name,
+                   {"common.pt", "meta.pt", "training_args.bin", "scheduler.pt", "scheduler.bin", "scaler.pt",
+                    "rng_state.pth", "data.pt", "tokenizer.model", "spiece.model", "latest"}) ||
+           startsWithAny(
+               name, {"rng_state_", "random_states_", "extra_state_", "events.out.tfevents", "dl_state_dict",
+                      "sampler", "dataloader", "custom_checkpoint_", "shardscope."}) ||
+           endsWithAny(name, {".json", ".jsonl", ".yaml", ".yml", ".txt",  ".md",   ".log", ".csv",
+                              ".py",   ".jinja", ".toml", ".cfg", ".ini",  ".html", ".sh",  ".out",
+                              ".err",  ".png",   ".svg",  ".pdf", ".lock", ".ssidx"});
 }
 
 CompanionState companionState(std::string_view name) {
-    for (const std::string_view other : {"common.pt", "meta.pt", "scheduler.pt", "scheduler.bin", "scaler.pt",
-                                         "rng_state.pth", "training_args.bin"}) {
-        if (name == other) return CompanionState::other;
-    }
-    if (name.starts_with("rng_state_") && name.ends_with(".pth")) return CompanionState::other;
-    if (name.starts_with("random_states_") && name.ends_with(".pkl")) return CompanionState::other;
-    if (name == "optimizer.pt" || name == "optimizer.bin") return CompanionState::optimizer;
+    if (name == "training_args.bin") return CompanionState::other;
     if (name == "trainer_state.json") return CompanionState::json;
-    if (!endsWithAny(name, kTorchEndings)) return CompanionState::none;
-    switch (stepPartOf(name)) {
-        case StepPart::optimizer:
-            return CompanionState::optimizer;
-        case StepPart::averages:
-        case StepPart::scheduler:
-        case StepPart::progress:
-        case StepPart::random:
-        case StepPart::loader:
-        case StepPart::scaler:
-            return CompanionState::other;
-        default:
-            return CompanionState::none;
-    }
+    if (!endsWithAny(name, {".pt", ".pth", ".bin", ".pkl"})) return CompanionState::none;
+    const StepPart part = stepPartOf(name);
+    if (part == StepPart::optimizer) return CompanionState::optimizer;
+    const bool other = isBesideModel(part) || part == StepPart::averages || part == StepPart::progress;
+    return other ? CompanionState::other : CompanionState::none;
 }
 
 bool mayHoldTensors(std::string_view name, uint64_t size) {
     if (isCompanionFile(name) || name.starts_with('.')) return false;
-    return endsWithAny(name, kDataEndings) || size > kLarge;
+    return endsWithAny(name, {".pt", ".pth", ".bin", ".distcp", ".safetensors", ".pdparams", ".pdopt",
+                              ".ckpt", ".gguf", ".msgpack", ".npz", ".h5"}) ||
+           size > kLarge;
 }
 
 std::string_view otherModelFormat(std::string_view name) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/tp_rule.h"
+
 namespace shardscope {
 
 namespace {
@@ -11,16 +13,17 @@ constexpr size_t kMostEnds = 12;  // components of a name that another one may e
 
 // States that optimizers keep for a parameter, under the names that torch, its contributors, Apex, DeepSpeed,
 // Megatron, Adafactor and torchao give them.
-constexpr std::array kSlots =
-    std::to_array<std::string_view>({"exp_avg",        "exp_avg_sq",     "max_exp_avg_sq",
-                                     "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_diff",
-                                     "exp_avg_slow",   "exp_inf",        "momentum_buffer",
-                                     "square_avg",     "grad_avg",       "acc_delta",
-                                     "master_param",   "master_weight",  "fp32_param",
-                                     "fp32",           "prev_grad",      "step_size",
-                                     "neg_pre_grad",   "previous_grad",  "second_momentum_buffer"});
+bool isSlot(std::string_view part) {
+    return isAmong(part, {"exp_avg",        "exp_avg_sq",     "max_exp_avg_sq",
+                          "exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_diff",
+                          "exp_avg_slow",   "exp_inf",        "momentum_buffer",
+                          "square_avg",     "grad_avg",       "acc_delta",
+                          "master_param",   "master_weight",  "fp32_param",
+                          "fp32",           "prev_grad",      "step_size",
+                          "neg_pre_grad",   "previous_grad",  "second_momentum_buffer"});
+}
 
-// As kSlots, where a parameter of that name is beside it.
+// As isSlot(), where a parameter of that name is beside it.
 constexpr std::array kPlainSlots = std::to_array<std::string_view>({"step", "RMS", "sum", "exp"});
 
 // Entries of the state dicts of torch's schedulers and of GradScaler. They count below a key that says so.
@@ -30,30 +33,32 @@ constexpr std::array kTrainerEntries = std::to_array<std::string_view>(
 constexpr std::array kTrainerWords = std::to_array<std::string_view>({"sched", "scaler", "amp"});
 
 // Keys at the root of checkpoints, or one below the root, below which no tensor of a model is.
-constexpr std::array kTrainerKeys = std::to_array<std::string_view>({"rng",
-                                                                     "rngs",
-                                                                     "rng_state",
-                                                                     "rng_states",
-                                                                     "random_state",
-                                                                     "random_states",
-                                                                     "torch_rng_state",
-                                                                     "cuda_rng_state",
-                                                                     "numpy_rng_state",
-                                                                     "np_rng_state",
-                                                                     "random_rng_state",
-                                                                     "rng_tracker_states",
-                                                                     "cuda_rng_states",
-                                                                     "lr_scheduler",
-                                                                     "lr_schedulers",
-                                                                     "opt_param_scheduler",
-                                                                     "grad_scaler",
-                                                                     "loss_scaler",
-                                                                     "extra_state",
-                                                                     "dataloader",
-                                                                     "dataloaders",
-                                                                     "dataloader_state",
-                                                                     "data_sampler",
-                                                                     "dataloader_state_dict"});
+bool isTrainerKey(std::string_view part) {
+    return isAmong(part, {"rng",
+                          "rngs",
+                          "rng_state",
+                          "rng_states",
+                          "random_state",
+                          "random_states",
+                          "torch_rng_state",
+                          "cuda_rng_state",
+                          "numpy_rng_state",
+                          "np_rng_state",
+                          "random_rng_state",
+                          "rng_tracker_states",
+                          "cuda_rng_states",
+                          "lr_scheduler",
+                          "lr_schedulers",
+                          "opt_param_scheduler",
+                          "grad_scaler",
+                          "loss_scaler",
+                          "extra_state",
+                          "dataloader",
+                          "dataloaders",
+                          "dataloader_state",
+                          "data_sampler",
+                          "dataloader_state_dict"});
+}
 // Keys at the root that hold the others in some checkpoints.
 constexpr std::array kWrappers = std::to_array<std::string_view>(
     {"app", "state", "checkpoint", "train_state", "trainer", "trainer_state"});
@@ -134,14 +139,14 @@ bool RoleFinder::namesTensor(std::string_view text) const {
 bool RoleFinder::isStateBeside(const Components& parts) const {
     const size_t last = parts.size() - 1;
     if (last == 0) return false;
-    if (isOneOf(parts[last], kSlots) || isOneOf(parts[last], kPlainSlots)) {
+    if (isSlot(parts[last]) || isOneOf(parts[last], kPlainSlots)) {
         const bool numbered = last >= 2 && isNumber(parts[last - 1]) && parts[last - 2] == "state";
-        if (numbered || (parts[0] == "state" && isOneOf(parts[last], kSlots))) return true;
+        if (numbered || (parts[0] == "state" && isSlot(parts[last]))) return true;
         if (namesTensor(between(parts[0], parts[last - 1]))) return true;
         if (parts[0] == "state" && last >= 2 && namesTensor(between(parts[1], parts[last - 1]))) return true;
     }
     for (size_t i = 0; i < last; ++i)
-        if (isOneOf(parts[i], kSlots) && namesTensor(between(parts[i + 1], parts[last]))) return true;
+        if (isSlot(parts[i]) && namesTensor(between(parts[i + 1], parts[last]))) return true;
     return false;
 }
 
@@ -150,7 +155,6 @@ bool RoleFinder::isOptimizer(std::string_view name, const Components& parts) con
         return true;
     for (size_t i = 0; i + 1 < parts.size(); ++i) {
         if (!isOptimizerKey(parts[i])) continue;
-        const auto isSlot = [](std::string_view part) { return isOneOf(part, kSlots); };
         if (i == 0 || parts[i + 1] == "state" ||
             std::any_of(parts.begin() + static_cast<std::ptrdiff_t>(i) + 1, parts.end(), isSlot))
             return true;
@@ -159,8 +163,8 @@ bool RoleFinder::isOptimizer(std::string_view name, const Components& parts) con
 }
 
 bool RoleFinder::isTrainer(const Components& parts) const {
-    if (parts.back() == "_extra_state" || isOneOf(parts[0], kTrainerKeys)) return true;
-    if (parts.size() > 1 && isOneOf(parts[0], kWrappers) && isOneOf(parts[1], kTrainerKeys)) return true;
+    if (parts.back() == "_extra_state" || isTrainerKey(parts[0])) return true;
+    if (parts.size() > 1 && isOneOf(parts[0], kWrappers) && isTrainerKey(parts[1])) return true;
     if (lightning_ && isOneOf(parts[0], kLightningKeys)) return true;
     for (size_t i = 1; i < parts.size(); ++i)
         if (trainers_.contains(between(parts[0], parts[i - 1]))) return true;

@@ -70,12 +70,6 @@ constexpr std::array kWords{
     Known{"adapter", weights},     Known{"consolidated", weights},   Known{"module", weights},
     Known{"lora", weights},        Known{"unet", weights},
 };
-constexpr std::array kRecordEndings{
-    std::string_view(".md"),  std::string_view(".log"), std::string_view(".txt"),   std::string_view(".py"),
-    std::string_view(".sh"),  std::string_view(".csv"), std::string_view(".jsonl"), std::string_view(".html"),
-    std::string_view(".png"), std::string_view(".out"), std::string_view(".err"),   std::string_view(".svg"),
-};
-
 bool isLetter(char c) {
     return std::isalpha(static_cast<unsigned char>(c)) != 0;
 }
@@ -139,7 +133,8 @@ StepPart stepPartOf(std::string_view name) {
     if (name.starts_with("events.out.tfevents") || name.starts_with("README") || name.starts_with("LICENSE"))
         return record;
     if (name.starts_with("latest") && name.ends_with(".txt")) return progress;
-    for (const std::string_view ending : kRecordEndings) {
+    for (const std::string_view ending :
+         {".md", ".log", ".txt", ".py", ".sh", ".csv", ".jsonl", ".html", ".png", ".out", ".err", ".svg"}) {
         // Tokenizers keep merges and vocabularies as text.
         if (name.ends_with(ending)) return name == "merges.txt" || name == "vocab.txt" ? tokenizer : record;
     }

@@ -1,7 +1,6 @@
 #include "formats/deepspeed/contents.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -11,6 +10,7 @@
 #include "formats/entry_tree.h"
 #include "formats/paths.h"
 #include "formats/torch_save/writer.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope::deepspeed {
 
@@ -22,10 +22,10 @@ constexpr const char* kMaster = "fp32";
 constexpr const char* kNumbered = "the optimizer numbers its parameters, and nothing says which one this is";
 
 // Keys of the model states that this format writes itself.
-constexpr std::array<std::string_view, 8> kOwnKeys = {
-    "module",        "buffer_names",        "optimizer",
-    "param_shapes",  "frozen_param_shapes", "frozen_param_fragments",
-    "shared_params", "optimizer_state_dict"};
+bool isOwnKey(std::string_view key) {
+    return isAmong(key, {"module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes",
+                         "frozen_param_fragments", "shared_params", "optimizer_state_dict"});
+}
 
 struct StateName {
     std::string parameter, state;
@@ -59,21 +59,18 @@ Contents::Entry placeOf(Path path, std::string_view name, std::string& why) {
     if (isKey(path, 0, "optimizer") && path.size() > 1) {
         if (isKey(path, 1, "param_groups") && path.size() > 2 && path[2].kind != PathPart::Kind::index)
             why = "it is of one parameter; DeepSpeed keeps such values for groups of parameters";
-        constexpr std::string_view kKept[] = {
-            "param_groups",       "loss_scaler",         "dynamic_loss_scale",
-            "overflow",           "clip_grad",           "zero_stage",
-            "ds_version",         "partition_count",     "cur_scale",
-            "cur_iter",           "scale_factor",        "scale_window",
-            "last_overflow_iter", "optimizer_state_dict"};
         if (path[1].kind == PathPart::Kind::key &&
-            std::ranges::find(kKept, std::string_view(path[1].text)) == std::end(kKept))
+            !isAmong(path[1].text,
+                     {"param_groups", "loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad",
+                      "zero_stage", "ds_version", "partition_count", "cur_scale", "cur_iter", "scale_factor",
+                      "scale_window", "last_overflow_iter", "optimizer_state_dict"}))
             why = "DeepSpeed's optimizers keep no such value";
         return {Place::optimizer, below(path), kNone};
     }
     if (name == "mp_world_size" || isKey(path, 0, "checkpoint_parallel_dimensions"))
         why = "what model-parallel ranks held is put together: 1 is written";
     if (isKey(path, 0, "client_state") && path.size() > 1) path = below(path);
-    if (path[0].kind == PathPart::Kind::key && std::ranges::find(kOwnKeys, path[0].text) != kOwnKeys.end())
+    if (path[0].kind == PathPart::Kind::key && isOwnKey(path[0].text))
         why = fmt::format("'{}' is a key of DeepSpeed's own", path[0].text);
     return {Place::model, std::move(path), kNone};
 }

@@ -6,9 +6,8 @@
 
 #include "base/text.h"
 #include "formats/companions.h"
-#include "formats/deepspeed/adding.h"
 #include "formats/deepspeed/contents.h"
-#include "formats/deepspeed/layout.h"
+#include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 #include "formats/tp_rule.h"
 
@@ -18,47 +17,25 @@ namespace {
 
 // What the engine itself writes besides the weights (runtime/engine.py _common_checkpoint_state); everything
 // else is the client's state.
-constexpr std::string_view kEngineKeys[] = {"lr_scheduler",
-                                            "data_sampler",
-                                            "random_ltd",
-                                            "sparse_tensor_module_names",
-                                            "skipped_steps",
-                                            "global_steps",
-                                            "global_samples",
-                                            "dp_world_size",
-                                            "mp_world_size",
-                                            "ds_config",
-                                            "ds_version",
-                                            "checkpoint_parallel_dimensions",
-                                            "num_experts",
-                                            "ds_autoep_layers",
-                                            "universal_checkpoint_info"};
+bool isEngineKey(std::string_view key) {
+    return isAmong(key, {"lr_scheduler", "data_sampler", "random_ltd", "sparse_tensor_module_names",
+                         "skipped_steps", "global_steps", "global_samples", "dp_world_size", "mp_world_size",
+                         "ds_config", "ds_version", "checkpoint_parallel_dimensions", "num_experts",
+                         "ds_autoep_layers", "universal_checkpoint_info"});
+}
 // How the elements are laid out: what the catalog says in its own words.
-constexpr std::string_view kLayoutKeys[] = {"module",
-                                            "buffer_names",
-                                            "param_shapes",
-                                            "frozen_param_shapes",
-                                            "shared_params",
-                                            "optimizer_state_dict",
-                                            "frozen_param_fragments",
-                                            "base_optimizer_state",
-                                            "group_paddings",
-                                            "partition_count",
-                                            "param_alignment_paddings",
-                                            "param_slice_mappings",
-                                            "fp32_flat_groups",
-                                            "single_partition_of_fp32_groups",
-                                            "fp32_groups"};
-
-template <class List>
-bool holds(const List& list, std::string_view word) {
-    return std::ranges::count(list, word) > 0;
+bool isLayoutKey(std::string_view key) {
+    return isAmong(
+        key, {"module", "buffer_names", "param_shapes", "frozen_param_shapes", "shared_params",
+              "optimizer_state_dict", "frozen_param_fragments", "base_optimizer_state", "group_paddings",
+              "partition_count", "param_alignment_paddings", "param_slice_mappings", "fp32_flat_groups",
+              "single_partition_of_fp32_groups", "fp32_groups"});
 }
 
 // The name of an entry of a model file in the catalog; empty for what is shown in another way.
 Path modelPath(const Path& path) {
     if (path.empty() || path[0].kind != PathPart::Kind::key) return {};
-    if (holds(kEngineKeys, path[0].text)) return path;
+    if (isEngineKey(path[0].text)) return path;
     if (path[0].text == "optimizer") {
         // Without ZeRO the optimizer's states are here; they are shown by parameter.
         for (const PathPart& part : path) {
@@ -71,7 +48,7 @@ Path modelPath(const Path& path) {
     }
     // Such as the extra state of a layer.
     if (path[0].text == "module") return below(path);
-    return holds(kLayoutKeys, path[0].text) ? Path() : joined({"client_state"}, path);
+    return isLayoutKey(path[0].text) ? Path() : joined({"client_state"}, path);
 }
 
 // The same of an optimizer's file.
@@ -81,7 +58,7 @@ Path optimizerPath(const Path& path) {
     if (path[at].text == "base_optimizer_state" || path[at].text == "optimizer_state_dict") {
         if (path.size() <= at + 1 || path[at + 1].text != "param_groups") return {};
         ++at;
-    } else if (holds(kLayoutKeys, path[at].text)) {
+    } else if (isLayoutKey(path[at].text)) {
         return {};
     }
     return joined({"optimizer"}, path, at);

@@ -1,7 +1,6 @@
 // A universal checkpoint as DeepSpeed's load_universal takes it, in ZeRO 1 and 2 and in ZeRO 3: all are small
 // torch.save files, one for each state of each parameter. checkpoint/universal_checkpoint.py, runtime/
 // base_optimizer.py, runtime/zero/stage3.py, runtime/engine.py.
-#include "formats/deepspeed/layout.h"
 
 #include <algorithm>
 

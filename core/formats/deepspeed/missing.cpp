@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/deepspeed/adding.h"
+#include "formats/deepspeed/parameters.h"
 
 namespace shardscope::deepspeed {
 

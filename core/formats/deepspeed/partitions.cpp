@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "formats/deepspeed/adding.h"
+#include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 
 namespace shardscope::deepspeed {

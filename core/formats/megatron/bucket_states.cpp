@@ -13,7 +13,7 @@
 #include "base/numbers.h"
 #include "base/text.h"
 #include "formats/megatron/buffers.h"
-#include "formats/megatron/cuts.h"
+#include "formats/megatron/run_state.h"
 
 namespace shardscope::megatron {
 

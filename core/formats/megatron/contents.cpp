@@ -13,7 +13,6 @@
 #include "base/option_words.h"
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
-#include "formats/megatron/cuts.h"
 #include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/placement.h"
 #include "formats/megatron/run_state.h"

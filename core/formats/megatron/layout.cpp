@@ -1,4 +1,3 @@
-#include "formats/megatron/layout.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,6 @@
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/contents.h"
 #include "formats/megatron/fsdp_dtensor.h"
-#include "formats/megatron/layout.h"
 #include "formats/megatron/legacy.h"
 #include "formats/megatron/place.h"
 #include "formats/megatron/placement.h"

@@ -11,7 +11,7 @@
 
 #include "base/checked.h"
 #include "base/option_words.h"
-#include "formats/megatron/cuts.h"
+#include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
 #include "formats/rank_cut.h"

@@ -1,5 +1,5 @@
-// Reads the training arguments that a checkpoint stores, and derives the mesh from them. Private to this
-// format.
+// Reads the training arguments that a checkpoint stores, and derives the mesh from them; where they do not
+// state it, from the chunks of a torch_dist checkpoint's weights. Private to this format.
 //
 // Source: megatron/training/checkpointing.py (generate_state_dict, get_rng_state) and
 // megatron/core/parallel_state.py (initialize_model_parallel: the order tp-cp-ep-dp-pp) of Megatron-LM.
@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "formats/format.h"
+#include "model/catalog.h"
 #include "model/mesh.h"
 #include "model/value.h"
 
@@ -60,5 +61,21 @@ struct ShardedName {
 };
 // Old writers omit the last component of the grid; it counts as 1.
 std::optional<ShardedName> parseShardedName(std::string_view name);
+
+// The dimensions that a stored tensor has before those of the parameter, by its key. Source:
+// transformer_block.py and moe/experts.py (sharded_state_dict) of megatron-core 0.16.
+struct LeadingDims {
+    bool layers = false;   // dimension 0 is the layer
+    bool experts = false;  // the next dimension is the expert
+    int64_t layer = -1;    // the layer that the key names, if not `layers`; -1 = none
+    size_t count() const { return size_t{layers} + size_t{experts}; }
+};
+LeadingDims leadingDimsOf(std::string_view key);
+
+// The sizes of tensor and pipeline parallelism. Assumes that the main replicas of each stage wrote their
+// files. nullopt if the chunks contradict each other or no tensor is sharded.
+std::optional<ParallelSizes> sizesOfCuts(const Catalog& stored);
+// Sets `ep` if experts are spread over ranks that are otherwise data parallel.
+void findExpertRanks(const Catalog& stored, ParallelSizes& sizes);
 
 }  // namespace shardscope::megatron

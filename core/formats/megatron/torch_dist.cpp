@@ -12,7 +12,7 @@
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/bucket_states.h"
-#include "formats/megatron/cuts.h"
+#include "formats/megatron/run_state.h"
 #include "formats/megatron/store.h"
 #include "formats/megatron/target_names.h"
 #include "formats/open_files.h"

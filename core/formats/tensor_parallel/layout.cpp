@@ -12,7 +12,6 @@
 #include "formats/entry_tree.h"
 #include "formats/file_layout.h"
 #include "formats/tensor_parallel/cuts.h"
-#include "formats/tensor_parallel/loaders.h"
 
 namespace shardscope::tensor_parallel {
 

@@ -1,10 +1,16 @@
-// Lays out files of tensor-parallel ranks: those of vLLM's sharded_state and of Meta's Llama. Private to this
-// format.
+// Lays out files of tensor-parallel ranks: those of vLLM's sharded_state and of Meta's Llama, and what the
+// programs that load them expect of a model, as far as it is certain. Private to this format.
+//
+// Source: vllm/model_executor/models/{llama,mistral,qwen2,qwen3}.py and layers/attention (names of the state
+// dict, of which ShardedStateLoader needs each and takes no other), layers/vocab_parallel_embedding.py (rows
+// in multiples of 64); meta-llama/llama and llama3, model.py and generation.py; meta-llama/llama-models,
+// models/llama3/args.py (use_scaled_rope); transformers, models/llama/convert_llama_weights_to_hf.py.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/format.h"
@@ -19,5 +25,17 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options);
 std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions& options);
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options);
+
+inline constexpr std::string_view kVllm = "vllm", kMeta = "meta", kMetaLlama2 = "meta-llama2";
+
+// Errors: impossible or unsupported, with the tensor where it is about one, if the program that a variant is
+// for would not load `target`.
+Status checkVllm(const Catalog& target, const std::string& config);
+// `columns`: Llama 2's way to cut the embedding.
+Status checkMeta(const Catalog& target, const std::string& config, bool columns, uint32_t ranks);
+
+// The text of params.json for the model of a config.json, or of a params.json. Errors: unsupported, with what
+// Meta's implementation does not have.
+Result<std::string> paramsJson(const std::string& config, bool llama2);
 
 }  // namespace shardscope::tensor_parallel

@@ -1,5 +1,3 @@
-#include "formats/tensor_parallel/loaders.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,6 +11,7 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
+#include "formats/tensor_parallel/layout.h"
 
 namespace shardscope::tensor_parallel {
 
