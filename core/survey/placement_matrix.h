@@ -130,6 +130,7 @@ class PlacementMatrix {
     std::string laneText(uint32_t lane) const;  // "expert 3 of model.layers.0.mlp.experts"
     const MatrixGroup& group(uint32_t number) const { return groups_[number]; }
     bool hasGroups() const { return !groups_.empty(); }
+    size_t tensorCount() const { return members_.size(); }  // those in closed groups, too
     // "model.layers.0–16,18–95.mlp.w1"; of a sum "model.layers.0–95 (864 tensors, 1.2 GiB)"
     std::string rowLabel(uint32_t r) const;
     // The same below its group's row: "mlp.w1"; of a sum "model.layers.0–95".

@@ -57,7 +57,8 @@ void PlacementMap::setMatrix(std::shared_ptr<const PlacementMatrix> matrix) {
         if (!inGap) rank = matrix_->column(current_.column).rank;
     }
     // Below a group that opens or closes rows come and go; what is above stays where it is.
-    const bool regrouped = same && (matrix->hasGroups() || matrix_->hasGroups());
+    const bool regrouped = same && matrix->hasGroups() && matrix_->hasGroups() &&
+                           matrix->tensorCount() == matrix_->tensorCount();
     const bool sameGrid =
         same && matrix->rowCount() == matrix_->rowCount() && matrix->columnCount() == matrix_->columnCount();
     matrix_ = std::move(matrix);
