@@ -444,6 +444,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         bucket.putTree(sampleCheckpoint().toStdString(), "run/step 1");
         const QString there = QStringLiteral("s3://b1/run/step 1");
         window_ = windows_->newWindow();
+        window_->resize(1280, 720);
         window_->show();
         const auto drop = [&](QMimeData& mime) {
             QDragEnterEvent enter(QPoint(10, 10), Qt::CopyAction, &mime, Qt::LeftButton, Qt::NoModifier);
