@@ -383,11 +383,6 @@ void PlacementPage::resizeEvent(QResizeEvent* event) {
         label->setVisible(width() >= kRoomForLabels);
 }
 
-void PlacementPage::changeEvent(QEvent* event) {
-    QWidget::changeEvent(event);
-    if (event->type() == QEvent::PaletteChange) legend_->update();
-}
-
 void PlacementPage::invalidate() {
     outdated_ = true;
     if (isVisible()) later_.start();

@@ -35,7 +35,6 @@ class PlacementPage : public QWidget {
   protected:
     void showEvent(QShowEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
-    void changeEvent(QEvent* event) override;
 
   private:
     QWidget* makeToolbar();
