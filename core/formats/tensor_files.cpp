@@ -626,7 +626,6 @@ bool TensorFiles::partsDiffer(const StoredPart& part, const StoredPart& other) c
     return false;
 }
 
-// The bytes of contiguous elements.
 std::optional<std::string> TensorFiles::bytesAt(const StoredPart& part) const {
     const auto place = extent(part);
     if (!place.ok() || !place->strides.empty() || place->conjugate || place->negate) return std::nullopt;

@@ -170,6 +170,8 @@ class TensorFiles {
     bool partsDiffer(const StoredPart& part, const StoredPart& other) const;
     // The bytes of a small tensor. Errors: limit for more than OpenOptions::limits.objectBytes.
     Result<std::string> bytesOf(uint32_t file, uint32_t tensor) const;
+    // The bytes of contiguous elements; nullopt if they cannot be read or are not stored so.
+    std::optional<std::string> bytesAt(const StoredPart& part) const;
     // Whether the checksums in two archives show that two stored tensors are equal.
     bool sameChecksum(uint32_t file, uint32_t tensor, uint32_t otherFile, uint32_t other) const;
     // Whether two stored tensors are equal, by the archives' checksums or the bytes of small tensors. Of
@@ -199,7 +201,6 @@ class TensorFiles {
     Result<Elements> elementsOf(const TensorFile& file, uint32_t tensor, int64_t first, int64_t stop) const;
     Status readRecord(const TensorFile& file, const TensorFile::ElementExtent& place, Extent& extent) const;
     Status checkZeros(const StoredPart& part) const;
-    std::optional<std::string> bytesAt(const StoredPart& part) const;
 
     const Writer writer_;
     const OpenOptions options_;

@@ -1,6 +1,6 @@
 """Files of tensor-parallel ranks that we write, read by the programs that they are for: vLLM's ShardedStateLoader has each rank's parameters as vLLM loads
-them from the Hugging Face files, bit for bit, and Meta's Llama3.build gives the logits of transformers. For Llama 2's placement, whose code is no package,
-the rules of transformers' conversion are here. All come back through `--to hf`."""
+them from the Hugging Face files, bit for bit, and Meta's Llama3.build gives the logits of transformers. Llama 2's code is not published as a
+package: its placement is compared with the rules of transformers' conversion. All come back through `--to hf`."""
 import glob
 import json
 import os
