@@ -22,7 +22,6 @@
 #include "engine/recipe.h"
 #include "engine/whole_file.h"
 #include "hosts/remote_run.h"
-#include "storage/url.h"
 
 namespace shardscope::cli {
 namespace {
@@ -96,15 +95,10 @@ Error needsHost(std::string_view option, const std::string& value, const std::st
         .withHint(fmt::format("name a path there: {}/...", place));
 }
 
-// What the host sees, too: its own paths, and buckets, the hub and web servers, where it is itself, with its
-// own credentials.
-bool isThere(const std::string& value) {
-    return isSshPath(value) || !schemeOf(value).empty();
-}
-
-// A conversion runs on the host that has both its ends.
+// A conversion runs on the host that has both its ends. It sees buckets, the hub and web servers, too, with
+// its own credentials.
 Status checkConversion(const CLI::App& verb, const RemoteCall& call, bool several) {
-    if (several || !isThere(valueOf(verb, "source")) || !isThere(valueOf(verb, "destination")))
+    if (several || !isElsewhere(valueOf(verb, "source")) || !isElsewhere(valueOf(verb, "destination")))
         return makeError(ErrorCode::impossible,
                          "a conversion runs where its files are: source and destination must be on one host")
             .withHint(fmt::format("copy one side to where the other is; with a path that the hosts share: "
@@ -222,7 +216,7 @@ Result<std::optional<RemoteCall>> remoteCall(const CLI::App& app, const Context&
     }
     for (const char* option : kPaths) {
         const std::string value = valueOf(*verb, option);
-        if (value.empty() || isThere(value)) continue;
+        if (value.empty() || isElsewhere(value)) continue;
         if (std::string_view(option) == "--map" && isBuiltinRecipe(value)) continue;
         if (std::string_view(option) == "--assets" && (value == "auto" || value == "none")) continue;
         if (std::string_view(option) == "--like" && value == kLikeSource) continue;

@@ -16,8 +16,8 @@
 #include "engine/several.h"
 #include "engine/start_check.h"
 #include "engine/whole_file.h"
+#include "hosts/launch.h"
 #include "plan/flow.h"
-#include "storage/url.h"
 #include "survey/flow_picture.h"
 #include "survey/placement_change.h"
 #include "survey/value_charts.h"
@@ -77,11 +77,6 @@ Result<std::string> fieldOf(const Json& body, const char* name) {
     if (field == body.end() || !field->is_string())
         return makeError(ErrorCode::usage, fmt::format("'{}' is expected as text", name));
     return field->get<std::string>();
-}
-
-// Not a path of this machine.
-bool isElsewhere(const std::string& path) {
-    return !schemeOf(path).empty() || path.starts_with("ssh://");
 }
 
 Json rulesJson() {

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -202,6 +203,10 @@ Status checkHost(std::string_view host) {
 
 bool isSshPath(std::string_view text) {
     return text.starts_with(kScheme);
+}
+
+bool isElsewhere(std::string_view text) {
+    return isSshPath(text) || !schemeOf(text).empty();
 }
 
 Result<SshPath> parseSshPath(std::string_view text) {

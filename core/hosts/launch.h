@@ -36,6 +36,7 @@ struct SshPath {
     std::string path;
 };
 bool isSshPath(std::string_view text);
+bool isElsewhere(std::string_view text);  // on another host, in a bucket, on the hub or a web server
 Result<SshPath> parseSshPath(std::string_view text);
 std::string hostText(const HostSpec& host);  // "ssh://user@host:port", without a path
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include <arpa/inet.h>
@@ -123,6 +124,17 @@ std::string Asked::argument(const std::string& name) const {
             return percentDecoded(part.substr(std::min(equals + 1, part.size())));
     }
     return {};
+}
+
+Answered rangeOf(const std::string& bytes, const Asked& asked) {
+    const std::string range = asked.header("range");
+    if (range.empty()) return {200, {}, bytes};
+    const size_t first = std::stoul(range.substr(6)),
+                 last = std::min(std::stoul(range.substr(range.find('-') + 1)), bytes.size() - 1);
+    return {206,
+            {{"Content-Range", "bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" +
+                                   std::to_string(bytes.size())}},
+            bytes.substr(first, last - first + 1)};
 }
 
 HttpServer::HttpServer(Handler handler) : handler_(std::move(handler)) {
@@ -352,16 +364,12 @@ Answered FakeBucket::get(const Asked& asked, const std::string& key) {
         return answer;
     }
     const std::string range = asked.header("range");
-    if (range.empty()) return answer;
-    const size_t dash = range.find('-');
-    const size_t first = std::stoul(range.substr(6, dash - 6));
-    if (first >= object.bytes.size()) return {416, {}, errorXml("InvalidRange")};
-    const size_t lastByte = std::min(std::stoul(range.substr(dash + 1)), object.bytes.size() - 1);
-    answer.status = 206;
-    answer.body = object.bytes.substr(first, lastByte - first + 1);
-    answer.headers.emplace_back("Content-Range", "bytes " + std::to_string(first) + "-" +
-                                                     std::to_string(lastByte) + "/" +
-                                                     std::to_string(object.bytes.size()));
+    if (!range.empty() && std::stoul(range.substr(6)) >= object.bytes.size())
+        return {416, {}, errorXml("InvalidRange")};
+    Answered part = rangeOf(object.bytes, asked);
+    answer.status = part.status;
+    answer.body = std::move(part.body);
+    std::ranges::move(part.headers, std::back_inserter(answer.headers));
     return answer;
 }
 

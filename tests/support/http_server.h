@@ -33,6 +33,9 @@ struct Answered {
     End end = End::whole;
 };
 
+// `bytes`, or the range of them that was asked for, which must begin inside.
+Answered rangeOf(const std::string& bytes, const Asked& asked);
+
 class HttpServer {
   public:
     using Handler = std::function<Answered(const Asked&)>;

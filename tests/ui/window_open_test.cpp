@@ -497,13 +497,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         using test::Answered, test::Asked;
         test::HttpServer server([&](const Asked& asked) -> Answered {
             if (asked.path != "/d/m.safetensors" || asked.argument("sig") != "hidden") return {404};
-            const std::string range = asked.header("range");
-            if (range.empty()) return {200, {}, bytes};
-            const size_t first = std::stoul(range.substr(6)),
-                         last = std::stoul(range.substr(range.find('-') + 1));
-            return {206,
-                    {{"Content-Range", "bytes " + range.substr(6) + "/" + std::to_string(bytes.size())}},
-                    bytes.substr(first, last - first + 1)};
+            return test::rangeOf(bytes, asked);
         });
         const QString plain = QString::fromStdString(server.url() + "/d/m.safetensors");
         window_ = windows_->newWindow();
