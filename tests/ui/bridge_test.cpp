@@ -1,6 +1,7 @@
 #include <QElapsedTimer>
 
 #include "support/gui_test.h"
+#include "support/http_server.h"
 #include "ui/bridge/selection.h"
 #include "ui/bridge/tasks.h"
 
@@ -276,6 +277,22 @@ class BridgeTest : public QObject {
         QTRY_VERIFY(session->state() == Session::State::open && session->hasFacts());
         QVERIFY(session->facts()->damagedTensors > 0);
         QCOMPARE(std::string(session->catalog().name(session->selection().current().tensor)), name);
+    }
+
+    void changesInABucketAreSeen() {
+        test::FakeBucket bucket("b1");
+        bucket.use();
+        bucket.putTree(sampleCheckpoint().toStdString(), "step-1");
+        auto session = openSession(QStringLiteral("s3://b1/step-1"));
+        QCOMPARE(session->state(), Session::State::open);
+        session->checkForChanges();
+        QTRY_COMPARE(session->tasks().running().size(), size_t{0});
+        QVERIFY(session->changedFiles().isEmpty());
+        bucket.put("step-1/__0_0.distcp", "short");
+        QSignalSpy spy(session.get(), &Session::filesChanged);
+        session->checkForChanges();
+        QTRY_COMPARE(spy.size(), 1);
+        QVERIFY(session->changedFiles().contains("__0_0.distcp"));
     }
 
     // Of a file whose values are known: element (r, c) is 100 r + c.

@@ -6,6 +6,7 @@
 #include "base/memory_budget.h"
 #include "base/thread_pool.h"
 #include "model/coverage.h"
+#include "ui/bridge/file_stamps.h"
 
 namespace shardscope::ui {
 
@@ -203,14 +204,14 @@ Result<HostFacts> LocalEngine::lookAt(const HostSpec& where, const CheckpointPtr
                                           ? question.source
                                           : splitPath(question.source).first;
         const Catalog& catalog = checkpoint->catalog();
-        SHARDSCOPE_ASSIGN(const auto sizes, sizesOfFiles(*files, directory, catalog, context.stop));
+        SHARDSCOPE_ASSIGN(const auto stamps, stampsOf(*files, directory, catalog, context.stop));
         HostFacts::Source source;
-        for (size_t f = 0; f < sizes.size(); ++f) {
+        for (size_t f = 0; f < stamps.size(); ++f) {
             const FileInfo& file = catalog.files()[f];
             if (file.state == FileInfo::State::missing) continue;
             ++source.files;
-            source.missing += sizes[f] < 0;
-            source.different += sizes[f] >= 0 && static_cast<uint64_t>(sizes[f]) != file.size;
+            source.missing += stamps[f].size < 0;
+            source.different += stamps[f].size >= 0 && static_cast<uint64_t>(stamps[f].size) != file.size;
         }
         return source;
     }();

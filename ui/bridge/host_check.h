@@ -1,19 +1,11 @@
 // What is found on a host where a conversion is to work, before it is started there.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
-#include "base/stop.h"
-#include "engine/engine.h"
+#include "base/result.h"
 
 namespace shardscope::ui {
-
-// Sizes of a catalog's files as they are in `directory`, in its order, -1 where there is none; by one listing
-// of each of their directories. Errors: those of listing, cancelled.
-Result<std::vector<int64_t>> sizesOfFiles(FileSystem& files, const std::string& directory,
-                                          const Catalog& catalog, const StopToken& stop);
 
 struct HostQuestion {
     std::string source;       // as the workers are told it

@@ -1,9 +1,7 @@
 #include "ui/models/file_watch.h"
 
-#include <filesystem>
-
 #include "execute/executor.h"
-#include "ui/bridge/hosts.h"
+#include "hosts/launch.h"
 #include "ui/models/texts.h"
 
 namespace shardscope::ui {
@@ -11,42 +9,8 @@ namespace shardscope::ui {
 namespace {
 constexpr int kFirstLook = 1000;     // milliseconds from opening to the first look at the files
 constexpr int kLookInterval = 5000;  // milliseconds from one look to the next
-constexpr int kLookThere = 30'000;   // the same on another host, where a look is a listing
-constexpr size_t kMostStamps = 10'000;
+constexpr int kLookThere = 30'000;   // the same in places elsewhere, where a look is a request
 }  // namespace
-
-std::vector<FileStamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop) {
-    namespace fs = std::filesystem;
-    std::error_code error;
-    fs::path directory(checkpoint.path);
-    std::vector<FileStamp> stamps;
-    if (checkpoint.fileSystem && checkpoint.reader->dataElsewhere().empty()) {
-        const auto sizes =
-            sizesOfFiles(*checkpoint.fileSystem, directoryOf(checkpoint), checkpoint.catalog(), stop);
-        for (size_t f = 0; sizes.ok() && f < sizes->size(); ++f)
-            stamps.push_back({checkpoint.catalog().files()[f].path, (*sizes)[f], 0});
-        return stamps;
-    }
-    const auto stamp = [&](const std::string& name, const fs::path& path) {
-        const auto status = fs::symlink_status(path, error);
-        const bool regular = !error && fs::is_regular_file(status);
-        const auto size = regular ? static_cast<int64_t>(fs::file_size(path, error)) : -1;
-        const auto time = regular ? fs::last_write_time(path, error).time_since_epoch().count() : 0;
-        stamps.push_back({name, size, static_cast<int64_t>(time)});
-    };
-    // The files that an index speaks of are elsewhere.
-    if (!checkpoint.reader->dataElsewhere().empty()) {
-        stamp(directory.filename().string(), directory);
-        return stamps;
-    }
-    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
-    for (const FileInfo& file : checkpoint.catalog().files()) {
-        if (stop.stopRequested() || stamps.size() >= kMostStamps) break;
-        if (file.path.empty() || file.path.find("..") != std::string::npos || file.path[0] == '/') continue;
-        stamp(file.path, directory / file.path);
-    }
-    return stamps;
-}
 
 FileWatch::FileWatch(Tasks& tasks, HostConnection& connection, QObject* parent)
     : QObject(parent), tasks_(tasks), connection_(connection) {
@@ -78,8 +42,8 @@ void FileWatch::look() {
     if (connection_.lost()) return;
     ticket_ = tasks_.run<std::vector<FileStamp>>(
         Work::metadata, tr("Looking at the files"),
-        [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::vector<FileStamp>> {
-            return stampFiles(*checkpoint, context.stop);
+        [checkpoint = checkpoint_](const TaskContext& context) {
+            return stampsOf(*checkpoint, true, context.stop);
         },
         [this](Result<std::vector<FileStamp>> answer) {
             if (answer.ok()) compare(std::move(answer).value());
@@ -88,15 +52,20 @@ void FileWatch::look() {
 
 // A file that grew since the last look is being written. Once all stand still, what changed is said.
 void FileWatch::compare(std::vector<FileStamp> now) {
-    timer_.setInterval(hostOf(toQString(checkpoint_->path)).isEmpty() ? kLookInterval : kLookThere);
+    timer_.setInterval(isElsewhere(checkpoint_->path) ? kLookThere : kLookInterval);
+    const auto nameOf = [this](size_t i) {
+        if (!checkpoint_->reader->dataElsewhere().empty())
+            return toQString(splitPath(checkpoint_->path).second);
+        return toQString(checkpoint_->catalog().files()[i].path);
+    };
     size_t changed = 0, grown = 0;
     QString first, firstGrown;
     uint64_t firstSize = 0;
     for (size_t i = 0; i < now.size() && i < stamps_.size(); ++i) {
-        if (now[i].size == stamps_[i].size && now[i].modified == stamps_[i].modified) continue;
-        if (changed++ == 0) first = toQString(now[i].path);
+        if (now[i] == stamps_[i]) continue;
+        if (changed++ == 0) first = nameOf(i);
         if (now[i].size > stamps_[i].size && grown++ == 0) {
-            firstGrown = toQString(now[i].path);
+            firstGrown = nameOf(i);
             firstSize = static_cast<uint64_t>(now[i].size);
         }
     }

@@ -5,23 +5,14 @@
 #include <QObject>
 #include <QString>
 #include <QTimer>
-#include <cstdint>
-#include <string>
 #include <vector>
 
 #include "ui/bridge/engine_service.h"
+#include "ui/bridge/file_stamps.h"
 #include "ui/bridge/tasks.h"
 #include "ui/models/host_connection.h"
 
 namespace shardscope::ui {
-
-// Size and time of one file; on another host only its size.
-struct FileStamp {
-    std::string path;
-    int64_t size, modified;
-};
-// Of the files that the catalog knows, as they are now. May take long; not for the GUI thread.
-std::vector<FileStamp> stampFiles(const Checkpoint& checkpoint, const StopToken& stop);
 
 class FileWatch : public QObject {
     Q_OBJECT

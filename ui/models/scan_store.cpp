@@ -5,9 +5,9 @@
 #include <QFileInfo>
 #include <QSaveFile>
 #include <QStandardPaths>
-#include <filesystem>
 
 #include "storage/digest.h"
+#include "ui/bridge/file_stamps.h"
 
 namespace shardscope::ui {
 
@@ -33,22 +33,18 @@ std::string ScanStore::fileOf(const Checkpoint& checkpoint, const std::string& o
 std::string ScanStore::keyOf(const Checkpoint& checkpoint, const std::string& openedHow,
                              const StopToken& stop) {
     namespace fs = std::filesystem;
-    // Of files on another host sizes are known, which do not tell whether they changed.
+    // Of files on another host the time may be unknown, or too coarse to tell whether they changed.
     if (!checkpoint.reader->dataElsewhere().empty() || checkpoint.fileSystem) return {};
-    std::error_code error;
-    fs::path directory(checkpoint.path);
-    if (!fs::is_directory(directory, error)) directory = directory.parent_path();
+    const auto stamps = stampsOf(checkpoint, true, stop);
+    if (!stamps.ok()) return {};
     std::string text = checkpoint.path + '\0' + openedHow + '\0' +
                        std::to_string(checkpoint.catalog().tensorCount()) + '\0' +
                        std::to_string(checkpoint.catalog().chunkCount());
-    for (const FileInfo& file : checkpoint.catalog().files()) {
-        if (stop.stopRequested()) return {};
-        if (file.path.empty() || file.path[0] == '/' || file.path.find("..") != std::string::npos) continue;
-        const fs::path path = directory / file.path;
-        const auto size = fs::file_size(path, error);
-        text += '\0' + file.path + '\0' + (error ? "none" : std::to_string(size));
-        const auto time = fs::last_write_time(path, error);
-        text += '\0' + (error ? "none" : std::to_string(time.time_since_epoch().count()));
+    for (size_t f = 0; f < stamps->size(); ++f) {
+        for (const std::string& part :
+             {checkpoint.catalog().files()[f].path, std::to_string((*stamps)[f].size),
+              std::to_string((*stamps)[f].modifiedNs)})
+            text += '\0' + part;
     }
     return hexDigest(text);
 }

@@ -11,6 +11,7 @@
 #include "plan/source_placement.h"
 #include "plan/steps.h"
 #include "storage/file_system.h"
+#include "ui/bridge/file_stamps.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/model_config.h"
 #include "ui/models/texts.h"
@@ -26,11 +27,11 @@ constexpr int kSettleMilliseconds = 250;
 bool isHere(const Checkpoint& checkpoint, const StopToken& stop) {
     if (!checkpoint.fileSystem) return true;
     const std::string directory = pathThere(toQString(directoryOf(checkpoint))).toStdString();
-    const auto sizes = sizesOfFiles(*systemFileSystem(), directory, checkpoint.catalog(), stop);
-    if (!sizes.ok()) return false;
+    const auto stamps = stampsOf(*systemFileSystem(), directory, checkpoint.catalog(), stop);
+    if (!stamps.ok()) return false;
     const auto& files = checkpoint.catalog().files();
     for (size_t f = 0; f < files.size(); ++f) {
-        if (files[f].state != FileInfo::State::missing && (*sizes)[f] != static_cast<int64_t>(files[f].size))
+        if (files[f].state != FileInfo::State::missing && (*stamps)[f].size != static_cast<int64_t>(files[f].size))
             return false;
     }
     return true;
