@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/masters.h"
+#include "engine/recipe_fit.h"
 #include "engine/run_directory.h"
 #include "engine/run_verdicts.h"
 #include "engine/step_number.h"
@@ -57,7 +58,9 @@ std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint
     if (pieces) text += "; on others after 'reshard'";
     const Catalog& catalog = checkpoint.catalog();
     if (catalog.format() != "safetensors" && mayBecomeModel(catalog))
-        text += "; transformers after 'convert --to hf'";
+        text += modelBeside(checkpoint).empty()
+                    ? "; transformers after 'convert --to hf' with the model's config.json"
+                    : "; transformers after 'convert --to hf'";
     return text;
 }
 

@@ -138,6 +138,20 @@ class FieldCliTest : public QObject {
                  std::string("weights only: nothing to resume, fine to load"));
     }
 
+    // A model for transformers is promised with what its conversion still needs.
+    void theCardNamesTheModelsConfiguration() {
+        const auto loads = [](const QString& step) {
+            const json card = runShardscope({"ready", pathOf(step), "--json"}).json();
+            for (const json& line : card["lines"])
+                if (line.value("id", "") == "loads_in") return line.value("text", "");
+            return std::string();
+        };
+        const std::string promise = "transformers after 'convert --to hf'",
+                          needs = " with the model's config.json";
+        QVERIFY(loads("optimizer-without-groups/ckpt").ends_with(promise + needs));
+        QVERIFY(loads("verl-megatron-data-pt/ckpt/run/global_step_5").ends_with(promise));
+    }
+
     void aLoneConfigurationIsExpected() {
         const QString config = place_->filePath("config.json");
         const auto expect = [&](const QByteArray& text) {
