@@ -1,5 +1,7 @@
 #include "cli/validate_words.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "cli/one_of.h"
@@ -59,6 +61,24 @@ std::string formOf(ReportForm form, const std::vector<JudgedPath>& judged) {
     return lines;
 }
 
+// What an example says beyond the finding's message. Where they differ only behind a ';', it is what follows.
+std::string_view detailBeyond(std::string_view message, std::string_view detail) {
+    if (detail == message) return {};
+    const auto [end, other] = std::ranges::mismatch(message, detail);
+    const size_t shared = message.substr(0, static_cast<size_t>(end - message.begin())).rfind("; ");
+    return shared == message.npos ? detail : detail.substr(shared + 2);
+}
+
+// Whether message or example name the cause: a tensor, a file, or "FILE is missing".
+bool saysCause(const Finding& finding) {
+    std::string_view cause = finding.cause;
+    for (const std::string_view what : {" is missing", " is truncated"})
+        if (cause.ends_with(what)) cause.remove_suffix(what.size());
+    return finding.message.find(cause) != finding.message.npos ||
+           (!finding.examples.empty() &&
+            (finding.examples.front().file == cause || finding.examples.front().tensor == cause));
+}
+
 void printFinding(const Finding& finding, const Style& style, size_t indent) {
     const std::string margin(indent, ' ');
     const std::string severity(severityName(finding.severity));
@@ -67,17 +87,20 @@ void printFinding(const Finding& finding, const Style& style, size_t indent) {
                                                                      : style.dim(severity);
     fmt::print("{}{} {}: {}\n", margin, word, style.bold(printable(finding.rule)),
                printable(finding.message));
-    if (!finding.cause.empty()) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
+    if (!saysCause(finding)) fmt::print("{}    cause: {}\n", margin, printable(finding.cause));
     constexpr size_t kShown = 5;
     for (size_t i = 0; i < finding.examples.size() && i < kShown; ++i) {
         const FindingExample& e = finding.examples[i];
+        const std::string_view detail = detailBeyond(finding.message, e.detail);
+        const bool fileOnly = e.tensor.empty() && !e.box && e.rank == kNone && !e.offset && detail.empty();
+        if (fileOnly && finding.message.find(e.file) != finding.message.npos) continue;
         std::string line = margin + "    ";
         if (!e.tensor.empty()) line += printable(e.tensor) + " ";
         if (e.box) line += formatBox(e.box->offsets, e.box->lengths) + " ";
         if (e.rank != kNone) line += fmt::format("rank {} ", e.rank);
         if (!e.file.empty()) line += fmt::format("in {} ", printable(e.file));
         if (e.offset) line += fmt::format("at byte {} ", *e.offset);
-        if (!e.detail.empty()) line += fmt::format("({}) ", printable(e.detail));
+        if (!detail.empty()) line += fmt::format("({}) ", printable(detail));
         line.pop_back();
         fmt::print("{}\n", line);
     }

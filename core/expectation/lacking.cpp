@@ -362,9 +362,11 @@ std::vector<Note> historyNotes(const StepContents& step, std::span<const StepCon
     for (const auto& [family, counted] : counts) {
         const auto& [count, file] = counted;
         if (count < earlier.size()) continue;
-        std::string why = fmt::format("'{}' has it", printable(earlier.front().name, kNameInMessage));
-        if (earlier.size() > 1)
-            why = fmt::format("{} of the whole steps before, such as {}", earlier.size(), why);
+        const std::string name = printable(earlier.front().name, kNameInMessage);
+        std::string why = earlier.size() == 1
+                              ? fmt::format("'{}' has it", name)
+                              : fmt::format("'{}' and {} more of the whole steps before it have it", name,
+                                            earlier.size() - 1);
         addMissing(file.path, file.need, std::move(why), notes);
     }
     return notes;

@@ -147,7 +147,8 @@ class OrbaxOpener : private CatalogOpener {
         if (!has(item.entries, kLevanterMark)) {
             files_.add(mark, true);
             note(rule::fileMissing, Severity::error,
-                 "it is missing; Levanter writes it last, so the save did not end", mark);
+                 fmt::format("'{}' is missing; Levanter writes it last, so the save did not end", mark),
+                 mark);
             return;
         }
         addJsonItem(item, mark);
@@ -328,8 +329,8 @@ class OrbaxOpener : private CatalogOpener {
         const bool listed = has(item.entries, kOcdbtManifest);
         if (!hasTree && !hasFlax)
             note(rule::fileMissing, listed ? Severity::warning : Severity::error,
-                 "it is missing, so the tree is that of the arrays that are here", treePath, {},
-                 listed ? Note::Lacks::nothing : Note::Lacks::anything);
+                 fmt::format("'{}' is missing, so the tree is that of the arrays that are here", treePath),
+                 treePath, {}, listed ? Note::Lacks::nothing : Note::Lacks::anything);
 
         Store store;
         SHARDSCOPE_TRY(fillStore(item, tree, store));
@@ -378,7 +379,8 @@ class OrbaxOpener : private CatalogOpener {
         if ((arrayMetadatas || tree.writeShapes) && !has(item.entries, kCommitMark) &&
             !source_.hasFile(kCommitMark))
             note(rule::fileStale, Severity::warning,
-                 "it is missing; Orbax since 0.12 writes it when a save is complete",
+                 fmt::format("'{}' is missing; Orbax since 0.12 writes it when a save is complete",
+                             kCommitMark),
                  pathIn(item, kCommitMark));
         if (arrayMetadatas) SHARDSCOPE_TRY(addArrayMetadatas(item, store));
         return {};
@@ -465,11 +467,12 @@ class OrbaxOpener : private CatalogOpener {
             found = true;
         }
         if (!found) return {};
-        note(rule::fileMissing, Severity::error,
-             "it is missing, so Orbax finds no arrays; they are taken from the databases of the processes, "
-             "and what was never "
-             "merged may be incomplete",
-             pathIn(item, kOcdbtManifest));
+        note(
+            rule::fileMissing, Severity::error,
+            fmt::format("'{}' is missing, so Orbax finds no arrays; they are taken from the databases of the "
+                        "processes, and what was never merged may be incomplete",
+                        kOcdbtManifest),
+            pathIn(item, kOcdbtManifest));
         return {};
     }
 
