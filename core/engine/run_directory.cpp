@@ -190,25 +190,21 @@ void readTracker(const Source& source, RunDirectory& run) {
     }
 }
 
-// The only run in the directories of `source`, which is neither a run nor a checkpoint: "v0-20260101/" of
-// ms-swift, "_actor/" of OpenRLHF.
-std::optional<Run> runBelow(const Source& source, int levels) {
-    if (levels == 0 || !source.entry.empty() || detectFormat(source)) return std::nullopt;
-    std::optional<Run> only;
+// The runs in the directories of `source`, which is neither a run nor a checkpoint: "v0-20260101/" of
+// ms-swift, "_actor/" of OpenRLHF, several experiments.
+void addRunsBelow(const Source& source, int levels, std::vector<Run>& runs) {
+    if (levels == 0 || !source.entry.empty() || detectFormat(source)) return;
     size_t looks = 0;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::directory || isTemporary(entry.name)) continue;
         if (++looks > kMostRunLooks) break;
         auto below = sourceFor(joinPath(source.display, entry.name), IoMode::automatic, source.fileSystem);
         if (!below.ok()) continue;
-        auto directory = findRun(*below);
-        auto found = directory ? std::optional<Run>({*std::move(below), *std::move(directory)})
-                               : runBelow(*below, levels - 1);
-        if (!found) continue;
-        if (only) return std::nullopt;
-        only = std::move(found);
+        if (auto directory = findRun(*below))
+            runs.push_back({*std::move(below), *std::move(directory)});
+        else
+            addRunsBelow(*below, levels - 1, runs);
     }
-    return only;
 }
 
 // The step that a checkpoint of one file says it is of; nullopt where it says none, or cannot be opened.
@@ -240,10 +236,26 @@ std::string shownNames(std::vector<std::string> names) {
     return listed(names, kMostListed);
 }
 
+std::string below(const Source& source, const Run& run) {
+    return run.source.display.substr(joinPath(source.display, "").size());
+}
+
 Error several(const Source& source, std::string_view what, const std::vector<std::string>& names) {
     return makeError(ErrorCode::usage, fmt::format("holds {} {}: {}", names.size(), what, shownNames(names)))
         .inFile(source.display)
         .withHint("name one of them");
+}
+
+// nullopt where there is none. Errors: usage when there are several.
+Result<std::optional<Run>> runBelow(const Source& source) {
+    std::vector<Run> runs;
+    addRunsBelow(source, kMostRunLevels, runs);
+    if (runs.empty()) return std::optional<Run>();
+    if (runs.size() == 1) return std::optional(std::move(runs.front()));
+    std::vector<std::string> names;
+    for (const Run& run : runs)
+        names.push_back(below(source, run));
+    return several(source, "runs", names);
 }
 
 }  // namespace
@@ -293,12 +305,12 @@ std::string Run::missingStep() const {
 
 Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options) {
     SHARDSCOPE_ASSIGN(Source source, sourceFor(path, options.io, options.fileSystem));
-    auto directory = findRun(source);
     std::optional<Run> run;
-    if (directory)
+    if (auto directory = findRun(source)) {
         run = Run{std::move(source), *std::move(directory)};
-    else
-        run = runBelow(source, kMostRunLevels);
+    } else {
+        SHARDSCOPE_ASSIGN(run, runBelow(source));
+    }
     if (run) placeCopy(*run);
     return run;
 }
@@ -345,10 +357,9 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
         return several(source, "checkpoints", names);
     }
     if (!found.empty()) return std::optional(found[0]);
-    const auto below = runBelow(source, kMostRunLevels);
-    if (!below) return std::optional<RunChoice>();
-    return std::optional<RunChoice>({below->source.display.substr(joinPath(source.display, "").size()),
-                                     "the only run there", true, true});
+    SHARDSCOPE_ASSIGN(const auto run, runBelow(source));
+    if (!run) return std::optional<RunChoice>();
+    return std::optional<RunChoice>({below(source, *run), "the only run there", true, true});
 }
 
 }  // namespace shardscope

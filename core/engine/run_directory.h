@@ -45,7 +45,8 @@ struct Run {
     std::string pathOf(const RunStep& step) const;
     std::string missingStep() const;  // a sentence, where the tracker names a step that is not there
 };
-// nullopt where `path` is a file or holds no steps. Errors: those of sourceFor().
+// nullopt where `path` is a file or holds no steps. Errors: those of sourceFor(); usage where it holds
+// several runs.
 Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {});
 
 // As openCheckpoint(), for callers that show a run as it is: the directory of one that is not a checkpoint

@@ -138,6 +138,14 @@ class FieldCliTest : public QObject {
                  std::string("weights only: nothing to resume, fine to load"));
     }
 
+    void severalRunsAreNamed() {
+        for (const QString verb : {"info", "ready", "latest"}) {
+            const Outcome said = runShardscope({verb, pathOf("trainer-half-saved-step")});
+            QCOMPARE(said.exitCode, 2);
+            QVERIFY2(said.err.find("holds 5 runs: died-after-model, ") != std::string::npos,
+                     said.err.c_str());
+        }
+    }
     // A model for transformers is promised with what its conversion still needs.
     void theCardNamesTheModelsConfiguration() {
         const auto loads = [](const QString& step) {
