@@ -166,6 +166,11 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
     } else {
         fmt::print("  verified: every tensor was read back and has the digest of what was written\n");
     }
+    if (conversion.unguarded())
+        fmt::print(
+            "  {} the store has no conditional writes: that no other job wrote there at the same time is not "
+            "certain\n",
+            style.yellow("warning:"));
     if (!report.counts.empty())
         fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"),
                    report.counts.size(), printable(report.counts[0].first));

@@ -303,6 +303,11 @@ Plan makePlan(const PreparedConversion& p, const ConversionRequest& request) {
     plan.made = p.spec->made;
     listComputed(p, plan);
     plan.notes = p.spec->notes;
+    if (request.unguarded)
+        plan.notes.push_back(
+            {p.destination,
+             "if its store has no conditional writes, another job that writes there at the same time may not "
+             "be noticed; the object that makes a checkpoint of the others is still written last"});
     plan.unknown = p.spec->unknown;
     plan.fromMasters = p.spec->fromMasters;
     plan.mastersUnused = p.spec->mastersUnused;

@@ -194,6 +194,9 @@ struct ConversionRequest : TargetChoice, ConvertOptions, WorkLimits {
     // ("auto", "cpu", "gpu").
     std::string backend = "gloo", compute = "auto";
     bool ownDisks = false;  // for ranks: each keeps its files of the destination on its own disk
+    // For a bucket whose store has no conditional writes: another job with the same destination may not be
+    // noticed.
+    bool unguarded = false;
 };
 // Its rules, without those of its recipe. Errors: usage, naming the malformed one.
 Result<TargetRequest> targetRequest(const ConversionRequest& request);
@@ -207,11 +210,11 @@ Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 // own file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
                          PartScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
-// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
-// executor.
+// `unguarded`, if not null, is set where ConversionRequest::unguarded was needed. Errors: impossible when the
+// plan is not runnable, or --strict and something is left out; else those of the executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,
                                   Progress* progress, const StopToken& stop = {},
-                                  PartScheduler* scheduler = nullptr);
+                                  PartScheduler* scheduler = nullptr, std::atomic<bool>* unguarded = nullptr);
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

@@ -136,6 +136,9 @@ constexpr Field kFields[] = {
     {"resume", "resume", "Resume", &Request::resume, kHow, "", "Continue an interrupted job", kWrites},
     {"overwrite", "overwrite", "Overwrite", &Request::overwrite, kHow, "",
      "Replace an existing destination, once the new one is whole", kWrites},
+    {"unguarded", "unguarded", "Store without conditional writes", &Request::unguarded, kHow, "",
+     "Write to a bucket also where its store has no conditional writes: two jobs that write one destination "
+     "at a time may not notice each other"},
     {"on", "on", "Where", &Request::on, kWho, "WHERE",
      "local:N processes, ssh:HOST,HOST through your own ssh, or "
      "slurm:nodes=N,KEY=VALUE,... on nodes that Slurm lends; joined by '+'; the "

@@ -63,10 +63,13 @@ std::string aDataFile(const PreparedConversion& p) {
 }
 
 // Where this process writes a destination of its own; null = on this machine.
-Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p, Progress* progress,
-                                                     const StopToken& stop) {
+Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p,
+                                                     const ConversionRequest& request, Progress* progress,
+                                                     const StopToken& stop, std::atomic<bool>* unguarded) {
     if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
-    SHARDSCOPE_ASSIGN(const BucketJob job, bucketJob(p, progress, stop));
+    SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, progress, stop));
+    job.unguarded = request.unguarded;
+    job.foundUnguarded = unguarded;
     return bucketFileSystem(job);
 }
 
@@ -192,9 +195,10 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler) {
+                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler,
+                                  std::atomic<bool>* unguarded) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
-    SHARDSCOPE_ASSIGN(auto files, destinationFiles(p, progress, stop));
+    SHARDSCOPE_ASSIGN(auto files, destinationFiles(p, request, progress, stop, unguarded));
     return runJob(p, request, conversionJob(p, request, scheduler, std::move(files)), *own);
 }
 
@@ -284,6 +288,9 @@ Status Conversion::checkDestinationKind() const {
     if (!bucket && request_.verify == Verify::checksums)
         return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("verify", "checksums")))
             .inFile(prepared_->destination);
+    if (!bucket && request_.unguarded)
+        return makeError(ErrorCode::usage, fmt::format("{} is for a bucket", option("unguarded")))
+            .inFile(prepared_->destination);
     if (bucket && request_.overwrite) return nothingIsReplaced(prepared_->destination);
     if (!bucket || std::holds_alternative<Alone>(execution_)) return {};
     const auto* parts = std::get_if<Parts>(&execution_);
@@ -293,22 +300,23 @@ Status Conversion::checkDestinationKind() const {
             .inFile(prepared_->destination)
             .withHint(
                 fmt::format("share the work by {} instead, or leave out {}", option("part"), option("on")));
+    if (request_.unguarded)
+        return makeError(ErrorCode::usage,
+                         "parts find each other by conditional writes, which the store must have")
+            .inFile(prepared_->destination)
+            .withHint(fmt::format("leave out {}, or {}", option("unguarded"), option("part")));
     if (parts->seal)
         return makeError(ErrorCode::impossible,
                          "the parts of a destination in a bucket cannot read it back before it is complete")
             .inFile(prepared_->destination)
             .withHint(option("finish", "auto") + " has the last part verify all of it");
-    if (prepared_->singleFile)
-        return makeError(ErrorCode::impossible, "a single file in a bucket is written by one process")
-            .inFile(prepared_->destination)
-            .withHint(fmt::format("write a directory there, or leave out {}", option("part")));
     return {};
 }
 
 Result<ConvertReport> Conversion::run(Progress* progress) {
     SHARDSCOPE_TRY(checkDestinationKind());
     if (std::holds_alternative<Alone>(execution_)) {
-        auto report = runPrepared(*prepared_, request_, progress, stop_);
+        auto report = runPrepared(*prepared_, request_, progress, stop_, nullptr, &unguarded_);
         finished_ = report.ok();
         return report;
     }

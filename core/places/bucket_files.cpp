@@ -205,7 +205,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         if (place_->head(claim).ok()) return anotherJob(*place_, job_.destination, claim);
         const std::string name = staged(kAgreed);
         const auto bytes = std::as_bytes(std::span(text));
-        const Status created = createNew(*place_, name, bytes, {true, {}, crc32cOf(bytes)});
+        const auto created = createNew(*place_, name, bytes, idOf(text));
         if (!created.ok() && created.error().code != ErrorCode::exists) return created.error();
         SHARDSCOPE_ASSIGN(std::string agreed, agreedThere());
         upload_->share(idOf(agreed));

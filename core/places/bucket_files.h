@@ -4,6 +4,7 @@
 // a checkpoint or none of it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,16 +31,21 @@ struct BucketJob {
     std::vector<std::string> seals;  // files of it that are written last, in this order; may be empty
     // Files of it that are sent while they are written; this machine holds only their unsent bytes.
     std::vector<std::string> streamed;
-    // The data file that makes a checkpoint of the rest, where no file of `seals` does. It is streamed, and
-    // completed last on condition that its key is new, if the store refuses parts with wrong checksums: it
-    // can be seen before it is read back, but never with other bytes than were sent. Empty = none, or too
-    // small to be sent in parts.
+    // The data file that makes a checkpoint of the rest, where no file of `seals` does. It is streamed, by
+    // parts, too, and completed last on condition that its key is new, if the store refuses parts with wrong
+    // checksums: it can be seen before it is read back, but never with other bytes than were sent. Empty =
+    // none, or too small to be sent in parts.
     std::string last;
     bool singleFile = false;       // the destination is one file, of the name that its key ends with
     Progress* progress = nullptr;  // of the upload; not owned, may be null
     StopToken stop;
     Role role = Role::all;
     uint32_t part = 0;  // index of the part that this process does; for Role::part only
+    // Whether a store without conditional writes will do, for Role::all only. Another job that wants the same
+    // destination is then seen only if it has begun well before.
+    bool unguarded = false;
+    // Set where the store has none; not owned, may be null.
+    std::atomic<bool>* foundUnguarded = nullptr;
 };
 
 // Maps the destination to a private directory of this machine ($TMPDIR/shardscope-uploads-UID), from which an

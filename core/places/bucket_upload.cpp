@@ -85,17 +85,32 @@ Error anotherJob(const ObjectPlace& place, const std::string& destination, const
         .withHint(fmt::format("if that job is dead, remove the object {}/{}", place.root(), claim));
 }
 
-Status createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
-                 const ObjectPlace::Put& how) {
-    SHARDSCOPE_TRY(place.put(key, bytes, how));
+Result<bool> createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
+                       const std::string& mark, bool unguarded) {
+    // What a store without conditions would write over.
+    const auto there = place.head(key);
+    if (there.ok() && there->mark != mark)
+        return makeError(ErrorCode::exists, "is there already").inFile(place.root() + "/" + key);
+    if (!there.ok() && there.error().code != ErrorCode::notFound) return there.error();
+    ObjectPlace::Put how{true, mark, crc32cOf(bytes)};
+    Status made = place.put(key, bytes, how);
     // A store that takes it again knows no conditions, and two jobs would not see each other.
-    const Status again = place.put(key, bytes, how);
-    if (!again.ok()) return again.error().code == ErrorCode::exists ? Status() : again;
-    (void)place.remove(key);
+    const Status again = made.ok() ? place.put(key, bytes, how) : made;
+    if (!again.ok() && again.error().code != ErrorCode::unsupported) {
+        if (made.ok() && again.error().code == ErrorCode::exists) return true;
+        return again.error();
+    }
+    if (unguarded) {
+        how.onlyNew = false;
+        if (!made.ok()) SHARDSCOPE_TRY(place.put(key, bytes, how));
+        return false;
+    }
+    if (made.ok()) (void)place.remove(key);
     return makeError(ErrorCode::unsupported,
-                     "the store takes a write that is to create an object (If-None-Match) also where there "
-                     "is one, so that nothing can be published safely")
-        .inFile(place.root());
+                     "the store knows no writes that only create an object (If-None-Match), so that two jobs "
+                     "with one destination would not see each other")
+        .inFile(place.root())
+        .withHint(option("unguarded") + " writes there nevertheless; let one process alone do so");
 }
 
 std::string stagingKey(const ObjectPlace& place, const std::string& key) {
@@ -203,10 +218,12 @@ Status BucketUpload::begin() {
     MutexLock lock(begun_);
     if (claimed_) return {};
     const StopScope scope(job_.stop);
-    if (isPart()) return {};
-    SHARDSCOPE_TRY(claim());
+    // A part needs to know only where its bytes of the last file go.
+    if (isPart() && (probed_ || job_.last.empty())) return {};
+    if (!isPart()) SHARDSCOPE_TRY(claim());
     SHARDSCOPE_TRY(probeChecksums());
-    claimed_ = true;
+    claimed_ = !isPart();
+    probed_ = true;
     return {};
 }
 
@@ -218,10 +235,15 @@ Status BucketUpload::claim() {
             .inFile(job_.destination)
             .withHint(fmt::format("finish it ({}); or remove all objects under {}/{}", option("finish"),
                                   place_->root(), staging_));
-    const auto bytes = std::as_bytes(std::span(token_));
-    const ObjectPlace::Put how{true, token_, crc32cOf(bytes)};
-    const Status created = createNew(*place_, claim_, bytes, how);
-    if (!created.ok() && created.error().code != ErrorCode::exists) return created;
+    const auto guarded =
+        createNew(*place_, claim_, std::as_bytes(std::span(token_)), token_, job_.unguarded && !inParts());
+    if (!guarded.ok() && guarded.error().code != ErrorCode::exists) return guarded.error();
+    guarded_ = !guarded.ok() || *guarded;
+    if (job_.foundUnguarded) *job_.foundUnguarded = !guarded_;
+    return checkClaimed();
+}
+
+Status BucketUpload::checkClaimed() const {
     const auto claimed = place_->head(claim_);
     const bool ended = !claimed.ok() && claimed.error().code == ErrorCode::notFound;  // in between
     if (!claimed.ok() && !ended) return claimed.error();
@@ -244,6 +266,7 @@ Status BucketUpload::probeChecksums() {
 
 Status BucketUpload::wrote(const std::string& name, uint64_t size, uint64_t offset, uint64_t bytes,
                            const std::function<Status()>& write) {
+    if (isPart()) SHARDSCOPE_TRY(begin());
     File& file = fileOf(name, size);
     if (bytes == 0 || offset >= size || bytes > size - offset) return write();
     if (size <= kLeastPart || !streams(name)) {
@@ -449,6 +472,10 @@ Status BucketUpload::gatherParts(File& file) {
     MutexLock lock(file.mutex);
     const auto upload = textOfObject(*place_, staging_ + "uploads/" + file.name);
     if (!upload.ok()) return upload.error().code == ErrorCode::notFound ? Status() : upload.error();
+    if (!streams(file.name))
+        return makeError(ErrorCode::unsupported, "the store no longer refuses parts with a wrong checksum")
+            .inFile(place_->root() + "/" + file.key)
+            .withHint("finish the job once it does");
     const auto parts = place_->parts(file.key, *upload);
     if (!parts.ok() && parts.error().code != ErrorCode::notFound) return parts.error();
     if (!parts.ok()) {
@@ -535,8 +562,13 @@ Status BucketUpload::complete(File& file, bool seal) {
     const StopScope scope(job_.stop);
     MutexLock lock(file.mutex);
     if (file.complete) return {};
+    if (seal && !guarded_) {
+        // Nothing better can be done: others may come in between.
+        SHARDSCOPE_TRY(checkClaimed());
+        SHARDSCOPE_TRY(isThere(file));
+    }
     if (file.parts.empty()) {
-        ObjectPlace::Put how{seal, mark_, 0};
+        ObjectPlace::Put how{seal && guarded_, mark_, 0};
         SHARDSCOPE_TRY(sendWhole(file, how));
     } else {
         SHARDSCOPE_TRY(completeUpload(file, seal));
@@ -552,7 +584,7 @@ Status BucketUpload::completeUpload(File& file, bool seal) {
     std::vector<ObjectPlace::Part> parts;
     for (const Sent& sent : file.parts)
         parts.push_back(sent.part);
-    Status made = place_->complete(file.key, file.upload, parts, {seal, mark_, 0});
+    Status made = place_->complete(file.key, file.upload, parts, {seal && guarded_, mark_, 0});
     // An interrupted process has got as far as this, and the store looks at the condition first.
     if (!made.ok() && made.error().code == ErrorCode::exists) {
         const auto there = isThere(file);

@@ -33,10 +33,11 @@ std::string claimOf(const ObjectPlace& place, const std::string& key);
 
 // The error `exists` for a destination that another job has claimed.
 Error anotherJob(const ObjectPlace& place, const std::string& destination, const std::string& claim);
-// Creates an object where there is none; `how.onlyNew` must be true. Errors: exists, unsupported (the store
-// ignores conditional writes; the object is removed again), those of the place.
-Status createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
-                 const ObjectPlace::Put& how);
+// Creates an object of this mark where there is none. Errors: exists, unsupported (the store ignores or
+// refuses conditional writes, and nothing is left there; never if `unguarded`), those of the place. Returns
+// whether the store sees to it that there was none.
+Result<bool> createNew(ObjectPlace& place, const std::string& key, std::span<const std::byte> bytes,
+                       const std::string& mark, bool unguarded = false);
 
 // The content of an object of at most 64 MiB. Errors: limit, those of the place.
 Result<std::string> textOfObject(ObjectPlace& place, const std::string& key);
@@ -67,9 +68,9 @@ class BucketUpload {
     // Whether writes to a file go through wrote(). Those of a part of a job all do.
     bool takes(const std::string& name) const { return isPart() || streams(name); }
 
-    // Claims the destination and tests what the store can do; does nothing after a success and in a part.
-    // The functions that send call it themselves. Errors: exists (another job is at work), unsupported (a
-    // store without conditional writes), those of the store.
+    // Claims the destination, which a part does not, and tests what the store can do; does nothing after a
+    // success. The functions that send call it themselves. Errors: exists (another job is at work),
+    // unsupported (a store without conditional writes), those of the store.
     Status begin();
 
     // Writes the range of `bytes` bytes at `offset` of a file of `size` bytes, and sends the upload parts
@@ -133,7 +134,7 @@ class BucketUpload {
 
     bool isPart() const { return job_.role == BucketJob::Role::part; }
     bool inParts() const { return job_.role != BucketJob::Role::all; }
-    bool streamsLast() const { return !job_.last.empty() && !inParts() && checks_; }
+    bool streamsLast() const { return !job_.last.empty() && checks_; }
     // Notes that [begin, end) is written. Returns the indices of the upload parts that this completes.
     static std::vector<size_t> note(File& file, uint64_t begin, uint64_t end) SHARDSCOPE_REQUIRES(file.mutex);
     std::vector<Piece> piecesOf(File& file) const;
@@ -144,6 +145,7 @@ class BucketUpload {
     void removeShared();
     File& fileOf(const std::string& name, uint64_t size);
     Status claim();
+    Status checkClaimed() const;
     Status probeChecksums();
     Status collect(const Directory& directory, const std::string& below, std::vector<File*>& files);
     Status start(File& file, std::string& upload);
@@ -165,9 +167,9 @@ class BucketUpload {
     const std::string key_, token_, staging_, claim_, record_;
     std::string mark_;
     std::string data_;
-    std::atomic<bool> checks_{false}, finished_{false}, published_{false};
+    std::atomic<bool> checks_{false}, guarded_{true}, finished_{false}, published_{false};
     Mutex begun_, finishing_;
-    bool claimed_ SHARDSCOPE_GUARDED_BY(begun_) = false;
+    bool claimed_ SHARDSCOPE_GUARDED_BY(begun_) = false, probed_ SHARDSCOPE_GUARDED_BY(begun_) = false;
     Mutex filesMutex_;
     std::map<std::string, std::unique_ptr<File>> files_ SHARDSCOPE_GUARDED_BY(filesMutex_);
     Mutex recordMutex_;

@@ -176,6 +176,8 @@ Error HttpPlace::errorOf(const HttpAnswer& answer, const std::string& shown) con
         case 416:
             return make(ErrorCode::changed, "the object changed while it was read",
                         "open the checkpoint again");
+        case 501:
+            return make(ErrorCode::unsupported, "the server cannot do this");
         default:
             return make(ErrorCode::remote, fmt::format("the server answers with status {}", answer.status));
     }

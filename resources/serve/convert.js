@@ -15,7 +15,7 @@ function request() {
   if (value("map")) job.map = value("map");
   for (const name of ["assets", "adapter", "mesh", "like", "on", "max_file_size"]) if (value(name)) job[name] = value(name);
   for (const name of ["set", "shard", "stage"]) if (lines(fields[name].value).length) job[name] = lines(fields[name].value);
-  for (const name of ["weights_only", "skip_damaged", "strict", "overwrite", "resume"]) if (fields[name].checked) job[name] = true;
+  for (const name of ["weights_only", "skip_damaged", "strict", "overwrite", "resume", "unguarded"]) if (fields[name].checked) job[name] = true;
   if (value("verify") !== "digest") job.verify = value("verify");
   if (value("master_weights") !== "auto") job.master_weights = value("master_weights");
   if (value("dequantize")) job.dequantize = value("dequantize");
@@ -216,7 +216,8 @@ export function showConvert(page) {
       line("dequantize", "Quantized weights", choice("dequantize", [["", "as stored"], ["bf16", "as bf16"], ["fp16", "as fp16"], ["fp32", "as fp32"]]), "Weights of few bits with their scales become the tensors that they stand for."),
       line("adapter", "LoRA adapter", text("adapter", "none"), "A directory of PEFT, or any checkpoint with such tensors, on the server's machine: merged into the weights before the recipe."),
       line("fill_gaps", "Gaps", choice("fill_gaps", [["refuse", "refuse"], ["nan", "fill with NaN"], ["zero", "fill with zeros"]])),
-      line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4"))].flat().filter(Boolean)))],
+      line("max_file_size", "Largest file", text("max_file_size", "5GB")), line("on", "Who works", text("on", "local:4")),
+      [element("span", {}), element("div", { class: "checks" }, check("unguarded", "Also to a bucket without conditional writes, where two jobs may not notice each other"))]].flat().filter(Boolean)))],
     [element("span", {}), element("div", {}, element("button", { class: "main" }, "Plan"))]].flat().filter(Boolean));
   page.append(element("p", { class: "quiet" }, "Nothing is written until you start the plan. The source is never touched."), intents(submit, edited), form, result);
   offer("format", get("formats").then((said) => said.formats.filter((format) => format.writes).flatMap((format) => (format.models.length ? format.models.map((model) => [model, model + ": " + format.title]) : [[format.name, format.title]]))));

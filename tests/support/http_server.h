@@ -80,7 +80,8 @@ class FakeBucket {
     std::map<std::string, Object> objects;
     std::map<std::string, std::map<int, std::string>> uploads;
     size_t mostKeys = 1000;  // of a page
-    bool checksChecksums = true, knowsConditions = true;
+    bool checksChecksums = true;
+    bool knowsConditions = true;  // else it ignores them
     // Looks at each request first; an answer with status 0 leaves it to the bucket.
     std::function<Answered(const Asked&)> before;
 

@@ -72,6 +72,7 @@ void forEachField(Spec& spec, Request& request, Use&& use) {
     use(spec.io, request.io);
     use(spec.overwrite, request.overwrite);
     use(spec.resume, request.resume);
+    use(spec.unguarded, request.unguarded);
 }
 
 }  // namespace

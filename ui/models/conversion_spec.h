@@ -54,7 +54,7 @@ struct ConversionSpec {
     unsigned threads = 0;               // 0 = chosen for this machine
     uint64_t memory = kStandardMemory;  // bytes, of the whole process
     IoMode io = IoMode::automatic;
-    bool overwrite = false, resume = false;
+    bool overwrite = false, resume = false, unguarded = false;
 
     bool operator==(const ConversionSpec&) const = default;
 

@@ -290,6 +290,7 @@ class RunStep : public WizardPage {
     QLineEdit* memory_;
     QLabel *memoryNote_, *existing_;
     QSpinBox* threads_;
+    QCheckBox* unguarded_;  // for a bucket alone
 };
 
 class PlanStep : public WizardPage {

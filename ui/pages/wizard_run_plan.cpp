@@ -9,6 +9,7 @@
 #include <QTreeView>
 #include <QVBoxLayout>
 
+#include "storage/url.h"
 #include "ui/models/plan_model.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
@@ -60,6 +61,10 @@ RunStep::RunStep(WizardState& state)
     form->add({}, resume);
     form->add({}, existing_);
     form->add({}, strict);
+    unguarded_ = new QCheckBox(
+        tr("&Write to a store without conditional writes: two jobs there may not notice each other"), this);
+    unguarded_->setObjectName(QStringLiteral("unguarded"));
+    form->add({}, unguarded_);
     auto* objects =
         new PathEdit(PathEdit::Kind::saveFile, tr("File for objects"), tr("torch.save files (*.pt)"), this);
     objects->edit()->setPlaceholderText(
@@ -81,6 +86,7 @@ RunStep::RunStep(WizardState& state)
     bind(overwrite, &ConversionSpec::overwrite);
     bind(resume, &ConversionSpec::resume);
     bind(strict, &ConversionSpec::strict);
+    bind(unguarded_, &ConversionSpec::unguarded);
     bind(objects, &ConversionSpec::objectsFile);
     bind(assets, &ConversionSpec::assets);
     follow();
@@ -94,6 +100,7 @@ bool RunStep::attention() const {
 
 void RunStep::showSpec() {
     threads_->setValue(static_cast<int>(state_.spec().threads));
+    unguarded_->setVisible(!schemeOf(state_.spec().destination.toStdString()).empty());
 }
 
 void RunStep::showOutlook() {

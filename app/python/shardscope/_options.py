@@ -155,6 +155,7 @@ class PlanOptions(TypedDict, total=False):
     threads: int
     to: Optional[WrittenFormat]
     tp_dim: Optional[Texts]
+    unguarded: bool
     variant: Optional[Text]
     weight_map: Optional[Literal["use", "ignore"]]
     weights_only: bool
@@ -203,6 +204,7 @@ class ConvertOptions(TypedDict, total=False):
     threads: int
     to: Optional[WrittenFormat]
     tp_dim: Optional[Texts]
+    unguarded: bool
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
     weight_map: Optional[Literal["use", "ignore"]]
@@ -250,6 +252,7 @@ class ReshardOptions(TypedDict, total=False):
     strict: bool
     threads: int
     tp_dim: Optional[Texts]
+    unguarded: bool
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
     weight_map: Optional[Literal["use", "ignore"]]
@@ -301,6 +304,7 @@ class AverageOptions(TypedDict, total=False):
     threads: int
     to: Optional[WrittenFormat]
     tp_dim: Optional[Texts]
+    unguarded: bool
     variant: Optional[Text]
     verify: Optional[Literal["digest", "full", "checksums", "none"]]
     weight_map: Optional[Literal["use", "ignore"]]

@@ -619,6 +619,7 @@ class _Report(TypedDict):
     rate: float
     verified: bool
     verify: Literal["digest", "full", "checksums", "none"]
+    unguarded: bool
     left_out: list[Reason]
     unknown: list[Reason]
     replicas_not_compared: int

@@ -354,13 +354,99 @@ class BucketsWrittenTest : public QObject {
         QCOMPARE(keys(bucket).size(), size_t{1});
     }
 
-    void storesThatKnowLess() {
+    void storesWithoutConditions_data() {
+        QTest::addColumn<bool>("refuses");
+        QTest::newRow("ignores them") << false;
+        QTest::newRow("refuses them") << true;
+    }
+
+    // Such a store is named, and written to only when asked; then with all that still can be done.
+    void storesWithoutConditions() {
+        QFETCH(bool, refuses);
         FakeBucket bucket("b1");
         bucket.use();
         bucket.knowsConditions = false;
-        QCOMPARE(convert("s3://b1/run/a").error().code, ErrorCode::unsupported);
+        std::function<void(const Asked&)> meanwhile;
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (meanwhile) meanwhile(asked);
+            if (!refuses || asked.header("if-none-match").empty()) return {0};
+            return {501, {}, "<Error><Code>NotImplemented</Code></Error>"};
+        };
+        ConversionRequest directory = requestOfLarge(), single = requestOfSingle();
+        for (ConversionRequest* request : {&directory, &single}) {
+            const auto refused = run(*request);
+            QCOMPARE(refused.error().code, ErrorCode::unsupported);
+            QVERIFY(QString::fromStdString(refused.error().hint).contains("unguarded"));
+            QVERIFY(keys(bucket).empty());
+
+            request->unguarded = true;
+            // Another job that has begun before.
+            const std::string staging = stagingPath(request->destination).substr(bucket.url().size() + 1);
+            bucket.put(staging + "/claim", "another");
+            QCOMPARE(run(*request).error().code, ErrorCode::exists);
+            QCOMPARE(keys(bucket), (std::vector<std::string>{staging + "/claim"}));
+            bucket.objects.clear();
+
+            // One that begins meanwhile, and does not look: seen before the last object is written.
+            std::string own;
+            meanwhile = [&](const Asked& asked) {
+                if (!sendsPart(asked)) return;
+                const std::lock_guard lock(bucket.mutex);
+                std::string& mark = bucket.objects[staging + "/claim"].mark;
+                if (own.empty()) own = mark;
+                mark = "another";
+            };
+            QCOMPARE(run(*request).error().code, ErrorCode::exists);
+            QVERIFY(!openCheckpoint(request->destination).ok());
+            meanwhile = nullptr;
+            bucket.objects[staging + "/claim"].mark = own;
+            request->resume = true;
+
+            bucket.server().forget();
+            auto conversion = Conversion::prepare(*request, Alone{}, {});
+            QVERIFY(conversion.ok());
+            QVERIFY(std::ranges::any_of((*conversion)->prepared().plan.notes, [&](const PlanLeftOut& note) {
+                return note.name == request->destination;
+            }));
+            Progress progress;
+            const auto report = (*conversion)->run(&progress);
+            QVERIFY2(report.ok() && report->verified, report.ok() ? "" : describe(report.error()).c_str());
+            QVERIFY((*conversion)->unguarded());
+            std::string last;
+            for (const Asked& asked : bucket.server().asked())
+                if (asked.method == "PUT" || asked.method == "POST") last = asked.path;
+            QVERIFY(last.ends_with(request == &single ? "/m.safetensors" : "/.metadata"));
+            QCOMPARE(digests(*openCheckpoint(request->destination)->reader),
+                     digests(*openCheckpoint(request->source)->reader));
+            QVERIFY(!bucket.objects.contains(staging + "/claim"));
+            QCOMPARE(run(*request).error().code, ErrorCode::exists);
+            bucket.objects.clear();
+        }
+    }
+
+    void unguardedWhereItIsNot() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        ConversionRequest request = requestOf(kSample, "s3://b1/run/out");
+        request.unguarded = true;
+        const auto parts = runConversion(request, Parts{PartSpec{0, 2}}, nullptr, {});
+        QCOMPARE(parts.error().code, ErrorCode::usage);
         QVERIFY(keys(bucket).empty());
-        bucket.knowsConditions = true;
+        auto conversion = Conversion::prepare(request, Alone{}, {});
+        Progress progress;
+        QVERIFY((*conversion)->run(&progress).ok());
+        QVERIFY(!(*conversion)->unguarded());
+        size_t conditions = 0;
+        for (const Asked& asked : bucket.server().asked())
+            conditions += asked.header("if-none-match") == "*";
+        QVERIFY(conditions >= 2);  // of claim and last object
+        request.destination = temporary_->filePath("here").toStdString();
+        QCOMPARE(run(request).error().code, ErrorCode::usage);
+    }
+
+    void storesThatKnowLess() {
+        FakeBucket bucket("b1");
+        bucket.use();
         bucket.checksChecksums = false;  // what is written is read back
         QVERIFY(convert("s3://b1/run/b").ok());
         bucket.before = [&](const Asked& asked) -> Answered {
