@@ -412,7 +412,7 @@ void PlacementPage::build() {
         [checkpoint = session_.checkpoint(), tree = session_.filtered().tree(), facts = session_.facts(),
          options](const TaskContext& context) -> Result<Answer> {
             Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
-            if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
+            if (!matrix) return makeError(ErrorCode::cancelled, "canceled");
             return matrix;
         },
         [this](Result<Answer> answer) {

@@ -452,7 +452,7 @@ void TensorPage::viewChanged() {
         [checkpoint = session_.checkpoint(), facts = session_.facts(), tensor = tensor_,
          view = view_](const TaskContext& context) -> Result<Answer> {
             Answer scene = makeBoxScene(checkpoint, facts, tensor, view, context.stop);
-            if (!scene) return makeError(ErrorCode::cancelled, "cancelled");
+            if (!scene) return makeError(ErrorCode::cancelled, "canceled");
             return scene;
         },
         [this](Result<Answer> answer) {
