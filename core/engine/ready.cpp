@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -39,7 +40,7 @@ std::string readBy(const Checkpoint& checkpoint, const Contract& contract, uint3
     return fmt::format("{} on {} only, as it was saved", checkpoint.format->info().title, as);
 }
 
-// Whether the names of the weights are such that 'convert --to hf' may make a model of them.
+// Whether the names of the weights are such that `convert --to hf` may make a model of them.
 bool mayBecomeModel(const Catalog& catalog) {
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (catalog.role(t) != Role::parameter) continue;
@@ -54,10 +55,10 @@ bool mayBecomeModel(const Catalog& catalog) {
 std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
     std::string text = readBy(checkpoint, contract, ranks);
     const bool pieces = text.ends_with("as it was saved");
-    if (pieces) text += "; on others after 'reshard'";
+    if (pieces) text += "; on others after resharding";
     const Catalog& catalog = checkpoint.catalog();
     if (catalog.format() != "safetensors" && mayBecomeModel(catalog))
-        text += "; transformers after 'convert --to hf'";
+        text += fmt::format("; transformers after a conversion ({})", option("to", "hf"));
     return text;
 }
 
