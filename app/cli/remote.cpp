@@ -284,7 +284,7 @@ Result<int> runRemote(const Context& context, const CLI::App& app, const RemoteC
     out.flush();
     err.flush();
     // Ctrl-C reaches ssh, too, while it is being started.
-    if (!code.ok() && context.stop.stopRequested()) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!code.ok() && context.stop.stopRequested()) return makeError(ErrorCode::cancelled, "canceled");
     if (!code.ok()) return code;
     if (toFile && *code != 0) SHARDSCOPE_TRY(out.put(bytes));  // the error, in JSON
     if (!toFile || *code != 0) return code;

@@ -46,7 +46,7 @@ void addDigest(CLI::App& app, Context& context) {
         "Examples:\n  shardscope digest /checkpoints/step-1000 > before.txt\n  shardscope digest "
         "model.safetensors '*.weight' --algorithm sha256\n\n"
         "sha256 and crc32 are those of the tensor's row-major little-endian bytes; tile (XXH3-128 over 1 MiB "
-        "cells) is the fastest, and the only one for which parts cut large tensors.");
+        "cells) is the fastest, and the only one of which several parts can share a large tensor.");
     auto options = std::make_shared<DigestOptions>();
     verb->add_option("path", options->what.path, "Checkpoint: a directory, a file, or ssh://host/path")
         ->required()

@@ -56,7 +56,7 @@ Result<int> mapSlices(const Context& context, Checkpoint opened, const NamePatte
     const auto checkpoint = std::make_shared<const Checkpoint>(std::move(opened));
     const auto facts = computeFacts(checkpoint->catalog(), context.stop);
     const auto matrix = facts ? matrixOf(checkpoint, facts, pattern, {}, context.stop) : nullptr;
-    if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!matrix) return makeError(ErrorCode::cancelled, "canceled");
     printJson(placementJson(*matrix, {}));
     return 0;
 }
@@ -71,7 +71,7 @@ Result<int> mapMesh(const Context& context, const MapOptions& options) {
     if (file) SHARDSCOPE_TRY(checkOutputFile(options.output, options.path, replace));
     SHARDSCOPE_ASSIGN(const Checkpoint checkpoint, context.open(options.path));
     const auto facts = computeFacts(checkpoint.catalog(), context.stop);
-    if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!facts) return makeError(ErrorCode::cancelled, "canceled");
     const auto picture = MeshPicture::of(facts);
     std::shared_ptr<const AsIf> asIf;
     if (!options.asIf.empty()) {
@@ -210,7 +210,7 @@ void addMap(CLI::App& app, Context& context) {
     verb->add_option("glob", options->pattern, "Only names that match")->type_name("GLOB");
     verb->add_flag("--ascii", options->ascii, "Plain characters instead of Unicode blocks");
     verb->add_flag("--slices", options->slices,
-                   "With --json: rows as the window folds them, with the slices that each rank holds");
+                   "With --json: rows as the window folds them, with the shard that each rank holds");
     verb->add_flag("--mesh", options->mesh,
                    "The mesh instead: stages, in each its ranks with bytes and states");
     verb->add_option("--as-if", options->asIf,

@@ -48,6 +48,47 @@ ValidationReport trimmed(ValidationReport report) {
     return report;
 }
 
+// Those with a sign and something behind it.
+std::vector<std::string> linesOf(const std::string& text) {
+    std::vector<std::string> lines;
+    for (size_t from = 0; from < text.size();) {
+        const size_t end = std::min(text.find('\n', from), text.size());
+        if (end > from + 1) lines.push_back(text.substr(from, end - from));
+        from = end + 1;
+    }
+    return lines;
+}
+
+// A pin is "gKEY", the sum of a group, or "tNAME", the row of a tensor.
+bool shows(const PlacementMatrix& matrix, uint32_t row, const std::string& pin) {
+    const MatrixRow& of = matrix.row(row);
+    if (of.summary) return pin[0] == 'g' && matrix.group(of.group).key == pin.substr(1);
+    return pin[0] == 't' && matrix.rowOf(matrix.catalog().find(pin.substr(1))) == row;
+}
+
+// Of each row at the top the pins that it shows.
+Json pinsJson(const PlacementMatrix& matrix, const std::vector<std::string>& pins) {
+    Json rows = Json::array();
+    for (uint32_t row = 0; row < matrix.pinnedCount(); ++row) {
+        Json of = Json::array();
+        for (const std::string& pin : pins) {
+            if (shows(matrix, row, pin)) of.push_back(pin);
+        }
+        rows.push_back(std::move(of));
+    }
+    return rows;
+}
+
+// Of the sum of a group the one that stands in its place. kNone where there is none.
+uint32_t rowOfPin(const PlacementMatrix& matrix, const std::string& pin) {
+    if (pin.size() < 2) return kNone;
+    if (pin[0] == 't') return matrix.rowOf(matrix.catalog().find(pin.substr(1)));
+    uint32_t row = matrix.pinnedCount();
+    while (row < matrix.rowCount() && !shows(matrix, row, pin))
+        ++row;
+    return row < matrix.rowCount() ? row : kNone;
+}
+
 }  // namespace
 
 PageCheckpoint::PageCheckpoint(const Access& access, Checkpoint checkpoint, ValidateLevel level,
@@ -82,7 +123,7 @@ Status PageCheckpoint::validate(ValidateLevel level) {
     if (level != ValidateLevel::metadata) SHARDSCOPE_TRY(needData(*checkpoint_, "validating data"));
     std::lock_guard lock(mutex_);
     if (validating_) return makeError(ErrorCode::exists, "a validation is under way");
-    if (stopped_) return makeError(ErrorCode::cancelled, "cancelled");
+    if (stopped_) return makeError(ErrorCode::cancelled, "canceled");
     if (validation_) validation_->thread.join();
     validation_ = std::make_unique<Validation>();
     Validation& next = *validation_;
@@ -203,11 +244,15 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
     options.foldColumns = request.flag("alike");
     options.groups = request.flag("groups");
     // "+KEY" of each group that is opened, "-KEY" of each that is closed; a line each.
-    const std::string open = request.text("open");
-    for (size_t from = 0; from < open.size();) {
-        const size_t end = std::min(open.find('\n', from), open.size());
-        if (end > from + 1) options.open[open.substr(from + 1, end - from - 1)] = open[from] == '+';
-        from = end + 1;
+    const std::string open = request.text("open"), pins = request.text("pin");
+    for (const std::string& line : linesOf(open))
+        options.open[line.substr(1)] = line[0] == '+';
+    for (const std::string& line : linesOf(pins)) {
+        if (line[0] == 'g') {
+            options.pinnedGroups.push_back(line.substr(1));
+        } else if (const TensorId t = catalog().find(line.substr(1)); t != kNone) {
+            options.pinned.push_back(t);
+        }
     }
     // "2,0,1"; what is not an axis is not counted by the matrix.
     const std::string axes = request.text("axes");
@@ -223,8 +268,8 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
         std::lock_guard lock(mutex_);
         facts = found_ ? found_ : computed_.get();
         const std::string key =
-            fmt::format("{}\n{}\n{}{}{}\n{}\n{}", generation_, axes, options.foldRows, options.foldColumns,
-                        options.groups, request.text("pattern", "*"), open);
+            fmt::format("{}\n{}\n{}{}{}\n{}\n{}\n\n{}", generation_, axes, options.foldRows,
+                        options.foldColumns, options.groups, request.text("pattern", "*"), open, pins);
         const auto known =
             std::ranges::find_if(matrices_, [&](const auto& entry) { return entry.first == key; });
         if (known != matrices_.end()) {
@@ -237,7 +282,7 @@ Result<PageCheckpoint::MatrixPtr> PageCheckpoint::matrix(const PageRequest& requ
         matrix = matrices_.front().second;
     }
     if (build) made.set_value(matrixOf(checkpoint_, facts, pattern, options, access_.stop));
-    if (!matrix.get()) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!matrix.get()) return makeError(ErrorCode::cancelled, "canceled");
     return matrix.get();
 }
 
@@ -259,6 +304,8 @@ Result<std::string> PageCheckpoint::placement(const PageRequest& request) const 
     if (part.columns) {
         std::lock_guard lock(mutex_);
         json["generation"] = generation_;
+        json["pins"] = pinsJson(*shown, linesOf(request.text("pin")));
+        if (const uint32_t row = rowOfPin(*shown, request.text("at")); row != kNone) json["at"] = row;
     }
     return dump(json);
 }
@@ -428,7 +475,7 @@ Result<std::string> PageCheckpoint::slice(const PageRequest& request) const {
 
 Result<PageCheckpoint::FactsPtr> PageCheckpoint::facts() const {
     const FactsPtr plain = computed_.get();
-    if (!plain) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!plain) return makeError(ErrorCode::cancelled, "canceled");
     std::lock_guard lock(mutex_);
     return found_ ? found_ : plain;
 }

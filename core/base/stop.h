@@ -26,7 +26,7 @@ class StopToken {
 
     bool stopRequested() const { return flag_ && flag_->load(std::memory_order_relaxed); }
     Status poll() const {
-        if (stopRequested()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopRequested()) return makeError(ErrorCode::cancelled, "canceled");
         return {};
     }
 

@@ -206,7 +206,7 @@ Result<RankListener::Joined> RankListener::accept(int rank, Channel::Clock::time
         lock.unlock();
         const bool stop = stopping && stopping();
         lock.lock();
-        if (stop) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stop) return makeError(ErrorCode::cancelled, "canceled");
         if (Channel::Clock::now() >= deadline)
             return makeError(ErrorCode::remote,
                              fmt::format("the {} ranks did not come together: no sign of {}", info_.size,
@@ -246,7 +246,7 @@ Result<std::unique_ptr<Channel>> joinRankZero(const RankInfo& info, const std::s
             if (fields["say"] == "refused") return errorFrom(fields.value("error", Json()));
             if (fields["say"] == "joined") return connected;
         }
-        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "canceled");
         if (Channel::Clock::now() >= deadline)
             return makeError(ErrorCode::remote,
                              fmt::format("rank 0 does not answer at {} port {}", host, port))

@@ -211,7 +211,7 @@ Status SlurmAllocation::ask(const std::function<bool()>& stopping, const Waiting
     std::string have, told;
     std::array<char, 65536> bytes;
     while (have.find(kGranted) == std::string::npos) {
-        if (stopping()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping()) return makeError(ErrorCode::cancelled, "canceled");
         pollfd wait{output, POLLIN, 0};
         if (poll(&wait, 1, 100) > 0) {
             const ssize_t got = ::read(output, bytes.data(), bytes.size());

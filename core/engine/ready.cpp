@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -40,7 +41,7 @@ std::string readBy(const Checkpoint& checkpoint, const Contract& contract, uint3
     return fmt::format("{} on {} only, as it was saved", checkpoint.format->info().title, as);
 }
 
-// Whether the names of the weights are such that 'convert --to hf' may make a model of them.
+// Whether the names of the weights are such that `convert --to hf` may make a model of them.
 bool mayBecomeModel(const Catalog& catalog) {
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         if (catalog.role(t) != Role::parameter) continue;
@@ -55,12 +56,11 @@ bool mayBecomeModel(const Catalog& catalog) {
 std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint32_t ranks) {
     std::string text = readBy(checkpoint, contract, ranks);
     const bool pieces = text.ends_with("as it was saved");
-    if (pieces) text += "; on others after 'reshard'";
+    if (pieces) text += "; on others after resharding";
     const Catalog& catalog = checkpoint.catalog();
     if (catalog.format() != "safetensors" && mayBecomeModel(catalog))
-        text += modelBeside(checkpoint).empty()
-                    ? "; transformers after 'convert --to hf' with the model's config.json"
-                    : "; transformers after 'convert --to hf'";
+        text += fmt::format("; transformers after a conversion ({}){}", option("to", "hf"),
+                            modelBeside(checkpoint).empty() ? " with the model's config.json" : "");
     return text;
 }
 

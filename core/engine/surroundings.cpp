@@ -145,7 +145,7 @@ Note cutArchive(const Source& source) {
     Note note;
     note.rule = rule::fileTruncated;
     note.severity = Severity::error;
-    note.message = "the archive has no end: it was cut, and what should follow is not there";
+    note.message = "the archive has no end: it is truncated, and what should follow is missing";
     note.file = splitPath(source.directory->path()).second;
     return note;
 }

@@ -161,7 +161,7 @@ Result<std::unique_ptr<TensorTask>> DestinationWork::prepare(ConvertState& state
         }
     }
     if (!dtypeIsWholeBytes(work->dtype_) && found.size() > 1) {
-        return unsupported(fmt::format("{} elements share bytes, so a tensor of them cannot be cut",
+        return unsupported(fmt::format("{} elements share bytes, so a tensor of them cannot be sharded",
                                        dtypeName(work->dtype_)))
             .ofTensor(catalog.name(target));
     }

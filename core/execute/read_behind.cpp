@@ -74,7 +74,7 @@ ReadBehind::~ReadBehind() {
     {
         MutexLock lock(mutex_);
         ended_ = true;
-        if (!differs_) differs_ = makeError(ErrorCode::cancelled, "cancelled");
+        if (!differs_) differs_ = makeError(ErrorCode::cancelled, "canceled");
     }
     changed_.notify_all();
     if (thread_.joinable()) thread_.join();

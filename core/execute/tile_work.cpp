@@ -103,7 +103,7 @@ class TileScheduler {
         for (;;) {
             if (error_) return;
             if (run_.stop.stopRequested()) {
-                error_.add(run_.tensors, makeError(ErrorCode::cancelled, "cancelled"));
+                error_.add(run_.tensors, makeError(ErrorCode::cancelled, "canceled"));
                 changed_.notify_all();
                 return;
             }

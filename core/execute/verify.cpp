@@ -99,7 +99,7 @@ Status StagedOutput::match() {
                                name);
         }
         if (!sameKeys(chunksOf(written, found), chunksOf(target, t))) {
-            return wrongOutput("verification: the output is cut differently than planned", name);
+            return wrongOutput("verification: the output is sharded differently than planned", name);
         }
         ids_[t] = found;
     }

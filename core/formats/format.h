@@ -177,7 +177,7 @@ struct FormatOption {
     std::string name;   // "--tp-dim"
     std::string value;  // form of the value: "GLOB=DIM"
     std::string help;
-    std::string title;    // of its field in the window: "Cut dimensions"
+    std::string title;    // of its field in the window: "Sharded dimensions"
     std::string example;  // of a value
     std::string unset;    // what applies without the option; for options with choices
     struct Choice {

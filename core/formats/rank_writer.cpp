@@ -134,10 +134,10 @@ Result<Placements> RankWriter::placementsOf(TensorId t) const {
     };
     if (search(search)) return found;
     return makeError(ErrorCode::impossible,
-                     fmt::format("its pieces are not those of shards and replicas on the mesh {}",
+                     fmt::format("its chunks are not those of shards and replicas on the mesh {}",
                                  formatMesh(mesh_)))
         .ofTensor(target_.name(t))
-        .withHint(fmt::format("{} cuts every parameter along its first dimension; {} says otherwise",
+        .withHint(fmt::format("{} shards every parameter along its first dimension; {} says otherwise",
                               option("mesh", "'fsdp=8'"), option("shard")));
 }
 

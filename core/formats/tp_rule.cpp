@@ -14,9 +14,9 @@ FormatOption tpDimOption() {
     return {.name = kTpDim,
             .value = "GLOB=DIM",
             .help =
-                "Dimension that tensor-parallel ranks cut these tensors along, or none, where the source "
-                "does not say it (repeatable, the first match counts)",
-            .title = "Cut dimensions",
+                "Dimension along which tensor-parallel ranks shard these tensors, or none, where the "
+                "source does not say it (repeatable, the first match counts)",
+            .title = "Sharded dimensions",
             .example = "*.qkv_proj.weight=1 *.norm.weight=none",
             .repeats = true};
 }

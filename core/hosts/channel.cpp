@@ -144,7 +144,7 @@ Status Channel::greet(Clock::time_point deadline, const std::function<bool()>& s
         const std::string instead = noise.empty() ? std::string() : fmt::format("; it said: {}", noise);
         if (have_.size() > kMaxNoise)
             return makeError(ErrorCode::remote, "what answers is not shardscope" + instead);
-        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "canceled");
         bool more = false;
         Status status = fill(stopping ? std::min(deadline, Clock::now() + kChannelPoll) : deadline, more);
         if (!status.ok()) {

@@ -119,7 +119,7 @@ Status install(const HostSpec& spec, const std::string& directory, const OwnProg
     while (!(*process)->waitFor(std::chrono::milliseconds(100)) && Channel::Clock::now() < end) {
         if (!stopping || !stopping()) continue;
         (*process)->kill();
-        return makeError(ErrorCode::cancelled, "cancelled");
+        return makeError(ErrorCode::cancelled, "canceled");
     }
     if ((*process)->exitCode() != 0)
         return endOf(spec.host, makeError(ErrorCode::remote, "the program could not be copied there"),

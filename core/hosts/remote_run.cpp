@@ -115,7 +115,7 @@ Result<int> follow(Channel& channel, const RunSinks& sinks, const StopToken& sto
             stopped = Clock::now();
         }
         if (stopped && Clock::now() - *stopped > kStopping)
-            return makeError(ErrorCode::cancelled, "cancelled");
+            return makeError(ErrorCode::cancelled, "canceled");
         SHARDSCOPE_ASSIGN(auto frame, incoming.next());
         if (!frame) continue;
         SHARDSCOPE_ASSIGN(const Json json, parseMessage(*frame));

@@ -146,7 +146,7 @@ Result<std::unique_ptr<Channel>> connectTo(const std::string& host, uint16_t por
             if (fd >= 0) return channelOver(fd);
             failed = errno;
         }
-        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "cancelled");
+        if (stopping && stopping()) return makeError(ErrorCode::cancelled, "canceled");
         if (Channel::Clock::now() >= deadline) {
             if (!found.ok()) return std::move(found).error();
             Error error = systemError(failed, fmt::format("connect to {} port {}", host, port), "");

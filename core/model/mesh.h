@@ -23,7 +23,7 @@ struct Mesh {
     enum class Source : uint8_t { declared, inferred };
     std::vector<MeshAxis> axes;
     Source source = Source::declared;
-    std::vector<std::string> evidence;  // sentences such as "tp=4: 96 tensors cut in 4 along dim 1"
+    std::vector<std::string> evidence;  // sentences such as "tp=4: 96 tensors sharded in 4 along dim 1"
 
     uint32_t ranks() const;  // UINT32_MAX where there are more
     std::vector<uint32_t> coordinates(uint32_t rank) const;

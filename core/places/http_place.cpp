@@ -71,7 +71,7 @@ bool slept(Clock::duration time) {
 }
 
 Error cancelled() {
-    return makeError(ErrorCode::cancelled, "cancelled");
+    return makeError(ErrorCode::cancelled, "canceled");
 }
 
 }  // namespace

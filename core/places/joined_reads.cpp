@@ -175,7 +175,7 @@ Status JoinedReads::take(const Take& take, bool small, const Fetch& fetch) {
         return {};
     }
     --block.users;
-    if (block.state == Block::State::fetching) return makeError(ErrorCode::cancelled, "cancelled");
+    if (block.state == Block::State::fetching) return makeError(ErrorCode::cancelled, "canceled");
     lock.unlock();
     return fetch({&take.range, 1});  // perhaps it fails in the same way, and says so of these bytes
 }

@@ -64,7 +64,7 @@ std::string planText(const Plan& plan) {
     if (const std::string warning = plan.wholeWarning(); !warning.empty())
         out += fmt::format("warning  {} ({}, or {})\n", warning, option("shard"), option("like", "source"));
     listEntries(out, "Impossible", plan.impossible, ": ");
-    listEntries(out, "Cut as in the source", plan.placement, ": ");
+    listEntries(out, "Sharded as in the source", plan.placement, ": ");
     listEntries(out, "Unknown to the recipe", plan.unknown, ": ");
     listEntries(out, "Left out", plan.leftOut, ": ");
     listEntries(out, "Excluded as asked", plan.excluded, ": ");

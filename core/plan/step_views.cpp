@@ -134,7 +134,7 @@ Result<TensorView> ranksJoined(const RecipeStep& step, const TensorView& view) {
     for (const int64_t part : parts) {
         if (part % ranks != 0) {
             return makeError(ErrorCode::usage,
-                             fmt::format("a part of {} rows cannot have been cut for {} ranks", part, ranks));
+                             fmt::format("a part of {} rows does not divide among {} ranks", part, ranks));
         }
     }
     SHARDSCOPE_ASSIGN(const TensorView cut, factored(view, d, Dims{ranks, length / ranks}));

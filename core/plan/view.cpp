@@ -268,7 +268,7 @@ Result<TensorView> TensorView::reshaped(DimSpan shape) const {
         }
     }
     if (view.dims_.size() > kMaxRank)
-        return makeError(ErrorCode::limit, "the tensor is cut along too many dimensions");
+        return makeError(ErrorCode::limit, "the tensor is divided along too many dimensions");
     return view;
 }
 

@@ -43,7 +43,7 @@ Result<std::shared_ptr<const AsIf>> AsIf::of(const Catalog& source, std::shared_
                                              std::shared_ptr<const Catalog> target, const Flow& flow,
                                              const Plan& plan, const StopToken& stop) {
     const auto factsAfter = computeFacts(*target, stop);
-    if (!factsAfter) return makeError(ErrorCode::cancelled, "cancelled");
+    if (!factsAfter) return makeError(ErrorCode::cancelled, "canceled");
     const std::shared_ptr<AsIf> made(new AsIf(source, flow, target->rankCount()));
     if (facts) made->before_ = MeshPicture::of(std::move(facts));
     made->after_ = MeshPicture::of(factsAfter);

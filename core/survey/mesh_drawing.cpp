@@ -522,7 +522,7 @@ MeshSheet sheetOf(const MeshPicture& picture, const std::string& heading, double
     for (const MeshDrawing::Band& band : drawing.bands) {
         out += svg::rect(band.rect, fmt::format("class=\"axis {}\" fill=\"{}\" fill-opacity=\"{}\"",
                                                 axisKindName(band.kind), svg::color(axisRgb(band.kind, dark)),
-                                                band.odd ? "0.5" : "0.28"));
+                                                band.odd ? "0.44" : "0.25"));
         if (!band.text.empty())
             out += svg::centered(band.rect, svg::kBaseline, "place", shades.text, band.text);
         out += "\n";

@@ -256,10 +256,11 @@ class Validation {
                     // What is claimed beyond all numbers says nothing of how long the file was.
                     if (rangeFits(chunk.offset, chunk.length, UINT64_MAX))
                         ends[chunk.file] = std::max(ends[chunk.file], chunk.offset + chunk.length);
-                    findings_.add(rule::fileTruncated, Severity::error, truncatedCause(file.path), "",
-                                  exampleOf(catalog_, chunk,
-                                            fmt::format("{} bytes at {}, the file has {}", chunk.length,
-                                                        chunk.offset, file.size)));
+                    findings_.add(
+                        rule::fileTruncated, Severity::error, truncatedCause(file.path), "",
+                        exampleOf(catalog_, chunk,
+                                  fmt::format("{} bytes at {}, the file has {}", countText(chunk.length),
+                                              countText(chunk.offset), countText(file.size))));
                 }
             }
         }

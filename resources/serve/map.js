@@ -25,9 +25,10 @@ const frames = [];
 frames.whole = false;
 globalThis.shardscopeFrames = frames;
 
-let box, scroll, space, canvas, paint, cellLine, opener, legend, page;
+let box, scroll, space, canvas, paint, cellLine, opener, pinner, legend, page;
 const options = { pattern: "*", fold: "1", alike: "0", axes: "", groups: "1" };
 const opened = new Map();  // by key of a group that was opened or closed
+let pins = [];  // rows at the top: "g" and the key of a group, whose sum it is, or "t" and the name of a tensor
 let head = null, generation = 0, failed = "";
 let cellWidth = 10, cellHeight = 18, fitted = true;
 let cursor = null, hover = null, waiting = false;
@@ -41,7 +42,7 @@ let tiles, gaps, rowBlocks, sliceBlocks, parts, asked, bands;
 let partPixels = 0;
 const spare = [];  // pictures of slices that show nothing now
 
-const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, groups: options.groups, open: [...opened].map(([key, open]) => (open ? "+" : "-") + key).join("\n"), ...more });
+const parameters = (more) => ({ pattern: options.pattern, fold: options.fold, alike: options.alike, axes: options.axes, groups: options.groups, open: [...opened].map(([key, open]) => (open ? "+" : "-") + key).join("\n"), pin: pins.join("\n"), ...more });
 const headHeight = () => (head ? (head.axes.length + 1) * lineHeight + 4 : lineHeight);
 const gapWidth = () => (head && head.gaps ? 74 : 0);
 const gridWidth = () => Math.max(1, viewWidth - labelWidth - gapWidth());
@@ -49,6 +50,8 @@ const gridHeight = () => Math.max(1, viewHeight - headHeight());
 // Where the columns of ranks end: beside them is what no rank holds.
 const gridEnd = () => labelWidth + Math.min(gridWidth(), head.column_count * cellWidth);
 const ratio = () => window.devicePixelRatio || 1;
+// Pinned rows that fit into half of the grid; they do not scroll.
+const fixedRows = () => (head ? Math.min(head.pins.length, Math.floor(gridHeight() / 2 / cellHeight)) : 0);
 const readable = () => Math.min(cellWidth, cellHeight) >= kReadable;
 
 // Two numbers below 2^26 as one, so that looking something up makes no text.
@@ -86,14 +89,15 @@ function forget() {
 }
 
 // With `again` the same map is asked for once more, as its states have changed: what is seen of it, and the chosen cell, stay.
-// With `group` that one opened or closed: what is above it stays, and its sum is the chosen row.
-async function open(again, group) {
-  const now = ++generation, before = again && head, at = group && { row: cursor.row, column: cursor.column };
+// With `group` that one opened or closed: what is above it stays, and its sum is the chosen row. With `at`, which is a row as
+// `pins` has them, that row is chosen and seen.
+async function open(again, group, at) {
+  const now = ++generation, before = again && head, chosen = cursor && { row: cursor.row, column: cursor.column };
   forget();
   head = null;
   failed = "";
   try {
-    const said = await get("placement", parameters({ columns: 1, count: kBlock }));
+    const said = await get("placement", parameters({ columns: 1, count: kBlock, at: at || "" }));
     if (now !== generation) return;
     head = said;
     keepRows(0, said.rows);
@@ -101,8 +105,9 @@ async function open(again, group) {
     makeBands();
     explain();
     showAxes();
+    if (at && head.at != null) { fitted = false; layout(); return select({ row: head.at, column: Math.min(chosen.column, head.column_count - 1) }); }
     if (before && before.row_count === head.row_count && before.column_count === head.column_count) { say(cursor, true); return layout(); }
-    if (group && at.row < head.row_count) { fitted = false; choose(at); say(at, true); return layout(); }
+    if (group && chosen.row < head.row_count) { fitted = false; choose(chosen); say(chosen, true); return layout(); }
     fitted = true;
     fit();
     choose(null);
@@ -138,7 +143,7 @@ function pump() {
 
 // What a frame shows of a row, as it shows it.
 function keepRows(block, rows) {
-  keep(rowBlocks, kMostRows, block, { rows: rows.map((row) => ({ name: row.text ?? row.name, mark: !row.group?.sum ? "" : row.group.open ? "▾" : "▸", indent: row.group ? 14 : 0, sum: row.group?.sum ? row.group : null, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 && !row.group?.sum ? "×" + row.tensors : "" })) });
+  keep(rowBlocks, kMostRows, block, { rows: rows.map((row, r) => ({ name: (block * kBlock + r < head.pins.length ? "⚑ " : "") + (row.text ?? row.name), mark: !row.group?.sum ? "" : row.group.open ? "▾" : "▸", indent: row.group ? 14 : 0, sum: row.group?.sum ? row.group : null, tensor: row.tensor, tensors: row.tensors, state: kStates.indexOf(row.health), badge: row.tensors > 1 && !row.group?.sum ? "×" + row.tensors : "" })) });
 }
 
 function rowAt(row) {
@@ -447,10 +452,30 @@ function draw(began) {
   if (left !== drawnLeft || top !== drawnTop) moved = began;
   drawnLeft = left;
   drawnTop = top;
-  const firstRow = Math.floor(top / cellHeight), endRow = Math.min(head.row_count, Math.ceil((top + height - y0) / cellHeight));
+  const fixed = fixedRows(), below = y0 + fixed * cellHeight;
+  let more = drawBand(y0, below, height, left, top, right, began);
+  // Pinned rows stay where they are; what scrolls goes under them.
+  if (fixed) {
+    more = drawBand(y0, y0, below, left, 0, right, began) || more;
+    paint.fillStyle = theme.css.accent;
+    paint.fillRect(0, below - 1, right + gapWidth(), 2);
+  }
+  drawHead(Math.floor(left / cellWidth), Math.min(head.column_count, Math.ceil((left + right - x0) / cellWidth)), x0, right, left);
+  if (minimapShown) drawMinimap(left, top);
+  return more;
+}
+
+// The rows from `from` to `to` (pixels) of a map that begins at `y0` and is scrolled by `top`. Whether there is more to paint.
+function drawBand(y0, from, to, left, top, right, began) {
+  const scale = ratio(), width = viewWidth, height = to, x0 = labelWidth;
+  const firstRow = Math.floor((top + from - y0) / cellHeight), endRow = Math.min(head.row_count, Math.ceil((top + height - y0) / cellHeight));
   const firstColumn = Math.floor(left / cellWidth), endColumn = Math.min(head.column_count, Math.ceil((left + right - x0) / cellWidth));
   let more = false;
 
+  paint.save();
+  paint.beginPath();
+  paint.rect(0, from, width, height - from);
+  paint.clip();
   paint.save();
   paint.beginPath();
   paint.rect(x0, y0, right - x0, height - y0);
@@ -511,8 +536,7 @@ function draw(began) {
   paint.restore();
   drawGaps(right, y0, height, top);
   more = drawLabels(firstRow, endRow, y0, height, top, began) || more;
-  drawHead(firstColumn, endColumn, x0, right, left);
-  if (minimapShown) drawMinimap(left, top);
+  paint.restore();
   return more;
 }
 
@@ -684,7 +708,7 @@ function drawHead(first, end, x0, right, left) {
     // One color after the other, then the labels.
     const hue = theme.axes[head.axes[a].kind];
     for (const odd of [0, 1]) {
-      paint.fillStyle = css(hue, odd ? 0.5 : 0.28);
+      paint.fillStyle = css(hue, odd ? 0.39 : 0.22);
       for (let i = low; i < list.length && list[i].begin < end; ++i) {
         if (list[i].low % 2 !== odd) continue;
         const from = x0 + list[i].begin * cellWidth - left, wide = (list[i].end - list[i].begin) * cellWidth, edge = wide >= 4 ? 0.5 : 0;
@@ -761,7 +785,7 @@ function cellAt(event) {
   if (!head) return null;
   const box = scroll.getBoundingClientRect();
   const x = event.clientX - box.left - labelWidth, y = event.clientY - box.top - headHeight();
-  const row = Math.floor((y + scroll.scrollTop) / cellHeight);
+  const row = Math.floor((y < fixedRows() * cellHeight ? y : y + scroll.scrollTop) / cellHeight);
   if (x < -labelWidth || y < 0 || row >= head.row_count) return null;
   if (gapWidth() && x + labelWidth >= gridEnd()) return x + labelWidth < gridEnd() + gapWidth() ? { row, column: head.column_count } : null;
   const column = Math.max(0, Math.floor((x + scroll.scrollLeft) / cellWidth));
@@ -770,13 +794,15 @@ function cellAt(event) {
 
 function choose(at) {
   cursor = at;
-  opener.disabled = !at;
+  opener.disabled = pinner.disabled = !at;
+  pinner.textContent = at && pinsAt(at.row).length ? "Unpin row" : "Pin row";
 }
 
 function select(at) {
   choose(at);
   const reveal = (from, to, room, now) => (from < now ? from : to > now + room ? to - room : now);
-  scroll.scrollTop = reveal(at.row * cellHeight, (at.row + 1) * cellHeight, gridHeight(), scroll.scrollTop);
+  const fixed = fixedRows();
+  if (at.row >= fixed) scroll.scrollTop = reveal((at.row - fixed) * cellHeight, (at.row + 1) * cellHeight, gridHeight(), scroll.scrollTop);
   if (at.column < head.column_count) scroll.scrollLeft = reveal(at.column * cellWidth, (at.column + 1) * cellWidth, gridWidth(), scroll.scrollLeft);
   say(at, true);
   redraw();
@@ -809,11 +835,25 @@ function openTensor() {
   else if (row) tell("tensor", row.tensor);
 }
 
+// The pins that a row shows; the sum of a pinned group stands at the top and in its place.
+function pinsAt(row) {
+  if (row < head.pins.length) return head.pins[row];
+  const sum = rowAt(row)?.sum;
+  return sum && pins.includes("g" + sum.key) ? ["g" + sum.key] : [];
+}
+function togglePin() {
+  const row = cursor && rowAt(cursor.row);
+  if (!row) return;
+  const gone = pinsAt(cursor.row), one = row.sum ? "g" + row.sum.key : "t" + row.tensor;
+  pins = gone.length ? pins.filter((pin) => !gone.includes(pin)) : [...pins, one];
+  open(true, null, one);
+}
+
 function key(event) {
   if (!head || !head.row_count || event.ctrlKey || event.metaKey || event.altKey) return;
   const rows = Math.max(1, Math.floor(gridHeight() / cellHeight) - 1), most = head.row_count - 1, widest = head.column_count - 1 + (head.gaps ? 1 : 0);
   const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], PageUp: [-rows, 0], PageDown: [rows, 0], Home: [0, -1e9], End: [0, 1e9] };
-  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), Enter: openTensor, Escape: () => { choose(null); redraw(); } };
+  const other = { "+": () => zoom(1.25), "=": () => zoom(1.25), "-": () => zoom(0.8), 0: fitAll, f: () => nextFinding("next"), F: () => nextFinding("previous"), p: togglePin, Enter: openTensor, Escape: () => { choose(null); redraw(); } };
   if (steps[event.key]) {
     event.preventDefault();
     const from = cursor || { row: 0, column: 0 }, [down, across] = cursor ? steps[event.key] : [0, 0];
@@ -854,9 +894,9 @@ export function showMap(into, filter) {
     box = element("div", { id: "map-box" }, canvas = element("canvas", { id: "map", "aria-hidden": "true" }), scroll = element("div", { id: "map-scroll", tabindex: "0", role: "application", "aria-roledescription": "placement map", "aria-label": "Placement map: tensors by ranks", "aria-describedby": "map-cell map-help" },
       space = element("div", { id: "map-space" })),
       minimap = element("canvas", { id: "minimap", hidden: true, title: "Click or drag to move the map", "aria-hidden": "true" })),
-    element("div", { id: "map-line" }, cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"), opener = button("Open tensor", openTensor, { title: "The tensor of the chosen cell (Enter)", disabled: true })),
+    element("div", { id: "map-line" }, cellLine = element("p", { id: "map-cell", role: "status" }, "Reading …"), opener = button("Open tensor", openTensor, { title: "The tensor of the chosen cell (Enter)", disabled: true }), pinner = button("Pin row", togglePin, { title: "Keeps the row in view at the top (P)", disabled: true })),
     legend = element("div", { id: "legend" }),
-    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, Enter opens the tensor, or opens and closes a group, Escape deselects the cell."));
+    element("p", { id: "map-help", class: "quiet small" }, "Arrow keys move, + and − or Ctrl with the wheel zoom, 0 shows all, F goes to the next finding, P pins the row to the top, Enter opens the tensor, or opens and closes a group, Escape deselects the cell."));
   paint = canvas.getContext("2d", { alpha: false });
   // A zoom scrolls, too, and is drawn already.
   scroll.addEventListener("scroll", () => { if (scroll.scrollLeft !== drawnLeft || scroll.scrollTop !== drawnTop) redraw(); }, { passive: true });

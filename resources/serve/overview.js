@@ -23,7 +23,7 @@ follow("ready", showReady);
 
 // Everything that is counted, once and in one line.
 function figures({ format, variant, writer, totals }) {
-  return [format + (variant ? ", " + variant : ""), writer, bigCount(totals.parameters) + " parameters" + (totals.optimizer_elements ? " + " + bigCount(totals.optimizer_elements) + " in the optimizer" : ""),
+  return [format + (variant ? ", " + variant : ""), writer, bigCount(totals.parameters) + " parameters" + (totals.optimizer_elements ? " (+ " + bigCount(totals.optimizer_elements) + " in the optimizer)" : ""),
     counted(totals.tensors, "tensor", "tensors"), counted(totals.chunks, "chunk", "chunks"), bytesText(totals.bytes), counted(totals.files, "file", "files"),
     counted(totals.ranks, "rank", "ranks"), totals.objects && counted(totals.objects, "object", "objects")].filter(Boolean).join(" · ");
 }

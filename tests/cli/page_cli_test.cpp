@@ -536,6 +536,53 @@ class PageCliTest : public QObject {
         browser.shoot(QStringLiteral("serve-real-placement-%1").arg(dark ? "dark" : "light"));
     }
 
+    // Pinned rows stand at the top however far one scrolls: the sum of a group, which stays in its place,
+    // too, and a tensor's row. A second press lets them go.
+    void pinnedRows() {
+        QTemporaryDir state;
+        const Served server({SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx", "--level", "metadata"},
+                            environmentIn(state.path()));
+        Browser browser;
+        QVERIFY(browser.open(server.url));
+        const auto text = [&](const char* id) { return browser.text(id); };
+        QTRY_VERIFY_WITH_TIMEOUT(text("verdict").contains("Do not resume"), 60'000);
+        browser.evaluate("document.querySelector('#tab-placement').click()");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("point at a cell"), 30'000);
+        const auto press = [&](const char* name) {
+            browser.evaluate(std::string("document.getElementById('map-scroll').dispatchEvent(new "
+                                         "KeyboardEvent('keydown', {key: '") +
+                             name + "'}))");
+        };
+        // A click on the row at the top of what is seen, whichever that is.
+        const auto clickTop = [&] {
+            browser.evaluate(
+                "{ const map = document.getElementById('map-scroll'), box = map.getBoundingClientRect();"
+                "map.dispatchEvent(new MouseEvent('click', { clientX: box.left + box.width / 2, "
+                "clientY: box.top + 62 })); }");
+        };
+        const auto pinner = [&] {
+            return browser.evaluate("document.querySelectorAll('#map-line button')[1].innerText");
+        };
+        press("f");
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").contains("rank 17"), 30'000);
+        const QString chosen = text("map-cell").section(" on rank", 0, 0);
+        QCOMPARE(pinner(), QString("Pin row"));
+        press("p");
+        QTRY_COMPARE_WITH_TIMEOUT(pinner(), QString("Unpin row"), 30'000);
+        QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").startsWith(chosen), 30'000);
+        browser.evaluate("document.getElementById('map-scroll').scrollTop = 1e6");
+        clickTop();
+        QTRY_VERIFY2_WITH_TIMEOUT(text("map-cell").startsWith(chosen), qPrintable(text("map-cell")), 30'000);
+        browser.shoot("serve-pinned");
+        QCOMPARE(pinner(), QString("Unpin row"));
+        press("p");
+        QTRY_COMPARE_WITH_TIMEOUT(pinner(), QString("Pin row"), 30'000);
+        browser.evaluate("document.getElementById('map-scroll').scrollTop = 1e6");
+        clickTop();
+        QTRY_VERIFY2_WITH_TIMEOUT(!text("map-cell").startsWith(chosen), qPrintable(text("map-cell")), 30'000);
+        QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
+    }
+
     // A slice of a 32nd is painted with 6 pixels, at its place and inside of the cell, and one that is large
     // enough with its own size; with the pixels of the screen.
     void slicesAreReadable() {

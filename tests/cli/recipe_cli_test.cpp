@@ -851,7 +851,7 @@ class RecipeCliTest : public QObject {
             R"({"step": "fused-qkv", "layout": "blocks", "from": "a", "into": ["q", "k"], "heads": 2})",
             "it needs three names");
         row("ranks", R"({"step": "fused-qkv", "layout": "ranks", "tensors": "a", "parts": 2, "ranks": 3})",
-            "a part of 2 rows cannot have been cut for 3 ranks");
+            "a part of 2 rows does not divide among 3 ranks");
         row("dtypes", R"({"step": "concatenate", "from": ["a", "half"], "to": "x"})",
             "it is float16, but 'a' is float32");
     }

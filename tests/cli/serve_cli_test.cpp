@@ -152,10 +152,21 @@ class ServeCliTest : public QObject {
         }
         json placement = server.document("/api/placement?columns=1&slices=1");
         placement.erase("generation");
+        COMPARE_JSON(placement["pins"], json::array());
+        placement.erase("pins");
         COMPARE_JSON(placement, runShardscope({"map", source, "--json", "--slices"}).json());
         QCOMPARE(placement["columns"].size(), overview["totals"]["ranks"].get<size_t>());
         COMPARE_JSON(server.document("/api/placement?first=1&count=1&pattern=*weight*")["rows"].size() <= 1,
                      json(true));
+        // A row that is pinned is the first, and says which line asked for it; a name that is not there asks
+        // for nothing.
+        const std::string last = placement["rows"].back()["tensor"];
+        const json pinned =
+            server.document("/api/placement?columns=1&pin=tnowhere%0At" + last + "%0A%0Ag&at=t" + last);
+        COMPARE_JSON(pinned["pins"], json::array({json::array({"t" + last})}));
+        COMPARE_JSON(pinned["rows"][0]["tensor"], json(last));
+        COMPARE_JSON(pinned["at"], json(0));
+        COMPARE_JSON(pinned["row_count"], placement["row_count"]);
         COMPARE_JSON(server.document("/api/mesh"), runShardscope({"map", source, "--mesh", "--json"}).json());
         const auto drawn = server.get("/api/mesh/svg?width=960&height=540", server.withToken());
         QCOMPARE(drawn->status, 200);

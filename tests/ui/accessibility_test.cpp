@@ -2,16 +2,21 @@
 // that was changed on purpose is accepted by running this with SHARDSCOPE_ACCEPT=1.
 #include "support/accessibility.h"
 
+#include <QAbstractButton>
 #include <QComboBox>
 #include <QDir>
 #include <QFile>
+#include <QLabel>
+#include <QMenuBar>
 #include <QTreeView>
+#include <cmath>
 
 #include "support/gui_test.h"
 #include "ui/pages/convert_wizard.h"
 #include "ui/pages/run_page.h"
 #include "ui/pages/start_page.h"
 #include "ui/pages/tree_panel.h"
+#include "ui/widgets/painting.h"
 #include "ui/widgets/run_timeline.h"
 #include "ui/window/main_window.h"
 #include "ui/window/open_dialog.h"
@@ -19,6 +24,28 @@
 
 using namespace shardscope;
 using namespace shardscope::ui;
+
+namespace {
+
+// WCAG 2.2, 1.4.3: from 1 to 21.
+double contrast(const QColor& a, const QColor& b) {
+    const auto light = [](const QColor& color) {
+        const auto part = [](double c) {
+            return c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+        };
+        return 0.2126 * part(color.redF()) + 0.7152 * part(color.greenF()) + 0.0722 * part(color.blueF());
+    };
+    const double x = light(a), y = light(b);
+    return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
+}
+
+QColor over(const QColor& below, const QColor& color, double share) {
+    const auto part = [share](double a, double b) { return static_cast<float>(a + (b - a) * share); };
+    return QColor::fromRgbF(part(below.redF(), color.redF()), part(below.greenF(), color.greenF()),
+                            part(below.blueF(), color.blueF()));
+}
+
+}  // namespace
 
 class AccessibilityTest : public QObject {
     Q_OBJECT
@@ -113,6 +140,88 @@ class AccessibilityTest : public QObject {
         QCOMPARE(page.timeline().accessibleName(), QStringLiteral("Timeline of the run"));
         QVERIFY(page.timeline().accessibleDescription().contains("the newest whole step is step-2"));
         window->close();
+    }
+
+    // Texts stand out from what is behind them by 4.5:1, edges of controls from what is around them by 3:1.
+    void contrastOfBothThemes() {
+        for (const ThemeChoice theme : {ThemeChoice::light, ThemeChoice::dark}) {
+            applyTheme(theme);
+            const QPalette palette = QApplication::palette();
+            const QColor window = palette.color(QPalette::Window), base = palette.color(QPalette::Base),
+                         text = palette.color(QPalette::Text);
+            const auto atLeast = [&](double least, const QColor& a, const QColor& b, const QString& what) {
+                QVERIFY2(
+                    contrast(a, b) >= least,
+                    qPrintable(
+                        QStringLiteral("%1, dark %2: %3").arg(what).arg(darkTheme()).arg(contrast(a, b))));
+            };
+            for (const QColor& behind :
+                 {window, base, palette.color(QPalette::AlternateBase), panelColor()}) {
+                for (const auto role :
+                     {QPalette::WindowText, QPalette::Text, QPalette::Link, QPalette::PlaceholderText})
+                    atLeast(4.5, palette.color(role), behind, QStringLiteral("role %1").arg(role));
+                atLeast(4.5, faintTextColor(), behind, QStringLiteral("faint text"));
+                for (const Verdict verdict : {Verdict::safe, Verdict::care, Verdict::unsafe})
+                    atLeast(4.5, verdictColor(verdict), behind, QStringLiteral("verdict"));
+                atLeast(3, edgeColor(), behind, QStringLiteral("edge"));
+            }
+            atLeast(4.5, palette.color(QPalette::HighlightedText), palette.color(QPalette::Highlight),
+                    QStringLiteral("selection"));
+            atLeast(4.5, palette.color(QPalette::ButtonText), palette.color(QPalette::Button),
+                    QStringLiteral("button"));
+            atLeast(4.5, palette.color(QPalette::ToolTipText), palette.color(QPalette::ToolTipBase),
+                    QStringLiteral("tool tip"));
+            // The strip of the verdict, and the bands of axes above the placement map and in the mesh.
+            for (const Verdict verdict : {Verdict::safe, Verdict::care, Verdict::unsafe}) {
+                for (const auto role : {QPalette::WindowText, QPalette::Link})
+                    atLeast(4.5, palette.color(role), softened(verdictColor(verdict), 0.14),
+                            QStringLiteral("strip"));
+            }
+            for (const AxisKind kind : {AxisKind::pipeline, AxisKind::data, AxisKind::tensor,
+                                        AxisKind::expert, AxisKind::replica, AxisKind::other}) {
+                atLeast(4.5, text, over(panelColor(), axisColor(kind), 0.39),
+                        QStringLiteral("band of the map"));
+                atLeast(4.5, text, over(base, axisColor(kind), 0.44), QStringLiteral("band of the mesh"));
+            }
+        }
+        applyTheme(ThemeChoice::light);
+    }
+
+    // Alt and the letter of a label lead to its field, and no letter means two things at once.
+    void mnemonicsOfAllPages_data() { pages_data(); }
+    void mnemonicsOfAllPages() {
+        QFETCH(int, page);
+        showPage(page);
+        QMap<QString, QStringList> meanings;
+        const auto note = [&](const QString& text) {
+            if (const QKeySequence key = QKeySequence::mnemonic(text); !key.isEmpty())
+                meanings[key.toString()] += text;
+        };
+        for (const QAction* menu : window_->menuBar()->actions())
+            note(menu->text());
+        for (const auto* button : window_->findChildren<QAbstractButton*>()) {
+            if (button->isVisible() && button->window() == window_) note(button->text());
+        }
+        QList<QLabel*> labels;
+        for (auto* label : window_->findChildren<QLabel*>()) {
+            if (label->isVisible() && label->window() == window_ && label->buddy() &&
+                !QKeySequence::mnemonic(label->text()).isEmpty())
+                labels += label;
+        }
+        for (const QLabel* label : labels)
+            note(label->text());
+        for (auto it = meanings.cbegin(); it != meanings.cend(); ++it)
+            QVERIFY2(it->size() == 1, qPrintable(it.key() + ": " + it->join(", ")));
+        window_->activateWindow();
+        QVERIFY(QTest::qWaitForWindowActive(window_));
+        for (const QLabel* label : labels) {
+            if (!label->buddy()->isEnabled()) continue;
+            const QKeySequence key = QKeySequence::mnemonic(label->text());
+            QTest::keyClick(window_.data(), static_cast<Qt::Key>(key[0].key()), Qt::AltModifier);
+            const QWidget* now = window_->focusWidget();
+            QVERIFY2(now && (now == label->buddy() || label->buddy()->isAncestorOf(now)),
+                     qPrintable(label->text()));
+        }
     }
 
     // Nothing takes the focus with the mouse only (texts that can be selected do).

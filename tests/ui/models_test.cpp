@@ -36,7 +36,7 @@ class ModelsTest : public QObject {
     void optionsAreNamedAsFields() {
         QCOMPARE(QString::fromStdString(titledOption("overwrite", {})), QStringLiteral("“Overwrite”"));
         QCOMPARE(QString::fromStdString(titledOption("tp-dim", "'*=0'")),
-                 QStringLiteral("“Cut dimensions” '*=0'"));
+                 QStringLiteral("“Sharded dimensions” '*=0'"));
         QCOMPARE(QString::fromStdString(titledOption("torch-library", {})),
                  QStringLiteral("--torch-library"));
     }

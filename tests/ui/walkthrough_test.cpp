@@ -63,6 +63,20 @@ class WalkthroughTest : public QObject, WindowFixture {
         const auto* strip = window_->findChild<VerdictStrip*>();
         QCOMPARE(strip->headline(), QStringLiteral("Do not resume"));
         QVERIFY2(strip->causes().contains("__17_0.distcp is truncated"), qPrintable(strip->causes()));
+        // So does the rank; one click on the cause leads to the file.
+        QVERIFY2(strip->causes().contains("rank 17"), qPrintable(strip->causes()));
+        auto* causes = strip->findChild<QLabel*>("causes");
+        QVERIFY(causes && causes->isVisible());
+        clickAt(causes, {8, causes->fontMetrics().height() / 2});
+        QCOMPARE(clicks_, 1);
+        const Selected& there = session().selection().current();
+        QVERIFY(there.file != kNone);
+        QCOMPARE(QString::fromStdString(session().catalog().files()[there.file].path),
+                 QStringLiteral("__17_0.distcp"));
+        QCOMPARE(there.page, Page::files);
+        QVERIFY2(shownText(*window_).contains("__17_0.distcp"), "the file is named where the click led");
+        session().selection().back();
+        clicks_ = 0;
         auto* findings = window_->findings().findChild<QTreeView*>();
         clickItem(*findings, findings->model()->index(0, 0));
         const QString why = window_->findings().findChild<QTextBrowser*>()->toPlainText();

@@ -240,7 +240,7 @@ class WindowOpenTest : public QObject, protected WindowFixture {
         engine->before = [](const std::string&, const TaskContext& context) -> Status {
             while (!context.stop.stopRequested())
                 QThread::msleep(2);
-            return makeError(ErrorCode::cancelled, "cancelled");
+            return makeError(ErrorCode::cancelled, "canceled");
         };
         windows_ = std::make_unique<Windows>(engine);
         window_ = windows_->open(sampleCheckpoint());

@@ -2,9 +2,11 @@
 #include <QLineF>
 #include <QListWidget>
 #include <QMimeData>
+#include <QStatusBar>
 #include <QTableView>
 #include <QToolButton>
 #include <QTreeWidget>
+#include <algorithm>
 #include <set>
 
 #include "support/accessibility.h"
@@ -50,6 +52,11 @@ class WindowTest : public QObject, protected WindowFixture {
         QTRY_VERIFY2(list->count() == 1 && list->item(0)->text().contains(RecordedJob::text),
                      list->count() == 1 ? qPrintable(list->item(0)->text()) : "no job");
         QVERIFY(list->isVisible());
+        // Its count has the room that it needs at once.
+        const auto buttons = window->statusBar()->findChildren<QToolButton*>();
+        const auto count = std::ranges::find(buttons, QStringLiteral("Jobs: 1 running"), &QToolButton::text);
+        QVERIFY(count != buttons.end());
+        QVERIFY((*count)->width() >= (*count)->sizeHint().width());
         shoot(*window, "start-jobs");
         list->setFocus();
         list->setCurrentRow(0);

@@ -181,7 +181,7 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         auto store = jobs();
         ConvertWizard wizard(*session, *store);
         showReady(wizard, placement);
-        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Cut as the source is")), Qt::LeftButton);
+        QTest::mouseClick(buttonWith(wizard, QStringLiteral("Sharded as the source is")), Qt::LeftButton);
         QCOMPARE(wizard.spec().mesh, QStringLiteral("fsdp=2,tp=2"));
         const QStringList rules = wizard.spec().shard;
         QVERIFY2(rules.size() > 1 && rules[0].contains("fc1"), qPrintable(rules.join('\n')));

@@ -47,8 +47,7 @@ std::vector<TextColumn> ChunkTableModel::columns() {
         {{tr("Bytes in file"), true},
          [this](size_t i) {
              const ChunkInfo of = info(i);
-             return of.file == kNone ? QString()
-                                     : QStringLiteral("%1–%2").arg(of.offset).arg(of.offset + of.length);
+             return of.file == kNone ? QString() : rangeText(of.offset, of.length);
          },
          [this](size_t i) { return info(i).offset; }},
         {{tr("State")},

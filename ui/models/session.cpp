@@ -208,7 +208,7 @@ void Session::startFacts() {
         Work::query, tr("Checking coverage"),
         [checkpoint = checkpoint_](const TaskContext& context) -> Result<std::shared_ptr<const Facts>> {
             auto facts = computeFacts(checkpoint->catalog(), context.stop);
-            if (!facts) return makeError(ErrorCode::cancelled, "cancelled");
+            if (!facts) return makeError(ErrorCode::cancelled, "canceled");
             return facts;
         },
         [this](Result<std::shared_ptr<const Facts>> answer) {

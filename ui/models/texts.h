@@ -23,6 +23,9 @@ inline QString numberText(uint64_t count) {
 inline QString timeText(double seconds) {
     return QString::fromStdString(durationText(seconds));
 }
+inline QString rangeText(uint64_t first, uint64_t length) {  // "1,024–2,048"
+    return numberText(first) + u'–' + numberText(first + length);
+}
 QString ratioText(double share);  // "12.5 %"
 // When something was: "2026-11-26 14:05", in the time of this machine.
 QString momentText(const QDateTime& time);

@@ -91,7 +91,7 @@ CompareSetup::CompareSetup(QWidget* parent) : QWidget(parent) {
     grid->addWidget(compare_, 1, 3);
     grid->addWidget(cancel_, 1, 3);
     names->addRow(tr("&Recipe"), recipe_);
-    names->addRow(tr("R&ename"), rules_);
+    names->addRow(tr("Re&name"), rules_);
     names->addRow(QString(), rulesProblem_);
     grid->addWidget(names_, 2, 0, 1, 4);
     grid->setColumnStretch(1, 1);

@@ -274,7 +274,7 @@ void DetailsPanel::showChunk(ChunkId c) {
         const QString relative = toQString(catalog.files()[chunk.file].path);
         const QString range = QStringLiteral("%1–%2").arg(chunk.offset).arg(chunk.offset + chunk.length);
         line(tr("File"), relative);
-        line(tr("Bytes in file"), range);
+        line(tr("Bytes in file"), rangeText(chunk.offset, chunk.length));
         const QString full = session_.filePath(catalog.files()[chunk.file].path);
         addCopyAction(*copy_->menu(), tr("File path"), full);
         addCopyAction(*copy_->menu(), tr("Byte range"), full + ':' + range);
@@ -310,9 +310,8 @@ void DetailsPanel::showObject(ObjectId o) {
     if (object.rank != kNone) line(tr("Rank"), QString::number(object.rank));
     addCopyAction(*copy_->menu(), tr("Name"), name);
     if (object.file != kNone) {
-        const QString range = QStringLiteral("%1–%2").arg(object.offset).arg(object.offset + object.length);
         line(tr("File"), toQString(catalog.files()[object.file].path));
-        if (object.length) line(tr("Bytes in file"), range);
+        if (object.length) line(tr("Bytes in file"), rangeText(object.offset, object.length));
         const QString full = session_.filePath(catalog.files()[object.file].path);
         addCopyAction(*copy_->menu(), tr("File path"), full);
     }

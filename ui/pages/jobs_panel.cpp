@@ -43,7 +43,7 @@ class ProgressDelegate : public QStyledItemDelegate {
   public:
     using QStyledItemDelegate::QStyledItemDelegate;
 
-    // The tallest cell of a row decides about all of them.
+    // A row is as high as its tallest cell.
     QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const QSize size = QStyledItemDelegate::sizeHint(option, index);
         return {size.width(), std::max(size.height(), option.fontMetrics.height() + 10)};

@@ -60,11 +60,10 @@ QBoxLayout* pairLayout(QVBoxLayout* in) {
 OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
     setAccessibleName(tr("Overview"));
     auto* outer = layoutOf<QVBoxLayout>(this, {0, 0, 0, 0});
-    scroll_ = withName(new QScrollArea(this), tr("Overview of the checkpoint"));
+    scroll_ = withName(new QScrollArea(this), tr("Overview"));
     scroll_->setWidgetResizable(true);
     scroll_->setFrameShape(QFrame::NoFrame);
     scroll_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    scroll_->setAccessibleName(tr("Overview"));
     outer->addWidget(scroll_);
     content_ = new QWidget(scroll_);
     auto* layout = layoutOf<QVBoxLayout>(

@@ -98,10 +98,7 @@ PlacementPage::PlacementPage(Session& session, QWidget* parent) : QWidget(parent
     splitter_->setStretchFactor(1, 1);
     splitter_->setChildrenCollapsible(false);
     contentLayout->addWidget(splitter_, 1);
-    cellLabel_ = plainLabel(content);
-    cellLabel_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-    cellLabel_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed);
-    cellLabel_->setAccessibleName(tr("Current cell"));
+    cellLabel_ = withName(new ElidedLabel(content, Qt::ElideMiddle), tr("Current cell"));
     contentLayout->addWidget(cellLabel_);
     stack_->addWidget(content);
     stack_->addWidget(makeEmptyState());
@@ -225,7 +222,7 @@ QWidget* PlacementPage::makeToolbar() {
     connect(in, &QToolButton::clicked, this, [this] { map_->zoomIn(); });
     connect(fit, &QToolButton::clicked, this, [this] { map_->fit(); });
     const auto find = [this](bool forward) {
-        if (!map_->nextFinding(forward)) cellLabel_->setText(tr("No problems on this map."));
+        if (!map_->nextFinding(forward)) cellLabel_->setWhole(tr("No problems on this map."));
     };
     connect(previous, &QToolButton::clicked, this, [find] { find(false); });
     connect(next, &QToolButton::clicked, this, [find] { find(true); });
@@ -412,7 +409,7 @@ void PlacementPage::build() {
         [checkpoint = session_.checkpoint(), tree = session_.filtered().tree(), facts = session_.facts(),
          options](const TaskContext& context) -> Result<Answer> {
             Answer matrix = PlacementMatrix::build(checkpoint, tree, facts, options, context.stop);
-            if (!matrix) return makeError(ErrorCode::cancelled, "cancelled");
+            if (!matrix) return makeError(ErrorCode::cancelled, "canceled");
             return matrix;
         },
         [this](Result<Answer> answer) {
@@ -454,7 +451,7 @@ void PlacementPage::showState() {
                 : tr("This checkpoint holds no tensors."));
     }
     stack_->setCurrentIndex(any ? 0 : 1);
-    if (any && !map_->matrix()) cellLabel_->setText(tr("Computing the placement…"));
+    if (any && !map_->matrix()) cellLabel_->setWhole(tr("Computing the placement…"));
 }
 
 // ------------------------------------------------------------------ selection
@@ -544,24 +541,21 @@ void PlacementPage::pickColumn(uint32_t column, bool add) {
 }
 
 void PlacementPage::describeCell() {
-    const QString text = map_->currentText();
-    if (text.isEmpty() && map_->matrix()) {
-        const PlacementMatrix& matrix = *map_->matrix();
-        QString about =
-            tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
-                .arg(numberText(session_.filtered().tensors().size()), numberText(matrix.rowCount()),
-                     numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
-        if (!matrix.lanes().empty())
-            about += countedText(matrix.lanes().size(), tr(" 1 lane of an expert."),
-                                 tr(" %1 lanes of experts, named at the left edge."));
-        if (matrix.columnCount() == 1)
-            about += tr(" All is on one rank; the Files page shows which file holds what.");
-        cellLabel_->setText(about);
-    } else {
-        cellLabel_->setText(text);
-    }
+    QString text = map_->currentText();
     cellLabel_->setToolTip(text.isEmpty() ? QString()
                                           : QStringLiteral("<qt>%1</qt>").arg(text.toHtmlEscaped()));
+    if (text.isEmpty() && map_->matrix()) {
+        const PlacementMatrix& matrix = *map_->matrix();
+        text = tr("Tensors: %1, rows: %2, ranks: %3, columns: %4. Click a cell, or use the arrow keys.")
+                   .arg(numberText(session_.filtered().tensors().size()), numberText(matrix.rowCount()),
+                        numberText(session_.catalog().rankCount()), numberText(matrix.columnCount()));
+        if (!matrix.lanes().empty())
+            text += countedText(matrix.lanes().size(), tr(" 1 lane of an expert."),
+                                tr(" %1 lanes of experts, named at the left edge."));
+        if (matrix.columnCount() == 1)
+            text += tr(" All is on one rank; the Files page shows which file holds what.");
+    }
+    cellLabel_->setWhole(text);
 }
 
 // The sum of a pinned group stands at the top and in its place.

@@ -20,6 +20,7 @@ class QToolButton;
 namespace shardscope::ui {
 
 class ChunkTableModel;
+class ElidedLabel;
 class Legend;
 class Minimap;
 class PlacementMap;
@@ -72,7 +73,8 @@ class PlacementPage : public QWidget {
     QToolButton* foldColumns_;
     QToolButton* groups_;
     QToolButton* asTable_;
-    QLabel *cellLabel_, *context_;
+    QLabel* context_;
+    ElidedLabel* cellLabel_;
     std::optional<QRectF> wantedView_;  // to be shown once its map is there
     QLabel* emptyLabel_;
     QPushButton* clearFilter_;

@@ -213,7 +213,7 @@ QWidget* TensorPage::makeControls() {
         combo->setSizeAdjustPolicy(QComboBox::AdjustToContents);
     ghostMesh_ = new QLineEdit(bar);
     ghostRule_ = new QLineEdit(bar);
-    add(tr("Ac&ross"), across_, tr("Dimension across"), tr("Dimension drawn from left to right"));
+    add(tr("Acr&oss"), across_, tr("Dimension across"), tr("Dimension drawn from left to right"));
     add(tr("&Down"), down_, tr("Dimension down"), tr("Dimension drawn from top to bottom"));
     log_ = new QCheckBox(tr("&Log proportion"), bar);
     log_->setToolTip(tr("Draw the sides by the logarithm of their lengths, for very long or flat tensors"));
@@ -226,7 +226,7 @@ QWidget* TensorPage::makeControls() {
     ghostRule_->setMaximumWidth(110);
     add(tr("&Target"), ghostMesh_, tr("Target mesh"),
         tr("Mesh of a target sharding to draw over the box, such as dp=2,tp=4"));
-    add(tr("s&hard"), ghostRule_, tr("Target sharding"),
+    add(tr("&shard"), ghostRule_, tr("Target sharding"),
         tr("Axis of the target mesh and the dimension that it shards, such as tp=0; several with commas"));
     ghostNote_ = wrappedLabel(bar);
     auto* column = new QWidget(this);
@@ -452,7 +452,7 @@ void TensorPage::viewChanged() {
         [checkpoint = session_.checkpoint(), facts = session_.facts(), tensor = tensor_,
          view = view_](const TaskContext& context) -> Result<Answer> {
             Answer scene = makeBoxScene(checkpoint, facts, tensor, view, context.stop);
-            if (!scene) return makeError(ErrorCode::cancelled, "cancelled");
+            if (!scene) return makeError(ErrorCode::cancelled, "canceled");
             return scene;
         },
         [this](Result<Answer> answer) {

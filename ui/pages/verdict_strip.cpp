@@ -93,7 +93,7 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
     causeLines_ = wrappedLabel(this);
     causeLines_->setTextFormat(Qt::RichText);
     causeLines_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
-    causeLines_->setAccessibleName(tr("Causes"));
+    withName(causeLines_, tr("Causes"), QStringLiteral("causes"));
     connect(causeLines_, &QLabel::linkActivated, this, &VerdictStrip::follow);
     details_ = textBlock(this);
     progress_ = new TaskProgress(tr("Progress of the validation"), this);
@@ -127,12 +127,9 @@ VerdictStrip::VerdictStrip(Session& session, QWidget* parent)
         session_.selection().setFilter(QStringLiteral("status:bad"));
         session_.selection().setPage(Page::placement);
     });
-    connect(&session_, &Session::stateChanged, this, &VerdictStrip::refresh);
-    connect(&session_, &Session::factsChanged, this, &VerdictStrip::refresh);
-    connect(&session_, &Session::reportChanged, this, &VerdictStrip::refresh);
-    connect(&session_, &Session::verdictChanged, this, &VerdictStrip::refresh);
-    connect(&session_, &Session::cardChanged, this, &VerdictStrip::refresh);
-    connect(&session_, &Session::filesChanged, this, &VerdictStrip::refresh);
+    for (const auto changed : {&Session::stateChanged, &Session::factsChanged, &Session::reportChanged,
+                               &Session::verdictChanged, &Session::cardChanged, &Session::filesChanged})
+        connect(&session_, changed, this, &VerdictStrip::refresh);
     connect(&session_, &Session::progressed, this, [this] {
         if (validation_.running()) progress_->setStatus(validation_.status());
     });

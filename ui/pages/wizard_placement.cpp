@@ -93,10 +93,11 @@ PlacementStep::PlacementStep(WizardState& state)
     const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
         addPreset(text, [this, axis, pattern] { preset(axis, pattern); });
     };
-    asSource_ = addPreset(tr("Cut as the source is"), [this] { presetOfSource(); });
+    asSource_ = addPreset(tr("Sharded as the source is"), [this] { presetOfSource(); });
     asSource_->setObjectName(QStringLiteral("asSource"));
-    asSource_->setToolTip(tr(
-        "One rule for each way in which the source cuts its tensors; then choose other sizes of the mesh."));
+    asSource_->setToolTip(
+        tr("One rule for each way in which the source shards its tensors; then choose other sizes of the "
+           "mesh."));
     presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
     presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
     presets->addStretch();

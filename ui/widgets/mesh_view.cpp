@@ -106,7 +106,7 @@ void MeshView::paintBoxes(QPainter& painter) const {
                                                           static_cast<int>(title.width())));
     }
     for (const MeshDrawing::Band& band : drawing_.bands) {
-        painter.fillRect(rectOf(band.rect), washed(axisColor(band.kind), band.odd ? 0.5 : 0.28));
+        painter.fillRect(rectOf(band.rect), washed(axisColor(band.kind), band.odd ? 0.44 : 0.25));
         if (band.text.empty()) continue;
         painter.setPen(palette().color(QPalette::WindowText));
         painter.drawText(rectOf(band.rect), Qt::AlignCenter, toQString(band.text));

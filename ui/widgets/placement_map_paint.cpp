@@ -557,7 +557,7 @@ void PlacementMap::paintHeader(QPainter& painter) {
             const QRectF plate =
                 whole.adjusted(whole.width() >= 4 ? 0.5 : 0, 1, whole.width() >= 4 ? -0.5 : 0, -1);
             painter.fillRect(plate,
-                             faded(axisColor(axisKind(matrix_->axes()[axis].name)), place % 2 ? 128 : 72));
+                             faded(axisColor(axisKind(matrix_->axes()[axis].name)), place % 2 ? 100 : 56));
             const QString text = toQString(matrix_->placeText(axis, static_cast<uint32_t>(c)));
             if (fontMetrics().horizontalAdvance(text) + 4 <= seen.width()) {
                 painter.setPen(palette().color(QPalette::Text));

@@ -450,10 +450,16 @@ void MainWindow::makeStatusBar() {
     findingsButton_ = paneButton(findingsDock_);
     jobsButton_ = paneButton(jobsDock_);
     paneButton(logDock_);
-    connect(findings_, &FindingsPanel::titleChanged, findingsButton_, &QToolButton::setText);
-    const auto countJobs = [this] {
+    // With the room for it at once, not only from the next layout on.
+    const auto say = [this](QToolButton* button, const QString& text) {
+        button->setText(text);
+        statusBar()->layout()->activate();
+    };
+    connect(findings_, &FindingsPanel::titleChanged, findingsButton_,
+            [this, say](const QString& text) { say(findingsButton_, text); });
+    const auto countJobs = [this, say] {
         const size_t active = windows_.jobs().activeCount();
-        jobsButton_->setText(active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
+        say(jobsButton_, active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
     };
     connect(&windows_.jobs(), &JobStore::listChanged, jobsButton_, countJobs);
     connect(&windows_.jobs(), &JobStore::changed, jobsButton_, countJobs);

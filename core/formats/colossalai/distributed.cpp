@@ -239,7 +239,7 @@ Mesh DistributedOpener::mesh() const {
     Mesh mesh;
     mesh.axes = {{"pp", world_ / check_.tp}, {"tp", check_.tp}};
     mesh.evidence = {
-        fmt::format("tp={}: the pieces of cut tensors are 1/{} of them", check_.tp, check_.tp),
+        fmt::format("tp={}: the chunks of sharded tensors are 1/{} of them", check_.tp, check_.tp),
         fmt::format("pp={}: {} ranks in all, numbered tp * stage + tp rank", world_ / check_.tp, world_)};
     return mesh;
 }

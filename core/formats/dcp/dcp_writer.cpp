@@ -146,7 +146,7 @@ Status DcpLayout::planAlias(TensorId tensor) {
         }
         if (twin == kNone) {
             return makeError(ErrorCode::impossible,
-                             fmt::format("the tensor shares its data with '{}', but is cut differently",
+                             fmt::format("the tensor shares its data with '{}', but is sharded differently",
                                          wanted_.name(original)))
                 .ofTensor(wanted_.name(tensor));
         }

@@ -341,7 +341,7 @@ Status Parameters::place() {
     if (concludes && concluded)
         save_.inconsistent(
             Severity::info,
-            fmt::format("the files do not say along which dimension {} tensor-parallel ranks cut "
+            fmt::format("the files do not say along which dimension {} tensor-parallel ranks shard "
                         "the parameters (no universal_checkpoint_info); it is concluded from "
                         "values, shapes and names, and can be stated: {}",
                         save_.tpDegree, commandOption("tp-dim", "'GLOB=DIM'")));
@@ -353,7 +353,7 @@ void Parameters::noteRefused(const Parameter& parameter) {
     save_.assembly.note(
         rule::layoutFused, Severity::error,
         fmt::format("universal_checkpoint_info says that it is several parts, each of which the "
-                    "tensor-parallel ranks cut by itself, but {}: it cannot be put together",
+                    "tensor-parallel ranks shard by itself, but {}: it cannot be put together",
                     parameter.placement.refused),
         {}, parameter.name, Note::Lacks::anything);
 }

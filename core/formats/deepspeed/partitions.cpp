@@ -461,7 +461,7 @@ bool Partitions::checkSlices(const OptimizerFile& file) {
         if (const auto other = whose.find(stated); other != whose.end()) {
             save_.inconsistent(
                 Severity::error,
-                fmt::format("the name says partition {} of group {}, its slices are those of partition {}: "
+                fmt::format("the name says partition {} of group {}, its ranges are those of partition {}: "
                             "files were exchanged or renamed",
                             index, g, other->second),
                 save_.contents(file.index).name);

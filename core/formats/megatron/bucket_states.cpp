@@ -193,7 +193,7 @@ class BucketResolver {
                 piece.layer = leading.layer;
                 if ((leading.layers && !take(piece.layer)) || (leading.experts && !take(piece.expert)))
                     return fail(
-                        fmt::format("'{}' is not cut layer by layer", printable(name, kNameInMessage)));
+                        fmt::format("'{}' is not sharded layer by layer", printable(name, kNameInMessage)));
                 layers_ = std::max(layers_, piece.layer + 1);
                 pieces.push_back(std::move(piece));
             }

@@ -214,12 +214,11 @@ bool LegacyOpener::refused(const Parameter& parameter, const Path& path, DType d
     const std::string name = pathName(path);
     if (!refused_.insert(name).second) return true;
     assembly_.addTensor(path, dtype, parameter.whole, role);
-    assembly_.note(
-        rule::layoutFused, Severity::error,
-        "how tensor-parallel ranks cut it is not known: " + parameter.refused +
-            fmt::format(". It is not put together; {} states the cut, where each rank has one part",
-                        commandOption("tp-dim", "'GLOB=DIM'")),
-        contents(parameter.shards[0].rank->model).name, name);
+    assembly_.note(rule::layoutFused, Severity::error,
+                   "how tensor-parallel ranks shard it is not known: " + parameter.refused +
+                       fmt::format(". It is not put together; {} states it, where each rank has one part",
+                                   commandOption("tp-dim", "'GLOB=DIM'")),
+                   contents(parameter.shards[0].rank->model).name, name);
     return true;
 }
 

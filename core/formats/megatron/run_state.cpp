@@ -195,7 +195,7 @@ std::optional<ParallelSizes> sizesOfCuts(const Catalog& stored) {
     }
     if (perStage % tp != 0) return std::nullopt;
     sizes.dp = perStage / tp;
-    sizes.evidence = "the cuts of the weights and the ranks of their files";
+    sizes.evidence = "the shards of the weights and the ranks of their files";
     sizes.inferred = true;
     return sizes;
 }

@@ -211,7 +211,7 @@ class Opener {
             place = *std::move(parsed);
         } else if (file.name.of.size[Axis::tensor] > 1 || file.name.of.size[Axis::expert] > 1) {
             return fail(file, name, rule::layoutFused,
-                        "its header does not say which slices of the parameter it is");
+                        "its header does not say which part of the parameter it holds");
         }
         Parameter& parameter = parameters_[name];
         if (parameter.shards.empty()) parameter.whole = place.whole;
@@ -273,7 +273,7 @@ const Format& nanotronFormat() {
         .about = {.name = "nanotron",
                   .title = "nanotron",
                   .reads = true,
-                  .generations = {"versions 1.2 to 1.4: parameters that state their slices, ZeRO 0 and 1"},
+                  .generations = {"versions 1.2 to 1.4: parameters that state their shards, ZeRO 0 and 1"},
                   .shards = true},
         .probe = nanotron::probe,
         .open = nanotron::open};

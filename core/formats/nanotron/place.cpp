@@ -135,7 +135,7 @@ Result<Place> parsePlace(std::string_view shape, std::string_view text, DimSpan 
     if (!whole) return wrong("its unsharded_shape is not a shape");
     if (whole->size() != stored.size()) return wrong("it has other dimensions than its unsharded_shape");
     const auto pairs = parsePairs(text, stored, *whole);
-    if (!pairs) return wrong("its local_global_slices_pairs are not slices of it and of the whole");
+    if (!pairs) return wrong("its local_global_slices_pairs are not ranges of it and of the whole");
     Place place{*whole, {}};
     int& axis = place.cut.axis;
     for (size_t d = 0; d < stored.size(); ++d) {
@@ -143,7 +143,7 @@ Result<Place> parsePlace(std::string_view shape, std::string_view text, DimSpan 
                                return pair.local[d].from != 0 || pair.local[d].to != stored[d];
                            });
         if (stored[d] == (*whole)[d] && !along) continue;
-        if (axis >= 0) return unsupported("more than one dimension of it is cut, which is not read");
+        if (axis >= 0) return unsupported("more than one dimension of it is sharded, which is not read");
         axis = static_cast<int>(d);
     }
     int64_t held = 0;
@@ -152,16 +152,16 @@ Result<Place> parsePlace(std::string_view shape, std::string_view text, DimSpan 
             const bool cut = static_cast<int>(d) == axis;
             if (local[d].to - local[d].from != global[d].to - global[d].from ||
                 (!cut && (local[d].from != 0 || local[d].to != stored[d])))
-                return wrong("its local slices are not as long as its global ones");
+                return wrong("its local ranges are not as long as its global ones");
         }
         if (axis < 0) continue;
         const auto d = static_cast<size_t>(axis);
-        if (local[d].from != held) return wrong("its local slices are not one behind the other");
+        if (local[d].from != held) return wrong("its local ranges are not one behind the other");
         held = local[d].to;
         place.cut.parts.push_back({local[d].from, local[d].to - local[d].from, global[d].from});
     }
     if (axis >= 0 && held != stored[static_cast<size_t>(axis)])
-        return wrong("its local slices are not all of it");
+        return wrong("its local ranges are not all of it");
     return place;
 }
 

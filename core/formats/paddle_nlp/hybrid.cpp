@@ -342,7 +342,7 @@ class HybridOpener {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
                     assembly_.note(
                         rule::replicaDiffers, Severity::info,
-                        fmt::format("{} holds it too, flattened and cut elsewhere; that of {} is taken",
+                        fmt::format("{} holds it too, flattened and sharded elsewhere; that of {} is taken",
                                     group, firstStage),
                         {}, p.nameOf(state));
                     continue;

@@ -134,7 +134,7 @@ Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFi
                                            reason.count == 1 ? "parameter" : "parameters",
                                            key.first == TpAnswer::kReplicated
                                                ? "whole on every rank"
-                                               : fmt::format("cut along dim {}", key.first),
+                                               : fmt::format("sharded along dim {}", key.first),
                                            key.second, reason.example));
     }
     return out;

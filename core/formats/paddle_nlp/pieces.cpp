@@ -41,7 +41,7 @@ class Laying {
         } else {
             const auto other = std::find_if(held_.begin(), held_.end(),
                                             [&](const StoredShard& h) { return h.entry->shape != local_; });
-            error(fmt::format("its shape is {} here, which is neither {} nor a slice of that flattened",
+            error(fmt::format("its shape is {} here, which is neither {} nor a range of that flattened",
                               formatDims(other->entry->shape), formatDims(local_)),
                   other->file->path);
         }
@@ -114,12 +114,11 @@ class Laying {
         const std::string* first = nullptr;
         for (const StoredShard& h : held_) {
             if (h.entry->parts.size() != 1 || h.entry->parts[0].raw != PaddleArray::Raw::inMemory) {
-                error(
-                    fmt::format(
-                        "{} ranks hold {} elements each, which may be copies or a slice and padding; nothing "
-                        "here says which",
-                        count, elements_),
-                    h.file->path);
+                error(fmt::format("{} ranks hold {} elements each, which may be replicas or a shard and "
+                                  "padding; nothing "
+                                  "here says which",
+                                  count, elements_),
+                      h.file->path);
                 return false;
             }
             const std::string& bytes = h.entry->parts[0].bytes;
@@ -146,7 +145,7 @@ class Laying {
             for (const PaddleArray& part : h.entry->parts) {
                 int64_t count = 0;
                 if (!checkedProduct(part.shape, count) || !checkedAdd(total, count, total)) {
-                    error("the sizes of its slices overflow", h.file->path);
+                    error("the sizes of its shards overflow", h.file->path);
                     return;
                 }
                 slices.push_back({&h, first, count});
@@ -162,18 +161,18 @@ class Laying {
         }
         if (total < padded && statedV2()) {
             error(
-                fmt::format("its {} slices hold {} elements, with its padding it has {}: slices are missing",
+                fmt::format("its {} shards hold {} elements, with its padding it has {}: shards are missing",
                             slices.size(), total, padded),
                 held_.front().file->path);
             return;
         }
         if (total < elements_) {
-            error(fmt::format("its {} slices hold {} elements, its shape {} has {}", slices.size(), total,
+            error(fmt::format("its {} shards hold {} elements, its shape {} has {}", slices.size(), total,
                               formatDims(local_), elements_),
                   held_.front().file->path);
         } else if (total - elements_ >=
                    std::max(unitV2(), kAlignment / itemSize() + int64_t{in_.layout.sharding})) {
-            error(fmt::format("its {} slices hold {} elements, its shape {} has {}; no padding is that long",
+            error(fmt::format("its {} shards hold {} elements, its shape {} has {}; no padding is that long",
                               slices.size(), total, formatDims(local_), elements_),
                   held_.front().file->path);
         }
@@ -217,7 +216,7 @@ class Laying {
                 behindSize += slice.elements;
             } else {
                 error(
-                    "where this slice belongs cannot be told, for the files on both sides of it are missing",
+                    "where this shard belongs cannot be told, for the files on both sides of it are missing",
                     slice.held->file->path);
             }
         }

@@ -275,7 +275,7 @@ class Conclusion {
         return makeError(
                    ErrorCode::impossible,
                    fmt::format(
-                       "along which dimension {} tensor-parallel ranks cut {} {} (shape on each rank: {}) "
+                       "along which dimension {} tensor-parallel ranks shard {} {} (shape on each rank: {}) "
                        "is neither in these files nor to be concluded from them{}",
                        degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names,
                        experts ? "; experts may as well be others on each rank, under the same names, which "

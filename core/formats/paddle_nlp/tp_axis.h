@@ -42,7 +42,7 @@ struct TpQuestion {
 struct TpAnswer {
     static constexpr int kReplicated = -1, kUnknown = -2;
     int axis = kUnknown;
-    std::string why;  // completes "cut along dim 1 ..."; equal text for equal reasons
+    std::string why;  // completes "sharded along dim 1 ..."; equal text for equal reasons
     const FamilyRule* rule = nullptr;
 };
 

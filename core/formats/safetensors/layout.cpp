@@ -80,8 +80,9 @@ class SafetensorsLayout final : public TargetLayout {
         }
         const bool cut = isCut();
         if (cut && variant == "single") {
-            return makeError(ErrorCode::impossible,
-                             "a single safetensors file holds whole tensors, here some are cut over ranks")
+            return makeError(
+                       ErrorCode::impossible,
+                       "a single safetensors file holds whole tensors, here some are sharded over ranks")
                 .withHint("leave the sharding out, or take the variant 'dcp-sharded'");
         }
         sharded_ = cut || variant == "dcp-sharded";

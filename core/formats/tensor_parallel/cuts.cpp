@@ -16,7 +16,7 @@ constexpr int64_t kMostHeads = 1 << 20;
 constexpr uint64_t kMostStated = 65'536;  // ranks
 
 Error notKnown(std::string why) {
-    return unsupported("how tensor-parallel ranks cut it is not known: " + std::move(why));
+    return unsupported("how tensor-parallel ranks shard it is not known: " + std::move(why));
 }
 
 // All ranks' shards one behind the other.

@@ -231,7 +231,7 @@ Status checkMeta(const Catalog& target, const std::string& config, bool columns,
             .withHint("it gives each rank whole heads of keys: write for fewer ranks");
     const auto vocabulary = sizeIn(params, "vocab_size");
     if (ranks > 1 && !columns && vocabulary && (*vocabulary == 32000 || *vocabulary == 32016))
-        return refused("Llama 2 and Code Llama cut the embedding along its columns, Llama 3 along its rows")
+        return refused("Llama 2 and Code Llama shard the embedding along its columns, Llama 3 along its rows")
             .withHint(fmt::format("{} writes Llama 2's way", option("to", std::string(kMetaLlama2))));
     return {};
 }

@@ -306,7 +306,7 @@ const Format& xlaFsdpFormat() {
                   .before = {{"torch-ranks", "its files are those of torch.save, one for each rank"},
                              {"torch", "its files are those of torch.save, one for each rank"}},
                   .reads = true,
-                  .generations = {"files with shard_metadata: flat parameters, or cut along dimension 0"},
+                  .generations = {"files with shard_metadata: flat parameters, or sharded along dimension 0"},
                   .shards = true,
                   .objects = true},
         .probe = xla_fsdp::probe,

@@ -51,7 +51,7 @@ class ThreadPoolTest : public QObject {
             if (i == 2) {
                 while (!failed)
                     std::this_thread::yield();
-                return makeError(ErrorCode::cancelled, "cancelled");
+                return makeError(ErrorCode::cancelled, "canceled");
             }
             if (i == 3) {
                 begun = true;
