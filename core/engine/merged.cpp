@@ -1,30 +1,23 @@
 #include "engine/merged.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <map>
-#include <optional>
+#include <set>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/option_words.h"
-#include "base/regular_expression.h"
 #include "base/text.h"
-#include "engine/model_config.h"
-#include "formats/open_files.h"
+#include "engine/adapter_parameters.h"
+#include "engine/adapter_scaling.h"
 #include "model/coverage.h"
 #include "storage/named_path.h"
 
 namespace shardscope {
 namespace {
 
-using Json = nlohmann::ordered_json;  // the first pattern that matches counts
-
-constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr int64_t kMostRank = 1 << 20;
-constexpr size_t kMostPatterns = 4096;  // each may be tried on each module
+constexpr size_t kMostNested = 16;
 
 std::string shown(std::string_view name) {
     return fmt::format("'{}'", printable(name, kNameInMessage));
@@ -32,136 +25,6 @@ std::string shown(std::string_view name) {
 
 bool mergesInto(DType dtype) {
     return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float32;
-}
-
-// ------------------------------------------------------------------ how it is scaled
-
-struct Scaling {
-    std::string file;
-    std::optional<int64_t> rank;  // Megatron's configuration may leave it to the shapes
-    double alpha = 0;
-    bool rootOfRank = false, fanInFanOut = false, dora = false;
-    std::vector<std::pair<RegularExpression, int64_t>> ranks;
-    std::vector<std::pair<RegularExpression, double>> alphas;
-
-    int64_t rankOf(std::string_view module, int64_t stored) const {
-        for (const auto& [pattern, value] : ranks)
-            if (pattern.matchesWhole(module)) return value;
-        return rank.value_or(stored);
-    }
-    double alphaOf(std::string_view module) const {
-        for (const auto& [pattern, value] : alphas)
-            if (pattern.matchesWhole(module)) return value;
-        return alpha;
-    }
-};
-
-Error wrongConfig(const std::string& file, std::string_view what) {
-    return damaged(fmt::format("the adapter's configuration {}", what)).inFile(file);
-}
-
-// Whether a field asks for something: not null, false, 0 or empty.
-bool asks(const Json& config, const char* key) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) return false;
-    if (found->is_boolean()) return found->get<bool>();
-    if (found->is_number()) return found->get<double>() != 0;
-    return !found->empty() && !(found->is_string() && found->get_ref<const std::string&>().empty());
-}
-
-// Kinds of adapter that are not W + scaling * B @ A.
-Status checkKind(const Json& config, const std::string& file) {
-    const auto refuse = [&](const std::string& what) {
-        return unsupported(fmt::format("the adapter {}, which is not merged", what))
-            .inFile(file)
-            .withHint("merge_and_unload() of peft may know it");
-    };
-    if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA")
-        return refuse(fmt::format("is of the kind {}", printable(type->dump(), kNameInMessage)));
-    constexpr std::pair<const char*, const char*> kOthers[] = {
-        {"use_qalora", "uses QALoRA (use_qalora)"},
-        {"use_bdlora", "uses BD-LoRA (use_bdlora)"},
-        {"arrow_config", "uses Arrow (arrow_config)"},
-        {"kasa_config", "uses KaSA (kasa_config)"},
-        {"monteclora_config", "uses MonteCLoRA (monteclora_config)"},
-        {"alora_invocation_tokens", "is an activated LoRA (alora_invocation_tokens)"},
-        {"layer_replication", "repeats layers (layer_replication)"},
-        {"target_parameters", "is for parameters instead of layers (target_parameters)"},
-        {"trainable_token_indices", "trains single tokens (trainable_token_indices)"},
-        {"lora_bias", "has biases of its own (lora_bias)"}};
-    for (const auto& [key, what] : kOthers)
-        if (asks(config, key)) return refuse(what);
-    // These take a part of the base's weights away before they train.
-    const auto start = config.find("init_lora_weights");
-    if (start == config.end() || !start->is_string()) return {};
-    const std::string how = start->get<std::string>();
-    for (const char* other : {"pissa", "olora", "corda", "loftq", "lora_ga"})
-        if (how.starts_with(other))
-            return refuse(fmt::format("begins with {} (init_lora_weights): it belongs to a changed base",
-                                      printable(how, kNameInMessage)));
-    return {};
-}
-
-template <class Number>
-Status takePatterns(const Json& config, const char* key, const std::string& file,
-                    std::vector<std::pair<RegularExpression, Number>>& patterns) {
-    const auto found = config.find(key);
-    if (found == config.end() || found->is_null()) return {};
-    if (!found->is_object() || found->size() > kMostPatterns)
-        return wrongConfig(
-            file, fmt::format("has a {} that is not an object of at most {} entries", key, kMostPatterns));
-    for (const auto& [pattern, value] : found->items()) {
-        if (std::is_integral_v<Number> ? !value.is_number_integer() : !value.is_number())
-            return wrongConfig(file, fmt::format("has a {} with something else than numbers", key));
-        auto expression = RegularExpression::parse("(?:.*[.])?(?:" + pattern + ")");
-        if (!expression.ok()) return std::move(expression).error().inFile(file);
-        patterns.emplace_back(*std::move(expression), value.template get<Number>());
-    }
-    return {};
-}
-
-Result<Scaling> scalingIn(const std::string& file, const std::string& text) {
-    const Json config = parseConfig(file, text).is_object() ? Json::parse(text, nullptr, false) : Json();
-    if (!config.is_object()) return wrongConfig(file, "is not a JSON object");
-    SHARDSCOPE_TRY(checkKind(config, file));
-    Scaling scaling;
-    scaling.file = file;
-    const auto rank = config.find("r"), alpha = config.find("lora_alpha");
-    if (rank == config.end() || !rank->is_number_integer() || alpha == config.end() || !alpha->is_number())
-        return wrongConfig(file, "lacks r and lora_alpha, the numbers by which it is scaled");
-    scaling.rank = rank->get<int64_t>();
-    scaling.alpha = alpha->get<double>();
-    scaling.rootOfRank = asks(config, "use_rslora");
-    scaling.fanInFanOut = asks(config, "fan_in_fan_out");
-    scaling.dora = asks(config, "use_dora");
-    SHARDSCOPE_TRY(takePatterns(config, "rank_pattern", file, scaling.ranks));
-    SHARDSCOPE_TRY(takePatterns(config, "alpha_pattern", file, scaling.alphas));
-    return scaling;
-}
-
-// Beside the adapter, or above it: a trainer's checkpoint has it beside the directory of the tensors.
-Result<Scaling> scalingOf(const Checkpoint& adapter) {
-    const auto files = adapter.fileSystem ? adapter.fileSystem : systemFileSystem();
-    const std::string own = directoryOf(adapter);
-    for (const std::string& place : {own, adapter.root, splitPath(own).first}) {
-        if (place.empty()) continue;
-        const auto directory = files->openDirectory(place);
-        if (!directory.ok()) continue;
-        const std::string text = smallFile(**directory, kAdapterConfig, kMostConfig);
-        if (!text.empty()) return scalingIn(joinPath(place, kAdapterConfig), text);
-    }
-    // Megatron-Bridge and NeMo 2: the section `peft` of run_config.yaml.
-    const auto stated = statedConfig(adapter, "");
-    if (const auto alpha = numberIn(stated->values, "peft.alpha")) {
-        Scaling scaling;
-        scaling.file = stated->file;
-        scaling.alpha = static_cast<double>(*alpha);
-        scaling.rank = numberIn(stated->values, "peft.dim");
-        return scaling;
-    }
-    return makeError(ErrorCode::usage, "no adapter_config.json beside the adapter says how it is scaled")
-        .inFile(own)
-        .withHint(R"(put one there: {"peft_type": "LORA", "r": RANK, "lora_alpha": ALPHA})");
 }
 
 // ------------------------------------------------------------------ names
@@ -182,6 +45,7 @@ struct AdapterName {
     std::string weight;   // that it is for, without what PEFT puts before it
     std::string adapter;  // "default", as PEFT calls it in memory; empty in its files
     bool embedding = false;
+    size_t nested = 0;  // PEFT wraps a module once for each of its parameters: how far inside this pair is
 };
 
 using Parts = std::vector<std::string_view>;
@@ -203,6 +67,11 @@ std::string joined(const Parts& parts, size_t first, size_t last) {
     return text;
 }
 
+bool isLora(std::string_view part) {
+    return part == "lora_A" || part == "lora_B" || part == "lora_embedding_A" || part == "lora_embedding_B" ||
+           part == "lora_magnitude_vector";
+}
+
 AdapterName nameOf(std::string_view name) {
     Parts parts = partsOf(name);
     for (size_t i = 0; i + 2 < parts.size(); ++i) {
@@ -211,6 +80,9 @@ AdapterName nameOf(std::string_view name) {
         break;
     }
     AdapterName result;
+    for (auto lora = std::ranges::find_if(parts, isLora);
+         lora != parts.end() && lora != parts.begin() && *std::prev(lora) == "base_layer"; ++result.nested)
+        lora = parts.erase(std::prev(lora));
     const bool weight = parts.back() == "weight";
     for (size_t i = 0; i < parts.size(); ++i) {
         const std::string_view part = parts[i];
@@ -226,8 +98,8 @@ AdapterName nameOf(std::string_view name) {
         if (down || up || magnitude) {
             result.embedding = part.starts_with("lora_embedding");
             const size_t end = parts.size() - (weight ? 1 : 0);
-            const bool bias = parts.back() == "bias", nested = i > 0 && parts[i - 1] == "base_layer";
-            if (bias || nested || i == 0 || end > i + 2) break;
+            if (parts.back() == "bias" || i == 0 || end > i + 2 || result.nested > kMostNested) break;
+            if (result.nested > 0 && (magnitude || result.embedding)) break;
             result.part = down ? AdapterPart::down : up ? AdapterPart::up : AdapterPart::magnitude;
             result.weight = joined(parts, 0, i) + ".weight";
             result.adapter = joined(parts, i + 1, end);
@@ -267,15 +139,15 @@ struct Respelling {
     }
 };
 
-const std::string* missingIn(const Catalog& base, const std::vector<std::string>& wanted,
+const std::string* missingIn(const BaseNames& base, const std::vector<std::string>& wanted,
                              const Respelling& spell) {
     for (const std::string& name : wanted)
-        if (base.find(spell(name)) == kNone) return &name;
+        if (!base.has(spell(name))) return &name;
     return nullptr;
 }
 
 // Frameworks put a prefix before all names, of the model or of the adapter.
-Result<Respelling> respellingFor(const Catalog& base, const std::vector<std::string>& wanted,
+Result<Respelling> respellingFor(const BaseNames& base, const std::vector<std::string>& wanted,
                                  const std::string& path) {
     const std::string* const missing = missingIn(base, wanted, {});
     if (!missing) return Respelling();
@@ -284,15 +156,14 @@ Result<Respelling> respellingFor(const Catalog& base, const std::vector<std::str
     for (size_t drop = 0; drop <= kMostDropped && fitting.empty(); ++drop) {
         const std::string rest = Respelling{drop, {}}(*missing);
         size_t tried = 0;
-        for (TensorId t = 0; t < base.tensorCount() && tried < kMostPrefixes; ++t) {
-            const std::string_view name = base.name(t);
-            if (!name.ends_with(rest)) continue;
+        base.forEach([&](std::string_view name) {
+            if (!name.ends_with(rest)) return true;
             const std::string_view prefix = name.substr(0, name.size() - rest.size());
-            if (!prefix.empty() && !prefix.ends_with('.')) continue;
-            ++tried;
+            if (!prefix.empty() && !prefix.ends_with('.')) return true;
             Respelling spell{drop, std::string(prefix)};
             if (!missingIn(base, wanted, spell)) fitting.push_back(std::move(spell));
-        }
+            return ++tried < kMostPrefixes;
+        });
     }
     if (fitting.size() == 1) return fitting.front();
     if (fitting.size() > 1)
@@ -317,6 +188,12 @@ struct Factors {
     bool embedding = false;
 };
 
+// Those of a module's parameters.
+struct ModuleParameters {
+    std::vector<std::string> names;
+    std::vector<Factors> pairs;
+};
+
 // The dimensions behind the first, as one number.
 int64_t columnsOf(DimSpan shape) {
     return elementCount(shape.subspan(1));
@@ -324,8 +201,9 @@ int64_t columnsOf(DimSpan shape) {
 
 class MergeMaker {
   public:
-    MergeMaker(const Checkpoint& base, AdapterMerge& merge, Scaling scaling)
+    MergeMaker(const Checkpoint& base, AdapterMerge& merge, AdapterScaling scaling)
         : base_(base.catalog()),
+          names_(base_, !scaling.parameters.empty()),
           adapter_(merge.adapter.catalog()),
           path_(merge.adapter.path),
           merge_(merge),
@@ -334,17 +212,23 @@ class MergeMaker {
 
     Status make() {
         SHARDSCOPE_TRY(sort());
+        SHARDSCOPE_TRY(takeParameters());
         std::vector<std::string> wanted;
         for (const auto& [name, factors] : factors_)
             wanted.push_back(name);
+        for (const auto& [module, one] : parameters_)
+            for (const std::string& parameter : one.names)
+                wanted.push_back(module + "." + parameter);
         for (const auto& [name, tensor] : whole_)
             wanted.push_back(name);
-        if (factors_.empty())
+        if (factors_.empty() && parameters_.empty())
             return unsupported("no tensor of the adapter has a name of LoRA, such as 'lora_A'").inFile(path_);
-        SHARDSCOPE_ASSIGN(spell_, respellingFor(base_, wanted, path_));
+        SHARDSCOPE_ASSIGN(spell_, respellingFor(names_, wanted, path_));
         merge_.words = fmt::format("{} {}", scaling_.fanInFanOut, scaling_.rootOfRank);
         for (const auto& [name, factors] : factors_)
             SHARDSCOPE_TRY(addProduct(name, factors));
+        for (const auto& [module, one] : parameters_)
+            SHARDSCOPE_TRY(addParameters(module, one));
         for (const auto& [name, tensor] : whole_) {
             if (!factors_.contains(name)) SHARDSCOPE_TRY(addWhole(name, tensor));
         }
@@ -376,7 +260,7 @@ class MergeMaker {
             }
             if (name.part == AdapterPart::refused)
                 return unsupported(fmt::format("{} of the adapter is not merged: biases of "
-                                               "LoRA, adapters of parameters and of single tokens are not",
+                                               "LoRA and adapters of single tokens are not",
                                                shown(adapter_.name(t))))
                     .inFile(path_);
             if (!checkCoverage(adapter_, t).whole())
@@ -407,7 +291,7 @@ class MergeMaker {
                 return impossible(fmt::format("another tensor is for {}, too", shown(name.weight)), t);
             return {};
         }
-        Factors& factors = factors_[name.weight];
+        Factors& factors = name.nested == 0 ? factors_[name.weight] : nested_[name.weight][name.nested];
         TensorId& place = name.part == AdapterPart::down ? factors.down
                           : name.part == AdapterPart::up ? factors.up
                                                          : factors.magnitude;
@@ -426,13 +310,108 @@ class MergeMaker {
         return std::move(error).withHint(option("dequantize", "bf16") + " computes quantized weights first");
     }
 
-    Status addProduct(const std::string& name, const Factors& factors) {
-        if (factors.down == kNone || factors.up == kNone) {
-            const TensorId there = factors.down != kNone ? factors.down
-                                   : factors.up != kNone ? factors.up
-                                                         : factors.magnitude;
-            return impossible("its other matrix is missing in the adapter", there);
+    Status checkPair(const Factors& factors) const {
+        if (factors.down != kNone && factors.up != kNone) return {};
+        const TensorId there = factors.down != kNone ? factors.down
+                               : factors.up != kNone ? factors.up
+                                                     : factors.magnitude;
+        return impossible("its other matrix is missing in the adapter", there);
+    }
+
+    // Pairs that are for parameters by their own names (target_parameters). PEFT names the module alone, and
+    // "base_layer" once more for each further parameter of it.
+    Status takeParameters() {
+        if (scaling_.parameters.empty() && nested_.empty()) return {};
+        std::set<std::string> ends;
+        names_.forEach([&](std::string_view name) {
+            const size_t last = name.rfind('.'), before = last == 0 ? last : name.rfind('.', last - 1);
+            ends.emplace(before == name.npos ? name : name.substr(before + 1));
+            return true;
+        });
+        const auto has = [&](const std::string& end) { return ends.contains(end); };
+        for (auto at = factors_.begin(); at != factors_.end();) {
+            const std::string module = at->first.substr(0, at->first.rfind('.'));
+            ModuleParameters one{targetedParameters(scaling_.parameters, module, has), {at->second}};
+            const auto deeper = nested_.find(at->first);
+            if (one.names.empty() && deeper == nested_.end()) {
+                ++at;
+                continue;
+            }
+            if (deeper != nested_.end()) {
+                for (const auto& [depth, factors] : deeper->second)
+                    one.pairs.push_back(factors);
+                nested_.erase(deeper);
+            }
+            for (const Factors& factors : one.pairs) {
+                SHARDSCOPE_TRY(checkPair(factors));
+                if (factors.magnitude != kNone || factors.embedding)
+                    return impossible("DoRA and embeddings are not for single parameters", factors.down);
+            }
+            if (one.names.empty())
+                return impossible(
+                    "no target_parameters of the adapter's configuration name a parameter of "
+                    "its module that the checkpoint has",
+                    at->second.down);
+            parameters_.emplace(module, std::move(one));
+            at = factors_.erase(at);
         }
+        if (nested_.empty()) return {};
+        const Factors& alone = nested_.begin()->second.begin()->second;
+        return impossible("its module has another parameter with an adapter, which is missing",
+                          alone.down != kNone ? alone.down : alone.up);
+    }
+
+    Status addParameters(const std::string& module, const ModuleParameters& one) {
+        std::vector<std::pair<std::string, Dims>> parameters;
+        std::vector<StackedParameter> stacks;
+        std::vector<ParameterPair> pairs;
+        for (const std::string& name : one.names) {
+            stacks.push_back(names_.parameter(spell_(module + "." + name)));
+            parameters.emplace_back(module + "." + name, stacks.back().shape);
+        }
+        for (const Factors& factors : one.pairs)
+            pairs.push_back({factors.down, factors.up});
+        SHARDSCOPE_ASSIGN(const auto found, pairParameters(adapter_, scaling_, parameters, pairs));
+        for (size_t i = 0; i < found.size(); ++i) {
+            MergedTensor merged;
+            merged.down = pairs[found[i].pair].down;
+            merged.up = pairs[found[i].pair].up;
+            merged.rank = found[i].rank;
+            merged.experts = found[i].experts;
+            merged.transposed = found[i].transposed;
+            merged.scaling = scaling_.scalingOf(parameters[i].first, merged.rank);
+            hold(merged);
+            for (const StackedParameter::Place& place : stacks[i].places) {
+                merged.base = unaliased(place.base);
+                merged.firstRow = place.firstRow;
+                SHARDSCOPE_TRY(checkBase(merged.base, merged.down));
+                merged.dtype = base_.dtype(merged.base);
+                SHARDSCOPE_TRY(
+                    add(merged, fmt::format("{}, for {}", productWords(merged), shown(parameters[i].first))));
+            }
+        }
+        return {};
+    }
+
+    void hold(const MergedTensor& merged) {
+        const auto elements =
+            static_cast<uint64_t>(adapter_.elements(merged.down) + adapter_.elements(merged.up));
+        merge_.held = std::max(merge_.held, elements * sizeof(float));
+    }
+
+    std::string productWords(const MergedTensor& merged) const {
+        return fmt::format(
+            "merged: {} + {} * {} of {}, {} (rank {}){}",
+            merged.replacement == kNone ? std::string("W") : shown(adapter_.name(merged.replacement)),
+            merged.scaling, merged.transposed ? "(B @ A) transposed" : "B @ A",
+            shown(adapter_.name(merged.down)), shown(adapter_.name(merged.up)), merged.rank,
+            merged.magnitude == kNone
+                ? std::string()
+                : fmt::format(", with the magnitudes {} of DoRA", shown(adapter_.name(merged.magnitude))));
+    }
+
+    Status addProduct(const std::string& name, const Factors& factors) {
+        SHARDSCOPE_TRY(checkPair(factors));
         MergedTensor merged;
         merged.base = unaliased(base_.find(spell_(name)));
         SHARDSCOPE_TRY(checkBase(merged.base, factors.down));
@@ -448,22 +427,9 @@ class MergeMaker {
         if (rank != merged.rank)
             return impossible(fmt::format("it is of rank {}, {} says {}", merged.rank, scaling_.file, rank),
                               factors.down);
-        const double alpha = scaling_.alphaOf(module);
-        merged.scaling = static_cast<float>(
-            alpha / (scaling_.rootOfRank ? std::sqrt(static_cast<double>(rank)) : static_cast<double>(rank)));
-        const uint64_t elements =
-            static_cast<uint64_t>(adapter_.elements(merged.down) + adapter_.elements(merged.up));
-        merge_.held = std::max(merge_.held, elements * sizeof(float));
-        return add(
-            merged,
-            fmt::format(
-                "merged: {} + {} * {} of {}, {} (rank {}){}",
-                merged.replacement == kNone ? std::string("W") : shown(adapter_.name(merged.replacement)),
-                merged.scaling, merged.transposed ? "(B @ A) transposed" : "B @ A",
-                shown(adapter_.name(merged.down)), shown(adapter_.name(merged.up)), merged.rank,
-                merged.magnitude == kNone ? std::string()
-                                          : fmt::format(", with the magnitudes {} of DoRA",
-                                                        shown(adapter_.name(merged.magnitude)))));
+        merged.scaling = scaling_.scalingOf(module, rank);
+        hold(merged);
+        return add(merged, productWords(merged));
     }
 
     Status takeMagnitude(const Factors& factors, MergedTensor& merged) const {
@@ -514,6 +480,8 @@ class MergeMaker {
     }
 
     Status addWhole(const std::string& name, TensorId t) {
+        if (base_.find(spell_(name)) == kNone)
+            return impossible("the checkpoint holds its experts by themselves", t);
         MergedTensor merged;
         merged.base = unaliased(base_.find(spell_(name)));
         SHARDSCOPE_TRY(checkBase(merged.base, t));
@@ -535,8 +503,9 @@ class MergeMaker {
             return impossible(fmt::format("another tensor is for {}, too", shown(base_.name(merged.base))),
                               merged.down == kNone ? merged.replacement : merged.down);
         taken_[merged.base] = true;
-        merge_.words += fmt::format("\n{} {} {} {}", base_.name(merged.base), merged.scaling,
-                                    merged.transposed, merged.magnitude != kNone);
+        merge_.words +=
+            fmt::format("\n{} {} {} {} {} {}", base_.name(merged.base), merged.scaling, merged.transposed,
+                        merged.magnitude != kNone, merged.experts, merged.firstRow);
         merge_.tensors.push_back(merged);
         merge_.how.push_back(std::move(how));
         return {};
@@ -563,13 +532,16 @@ class MergeMaker {
     }
 
     const Catalog& base_;
+    const BaseNames names_;
     const Catalog& adapter_;
     const std::string& path_;
     AdapterMerge& merge_;
-    const Scaling scaling_;
+    const AdapterScaling scaling_;
     std::vector<bool> taken_;  // of the base
     Respelling spell_;
     std::map<std::string, Factors> factors_;
+    std::map<std::string, std::map<size_t, Factors>> nested_;  // by the same names, and how far inside
+    std::map<std::string, ModuleParameters> parameters_;       // by module
     std::map<std::string, TensorId> whole_;
 };
 
@@ -609,7 +581,7 @@ Result<AdapterMerge> adapterMerge(const Checkpoint& base, const std::string& pat
     SHARDSCOPE_ASSIGN(merge.adapter, openCheckpoint(path, options));
     SHARDSCOPE_TRY(needData(merge.adapter, option("adapter")));
     SHARDSCOPE_TRY(checkComplete(merge.adapter.catalog(), merge.adapter.path, false));
-    SHARDSCOPE_ASSIGN(Scaling scaling, scalingOf(merge.adapter));
+    SHARDSCOPE_ASSIGN(AdapterScaling scaling, adapterScaling(merge.adapter));
     SHARDSCOPE_TRY(MergeMaker(base, merge, std::move(scaling)).make());
     return merge;
 }

@@ -1,6 +1,7 @@
 #include "execute/merge_adapter.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
 
@@ -65,32 +66,88 @@ void addProduct(const RowBlock& block) {
     addProductPlain(block);
 }
 
-std::vector<float> transposedOf(const std::vector<float>& from, int64_t rows, int64_t columns) {
+// The matrices of an adapter for a weight: L, of all experts one below the other, and for each of them R.
+struct LowRank {
+    std::vector<float> left;   // [experts * rows, rank]
+    std::vector<float> right;  // [experts, rank, columns]
+    int64_t rank = 1, rows = 1, columns = 1;
+
+    static Result<std::shared_ptr<const LowRank>> read(PartsContext& adapter, const MergedTensor& tensor);
+};
+
+// [blocks, rows, columns] with each block transposed.
+std::vector<float> turned(const std::vector<float>& from, int64_t blocks, int64_t rows, int64_t columns) {
     std::vector<float> to(from.size());
-    for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < columns; ++j)
-            to[static_cast<size_t>(j * rows + i)] = from[static_cast<size_t>(i * columns + j)];
+    for (int64_t block = 0; block < blocks; ++block) {
+        const float* const read = from.data() + block * rows * columns;
+        float* const write = to.data() + block * rows * columns;
+        for (int64_t i = 0; i < rows; ++i) {
+            for (int64_t j = 0; j < columns; ++j)
+                write[j * rows + i] = read[i * columns + j];
+        }
     }
     return to;
+}
+
+Result<std::shared_ptr<const LowRank>> LowRank::read(PartsContext& adapter, const MergedTensor& tensor) {
+    const Catalog& catalog = adapter.source->catalog();
+    const auto floatBytes = [&](TensorId t) {
+        return static_cast<uint64_t>(catalog.elements(t)) * sizeof(float);
+    };
+    for (const TensorId t : {tensor.down, tensor.up}) {
+        if (floatBytes(t) > kMostHeld || floatBytes(tensor.down) + floatBytes(tensor.up) > kMostHeld)
+            return makeError(ErrorCode::limit,
+                             fmt::format("the matrices of an adapter are held in memory, at "
+                                         "most {} MiB for one weight",
+                                         kMostHeld >> 20))
+                .ofTensor(std::string(catalog.name(t)));
+    }
+    SHARDSCOPE_ASSIGN(const PartReader down, PartReader::open(adapter.context, tensor.down));
+    SHARDSCOPE_ASSIGN(const PartReader up, PartReader::open(adapter.context, tensor.up));
+    SHARDSCOPE_ASSIGN(std::vector<float> a, down.floats());  // [experts, rank, in]
+    SHARDSCOPE_ASSIGN(std::vector<float> b, up.floats());    // [out, rank, experts]
+    const int64_t experts = tensor.experts, rank = tensor.rank;
+    const int64_t in = static_cast<int64_t>(a.size()) / (experts * rank),
+                  out = static_cast<int64_t>(b.size()) / (experts * rank);
+    const auto made = std::make_shared<LowRank>();
+    made->rank = rank;
+    made->rows = tensor.transposed ? in : out;
+    made->columns = tensor.transposed ? out : in;
+    if (experts > 1) b = turned(b, 1, out * rank, experts);  // [experts, out, rank]
+    if (tensor.transposed) {
+        made->left = turned(a, experts, rank, in);
+        made->right = turned(b, experts, out, rank);
+    } else {
+        made->left = std::move(b);
+        made->right = std::move(a);
+    }
+    return std::shared_ptr<const LowRank>(made);
 }
 
 // One weight of the source, with what changes it. Thread-safe.
 class MergedValues {
   public:
+    // `factors` is null where nothing is added.
     static Result<std::shared_ptr<const MergedValues>> open(PartsContext& base, PartsContext& adapter,
-                                                            const MergedTensor& tensor) {
-        const auto values = std::make_shared<MergedValues>(base.source->catalog(), tensor);
+                                                            const MergedTensor& tensor,
+                                                            std::shared_ptr<const LowRank> factors) {
+        const auto values =
+            std::make_shared<MergedValues>(base.source->catalog(), tensor, std::move(factors));
         if (tensor.replacement != kNone) {
             SHARDSCOPE_ASSIGN(values->replacement_, PartReader::open(adapter.context, tensor.replacement));
         } else {
             SHARDSCOPE_ASSIGN(values->base_, PartReader::open(base.context, tensor.base));
         }
-        if (tensor.down != kNone) SHARDSCOPE_TRY(values->readFactors(adapter));
+        if (tensor.magnitude != kNone) {
+            SHARDSCOPE_ASSIGN(const PartReader magnitude,
+                              PartReader::open(adapter.context, tensor.magnitude));
+            SHARDSCOPE_ASSIGN(values->magnitudes_, magnitude.floats());
+        }
         return std::shared_ptr<const MergedValues>(values);
     }
 
-    MergedValues(const Catalog& catalog, const MergedTensor& tensor)
-        : tensor_(tensor), shape_(catalog.shape(tensor.base)) {}
+    MergedValues(const Catalog& catalog, const MergedTensor& tensor, std::shared_ptr<const LowRank> factors)
+        : tensor_(tensor), shape_(catalog.shape(tensor.base)), lowRank_(std::move(factors)) {}
 
     DType dtype() const { return tensor_.dtype; }
 
@@ -104,7 +161,7 @@ class MergedValues {
             const int64_t end = std::min(hi, at + kComputedAtOnce);
             SHARDSCOPE_TRY(readStored(chunk, at, end, bytes, values, io));
             const BusyTime busy(Progress::Work::compute);
-            if (tensor_.down != kNone) {
+            if (lowRank_) {
                 forEachRun(at, end, shape_, chunk.offsets, chunk.lengths,
                            [&](int64_t first, int64_t position, int64_t count) {
                                addTo(values.data() + (first - at), position, count);
@@ -120,37 +177,6 @@ class MergedValues {
     }
 
   private:
-    Status readFactors(PartsContext& adapter) {
-        const Catalog& catalog = adapter.source->catalog();
-        const auto floatBytes = [&](TensorId t) {
-            return static_cast<uint64_t>(catalog.elements(t)) * sizeof(float);
-        };
-        for (const TensorId t : {tensor_.down, tensor_.up}) {
-            if (floatBytes(t) > kMostHeld || floatBytes(tensor_.down) + floatBytes(tensor_.up) > kMostHeld)
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the matrices of an adapter are held in memory, at most {} MiB "
-                                             "for one weight",
-                                             kMostHeld >> 20))
-                    .ofTensor(std::string(catalog.name(t)));
-        }
-        SHARDSCOPE_ASSIGN(const PartReader down, PartReader::open(adapter.context, tensor_.down));
-        SHARDSCOPE_ASSIGN(const PartReader up, PartReader::open(adapter.context, tensor_.up));
-        if (tensor_.magnitude != kNone) {
-            SHARDSCOPE_ASSIGN(const PartReader magnitude,
-                              PartReader::open(adapter.context, tensor_.magnitude));
-            SHARDSCOPE_ASSIGN(magnitudes_, magnitude.floats());
-        }
-        SHARDSCOPE_ASSIGN(right_, down.floats());
-        SHARDSCOPE_ASSIGN(left_, up.floats());
-        columns_ = static_cast<int64_t>(right_.size()) / tensor_.rank;
-        if (!tensor_.transposed) return {};
-        std::swap(left_, right_);
-        left_ = transposedOf(left_, tensor_.rank, static_cast<int64_t>(left_.size()) / tensor_.rank);
-        columns_ = static_cast<int64_t>(right_.size()) / tensor_.rank;
-        right_ = transposedOf(right_, columns_, tensor_.rank);
-        return {};
-    }
-
     Status readStored(const ChunkShape& chunk, int64_t lo, int64_t hi, std::vector<std::byte>& bytes,
                       std::vector<float>& values, AlignedBuffer& io) const {
         values.resize(static_cast<size_t>(hi - lo));
@@ -189,16 +215,19 @@ class MergedValues {
         return makeError(ErrorCode::internal, "a chunk that others cover is asked for");
     }
 
-    // Elements [position, position + count) of the tensor's order: the rest of a row, whole rows, the
-    // beginning of one.
+    // Elements [position, position + count) of the tensor's order: the rest of a row, whole rows of one
+    // expert, the beginning of one.
     void addTo(float* values, int64_t position, int64_t count) const {
+        const LowRank& of = *lowRank_;
         while (count > 0) {
-            const int64_t row = position / columns_, column = position % columns_;
-            const bool whole = column == 0 && count >= columns_;
-            const int64_t rows = whole ? count / columns_ : 1;
-            const int64_t width = whole ? columns_ : std::min(columns_ - column, count);
-            addProduct({values, rows, columns_, width, left_.data() + row * tensor_.rank,
-                        right_.data() + column, tensor_.rank, columns_, tensor_.scaling});
+            const int64_t row = tensor_.firstRow + position / of.columns, column = position % of.columns;
+            const int64_t expert = row / of.rows, left = (expert + 1) * of.rows - row;
+            const bool whole = column == 0 && count >= of.columns;
+            const int64_t rows = whole ? std::min(count / of.columns, left) : 1;
+            const int64_t width = whole ? of.columns : std::min(of.columns - column, count);
+            addProduct({values, rows, of.columns, width, of.left.data() + row * of.rank,
+                        of.right.data() + expert * of.rank * of.columns + column, of.rank, of.columns,
+                        tensor_.scaling});
             values += rows * width;
             position += rows * width;
             count -= rows * width;
@@ -210,8 +239,9 @@ class MergedValues {
     template <class Visit>
     void forRows(float* values, int64_t position, int64_t count, Visit&& visit) const {
         while (count > 0) {
-            const int64_t row = position / columns_, column = position % columns_;
-            const int64_t width = std::min(columns_ - column, count);
+            const int64_t columns = lowRank_->columns;
+            const int64_t row = position / columns, column = position % columns;
+            const int64_t width = std::min(columns - column, count);
             visit(values, static_cast<size_t>(tensor_.transposed ? column : row), width);
             values += width;
             position += width;
@@ -259,8 +289,8 @@ class MergedValues {
     const MergedTensor tensor_;
     const DimSpan shape_;
     std::optional<PartReader> base_, replacement_;
-    std::vector<float> left_, right_, magnitudes_;
-    int64_t columns_ = 1;
+    const std::shared_ptr<const LowRank> lowRank_;
+    std::vector<float> magnitudes_;
     mutable std::mutex mutex_;
     mutable std::vector<float> factors_;  // once it is not empty it stays
 };
@@ -292,13 +322,20 @@ class MergedReader final : public ComputedReader {
           tensors_(std::move(tensors)),
           base_(std::move(source), stop, FillGaps::zero),
           adapter_(std::move(adapter), stop),
-          opened_(tensors_.size()) {}
+          opened_(tensors_.size()),
+          factors_(adapter_.source->catalog().tensorCount()) {}
 
   private:
     Result<Extent> computedExtent(const ChunkInfo& chunk, const ComputedPlace& place) const override {
         const MergedTensor& tensor = tensors_[place.tensor];
+        std::shared_ptr<const LowRank> factors;
+        if (tensor.down != kNone) {
+            SHARDSCOPE_ASSIGN(factors,
+                              factors_.get(tensor.down, [&] { return LowRank::read(adapter_, tensor); }));
+            if (tensor.experts > 1) keep(factors);
+        }
         SHARDSCOPE_ASSIGN(auto values, opened_.get(place.tensor, [&] {
-            return MergedValues::open(base_, adapter_, tensor);
+            return MergedValues::open(base_, adapter_, tensor, std::move(factors));
         }));
         SHARDSCOPE_ASSIGN(auto origin, source()->openFile(chunk.file));
         const uint64_t stored = bytesOfElements(source()->catalog().dtype(tensor.base), chunk.elements());
@@ -309,9 +346,20 @@ class MergedReader final : public ComputedReader {
         return extent;
     }
 
+    // The next tensor may be another expert's.
+    void keep(const std::shared_ptr<const LowRank>& factors) const {
+        const std::lock_guard lock(mutex_);
+        if (std::ranges::find(recent_, factors) != recent_.end()) return;
+        std::ranges::rotate(recent_, recent_.begin() + 1);
+        recent_.back() = factors;
+    }
+
     const std::vector<MergedTensor> tensors_;
     mutable PartsContext base_, adapter_;
     const OpenedOnce<MergedValues> opened_;
+    const OpenedOnce<LowRank> factors_;  // by A
+    mutable std::mutex mutex_;
+    mutable std::array<std::shared_ptr<const LowRank>, 2> recent_;
 };
 
 Status addMerged(ComputedCatalog& made, const Catalog& source, const MergedTensor& tensor, uint32_t index) {

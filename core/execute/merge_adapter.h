@@ -24,6 +24,10 @@ struct MergedTensor {
     bool transposed = false;
     int64_t rank = 0;
     float scaling = 1;
+    // A and B of several experts: A is [experts * rank, in], expert after expert; B is [out, rank * experts],
+    // an expert's columns `experts` apart. The weights of all experts, one below the other, are one matrix,
+    // of which the tensor holds the rows from `firstRow` on.
+    int64_t experts = 1, firstRow = 0;
     // Of the adapter, DoRA's: one number for each row of the weight (for each column where `transposed`). The
     // sum is multiplied by the number and divided by the norm of its row.
     TensorId magnitude = kNone;

@@ -90,6 +90,71 @@ Model mergedModel() {
     return merged;
 }
 
+constexpr int kExperts = 3, kInner = 5;
+const std::string kMlp = "model.layers.0.mlp.experts";
+
+// Of each expert, rows of the weight in order: B [out, rank * experts] and A [experts * rank, in].
+Matrix expertsProduct(const Matrix& w, const Matrix& a, const Matrix& b, int rows, int columns,
+                      float scaling) {
+    Matrix merged;
+    for (int e = 0; e < kExperts; ++e) {
+        Matrix left, right(a.begin() + e * kRank * columns, a.begin() + (e + 1) * kRank * columns);
+        for (int row = 0; row < rows; ++row) {
+            for (int k = 0; k < kRank; ++k)
+                left.push_back(b[static_cast<size_t>((row * kRank + k) * kExperts + e)]);
+        }
+        const Matrix own(w.begin() + e * rows * columns, w.begin() + (e + 1) * rows * columns);
+        const Matrix sum = product(own, left, right, columns, kRank, scaling);
+        merged.insert(merged.end(), sum.begin(), sum.end());
+    }
+    return merged;
+}
+
+// The weights of all experts in one tensor each, [experts, out, in], before and after the merge.
+struct ExpertWeights {
+    Matrix gateUp = numbers(kExperts * 2 * kInner * kRows, 20), down = numbers(kExperts * kRows * kInner, 21);
+
+    Model together() const {
+        return {{kMlp + ".gate_up_proj", f32({kExperts, 2 * kInner, kRows}, gateUp)},
+                {kMlp + ".down_proj", f32({kExperts, kRows, kInner}, down)}};
+    }
+    // As files of Mixtral have them.
+    Model apart() const {
+        Model model;
+        const std::string stem = "model.layers.0.block_sparse_moe.experts.";
+        for (int e = 0; e < kExperts; ++e) {
+            const auto gate = gateUp.begin() + e * 2 * kInner * kRows, up = gate + kInner * kRows;
+            const std::string expert = stem + std::to_string(e);
+            model[expert + ".w1.weight"] = f32({kInner, kRows}, Matrix(gate, up));
+            model[expert + ".w3.weight"] = f32({kInner, kRows}, Matrix(up, up + kInner * kRows));
+            const auto own = down.begin() + e * kRows * kInner;
+            model[expert + ".w2.weight"] = f32({kRows, kInner}, Matrix(own, own + kRows * kInner));
+        }
+        return model;
+    }
+    ExpertWeights merged() const {
+        return {expertsProduct(gateUp, numbers(kExperts * kRank * kRows, 22),
+                               numbers(2 * kInner * kRank * kExperts, 23), 2 * kInner, kRows, 2),
+                expertsProduct(down, numbers(kExperts * kRank * kInner, 24),
+                               numbers(kRows * kRank * kExperts, 25), kRows, kInner, 2)};
+    }
+    // PEFT names the module, and the first parameter that it wrapped is the innermost.
+    static Model adapter(const std::string& name) {
+        const std::string stem = kPeft + kMlp, inner = stem + ".base_layer";
+        return {
+            {inner + ".lora_A" + name, f32({kExperts * kRank, kRows}, numbers(kExperts * kRank * kRows, 22))},
+            {inner + ".lora_B" + name,
+             f32({2 * kInner, kRank * kExperts}, numbers(2 * kInner * kRank * kExperts, 23))},
+            {stem + ".lora_A" + name,
+             f32({kExperts * kRank, kInner}, numbers(kExperts * kRank * kInner, 24))},
+            {stem + ".lora_B" + name, f32({kRows, kRank * kExperts}, numbers(kRows * kRank * kExperts, 25))}};
+    }
+};
+const Json kHowExperts = {{"peft_type", "LORA"},
+                          {"r", kRank},
+                          {"lora_alpha", 2 * kRank},
+                          {"target_parameters", {"mlp.experts.gate_up_proj", "experts.down_proj"}}};
+
 }  // namespace
 
 class AdapterCliTest : public QObject {
@@ -250,6 +315,92 @@ class AdapterCliTest : public QObject {
             0);
         QCOMPARE(convert("cut", "dora-cut", {"--to", "dcp", "--adapter", at("dora")}).exitCode, 0);
         COMPARE_JSON(digests(at("dora-cut")), digests(at("dora-merged")));
+    }
+
+    // PEFT's target_parameters: experts in one tensor, or each by itself in the files, as a whole or in
+    // shards.
+    void singleParameters() {
+        writeModel(at("experts"), ExpertWeights().together(), nullptr);
+        writeModel(at("experts-merged"), ExpertWeights().merged().together(), nullptr);
+        writeModel(at("apart"), ExpertWeights().apart(), nullptr);
+        writeModel(at("apart-merged"), ExpertWeights().merged().apart(), nullptr);
+        writeAdapter("of-files", ExpertWeights::adapter(".weight"), kHowExperts);
+        writeAdapter("of-memory", ExpertWeights::adapter(".default.weight"), kHowExperts);
+        const QStringList cut{"--to",    "dcp",         "--mesh",   "tp=2",
+                              "--shard", "*_proj:tp=2", "--rename", "^=module."};
+        QCOMPARE(convert("experts", "experts-cut", cut).exitCode, 0);
+        struct Case {
+            const char *base, *adapter, *wanted;
+            QStringList words;
+        };
+        const Case cases[] = {
+            {"experts", "of-files", "experts-merged", {}},
+            {"experts-cut",
+             "of-memory",
+             "experts-merged",
+             {"--to", "safetensors", "--rename", "^module[.]="}},
+            {"apart", "of-files", "apart-merged", {"--to", "dcp", "--mesh", "ep=2", "--shard", "*:ep=0"}},
+            {"apart", "of-memory", "apart-merged", {"--on", "local:2"}}};
+        for (const auto& [base, adapter, wanted, words] : cases) {
+            const QString out = QString(base) + adapter + words.join("").left(6);
+            const Outcome done =
+                convert(base, out, QStringList{"--adapter", at(adapter), "--strict"} + words);
+            QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+            COMPARE_JSON(digests(at(out)), digests(at(wanted)));
+        }
+    }
+
+    void refusedParameters_data() {
+        QTest::addColumn<QString>("what");
+        QTest::addColumn<QString>("says");
+        QTest::addColumn<int>("exitCode");
+        const auto row = [](const char* what, const char* says, int code) {
+            QTest::newRow(what) << what << says << code;
+        };
+        row("nothing says which", "no target_parameters", 5);
+        row("another module", "no target_parameters", 5);
+        row("one is missing", "another parameter", 5);
+        row("more than the file has", "1 pairs of matrices", 5);
+        row("another rank", "do not make up", 5);
+        row("square", "fit 'model.layers.0.mlp.experts.down_proj' [3, 12, 12] in 2 ways", 5);
+        row("an expert is missing", "no target_parameters", 5);
+        row("no texts", "target_parameters that are not", 3);
+    }
+    void refusedParameters() {
+        QFETCH(QString, what);
+        QFETCH(QString, says);
+        QFETCH(int, exitCode);
+        Model base = ExpertWeights().together(), model = ExpertWeights::adapter(".weight");
+        const std::string outer = kPeft + kMlp + ".lora_";
+        Json how = kHowExperts;
+        if (what == "nothing says which") how.erase("target_parameters");
+        if (what == "another module") how["target_parameters"] = {"other.gate_up_proj", "other.down_proj"};
+        if (what == "one is missing" || what == "more than the file has") {
+            const std::string stem = what == "one is missing" ? outer : kPeft + kMlp + ".base_layer.lora_";
+            model.erase(stem + "A.weight");
+            model.erase(stem + "B.weight");
+        }
+        if (what == "another rank") how["rank_pattern"]["experts.down_proj"] = 2;
+        if (what == "square") {
+            const int rows = kExperts * kRank;
+            base = {
+                {kMlp + ".down_proj", f32({kExperts, kRows, kRows}, numbers(kExperts * kRows * kRows, 1))}};
+            model = {{outer + "A.weight", f32({rows, kRows}, numbers(rows * kRows, 2))},
+                     {outer + "B.weight", f32({kRows, rows}, numbers(rows * kRows, 3))}};
+        }
+        if (what == "an expert is missing") {
+            base = ExpertWeights().apart();
+            base.erase("model.layers.0.block_sparse_moe.experts.1.w2.weight");
+            base.erase("model.layers.0.block_sparse_moe.experts.1.w1.weight");
+        }
+        if (what == "no texts") how["target_parameters"] = "mlp.experts.gate_up_proj";
+        const QString name = "parameters-" + QString(what).replace(' ', '-');
+        writeModel(at(name + "-base"), base, nullptr);
+        writeAdapter(name, model, how);
+        const Outcome done = convert(name + "-base", "never", {"--adapter", at(name)});
+        QVERIFY2(done.exitCode == exitCode, (done.out + done.err).c_str());
+        QVERIFY2((done.out + done.err).find(says.toStdString()) != std::string::npos,
+                 (done.out + done.err).c_str());
     }
 
     void refusals_data() {

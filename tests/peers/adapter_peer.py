@@ -15,7 +15,20 @@ try:
 except ImportError:
     print("skipped: peft is missing; packaging/peers makes it")
     raise SystemExit(77) from None
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 SHARDSCOPE = os.environ["SHARDSCOPE"]
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -38,6 +51,30 @@ def gpt2(dtype):
     return GPT2LMHeadModel(GPT2Config(vocab_size=130, n_embd=48, n_layer=2, n_head=4, n_positions=32, tie_word_embeddings=False)).to(dtype)
 
 
+MOE = {"vocab_size": 130, "hidden_size": 72, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 12, "num_hidden_layers": 2,
+       "tie_word_embeddings": False}
+
+
+def qwen3_moe(dtype):
+    # Files keep each expert by itself; the model has [experts, out, in].
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**MOE, intermediate_size=80, moe_intermediate_size=53, num_experts=5, num_experts_per_tok=2)).to(dtype)
+
+
+def mixtral(dtype):
+    # Other names in files than in the model. Both sides of down_proj, and one of gate_up_proj, have one size.
+    return MixtralForCausalLM(MixtralConfig(**MOE, intermediate_size=72, num_local_experts=4)).to(dtype)
+
+
+def gpt_oss(dtype):
+    # [experts, in, out], in files as well; down_proj is square.
+    return GptOssForCausalLM(GptOssConfig(**MOE, intermediate_size=72, num_local_experts=4, layer_types=["full_attention"] * 2)).to(dtype)
+
+
+def llama4(dtype):
+    return Llama4ForCausalLM(Llama4TextConfig(**MOE, intermediate_size=40, intermediate_size_mlp=48, num_local_experts=4)).to(dtype)
+
+
+EXPERTS = {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj"], "target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}
 CASES = {
     "linear": (llama, {"r": 8, "lora_alpha": 16, "target_modules": ALL}),
     "rslora": (llama, {"r": 6, "lora_alpha": 7, "use_rslora": True, "target_modules": ["q_proj", "down_proj"]}),
@@ -49,6 +86,12 @@ CASES = {
     # The norms of DoRA are sums that torch adds up in float32 in an order of its own: the last bits may differ.
     "dora": (llama, {"r": 8, "lora_alpha": 16, "target_modules": ALL, "use_dora": True}),
     "dora_conv1d": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj", "c_fc"], "fan_in_fan_out": True, "use_dora": True}),
+    "experts": (qwen3_moe, {**EXPERTS, "use_rslora": True}),
+    "experts_of_mixtral": (mixtral, {**EXPERTS, "rank_pattern": {r"layers\.1\.mlp\.experts\.gate_up_proj": 3}, "alpha_pattern": {"down_proj": 5}}),
+    "experts_w1": (mixtral, {"r": 4, "lora_alpha": 6, "target_modules": ["v_proj", "w1", "w2", "w3", "gate"]}),
+    "experts_down": (qwen3_moe, {**EXPERTS, "target_parameters": ["mlp.experts.down_proj"]}),
+    "experts_in_out": (gpt_oss, {**EXPERTS, "target_parameters": ["experts.gate_up_proj", "experts.down_proj", "gate_up_proj_bias", "router.weight"]}),
+    "experts_of_llama4": (llama4, EXPERTS),
     "bias": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "lora_only"}),
 }
 
@@ -65,7 +108,10 @@ def trained(model):
     return model
 
 
-def merged(made, base, adapter, dtype):
+def merged(made, base, adapter, dtype, experts=False):
+    if experts:
+        # peft rounds what it adds to a parameter to the dtype of that, before the sum: here the sum alone is rounded.
+        return PeftModel.from_pretrained(type(made(dtype)).from_pretrained(base, dtype=torch.float32), adapter).merge_and_unload().state_dict()
     model = made(dtype)
     model.load_state_dict(load_file(os.path.join(base, "model.safetensors")), strict=False)
     tuned = PeftModel.from_pretrained(model, adapter)
@@ -155,13 +201,18 @@ def main():
                     model = type(made(dtype)).from_pretrained(base, dtype=dtype)
                     tuned = trained(get_peft_model(model, LoraConfig(**how), autocast_adapter_dtype=adapter_dtype == torch.float32))
                     tuned.save_pretrained(adapter)
-                    want = merged(made, base, adapter, dtype)
+                    experts = case.startswith("experts")
+                    want = merged(made, base, adapter, dtype, experts)
                     name = "%s %s, adapter %s" % (case, dtype, adapter_dtype)
                     shardscope("convert", base, out, "--to", "hf", "--adapter", adapter, "--memory", "128MiB")
                     got = load_file(os.path.join(out, "model.safetensors"))
                     assert set(got) == set(load_file(os.path.join(base, "model.safetensors"))), name
-                    failed += compare(name, got, want)
-                    type(model).from_pretrained(out)
+                    loaded, problems = type(model).from_pretrained(out, dtype=dtype, output_loading_info=True)
+                    assert not any(problems.values()), problems
+                    # Files name experts in another way than the model.
+                    failed += compare(name, loaded.state_dict() if experts else got, want)
+                    if experts:
+                        continue
                     # As a trainer's state dict has it, in another format.
                     dcp.save({"model": {k: v for k, v in tuned.state_dict().items() if "lora_" in k or "modules_to_save" in k or k.endswith("bias")}},
                              checkpoint_id=os.path.join(place, "dcp"), no_dist=True)
