@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import stat
 import subprocess
+import sys
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -30,6 +31,25 @@ wait "$COPROC_PID"
 code=$?
 [ $code -eq 143 ] || exit $code
 """
+# Starts as many ranks as it is told, all of them here; of a training nothing.
+LAUNCHER = f"""#!/usr/bin/env bash
+count=1
+while :; do
+    case $1 in
+    -N | -np | --nproc-per-node) count=$2; shift 2 ;;
+    --ntasks-per-node) shift 2 ;;
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+[ "$1" = shardscope ] || exit 0
+[ "$count" -gt 1 ] || exec "$@"
+export WORLD_SIZE=$count LOCAL_WORLD_SIZE=$count MASTER_ADDR=127.0.0.1
+export MASTER_PORT=$({sys.executable} -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+for ((rank = 0; rank < count; ++rank)); do RANK=$rank LOCAL_RANK=$rank "$@" & ranks+=($!); done
+for rank in "${{ranks[@]}}"; do wait "$rank" || code=$?; done
+exit "${{code:-0}}"
+"""
 STANDS_FOR = {
     "shardscope": SHARDSCOPE,
     # The window opens what `info` opens.
@@ -37,8 +57,8 @@ STANDS_FOR = {
     # The other host is this one.
     "ssh": '#!/bin/sh\nwhile :; do case $1 in -[Lop]) shift 2 ;; -*) shift ;; *) break ;; esac; done\nshift\n[ $# -eq 0 ] || exec sh -c "$*"\n',
     "scp": '#!/bin/sh\ncp "${1#*:}" . 2> /dev/null || [ -e "${1#*:}" ]\n',
-    "srun": '#!/bin/sh\nwhile :; do case $1 in -*) shift ;; *) break ;; esac; done\nexec "$@"\n',
-    **dict.fromkeys(("torchrun", "mail", "notify", "logger"), "#!/bin/sh\n"),
+    **dict.fromkeys(("torchrun", "mpirun", "srun"), LAUNCHER),
+    **dict.fromkeys(("mail", "notify", "logger"), "#!/bin/sh\n"),
 }
 
 
@@ -124,11 +144,11 @@ def half_of_my_nodes(root):
     (root / "runs/9x/global_step3").rename(root / "runs/9/global_step300")
 
 
-def save_hf(place):
+def save_hf(place, width=8, config=CONFIG):
     """A model of transformers as a directory with pytorch_model.bin."""
     place.mkdir()
-    torch.save(model_state(), place / "pytorch_model.bin")
-    (place / "config.json").write_text(CONFIG)
+    torch.save(model_state(width=width), place / "pytorch_model.bin")
+    (place / "config.json").write_text(config)
     return place
 
 
@@ -178,7 +198,8 @@ def runs(root):
 
 def distributed(root):
     save_dcp(model_state(), root / "here/step-1000")
-    save_dcp(model_state(), root / "data/step-1000")
+    for disk in ("data", "local", "scratch"):
+        save_dcp(model_state(), root / disk / "step-1000")
     torch.save(model_state(), root / "here/model.pt")
 
 
@@ -198,20 +219,8 @@ def user_guide(root):
 
 def mapping(root):
     """From Hugging Face: an adapter as Megatron has it, and a model as MaxText has it."""
-    adapter, hf = root / "adapter", root / "hf"
-    for place in (adapter, hf):
-        place.mkdir()
-    low = {}
-    for layer in range(2):
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            for half, shape in (("lora_A", (4, 64)), ("lora_B", (64, 4))):
-                low[f"base_model.model.model.layers.{layer}.self_attn.{name}.{half}.weight"] = torch.randn(shape)
-    torch.save(low, adapter / "adapter_model.bin")
-    (adapter / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8, "peft_type": "LORA"}')
-    convert(adapter, root / "here/lora-run/iter_0000500", "--to", "dcp", "--map", "llama-megatron-from-peft")
-    torch.save(model_state(), hf / "pytorch_model.bin")
-    (hf / "config.json").write_text(CONFIG)
-    convert(hf, root / "here/run/40", "--to", "dcp", "--map", "llama-maxtext-from-hf")
+    lora_run(root, 64)
+    convert(save_hf(root / "hf"), root / "here/run/40", "--to", "dcp", "--map", "llama-maxtext-from-hf")
 
 
 def megatron(root):
@@ -226,7 +235,32 @@ def recipes(root):
     (root / "here/llama-hf/config.json").write_text(CONFIG)
 
 
+def lora_run(root, width):
+    """An adapter of Hugging Face as a run of Megatron has it."""
+    adapter = root / "adapter"
+    adapter.mkdir()
+    low = {}
+    for layer in range(2):
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            for half, shape in (("lora_A", (4, width)), ("lora_B", (width, 4))):
+                low[f"base_model.model.model.layers.{layer}.self_attn.{name}.{half}.weight"] = torch.randn(shape)
+    torch.save(low, adapter / "adapter_model.bin")
+    (adapter / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8, "peft_type": "LORA"}')
+    convert(adapter, root / "here/lora-run/iter_0000500", "--to", "dcp", "--map", "llama-megatron-from-peft")
+
+
+def packaging(root):
+    (root / "here/build").symlink_to(ROOT / "build")
+
+
+def tensor_parallel(root):
+    """A model that eight ranks can share."""
+    config = json.loads(CONFIG) | {"hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 8, "intermediate_size": 64}
+    save_hf(root / "here/llama-hf", 64, json.dumps(config))
+
+
 def adapters(root):
+    lora_run(root, 64)
     base = root / "here/Llama-3-8B"
     convert(save_hf(root / "hf"), base, "--to", "safetensors")
     (base / "config.json").write_text(CONFIG)
@@ -249,6 +283,8 @@ WORLDS = {
     "docs/recipes.md": recipes,
     "docs/formats/mapping.md": mapping,
     "docs/formats/megatron.md": megatron,
+    "docs/formats/tensor_parallel.md": tensor_parallel,
+    "docs/packaging.md": packaging,
     "README.md": readme,
     "docs/tutorials/from-a-laptop.md": from_a_laptop,
     "docs/tutorials/gates.md": gates,
@@ -259,7 +295,7 @@ WORLDS = {
 
 def make(page, root):
     """Names that Python blocks of the page find."""
-    for name in ("bin", "here", "state", "config"):
+    for name in ("bin", "here", "home", "state", "config"):
         (root / name).mkdir()
     for name, text in STANDS_FOR.items():
         program = root / "bin" / name

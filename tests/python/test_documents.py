@@ -16,6 +16,7 @@ import sys
 import documents_worlds
 import pytest
 import shardscope
+import torch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md")})
@@ -117,8 +118,8 @@ class Shell:
         script = (f". {shlex.quote(str(self.state))}\n{strict}{placed(command, self.world)}\n"
                   f"{{ code=$?; declare -p | grep -E '^declare -- [A-Z]+=' > {shlex.quote(str(self.state))}; exit $code; }}\n")
         environment = {**os.environ, "PATH": f"{self.world}/bin:{os.environ['PATH']}", "SHARDSCOPE_SSH": f"{self.world}/bin/ssh",
-                       "XDG_STATE_HOME": f"{self.world}/state", "XDG_CONFIG_HOME": f"{self.world}/config", "COLUMNS": "200",
-                       "USER": "user", "SLURM_JOB_ID": "1", "QT_QPA_PLATFORM": "offscreen"}
+                       "HOME": f"{self.world}/home", "XDG_STATE_HOME": f"{self.world}/state", "XDG_CONFIG_HOME": f"{self.world}/config", "COLUMNS": "200",
+                       "SHARDSCOPE_TORCH_LIBRARY": str(pathlib.Path(torch.__file__).parent / "lib"), "USER": "user", "SLURM_JOB_ID": "1", "QT_QPA_PLATFORM": "offscreen"}
         return subprocess.run(["bash", "-c", script], cwd=self.world / "here", env=environment, capture_output=True, text=True, timeout=600)
 
 
