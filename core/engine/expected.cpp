@@ -13,6 +13,7 @@
 #include "engine/model_config.h"
 #include "engine/run_directory.h"
 #include "engine/run_history.h"
+#include "engine/step_number.h"
 #include "engine/surroundings.h"
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
@@ -64,7 +65,10 @@ class Expectation {
         addWeights();
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize();
-        if (level_ > ValidateLevel::metadata) SHARDSCOPE_TRY(addContents(*source, contract));
+        if (level_ > ValidateLevel::metadata) {
+            SHARDSCOPE_TRY(addContents(*source, contract));
+            addStepNumber(contract);
+        }
         if (level_ > ValidateLevel::metadata) addUploads(*source);
         if (level_ == ValidateLevel::values) SHARDSCOPE_TRY(addIntegrity());
         if (history) SHARDSCOPE_TRY(addHistory(contract));
@@ -98,6 +102,23 @@ class Expectation {
             add(rule::metaEmpty, "the checkpoint holds no tensors");
         else
             add(rule::stateMissing, "no weights are here: only optimizer state and other state of a run");
+    }
+
+    // Trainer names a step by the number that its state has.
+    void addStepNumber(const Contract& contract) {
+        const auto named = stepNumber(step_.name);
+        if (!named || contract.framework != "Hugging Face Trainer" || !step_.find(kTrainerState)) return;
+        const auto stated = statedStep(checkpoint_, directory_.get(), step_);
+        if (!stated || stated->where != kTrainerState || stated->step == *named) return;
+        Note note;
+        note.rule = rule::saveMixed;
+        note.severity = Severity::warning;
+        note.file = kTrainerState;
+        note.message = fmt::format(
+            "'{}' is of step {}, the directory of step {}: one of them is of another "
+            "save",
+            kTrainerState, stated->step, *named);
+        notes_.push_back(std::move(note));
     }
 
     // What was begun and never ended costs space, and may be what is missing here. A store may keep it to
@@ -151,7 +172,9 @@ class Expectation {
         for (const FileInfo& file : checkpoint_.catalog().files())
             if (file.metadata && fitsGlobs("*.json|*.pdparams", file.path)) known.erase(below() + file.path);
         for (const Note& note : checkpoint_.allNotes())
-            if (!note.file.empty() && note.severity > Severity::info) known.insert(below() + note.file);
+            // That nothing refers to a file does not say what is in it.
+            if (!note.file.empty() && note.severity > Severity::info && note.rule != rule::fileUnreferenced)
+                known.insert(below() + note.file);
         const auto open = [&](const std::string& path) -> Status {
             Source one = source;
             one.entry = path;
@@ -186,6 +209,7 @@ class Expectation {
                                        root_,
                                        {directory_, step_},
                                        ownFiles(),
+                                       heldByFile(checkpoint_.catalog(), below()),
                                        contract,
                                        level_,
                                        resources_,

@@ -73,6 +73,17 @@ JoinedPart joined(const PartOfStep& part, const std::vector<JoinedPart>& before,
     return one;
 }
 
+// "pytorch_model-00000.bin" and "pytorch_model-00001.bin": transformers and ColossalAI number with five
+// digits.
+bool isShardOf(const std::vector<std::string>& files) {
+    const std::string& name = files[0];
+    const size_t from = name.find("-0"), end = name.find_first_not_of("0123456789", from + 1);
+    if (from == name.npos || end == name.npos || end < from + 6) return false;
+    return std::ranges::any_of(files.begin() + 1, files.end(), [&](const std::string& file) {
+        return withoutNumbers(file) == withoutNumbers(name);
+    });
+}
+
 }  // namespace
 
 bool isSmallState(std::string_view name) {
@@ -104,7 +115,8 @@ std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, 
     };
     if (models.size() > 1 && unknown.empty() && std::ranges::all_of(models, same)) return models[0];
     // Several models that are trained together: the first stands for the step, the others are beside it.
-    if (isStep && !models.empty()) return models[0];
+    // Shards of one model, whose index is lost, stand for nothing.
+    if (isStep && !models.empty() && !isShardOf(models)) return models[0];
     return std::nullopt;
 }
 

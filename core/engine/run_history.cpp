@@ -117,6 +117,9 @@ class RunHistory {
         });
         SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(step, ask_.contract, earlier_, ask_.resources.stop));
         append(std::move(torn));
+        SHARDSCOPE_ASSIGN(auto stale,
+                          staleFileNotes(ask_.step, ask_.held, ask_.contract, earlier_, ask_.resources.stop));
+        append(std::move(stale));
         return {};
     }
 

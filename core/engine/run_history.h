@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "expectation/contents.h"
+#include "expectation/stale_files.h"
 
 namespace shardscope {
 
@@ -16,6 +17,7 @@ struct HistoryQuestion {
     std::string path;  // of its step, absolute: a directory, or a file where the steps are files
     StepOnDisk step;   // empty contents for a file
     std::set<std::string, std::less<>> own;  // files of the step that the reader knows
+    HeldByFile held;                         // of those with tensors, which
     const Contract& contract;
     ValidateLevel level = ValidateLevel::files;
     const Resources& resources;

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kNames{"global_step", "global_steps", "iteration", "step",
                                                  "current_step"};
-constexpr const char* kTrainerState = "trainer_state.json";
 
 }  // namespace
 

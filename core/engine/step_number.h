@@ -9,6 +9,8 @@
 
 namespace shardscope {
 
+constexpr char kTrainerState[] = "trainer_state.json";
+
 struct StatedStep {
     int64_t step = 0;
     std::string where;  // the object, or the file: "trainer_state.json"

@@ -86,6 +86,11 @@ constexpr NeededFile kTorchCheckpointing[] = {
     {"metadata.pkl", nothing, resume, false},
 };
 
+// olmo/checkpoint.py: an unsharded save is model.pt, optim.pt, train.pt and config.yaml, or as safetensors.
+constexpr NeededFile kOlmo[] = {
+    {"train.pt", resume, resume, true},
+};
+
 struct Entry {
     bool (*fits)(const StepContents&);
     Contract contract;
@@ -119,6 +124,11 @@ const Entry kContracts[] = {
      {"Megatron-Bridge", "run_config.yaml", kBridge}},
     {[](const StepContents& step) { return step.find("meta.pt") && step.find(".metadata"); },
      {"Lightning", "meta.pt", kLightning}},
+    {[](const StepContents& step) {
+         return step.find("config.yaml") && (step.find("optim.pt") || step.find("optim.safetensors")) &&
+                (step.find("model.pt") || step.find("model.safetensors")) && !step.find("other.pt");
+     },
+     {"OLMo", "", kOlmo}},
     {[](const StepContents& step) { return step.has("metadata.pkl"); },
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {

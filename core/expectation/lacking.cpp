@@ -60,14 +60,25 @@ void addAlways(const StepContents& step, const Contract& contract, std::vector<N
     }
 }
 
+bool isNothing(const Value& value) {
+    return value.graph && value.graph->kind(value.node) == ValueKind::none;
+}
+
 // What trainers save besides the weights comes together or, where only weights are wanted, not at all.
-void addTrainerState(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+void addTrainerState(const StepContents& step, const Contract& contract, const Catalog& catalog,
+                     std::vector<Note>& notes) {
     if (contract.last != "trainer_state.json") return;
     const bool inside = step.has("global_step*/*");  // of DeepSpeed
     const bool optimizer = inside || step.has("*optim*|*.pdopt|*master_weights*");
-    const bool scheduler = inside || step.has("scheduler*");
+    // DeepSpeed keeps the state of a scheduler of its own only.
+    const bool own = inside && std::ranges::none_of(catalog.objects(), [](const ObjectInfo& object) {
+                         return object.name == "lr_scheduler" && isNothing(object.value);
+                     });
+    const bool scheduler = own || step.has("scheduler*");
     // Scripts with a Trainer's names may have no scheduler.
     const bool isTrainer = step.find("training_args.bin") != nullptr;
+    if (optimizer && isTrainer && !step.has("rng_state*.pth"))
+        addMissing("rng_state.pth", Need::result, fmt::format("{} writes it", contract.framework), notes);
     if (optimizer && (scheduler || !isTrainer)) return;
     if (!optimizer && !scheduler && step.find("trainer_state.json") && !step.has("rng_state*.pth")) {
         notes.push_back(noteOf(rule::stateMissing, Need::result, "",
@@ -313,7 +324,7 @@ std::vector<Note> lackingNotes(const StepContents& step, const Contract& contrac
     // A model that was saved by itself has no state of a run beside it.
     if (step.isStep) {
         addAlways(step, contract, notes);
-        addTrainerState(step, contract, notes);
+        addTrainerState(step, contract, catalog, notes);
     }
     addEmpty(step, contract, catalog, notes);
     addWorlds(step, contract, notes);

@@ -87,7 +87,7 @@ constexpr RuleInfo kRules[] = {
      "sharded."},
     {rule::saveMixed, metadata, "Files of two saves in one step",
      "The file that the framework writes last is older than weights or optimizer: a second save into the "
-     "same directory died on the way.",
+     "same directory died on the way. Or a file is that of an earlier step, while others went on.",
      "Resume from the step before, or compare the step number inside with the name."},
     {rule::saveTorn, files, "A file that ends in zero bytes, unlike those of earlier steps",
      "Sizes and times survive a power loss that takes the data: what was not on the disk yet reads as zeros.",

@@ -57,6 +57,7 @@ class MissingFiles {
     void addRanks();
     void addWeights(const Parameters& parameters);
     void addExperts();
+    void addExpertOptimizers();
 
   private:
     void add(std::string name, uint32_t rank, std::string message, Note::Lacks lacks);
@@ -153,6 +154,29 @@ void MissingFiles::addExperts() {
     }
 }
 
+// Without ZeRO a model with experts keeps the optimizer's state in a file for each expert-parallel rank. How
+// many there are is not stored (runtime/engine.py, _save_moe_checkpoint and _load_checkpoint).
+void MissingFiles::addExpertOptimizers() {
+    const ModelFile* first = save_.modelOf(0);
+    const bool experts = std::ranges::any_of(
+        save_.tag.files, [](const TagFile& file) { return file.about.kind == FileName::Kind::expert; });
+    if (save_.stage != 0 || save_.tag.universal || !first || !experts) return;
+    std::map<uint32_t, std::set<uint32_t>> ranks;  // by model-parallel rank
+    for (const TagFile& file : save_.tag.files)
+        if (file.about.kind == FileName::Kind::expertOptimizer) ranks[file.about.mp].insert(file.about.dp);
+    uint32_t most = 0;
+    for (const auto& [mp, found] : ranks)
+        most = std::max(most, std::min(*found.rbegin(), Save::kMostWorld));
+    for (uint32_t mp = 0; mp < save_.mpWorld; ++mp) {
+        for (uint32_t rank = 0; rank <= most; ++rank) {
+            if (ranks[mp].contains(rank)) continue;
+            add(fmt::format("expp_rank_{}_mp_rank_{:02}_optim_states.pt", rank, mp), save_.rankOf(rank, mp),
+                "the optimizer states of this expert-parallel rank are missing", Note::Lacks::optimizerState);
+            break;  // the first tells what happened
+        }
+    }
+}
+
 }  // namespace
 
 void addMissingFiles(Save& save, const Parameters& parameters) {
@@ -160,6 +184,7 @@ void addMissingFiles(Save& save, const Parameters& parameters) {
     missing.addRanks();
     missing.addWeights(parameters);
     missing.addExperts();
+    missing.addExpertOptimizers();
 }
 
 void noteMixedSteps(Save& save) {

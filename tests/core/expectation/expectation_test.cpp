@@ -1,6 +1,8 @@
 // What should be there: parts by name, contracts, earlier steps, agreement of state, the size of a model.
+#include <QDir>
 #include <QTemporaryDir>
 #include <QTest>
+#include <array>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,7 @@
 #include "expectation/lacking.h"
 #include "expectation/lost_tensors.h"
 #include "expectation/model_size.h"
+#include "expectation/stale_files.h"
 
 using namespace shardscope;
 
@@ -113,6 +116,22 @@ class ExpectationTest : public QObject {
         QCOMPARE(without("scheduler.pt"), std::string("error scheduler.pt;"));
         QCOMPARE(without("trainer_state.json"), std::string("error trainer_state.json;"));
         QCOMPARE(without("training_args.bin"), std::string());
+        QCOMPARE(without("rng_state.pth"), std::string("warning rng_state.pth;"));
+        // DeepSpeed's directory has optimizer state; the scheduler's is in it only where the scheduler is its
+        // own.
+        const StepContents deepspeed = stepOf({"global_step20/mp_rank_00_model_states.pt", "rng_state_0.pth",
+                                               "trainer_state.json", "training_args.bin", "latest"});
+        const auto lackingWith = [&](bool ownScheduler) {
+            CatalogBuilder builder("deepspeed", "", "");
+            ObjectInfo object;
+            object.name = "lr_scheduler";
+            auto graph = std::make_shared<ValueGraph>();
+            object.value = {graph, ownScheduler ? graph->addInteger(7) : graph->addNone()};
+            builder.addObject(object);
+            return filesOf(lackingNotes(deepspeed, contractOf(deepspeed), std::move(builder).finish()));
+        };
+        QCOMPARE(lackingWith(true), std::string());
+        QCOMPARE(lackingWith(false), std::string("error scheduler.pt;"));
         // Only weights were asked for, and the save has ended.
         const auto weights =
             lackingOf(stepOf({"model.safetensors", "trainer_state.json", "training_args.bin"}));
@@ -274,6 +293,105 @@ class ExpectationTest : public QObject {
         QCOMPARE(rulesOf(mixedSaveNotes(step, before, contractOf(step))), std::string());
         at(step, "model.safetensors", 300);
         QCOMPARE(rulesOf(mixedSaveNotes(step, before, contractOf(step))), std::string("save.mixed ;"));
+    }
+
+    void olmoNeedsTheStateOfItsTrainer() {
+        QCOMPARE(filesOf(lackingOf(stepOf({"config.yaml", "model.pt", "optim.pt", "train.pt"}, "step10"))),
+                 std::string());
+        QCOMPARE(filesOf(lackingOf(stepOf({"config.yaml", "model.pt", "optim.pt"}, "step10"))),
+                 std::string("error train.pt;"));
+    }
+
+    // Files of three steps, each a text; "=" is what the step before has.
+    static std::string staleOf(std::initializer_list<std::array<const char*, 4>> files,
+                               const HeldByFile& held) {
+        QTemporaryDir place;
+        std::vector<StepOnDisk> steps;
+        for (size_t s = 1; s <= 3; ++s) {
+            const QString below = place.filePath(QString("checkpoint-%1").arg(s * 10));
+            if (!QDir().mkpath(below)) qFatal("no directory");
+            for (const auto& names : files) {
+                size_t from = s;
+                while (names[from] == std::string_view("="))
+                    --from;
+                if (names[from] == std::string_view("-")) continue;
+                const QString name = QString(names[0]).replace("{}", QString::number(s * 10));
+                if (!QDir().mkpath(QFileInfo(below + '/' + name).path())) qFatal("no directory");
+                QFile file(below + '/' + name);
+                if (!file.open(QIODevice::WriteOnly) ||
+                    file.write(QByteArray(names[from]).repeated(30'000)) < 0)
+                    qFatal("no file");
+            }
+            std::shared_ptr<const Directory> directory =
+                systemFileSystem()->openDirectory(below.toStdString()).value();
+            StepContents contents = listContents(*directory, "").value();
+            contents.name = QFileInfo(below).fileName().toStdString();
+            steps.insert(steps.begin(), {std::move(directory), std::move(contents)});
+        }
+        if (steps.back().contents.files.empty()) steps.pop_back();
+        return filesWithRules(staleFileNotes(steps[0], held, contractOf(steps[0].contents),
+                                             std::span(steps).subspan(1), StopToken())
+                                  .value());
+    }
+    static std::string filesWithRules(const std::vector<Note>& notes) {
+        std::string all;
+        for (const Note& note : notes)
+            all += note.rule + ' ' + note.file + ';';
+        return all;
+    }
+    void aFileOfAnEarlierStepShows() {
+        const HeldByFile held{
+            {"model.pt", {true, false}},    {"vision.pt", {true, false}},
+            {"optim.pt", {false, true}},    {"global_step30/zero_pp_rank_30.pt", {false, true}},
+            {"__0_0.distcp", {true, true}}, {"__1_0.distcp", {true, true}}};
+        // A run that goes on.
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"optim.pt", "a", "b", "c"}}, held), std::string());
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"optim.pt", "a", "b", "="}}, held),
+                 std::string("save.mixed optim.pt;"));
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "="}, {"optim.pt", "a", "b", "c"}}, held),
+                 std::string("save.mixed model.pt;"));
+        QCOMPARE(staleOf({{"__0_0.distcp", "1", "2", "="}, {"__1_0.distcp", "a", "b", "c"}}, held),
+                 std::string("save.mixed __0_0.distcp;"));
+        // The number of the step in a path changes with it; the rank does not.
+        QCOMPARE(
+            staleOf({{"global_step{}/zero_pp_rank_{}.pt", "1", "2", "="}, {"model.pt", "a", "b", "c"}}, held),
+            std::string("save.mixed global_step30/zero_pp_rank_30.pt;"));
+        // Frozen parts of a model, and a model that a frozen optimizer belongs to, never change.
+        QCOMPARE(
+            staleOf({{"vision.pt", "1", "=", "="}, {"model.pt", "1", "2", "3"}, {"optim.pt", "a", "b", "c"}},
+                    held),
+            std::string());
+        QCOMPARE(staleOf({{"optim.pt", "1", "=", "="}, {"model.pt", "1", "2", "3"}}, held), std::string());
+        // Groups of parameters alone need not change.
+        QCOMPARE(staleOf({{"optimizer.pt", "1", "2", "="}, {"model.pt", "1", "2", "3"}}, held),
+                 std::string());
+        // A copy of a whole step agrees with itself.
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "="}, {"optim.pt", "a", "b", "="}}, held), std::string());
+        // Random states stand still in a run that draws no numbers; a doubt where they moved before.
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"rng.pt", "a", "b", "="}}, held),
+                 std::string("file.stale rng.pt;"));
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"rng.pt", "a", "=", "="}}, held), std::string());
+        // Trainer steps its scheduler with each step; others may do so once for an epoch.
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"scheduler.pt", "a", "b", "="}}, held),
+                 std::string("file.stale scheduler.pt;"));
+        QCOMPARE(staleOf({{"model.pt", "1", "2", "3"},
+                          {"scheduler.pt", "a", "b", "="},
+                          {"training_args.bin", "x", "=", "="}},
+                         held),
+                 std::string("save.mixed scheduler.pt;"));
+    }
+    void oneEarlierStepTellsLess() {
+        const HeldByFile held{
+            {"model.pt", {true, false}}, {"vision.pt", {true, false}}, {"optim.pt", {false, true}}};
+        QCOMPARE(staleOf({{"model.pt", "-", "2", "3"}, {"optim.pt", "-", "b", "="}}, held),
+                 std::string("save.mixed optim.pt;"));
+        QCOMPARE(staleOf({{"model.pt", "-", "2", "="}, {"optim.pt", "-", "b", "c"}}, held),
+                 std::string("save.mixed model.pt;"));
+        QCOMPARE(
+            staleOf({{"vision.pt", "-", "2", "="}, {"model.pt", "-", "2", "3"}, {"optim.pt", "-", "b", "c"}},
+                    held),
+            std::string());
+        QCOMPARE(staleOf({{"model.pt", "-", "2", "3"}, {"rng.pt", "-", "b", "="}}, held), std::string());
     }
 
     void contentsAreWhatNamesSay() {

@@ -1,0 +1,223 @@
+#include "expectation/stale_files.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include <fmt/format.h>
+
+#include "base/numbers.h"
+#include "base/rule.h"
+#include "base/text.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr size_t kMostFiles = 4096;              // of a step
+constexpr uint64_t kEnd = 65'536;                // bytes; an archive has the checksums of its content there
+constexpr uint64_t kWhole = uint64_t{16} << 20;  // a file of at most so many bytes is read whole
+constexpr uint64_t kSample = 4096, kSamples = 256;  // of larger ones
+
+bool sameRange(const ReadFile& a, const ReadFile& b, uint64_t offset, uint64_t length) {
+    std::vector<std::byte> one(length), other(length);
+    return a.readAt(offset, one).ok() && b.readAt(offset, other).ok() && one == other;
+}
+
+// Of files of one size.
+bool sameContent(const ReadFile& a, const ReadFile& b) {
+    const uint64_t size = a.size(), end = std::min(kEnd, size);
+    if (size != b.size() || !sameRange(a, b, size - end, end)) return false;
+    if (size <= kWhole) {
+        for (uint64_t at = 0; at < size - end; at += kEnd)
+            if (!sameRange(a, b, at, std::min(kEnd, size - end - at))) return false;
+        return true;
+    }
+    for (uint64_t i = 0; i < kSamples; ++i)
+        if (!sameRange(a, b, (size - kSample) / kSamples * i, kSample)) return false;
+    return true;
+}
+
+// A path with the number of its own step left out: "global_step15/x" of step 15 is "global_step{}/x" of all.
+std::string pathInAnyStep(std::string_view path, std::string_view stepName) {
+    const size_t end = stepName.find_last_of("0123456789");
+    if (end == stepName.npos) return std::string(path);
+    const size_t before = stepName.find_last_not_of("0123456789", end);
+    const size_t from = before == stepName.npos ? 0 : before + 1;
+    const auto number = parseNumber<int64_t>(stepName.substr(from, end + 1 - from));
+    std::string text;
+    for (size_t at = 0; at < path.size();) {
+        const size_t digits = std::min(path.find_first_not_of("0123456789", at), path.size());
+        const std::string_view run = path.substr(at, digits - at);
+        if (!run.empty() && number && parseNumber<int64_t>(run) == number)
+            text += "{}";
+        else
+            text += run;
+        if (digits < path.size()) text += path[digits];
+        at = digits + 1;
+    }
+    return text;
+}
+
+// The files of a step by their paths in any step.
+class StepIndex {
+  public:
+    explicit StepIndex(const StepOnDisk& step) : step_(step) {
+        for (const StepFile& file : step.contents.files)
+            byPath_.emplace(pathInAnyStep(file.path, step.contents.name), &file);
+    }
+    // Whether it has a file like this one of another step with the same bytes; nullopt = it has none.
+    std::optional<bool> hasSame(const StepOnDisk& other, const StepFile& file) const {
+        const auto at = byPath_.find(pathInAnyStep(file.path, other.contents.name));
+        if (at == byPath_.end()) return std::nullopt;
+        if (at->second->size != file.size) return false;
+        const auto here = step_.directory->openFile(at->second->path),
+                   there = other.directory->openFile(file.path);
+        if (!here.ok() || !there.ok()) return std::nullopt;
+        return sameContent(**here, **there);
+    }
+    const StepFile* find(const StepOnDisk& other, const StepFile& file) const {
+        const auto at = byPath_.find(pathInAnyStep(file.path, other.contents.name));
+        return at == byPath_.end() ? nullptr : at->second;
+    }
+
+  private:
+    const StepOnDisk& step_;
+    std::unordered_map<std::string, const StepFile*> byPath_;
+};
+
+class StaleFiles {
+  public:
+    StaleFiles(const StepOnDisk& step, const HeldByFile& held, const Contract& contract,
+               std::span<const StepOnDisk> earlier)
+        : step_(step), held_(held), contract_(contract), last_(earlier[0]), index_(earlier[0]) {
+        if (earlier.size() > 1) before_.emplace(earlier[1]);
+    }
+
+    Result<std::vector<Note>> notes(const StopToken& stop) && {
+        std::vector<const StepFile*> same;
+        bool changed = false, optimizerChanged = false, weightsChanged = false;
+        size_t looks = 0;
+        for (const StepFile& file : step_.contents.files) {
+            const StepPart part = partOf(file);
+            if (file.size == 0 || !counts(part) || ++looks > kMostFiles) continue;
+            SHARDSCOPE_TRY(stop.poll());
+            const auto equal = index_.hasSame(step_, file);
+            if (equal == true) {
+                same.push_back(&file);
+                continue;
+            }
+            changed = true;
+            optimizerChanged = optimizerChanged || part == StepPart::optimizer;
+            weightsChanged = weightsChanged || part == StepPart::weights || holdsWeights(file);
+        }
+        for (const StepFile* file : same)
+            if (changed) judge(*file, optimizerChanged, weightsChanged);
+        return std::move(notes_);
+    }
+
+  private:
+    static bool counts(StepPart part) {
+        return part == StepPart::weights || part == StepPart::averages || part == StepPart::optimizer ||
+               part == StepPart::scheduler || part == StepPart::progress || part == StepPart::random ||
+               part == StepPart::loader;
+    }
+
+    bool holdsWeights(const StepFile& file) const {
+        const auto at = held_.find(file.path);
+        return at != held_.end() && at->second.weights;
+    }
+
+    StepPart partOf(const StepFile& file) const {
+        const StepPart named = stepPartOf(lastName(file.path));
+        if (isBesideModel(named)) return named;
+        const auto at = held_.find(file.path);
+        if (at != held_.end())
+            return at->second.optimizer          ? StepPart::optimizer
+                   : named == StepPart::averages ? named
+                   : at->second.weights          ? StepPart::weights
+                                                 : named;
+        // Without tensors nothing in it needs to change: the groups of an optimizer that keeps no moments.
+        const bool tensors = named == StepPart::optimizer || named == StepPart::weights;
+        return tensors || named == StepPart::averages ? StepPart::unknown : named;
+    }
+
+    // Whether it changed from the second last step to the last one; nullopt = nothing says.
+    std::optional<bool> changedBefore(const StepFile& file) const {
+        const StepFile* last = before_ ? index_.find(step_, file) : nullptr;
+        if (!last) return std::nullopt;
+        const auto same = before_->hasSame(last_, *last);
+        return same ? std::optional(!*same) : std::nullopt;
+    }
+
+    void judge(const StepFile& file, bool optimizerChanged, bool weightsChanged) {
+        const StepPart part = partOf(file);
+        // Each step writes it anew, by what its framework does.
+        const bool trainer = contract_.framework == "Hugging Face Trainer" || contract_.framework == "verl";
+        const auto before = changedBefore(file);
+        bool mixed = false, doubt = false;
+        if (part == StepPart::optimizer) {
+            mixed = before.value_or(true);  // else it belongs to a model that is not trained
+        } else if (part == StepPart::weights || part == StepPart::averages) {
+            // Frozen parts of a model never change.
+            mixed = before.value_or(part == StepPart::weights && optimizerChanged && !weightsChanged);
+        } else {
+            const bool state = lastName(file.path) == "trainer_state.json";
+            mixed =
+                before.value_or(state) && (trainer || part == StepPart::progress) && part != StepPart::random;
+            doubt = !mixed && before.value_or(trainer && part != StepPart::progress);
+        }
+        if (mixed || doubt) add(file, part, mixed);
+    }
+
+    void add(const StepFile& file, StepPart part, bool mixed) {
+        Note note;
+        note.rule = mixed ? rule::saveMixed : rule::fileStale;
+        note.severity = Severity::warning;
+        note.file = file.path;
+        note.message = fmt::format(
+            "'{}' ({}) is byte for byte that of '{}', while other files of the step are not: it was not "
+            "written with them",
+            printable(file.path, kNameInMessage), partName(part),
+            printable(last_.contents.name, kNameInMessage));
+        notes_.push_back(std::move(note));
+    }
+
+    const StepOnDisk& step_;
+    const HeldByFile& held_;
+    const Contract& contract_;
+    const StepOnDisk& last_;
+    const StepIndex index_;
+    std::optional<StepIndex> before_;
+    std::vector<Note> notes_;
+};
+
+}  // namespace
+
+HeldByFile heldByFile(const Catalog& catalog, const std::string& below) {
+    std::vector<HeldTensors> byFile(catalog.files().size());
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        const Role role = catalog.role(t);
+        // Counters may stand still, and what is neither weight nor moment goes by the file's name.
+        if (role == Role::other || (role == Role::optimizer && catalog.elements(t) < 2)) continue;
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const uint32_t file = catalog.chunk(t, c).file;
+            if (file >= byFile.size()) continue;
+            (role == Role::optimizer ? byFile[file].optimizer : byFile[file].weights) = true;
+        }
+    }
+    HeldByFile held;
+    for (size_t i = 0; i < byFile.size(); ++i)
+        if (byFile[i].weights || byFile[i].optimizer)
+            held.emplace(below + catalog.files()[i].path, byFile[i]);
+    return held;
+}
+
+Result<std::vector<Note>> staleFileNotes(const StepOnDisk& step, const HeldByFile& held,
+                                         const Contract& contract, std::span<const StepOnDisk> earlier,
+                                         const StopToken& stop) {
+    if (earlier.empty()) return std::vector<Note>();
+    return StaleFiles(step, held, contract, earlier).notes(stop);
+}
+
+}  // namespace shardscope
