@@ -43,4 +43,12 @@ NodeId addJson(const nlohmann::json& json, ValueGraph& graph, int depth) {
     }
 }
 
+Value jsonValue(std::string_view text) {
+    const auto json = nlohmann::json::parse(text, nullptr, false);
+    if (json.is_discarded()) return {};
+    ValueGraph graph;
+    const NodeId node = addJson(json, graph);
+    return makeValue(std::move(graph), node);
+}
+
 }  // namespace shardscope

@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 #include <string_view>
+#include <tuple>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,6 +32,18 @@ size_t orderOf(DType dtype) {
     return static_cast<size_t>(it - kOrder.begin());  // U64 is the last
 }
 
+bool isBefore(const FileEntry& a, const FileEntry& b, FileOrder how) {
+    if (how == FileOrder::reference) {
+        const size_t x = orderOf(a.dtype), y = orderOf(b.dtype);
+        return x != y ? x > y : a.name < b.name;
+    }
+    const auto key = [](const FileEntry& e) {
+        const bool ragged = e.bytes == 0 || e.bytes % kPage != 0;
+        return std::tuple(!ragged, ragged ? dtypeBits(e.dtype) : 0, e.bytes);
+    };
+    return key(a) != key(b) ? key(a) > key(b) : a.name < b.name;
+}
+
 }  // namespace
 
 std::string jsonText(std::string_view text) {
@@ -38,13 +51,11 @@ std::string jsonText(std::string_view text) {
 }
 
 Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
-                              const std::vector<std::pair<std::string, std::string>>& metadata) {
+                              const std::vector<std::pair<std::string, std::string>>& metadata,
+                              FileOrder how) {
     std::vector<size_t> order(entries.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-        const size_t x = orderOf(entries[a].dtype), y = orderOf(entries[b].dtype);
-        return x != y ? x > y : entries[a].name < entries[b].name;
-    });
+    std::ranges::sort(order, [&](size_t a, size_t b) { return isBefore(entries[a], entries[b], how); });
     std::string json = "{";
     if (!metadata.empty()) {
         json += "\"__metadata__\":{";
@@ -57,7 +68,8 @@ Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
     for (size_t i : order) {
         FileEntry& entry = entries[i];
         const std::string_view dtype = storedDTypeName(entry.dtype);
-        if (dtype.empty() || entry.dtype == DType::float4E2M1FNx2) {
+        const bool packed = entry.dtype == DType::float4E2M1FNx2;
+        if (dtype.empty() || (packed && how == FileOrder::reference)) {
             return makeError(ErrorCode::impossible,
                              fmt::format("{} is not written here", dtypeName(entry.dtype)))
                 .ofTensor(entry.name);
@@ -65,8 +77,10 @@ Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
         entry.offset = at;
         if (!checkedAdd(at, entry.bytes, at)) return makeError(ErrorCode::limit, "the file's size overflows");
         if (json.size() > 1) json += ',';
+        Dims shape = entry.shape;
+        if (packed) shape.back() *= 2;
         json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                            jsonText(entry.name), dtype, fmt::join(entry.shape, ","), entry.offset, at);
+                            jsonText(entry.name), dtype, fmt::join(shape, ","), entry.offset, at);
         if (json.size() > kMaxHeader) {
             return makeError(
                 ErrorCode::limit,
@@ -74,8 +88,7 @@ Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
         }
     }
     json += '}';
-    while (json.size() % 8 != 0)
-        json += ' ';
+    json.resize(alignUp(8 + json.size(), how == FileOrder::paged ? kPage : 8) - 8, ' ');
     FileLayout layout;
     for (size_t i = 0; i < 8; ++i)
         layout.head += static_cast<char>(json.size() >> (8 * i) & 0xff);

@@ -1,5 +1,4 @@
-// A safetensors file laid out as the reference implementation does it: widest dtypes first, then by name, and
-// a header in compact JSON, padded with spaces to 8 bytes.
+// Safetensors files, with headers in compact JSON.
 #pragma once
 
 #include <string>
@@ -29,8 +28,19 @@ struct FileLayout {
     uint64_t size = 0;
 };
 
-// Errors: impossible for a dtype that the format lacks, limit for a header that readers refuse.
+enum class FileOrder : uint8_t {
+    reference,  // as the reference implementation: widest dtypes first, then by name; a header of words
+    // Entries of whole pages of 4 KiB first, so that each begins with one, then by falling width, which keeps
+    // every element aligned; a header of whole pages. File systems can share such blocks, and direct I/O
+    // needs no copy.
+    paged,
+};
+constexpr uint64_t kPage = 4096;
+
+// Errors: impossible for a dtype that the format lacks, limit for a header that readers refuse. The shape of
+// a 4-bit entry is in pairs of elements, which only `paged` takes.
 Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
-                              const std::vector<std::pair<std::string, std::string>>& metadata);
+                              const std::vector<std::pair<std::string, std::string>>& metadata,
+                              FileOrder how = FileOrder::reference);
 
 }  // namespace shardscope::safetensors

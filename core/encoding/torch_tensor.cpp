@@ -314,6 +314,11 @@ Result<TorchStorage> asTorchStorage(const ValueGraph& graph, NodeId node) {
     return storage;
 }
 
+Result<Dims> asDims(ValueView value, std::string_view what) {
+    if (!value) return badTensor(fmt::format("{} is missing", what));
+    return asDims(value.graph(), value.node(), what);
+}
+
 Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what) {
     if (graph.kind(node) == ValueKind::object &&
         graph.isGlobal(graph.object(node).callable, "torch", "Size") &&

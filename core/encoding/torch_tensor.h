@@ -16,6 +16,7 @@
 #include "model/dtype.h"
 #include "model/region.h"
 #include "model/value.h"
+#include "model/value_view.h"
 
 namespace shardscope {
 
@@ -57,6 +58,7 @@ Result<std::optional<TorchTensor>> asTorchTensor(const ValueGraph& graph, NodeId
 
 // A tuple, list or torch.Size of integers. Errors: damaged; limit for more than kMaxRank of them.
 Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what);
+Result<Dims> asDims(ValueView value, std::string_view what);  // damaged, too, where there is none
 
 // The storage bytes needed by the tensor, [first, last) in bytes from the start of the storage; checked
 // arithmetic. Errors: damaged when they are not inside the storage. An empty tensor needs none.

@@ -40,4 +40,38 @@ Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const
     return std::move(walk.files);
 }
 
+bool holdsDirectory(const Source& source, std::string_view name) {
+    return std::ranges::any_of(source.entries, [&](const DirectoryEntry& entry) {
+        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
+    });
+}
+
+bool leadsTo(const Directory& directory, std::string below, int steps,
+             const std::function<bool(const DirectoryEntry&)>& fits) {
+    for (int step = 0; step < steps; ++step) {
+        const auto listed = directory.list(below);
+        if (!listed.ok()) return false;
+        const DirectoryEntry* next = nullptr;
+        for (const DirectoryEntry& entry : *listed) {
+            if (fits(entry)) return true;
+            if (entry.kind == DirectoryEntry::Kind::directory && (!next || entry.name < next->name))
+                next = &entry;
+        }
+        if (!next) return false;
+        below = joinPath(below, next->name);
+    }
+    return false;
+}
+
+std::string_view lastNameOf(std::string_view path) {
+    while (path.size() > 1 && path.ends_with('/'))
+        path.remove_suffix(1);
+    return path.substr(path.rfind('/') + 1);  // npos + 1 = 0
+}
+
+std::string_view directoryOf(std::string_view path) {
+    const size_t slash = path.rfind('/');
+    return path.substr(0, slash == path.npos ? 0 : slash);
+}
+
 }  // namespace shardscope

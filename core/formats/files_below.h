@@ -1,10 +1,13 @@
-// Lists a directory with its subdirectories, for formats that nest their files.
+// Looks into directories and their subdirectories, for formats that nest their files.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "formats/format.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -13,5 +16,14 @@ namespace shardscope {
 // relative to `root`. Errors: those of listing; limit for more than a million entries.
 Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
                                                int levels);
+
+bool holdsDirectory(const Source& source, std::string_view name);
+// Whether the first directories below `below`, at most `steps` deep, lead to one with an entry that `fits`.
+bool leadsTo(const Directory& directory, std::string below, int steps,
+             const std::function<bool(const DirectoryEntry&)>& fits);
+
+// The last name of a path; the path without it, which is empty where there is one name alone.
+std::string_view lastNameOf(std::string_view path);
+std::string_view directoryOf(std::string_view path);
 
 }  // namespace shardscope

@@ -22,6 +22,11 @@ inline Path joined(std::initializer_list<std::string_view> keys, const Path& pat
     return out;
 }
 
+inline Path joinedPaths(Path front, const Path& path) {
+    front.insert(front.end(), path.begin(), path.end());
+    return front;
+}
+
 inline bool isKey(const Path& path, size_t at, std::string_view text) {
     return path.size() > at && path[at].kind == PathPart::Kind::key && path[at].text == text;
 }

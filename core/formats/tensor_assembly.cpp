@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/thread_pool.h"
+#include "formats/paths.h"
 
 namespace shardscope {
 
@@ -265,11 +266,8 @@ void TensorAssembly::addObject(uint32_t file, Path path, const Value& value, uin
 }
 
 void TensorAssembly::addObjects(uint32_t file, const Path& prefix, uint32_t rank) {
-    for (const StoredObject& object : (*files_)[file].objects) {
-        Path path = prefix;
-        path.insert(path.end(), object.path.begin(), object.path.end());
-        addObject(file, std::move(path), object.value, rank);
-    }
+    for (const StoredObject& object : (*files_)[file].objects)
+        addObject(file, joinedPaths(prefix, object.path), object.value, rank);
 }
 
 DimSpan TensorAssembly::boxOf(size_t row) const {

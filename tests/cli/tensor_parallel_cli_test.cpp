@@ -220,6 +220,70 @@ class TensorParallelCliTest : public QObject {
         QVERIFY(!QFile::exists(at("out")));
     }
 
+    void whatAllRanksLackIsFound_data() {
+        QTest::addColumn<QString>("part");
+        QTest::addColumn<QString>("said");
+        QTest::newRow("the last part") << "*"
+                                       << "model.norm.weight";
+        QTest::newRow("the first part") << "0"
+                                        << "file.missing";
+    }
+    void whatAllRanksLackIsFound() {
+        QFETCH(QString, part);
+        QFETCH(QString, said);
+        const QString out = QStringLiteral("lost-%1").arg(QString::fromLatin1(QTest::currentDataTag()));
+        const Outcome done = convert("hf", out, {"--to", "vllm", "--mesh", "tp=2", "--max-file-size", "1KB"});
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        QCOMPARE(runShardscope({"validate", at(out)}).exitCode, 0);
+        if (part == "*") {
+            const auto parts =
+                QDir(at(out)).entryList({"model-rank-0-part-?.safetensors"}, QDir::Files, QDir::Name);
+            part = parts.back().section('-', -1).section('.', 0, 0);
+        }
+        for (const int rank : {0, 1})
+            QVERIFY(QFile::remove(
+                QStringLiteral("%1/model-rank-%2-part-%3.safetensors").arg(at(out)).arg(rank).arg(part)));
+        const Outcome judged = runShardscope({"validate", at(out)});
+        QVERIFY(judged.exitCode != 0);
+        QVERIFY2(judged.out.find(said.toStdString()) != std::string::npos, judged.out.c_str());
+    }
+
+    // Of layers that the configuration does not count, the others show what the last one lacks.
+    void theLastLayerHasWhatAllOthersHave() {
+        for (const bool whole : {true, false}) {
+            for (const char* rank : {"0", "1"}) {
+                Model model;
+                for (int layer = 0; layer < 5; ++layer) {
+                    const std::string name = "h." + std::to_string(layer);
+                    model[name + ".norm.weight"] = {"F32", {2}, floats({1, 2})};
+                    if (layer < 4 || whole) model[name + ".o_proj.weight"] = filled({2, 2});
+                }
+                writeModel(at("layers"), model, {}, QStringLiteral("model-rank-%1-part-0").arg(rank));
+            }
+            const Outcome judged = runShardscope({"validate", at("layers")});
+            QCOMPARE(judged.exitCode == 0, whole);
+            QCOMPARE(judged.out.find("h.4.o_proj.weight") == std::string::npos, whole);
+        }
+    }
+
+    void theNumberOfMissingFilesIsSaid() {
+        writeModel(at("many"), {{"norm.weight", filled({4})}}, {}, "model-rank-1999-part-0");
+        const Outcome judged = runShardscope({"validate", at("many")});
+        QVERIFY2(judged.out.find("1999 files are missing in all") != std::string::npos, judged.out.c_str());
+    }
+
+    void publishedModelsCountTheirFiles() {
+        writeModel(at("grok"), {{"norm.weight", filled({4})}}, {}, "pytorch_model-00000-TP-common");
+        for (const char* rank : {"0", "1"})
+            writeModel(at("grok"), {{"model.layers.0.o_proj.weight", filled({4, 4})}}, {},
+                       QStringLiteral("pytorch_model-00001-TP-00%1").arg(rank));
+        QCOMPARE(runShardscope({"validate", at("grok")}).exitCode, 0);
+        QVERIFY(QFile::remove(at("grok") + "/pytorch_model-00000-TP-common.safetensors"));
+        const Outcome judged = runShardscope({"validate", at("grok")});
+        QVERIFY(judged.exitCode != 0);
+        QVERIFY2(judged.out.find("pytorch_model-00000-TP-") != std::string::npos, judged.out.c_str());
+    }
+
     void scaledRotaryPositionsOfLlama31() {
         Json how = config();
         how["rope_scaling"] = {{"rope_type", "llama3"},

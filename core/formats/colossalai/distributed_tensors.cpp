@@ -88,8 +88,7 @@ uint32_t DistributedOpener::tensorOf(std::string_view name, const Piece& piece) 
     if (file == kNone) return kNone;
     const uint32_t tensor = contents(file).find(name);
     if (tensor == kNone)
-        assembly_.note(
-            rule::metaInconsistent, Severity::error,
+        assembly_.wrong(
             fmt::format("'{}' says that it is in this file, which does not hold it", ranks_[piece.rank].name),
             contents(file).name, name);
     return tensor;
@@ -104,10 +103,9 @@ StoredPart DistributedOpener::partOf(std::string_view name, const Piece& piece, 
     // A parameter without dimensions may have been saved with one.
     if (lengths.empty() && stored == Dims{1}) return StoredPart::range(file, tensor, 0, 1);
     if (stored != lengths) {
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("its piece of rank {} has shape {}, the metadata says {}",
-                                   ranks_[piece.rank].id, formatDims(stored), formatDims(lengths)),
-                       contents(file).name, name);
+        assembly_.wrong(fmt::format("its piece of rank {} has shape {}, the metadata says {}",
+                                    ranks_[piece.rank].id, formatDims(stored), formatDims(lengths)),
+                        contents(file).name, name);
         return StoredPart::whole(file, tensor);
     }
     // A vocabulary that was padded, on one rank: the metadata gives the padded length and the true size.

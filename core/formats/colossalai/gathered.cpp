@@ -9,11 +9,12 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "encoding/strict_json.h"
+#include "encoding/json_value.h"
 #include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
 #include "formats/indexed_files.h"
 #include "formats/tensor_assembly.h"
+#include "model/value_view.h"
 
 namespace shardscope::colossalai {
 
@@ -213,26 +214,12 @@ class GatheredOpener {
         std::set<std::string> keys;
         for (const auto& [key, value] : contents.texts) {
             if (key != "non_tensor_keys") continue;
-            class Texts final : public safetensors::JsonEvents {
-              public:
-                std::set<std::string>* out = nullptr;
-                bool onKey(std::string&) override { return true; }
-                bool onText(std::string& text) override {
-                    if (depth() == 1) out->insert(text);
-                    return true;
-                }
-                bool onCount(uint64_t) override { return true; }
-                bool onOther(std::string_view) override { return true; }
-                bool onOpen(bool) override { return true; }
-                bool onClose(bool) override { return true; }
-            } texts;
-            texts.out = &keys;
-            if (const Status parsed = texts.parse(value, 0, "non_tensor_keys"); !parsed.ok()) {
-                assembly_.note(
-                    rule::metaInconsistent, Severity::warning,
-                    "the list of pickled entries in the header is not readable: " + parsed.error().message,
-                    contents.name);
-            }
+            const Value list = jsonValue(value);
+            if (!ValueView(list).isList())
+                assembly_.note(rule::metaInconsistent, Severity::warning,
+                               "the list of pickled entries in the header is not readable", contents.name);
+            for (const ValueView name : ValueView(list).items())
+                keys.insert(name.textOr({}));
         }
         return keys;
     }
@@ -252,9 +239,8 @@ class GatheredOpener {
         const Value value = pickledValue(*bytes, options_.limits);
         if (!value) {
             if (said) {
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               "the header lists it as pickled, but its bytes are not a pickle", name,
-                               stored.name);
+                assembly_.wrong("the header lists it as pickled, but its bytes are not a pickle", name,
+                                stored.name);
             }
             return false;
         }

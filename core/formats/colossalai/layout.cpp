@@ -6,10 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/option_words.h"
-#include "encoding/safetensors_file.h"
-#include "encoding/safetensors_header.h"
-#include "encoding/torch_archive.h"
 #include "formats/colossalai/layouts.h"
+#include "formats/named_file_layout.h"
 
 namespace shardscope::colossalai {
 
@@ -21,16 +19,10 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kDefaultShard = 1024 * kMiB;  // ColossalAI's size_per_shard
 
 struct Variant {
-    bool gathered = false;
-    bool bin = false;
+    explicit Variant(std::string_view name)
+        : gathered(name.starts_with("gathered")), bin(name.ends_with("-bin")) {}
+    bool gathered, bin;
 };
-std::optional<Variant> variantOf(std::string_view name) {
-    if (name.empty() || name == "distributed") return Variant{};
-    if (name == "distributed-bin") return Variant{false, true};
-    if (name == "gathered") return Variant{true, false};
-    if (name == "gathered-bin") return Variant{true, true};
-    return std::nullopt;
-}
 
 bool isObjectOfOptimizer(const ObjectInfo& object) {
     const std::string first = object.path.empty() ? object.name : object.path[0].toString();
@@ -50,10 +42,8 @@ std::string whyNot(const Catalog& target, TensorId t, const Variant& variant) {
     if (!variant.gathered && optimizer) return "the distributed layout holds parameters only";
     if (variant.gathered && optimizer && !isState(target.path(t)))
         return "optimizer states are kept under the number of their parameter, which is not known here";
-    const bool bin = variant.bin || optimizer;
-    if (!bin && (safetensors::storedDTypeName(dtype).empty() || dtype == DType::float4E2M1FNx2))
-        return fmt::format("safetensors files hold no {}", dtypeName(dtype));
-    if (bin && (dtype == DType::float6E2M3 || dtype == DType::float6E3M2 || dtype == DType::float4E2M1FNx2))
+    if (!variant.bin && !optimizer) return whyNotSafetensors(target, t, "safetensors files");
+    if (dtype == DType::float6E2M3 || dtype == DType::float6E3M2 || dtype == DType::float4E2M1FNx2)
         return fmt::format("a .bin file holds no {}", dtypeName(dtype));
     if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t))))
         return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
@@ -66,70 +56,30 @@ std::string pythonJson(const Json& json, int indent) {
     return json.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
-class Layout final : public TargetLayout {
+class Layout final : public NamedFileLayout {
   public:
-    Layout(const Catalog& target, const WriteOptions& options, Variant variant)
-        : wanted_(target),
-          variant_(variant),
+    Layout(const Catalog& target, const WriteOptions& options)
+        : NamedFileLayout(target),
+          variant_(options.variant),
           limit_(options.maxFileSize ? options.maxFileSize : kDefaultShard) {
-        needsCrc = variant.bin || variant.gathered;
+        needsCrc = variant_.bin || variant_.gathered;
     }
 
-    Status make() {
-        chunkFile.assign(wanted_.chunkCount(), 0);
-        chunkOffset.assign(wanted_.chunkCount(), 0);
+    Status plan() {
         SHARDSCOPE_TRY(variant_.gathered ? makeGathered() : makeDistributed());
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const TensorId kept = wanted_.aliasOf(t);
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const TensorId kept = target_.aliasOf(t);
             if (kept == kNone) continue;
             changed.push_back(
-                {std::string(wanted_.name(t)),
+                {std::string(target_.name(t)),
                  fmt::format("another name of '{}', which is written; ColossalAI lists a tied tensor once",
-                             wanted_.name(kept))});
-            const ChunkId from = wanted_.firstChunk(kept);
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                const ChunkId same =
-                    std::min<ChunkId>(from + (c - wanted_.firstChunk(t)), wanted_.endChunk(kept) - 1);
-                chunkFile[c] = chunkFile[same];
-                chunkOffset[c] = chunkOffset[same];
-            }
+                             target_.name(kept))});
         }
+        placeAliases();
         return {};
     }
 
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
-    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        if (file >= contents_.size()) return makeError(ErrorCode::internal, "there is no such file");
-        const Content& content = contents_[file];
-        if (!content.archive) return sink(file, 0, std::as_bytes(std::span(content.text)));
-        std::vector<uint32_t> crcs;
-        for (ChunkId c : content.chunks)
-            crcs.push_back(c < chunkCrcs.size() ? chunkCrcs[c] : 0);
-        return content.archive->literals(
-            crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(file, at, bytes); });
-    }
-
   private:
-    // A file: its text (JSON, or the header of a safetensors file), or an archive with its chunks' storages.
-    struct Content {
-        std::string text;
-        std::unique_ptr<TorchArchiveWriter> archive;
-        std::vector<ChunkId> chunks;
-    };
-
-    uint64_t bytesOf(ChunkId c) const {
-        const ChunkInfo chunk = wanted_.chunk(c);
-        return dtypeByteCount(wanted_.dtype(chunk.tensor), static_cast<uint64_t>(chunk.elements()))
-            .value_or(0);
-    }
-
-    void addText(std::string path, std::string text) {
-        files.push_back({std::move(path), text.size(), true});
-        contents_.push_back({std::move(text), nullptr, {}});
-    }
-
     // In blocks as ColossalAI makes them: a new one when the limit would be passed.
     std::vector<std::vector<ChunkId>> blocks(const std::vector<ChunkId>& chunks) const {
         std::vector<std::vector<ChunkId>> out(1);
@@ -146,52 +96,13 @@ class Layout final : public TargetLayout {
         return out;
     }
 
-    Status addModelFile(const std::string& stem, const std::vector<ChunkId>& chunks) {
-        const auto id = static_cast<FileId>(files.size());
-        if (variant_.bin) {
-            Content content;
-            content.archive = std::make_unique<TorchArchiveWriter>(stem.substr(0, stem.rfind('.')));
-            content.chunks = chunks;
-            PickleWriter& pickle = content.archive->pickle();
-            pickle.emptyDict();
-            pickle.put();
-            if (!chunks.empty()) pickle.mark();
-            for (size_t i = 0; i < chunks.size(); ++i) {
-                const ChunkInfo chunk = wanted_.chunk(chunks[i]);
-                pickle.text(wanted_.name(chunk.tensor));
-                pickle.put();
-                content.archive->tensor(wanted_.dtype(chunk.tensor), chunk.lengths, i, bytesOf(chunks[i]));
-            }
-            if (!chunks.empty()) pickle.setItems();
-            addArchive(stem, std::move(content));
-            return {};
-        }
-        std::vector<safetensors::FileEntry> entries;
-        for (ChunkId c : chunks) {
-            const ChunkInfo chunk = wanted_.chunk(c);
-            entries.push_back({std::string(wanted_.name(chunk.tensor)), wanted_.dtype(chunk.tensor),
-                               Dims(chunk.lengths.begin(), chunk.lengths.end()), bytesOf(c), 0});
-        }
-        SHARDSCOPE_ASSIGN(safetensors::FileLayout layout,
-                          safetensors::layOutFile(entries, {{"format", "pt"}}));
-        files.push_back({stem, layout.size, false});
-        contents_.push_back({std::move(layout.head), nullptr, {}});
-        for (size_t i = 0; i < chunks.size(); ++i) {
-            chunkFile[chunks[i]] = id;
-            chunkOffset[chunks[i]] = entries[i].offset;
-        }
+    Status addModelFile(const std::string& name, const std::vector<ChunkId>& chunks) {
+        std::vector<Entry> entries;
+        for (ChunkId c : chunks)
+            entries.push_back(entryOf(c));
+        if (!variant_.bin) return addSafetensors(name, std::move(entries), {{"format", "pt"}});
+        addStateDict(name, entries, true);
         return {};
-    }
-
-    void addArchive(const std::string& path, Content content) {
-        const auto id = static_cast<FileId>(files.size());
-        content.archive->finish();
-        for (size_t i = 0; i < content.chunks.size(); ++i) {
-            chunkFile[content.chunks[i]] = id;
-            chunkOffset[content.chunks[i]] = content.archive->storageOffset(i);
-        }
-        files.push_back({path, content.archive->size(), false});
-        contents_.push_back(std::move(content));
     }
 
     // ------------------------------------------------------------------ distributed
@@ -199,38 +110,38 @@ class Layout final : public TargetLayout {
     Status makeDistributed() {
         std::map<uint32_t, std::vector<ChunkId>> byRank;
         std::set<DType> dtypes;
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            if (wanted_.aliasOf(t) != kNone) continue;
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            if (target_.aliasOf(t) != kNone) continue;
             std::set<uint32_t> ranks;
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                const ChunkInfo chunk = wanted_.chunk(t, c);
+            for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+                const ChunkInfo chunk = target_.chunk(t, c);
                 if (chunk.flat) {
                     return makeError(ErrorCode::impossible, "ColossalAI's pieces are boxes, not flat ranges")
-                        .ofTensor(wanted_.name(t));
+                        .ofTensor(target_.name(t));
                 }
                 const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
                 if (!ranks.insert(rank).second) {
                     return makeError(
                                ErrorCode::impossible,
                                fmt::format("rank {} has two pieces of it, its metadata can name one", rank))
-                        .ofTensor(wanted_.name(t));
+                        .ofTensor(target_.name(t));
                 }
                 byRank[rank].push_back(c);
             }
-            dtypes.insert(wanted_.dtype(t));
-            if (wanted_.shape(t).empty()) {
+            dtypes.insert(target_.dtype(t));
+            if (target_.shape(t).empty()) {
                 changed.push_back(
-                    {std::string(wanted_.name(t)),
+                    {std::string(target_.name(t)),
                      "has no dimensions: ColossalAI's loader finds no piece of it and makes it 0"});
-            } else if (dtypes.size() > 1 && wanted_.dtype(t) != wanted_.dtype(0)) {
+            } else if (dtypes.size() > 1 && target_.dtype(t) != target_.dtype(0)) {
                 changed.push_back(
-                    {std::string(wanted_.name(t)),
+                    {std::string(target_.name(t)),
                      fmt::format("is {}: ColossalAI's loader gives all tensors the dtype of the first",
-                                 dtypeName(wanted_.dtype(t)))});
+                                 dtypeName(target_.dtype(t)))});
             }
         }
         if (byRank.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
-        const uint32_t last = std::max(byRank.rbegin()->first, std::max(wanted_.rankCount(), 1U) - 1);
+        const uint32_t last = std::max(byRank.rbegin()->first, std::max(target_.rankCount(), 1U) - 1);
         if (last > 99'999) return makeError(ErrorCode::impossible, "the names have room for 100000 ranks");
         for (uint32_t rank = 0; rank <= last; ++rank)
             SHARDSCOPE_TRY(addRank(rank, byRank[rank]));
@@ -247,15 +158,15 @@ class Layout final : public TargetLayout {
                                          : fmt::format("model-dist-{:05}-shard-{:05}.safetensors", rank, s);
             SHARDSCOPE_TRY(addModelFile(name, parts[s]));
             for (ChunkId c : parts[s]) {
-                const ChunkInfo chunk = wanted_.chunk(c);
-                const DimSpan shape = wanted_.shape(chunk.tensor);
+                const ChunkInfo chunk = target_.chunk(c);
+                const DimSpan shape = target_.shape(chunk.tensor);
                 Json entry = Json::object();
                 entry["offsets"] = Dims(chunk.offsets.begin(), chunk.offsets.end());
                 entry["lengths"] = Dims(chunk.lengths.begin(), chunk.lengths.end());
                 entry["global_shape"] = Dims(shape.begin(), shape.end());
                 entry["file"] = name;
                 entry["rank"] = rank;
-                entries[std::string(wanted_.name(chunk.tensor))] = std::move(entry);
+                entries[std::string(target_.name(chunk.tensor))] = std::move(entry);
                 total += bytesOf(c);
             }
         }
@@ -273,19 +184,16 @@ class Layout final : public TargetLayout {
     Status makeGathered() {
         std::vector<ChunkId> model;
         std::map<int64_t, std::vector<ChunkId>> states;
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            if (wanted_.aliasOf(t) != kNone) continue;
-            if (wanted_.endChunk(t) - wanted_.firstChunk(t) != 1 ||
-                wanted_.chunk(t, wanted_.firstChunk(t)).elements() != wanted_.elements(t)) {
-                return makeError(ErrorCode::impossible, "the gathered layouts hold whole tensors")
-                    .ofTensor(wanted_.name(t))
-                    .withHint(fmt::format("leave {} out, or take the variant 'distributed'", option("mesh")));
-            }
-            const Path path = wanted_.path(t);
-            if (wanted_.role(t) == Role::optimizer && isState(path)) {
-                states[path[1].index].push_back(wanted_.firstChunk(t));
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            if (target_.aliasOf(t) != kNone) continue;
+            if (Status whole = checkWhole(t, "the gathered layouts hold whole tensors"); !whole.ok())
+                return std::move(whole).error().withHint(
+                    fmt::format("leave {} out, or take the variant 'distributed'", option("mesh")));
+            const Path path = target_.path(t);
+            if (target_.role(t) == Role::optimizer && isState(path)) {
+                states[path[1].index].push_back(target_.firstChunk(t));
             } else {
-                model.push_back(wanted_.firstChunk(t));
+                model.push_back(target_.firstChunk(t));
             }
         }
         if (!model.empty()) SHARDSCOPE_TRY(addModel(model));
@@ -303,7 +211,7 @@ class Layout final : public TargetLayout {
                                                   : fmt::format("model-{:05}.safetensors", s + 1);
             SHARDSCOPE_TRY(addModelFile(name, parts[s]));
             for (ChunkId c : parts[s]) {
-                map[std::string(wanted_.name(wanted_.tensorOf(c)))] = name;
+                map[std::string(target_.name(target_.tensorOf(c)))] = name;
                 total += bytesOf(c);
             }
         }
@@ -318,7 +226,7 @@ class Layout final : public TargetLayout {
     Status addOptimizer(std::map<int64_t, std::vector<ChunkId>>& states) {
         std::map<int64_t, std::vector<const ObjectInfo*>> values;
         const ObjectInfo* groups = nullptr;
-        for (const ObjectInfo& object : wanted_.objects()) {
+        for (const ObjectInfo& object : target_.objects()) {
             if (!isObjectOfOptimizer(object))
                 return makeError(ErrorCode::impossible, "ColossalAI's files have no place for it")
                     .ofTensor(object.name);
@@ -356,11 +264,11 @@ class Layout final : public TargetLayout {
         Json index = Json::object();
         index["metadata"] = Json::object();
         if (groups) {
-            Content content;
-            content.archive = std::make_unique<TorchArchiveWriter>("pytorch_optim_group");
-            auto written = content.archive->pickle().value(groups->value);
+            auto archive = std::make_unique<TorchArchiveWriter>("pytorch_optim_group");
+            auto written = archive->pickle().value(groups->value);
             if (!written.ok()) return std::move(written).error().ofTensor(groups->name);
-            addArchive("pytorch_optim_group.bin", std::move(content));
+            archive->finish();
+            addArchive("pytorch_optim_group.bin", std::move(archive), {});
             index["metadata"]["param_groups"] = "pytorch_optim_group.bin";
         }
         index["metadata"]["total_size"] = inMiB(total);
@@ -373,9 +281,9 @@ class Layout final : public TargetLayout {
     Status addStates(const std::string& path, const std::vector<int64_t>& ids,
                      std::map<int64_t, std::vector<ChunkId>>& states,
                      std::map<int64_t, std::vector<const ObjectInfo*>>& values) {
-        Content content;
-        content.archive = std::make_unique<TorchArchiveWriter>(path.substr(0, path.rfind('.')));
-        PickleWriter& pickle = content.archive->pickle();
+        auto archive = std::make_unique<TorchArchiveWriter>(archiveNameOf(path));
+        std::vector<ChunkId> storages;
+        PickleWriter& pickle = archive->pickle();
         pickle.emptyDict();
         pickle.put();
         if (!ids.empty()) pickle.mark();
@@ -390,59 +298,40 @@ class Layout final : public TargetLayout {
                 if (!written.ok()) return std::move(written).error().ofTensor(object->name);
             }
             for (ChunkId c : states[id]) {
-                const TensorId t = wanted_.tensorOf(c);
-                pickle.memoText(wanted_.path(t)[2].toString());
-                content.archive->tensor(wanted_.dtype(t), wanted_.shape(t), content.chunks.size(),
-                                        bytesOf(c));
-                content.chunks.push_back(c);
+                const TensorId t = target_.tensorOf(c);
+                pickle.memoText(target_.path(t)[2].toString());
+                archive->tensor(target_.dtype(t), target_.shape(t), storages.size(), bytesOf(c));
+                storages.push_back(c);
             }
             pickle.setItems();
         }
         if (!ids.empty()) pickle.setItems();
-        addArchive(path, std::move(content));
+        archive->finish();
+        addArchive(path, std::move(archive), std::move(storages));
         return {};
     }
 
-    const Catalog& wanted_;
     const Variant variant_;
     const uint64_t limit_;
-    std::vector<Content> contents_;
 };
 
 }  // namespace
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& options) {
-    std::vector<LeftOut> out;
-    const auto variant = variantOf(options.variant);
-    if (!variant) return out;  // layOut() says so
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (std::string why = whyNot(target, t, *variant); !why.empty())
-            out.push_back({std::string(target.name(t)), std::move(why)});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        if (!variant->gathered) {
-            out.push_back({object.name, "the distributed layout holds parameters only"});
-        } else if (!isObjectOfOptimizer(object)) {
-            out.push_back(
-                {object.name,
-                 "ColossalAI's files hold states under the number of a parameter, and parameter groups"});
-        } else if (const auto bytes = encodePickle(object.value); !bytes.ok()) {
-            out.push_back({object.name, bytes.error().message});
-        }
-    }
-    return out;
+    const Variant variant(options.variant);
+    return leftOutOf(
+        target, [&](TensorId t) { return whyNot(target, t, variant); },
+        [&](const ObjectInfo& object) -> std::string {
+            if (!variant.gathered) return "the distributed layout holds parameters only";
+            if (!isObjectOfOptimizer(object))
+                return "ColossalAI's files hold states under the number of a parameter, and parameter groups";
+            const auto bytes = encodePickle(object.value);
+            return bytes.ok() ? "" : bytes.error().message;
+        });
 }
 
 Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteOptions& options) {
-    const auto variant = variantOf(options.variant);
-    if (!variant) {
-        return makeError(ErrorCode::usage,
-                         fmt::format("'{}' is not a variant of colossalai", options.variant))
-            .withHint("distributed, distributed-bin, gathered or gathered-bin");
-    }
-    auto layout = std::make_unique<Layout>(target, options, *variant);
-    SHARDSCOPE_TRY(layout->make());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<Layout>(target, options);
 }
 
 }  // namespace shardscope::colossalai

@@ -371,11 +371,10 @@ Status Builder::addChunks(const std::vector<Part>& parts, const TensorInfo& info
             const DimSpan other = original.empty() ? m.dimsOf(t.shape) : original;
             if (t.dtype != info.dtype || t.unknownDtype != kNone ||
                 !std::equal(other.begin(), other.end(), info.shape.begin(), info.shape.end())) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format(
-                         "'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
-                         files_[part.file].name, files_[head.file].name),
-                     files_[part.file].name, info.name);
+                wrong(fmt::format(
+                          "'{}' gives the tensor another dtype or shape than '{}'; its chunks are left out",
+                          files_[part.file].name, files_[head.file].name),
+                      files_[part.file].name, info.name);
                 continue;
             }
         }

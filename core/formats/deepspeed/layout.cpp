@@ -13,6 +13,7 @@
 #include "formats/file_layout.h"
 #include "formats/paths.h"
 #include "formats/torch_save/writer.h"
+#include "model/value_make.h"
 
 namespace shardscope::deepspeed {
 
@@ -25,21 +26,10 @@ constexpr const char* kVersion = "0.19.8";  // whose files these are, where the 
 enum File : FileId { kTracker, kModel, kModelOfStage3, kOptimizer, kFirstState };
 
 Value noneValue() {
-    ValueGraph graph;
-    const NodeId node = graph.addNone();
-    return makeValue(std::move(graph), node);
+    return makeValueBy([](ValueGraph& graph) { return graph.addNone(); });
 }
-
-Value trueValue() {
-    ValueGraph graph;
-    const NodeId node = graph.addBoolean(true);
-    return makeValue(std::move(graph), node);
-}
-
-Value emptyValue(ValueKind kind) {
-    ValueGraph graph;
-    const NodeId node = graph.addContainer(kind);
-    return makeValue(std::move(graph), node);
+Value emptyDict() {
+    return makeDictOf({});
 }
 
 // The content of one file, as it is put together.
@@ -266,7 +256,7 @@ class UniversalLayout final : public FileLayout {
                 hasModule = true;
             }
         }
-        if (!hasModule) content.object({keyPart("module")}, emptyValue(ValueKind::dict));
+        if (!hasModule) content.object({keyPart("module")}, emptyDict());
         content.object({keyPart("buffer_names")}, makeValue(std::move(graph), buffers));
         content.object({keyPart("optimizer")}, noneValue());
         content.object({keyPart("param_shapes")}, shapes());
@@ -321,12 +311,7 @@ class UniversalLayout final : public FileLayout {
         }
         if (!contents_.hasGroups) {
             // The loader goes through the groups of both: there are never more than parameters.
-            ValueGraph graph;
-            std::vector<NodeId> groups;
-            for (size_t p = 0; p < contents_.trained.size(); ++p)
-                groups.push_back(graph.addContainer(ValueKind::dict));
-            const NodeId list = graph.addContainer(ValueKind::list, groups);
-            const Value value = makeValue(std::move(graph), list);
+            const Value value = makeListOf(std::vector<Value>(contents_.trained.size(), emptyDict()));
             content.object({keyPart("param_groups")}, value);
             content.object({state[0], keyPart("param_groups")}, value);
             changed.push_back(
@@ -341,7 +326,7 @@ class UniversalLayout final : public FileLayout {
             content.object({state[0], state[1], numberPart(0), keyPart("step")},
                            target_.objects()[first->step].value);
         } else if (!copied) {
-            content.object(state, emptyValue(ValueKind::dict));
+            content.object(state, emptyDict());
         }
         SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
         whole_.push_back(std::make_unique<Whole>(std::move(whole)));
@@ -384,7 +369,9 @@ class UniversalLayout final : public FileLayout {
             content.tensor({keyPart("param")}, dtype, shape.empty() ? DimSpan(one) : shape, state.tensor));
         if (cut.cuts) content.object({keyPart("cat_dim")}, makeIntegerValue(cut.dim));
         if (cut.parts > 1) content.object({keyPart("param_n_sub_params")}, makeIntegerValue(cut.parts));
-        if (cut.isVocabulary) content.object({keyPart("vocab_tensor")}, trueValue());
+        if (cut.isVocabulary)
+            content.object({keyPart("vocab_tensor")},
+                           makeValueBy([](ValueGraph& graph) { return graph.addBoolean(true); }));
         return finish(std::move(content));
     }
 

@@ -195,9 +195,9 @@ Status Save::readOptimizerFiles() {
     bool bf16 = true;
     if (!models.empty() && models[0].index != kNone) {
         const Entries entries(contents(models[0].index));
-        bf16 = entries.isTrue("ds_config.bf16.enabled") || entries.isTrue("ds_config.bfloat16.enabled");
-        expertsAfterData = entries.isTrue("ds_config.use_data_before_expert_parallelism") ||
-                           entries.isTrue("ds_config.use_data_before_expert_parallel_");
+        bf16 = entries["ds_config.bf16.enabled"].isTrue() || entries["ds_config.bfloat16.enabled"].isTrue();
+        expertsAfterData = entries["ds_config.use_data_before_expert_parallelism"].isTrue() ||
+                           entries["ds_config.use_data_before_expert_parallel_"].isTrue();
     }
     std::map<std::pair<uint32_t, uint32_t>, const TagFile*> chosen;
     for (const TagFile& file : tag.files) {

@@ -17,24 +17,16 @@ Error wrong(const TensorFile& file, std::string message) {
     return damaged(std::move(message)).inFile(file.name).byRule(rule::metaInconsistent);
 }
 
-Result<std::vector<NamedShape>> shapesIn(const TensorFile& file, const ValueGraph& g, NodeId mapping) {
-    std::vector<NamedShape> shapes;
-    const std::span<const NodeId> pairs = g.pairs(mapping);
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        if (g.kind(pairs[i]) != ValueKind::text) return wrong(file, "a name in param_shapes is not a text");
-        NamedShape named;
-        named.name = g.text(pairs[i]);
-        // Files of experts hold plain tuples in place of torch.Size.
-        auto shape = asDims(g, pairs[i + 1], "a shape in param_shapes");
-        if (!shape.ok()) return std::move(shape).error().ofTensor(named.name).inFile(file.name);
-        named.shape = std::move(shape).value();
-        if (!checkedProduct(named.shape, named.elements) || named.elements > kMaxDim)
-            return wrong(file,
-                         fmt::format("the shape {} in param_shapes is too large", formatDims(named.shape)))
-                .ofTensor(named.name);
-        shapes.push_back(std::move(named));
-    }
-    return shapes;
+Result<NamedShape> shapeOf(const TensorFile& file, std::string_view name, ValueView dims, const char* where) {
+    NamedShape named{std::string(name), {}};
+    // Files of experts hold plain tuples in place of torch.Size.
+    auto shape = asDims(dims, fmt::format("a shape in {}", where));
+    if (!shape.ok()) return std::move(shape).error().ofTensor(named.name).inFile(file.name);
+    named.shape = std::move(shape).value();
+    if (!checkedProduct(named.shape, named.elements) || named.elements > kMaxDim)
+        return wrong(file, fmt::format("the shape {} in {} is too large", formatDims(named.shape), where))
+            .ofTensor(named.name);
+    return named;
 }
 
 // Whether a path begins with these keys.
@@ -84,56 +76,29 @@ const std::vector<std::vector<std::string_view>>& groupPlaces() {
 
 }  // namespace
 
-bool isSequence(const ValueGraph& g, NodeId node) {
-    return node != kNoNode && (g.kind(node) == ValueKind::list || g.kind(node) == ValueKind::tuple);
+std::optional<int64_t> integerOf(ValueView value) {
+    const std::vector<ValueView> arguments = value.arguments();
+    return arguments.size() == 1 ? arguments[0].integer() : value.integer();
 }
 
-std::optional<int64_t> integerOf(const ValueGraph& g, NodeId node) {
-    if (node == kNoNode) return std::nullopt;
-    if (g.kind(node) == ValueKind::object && g.argumentsOf(node).size() == 1) node = g.argumentsOf(node)[0];
-    if (g.kind(node) != ValueKind::integer) return std::nullopt;
-    return g.integer(node);
-}
-
-const Value* Entries::find(const std::string& name) const {
+ValueView Entries::operator[](const std::string& name) const {
     const auto it = values_.find(name);
-    return it == values_.end() || !*it->second ? nullptr : it->second;
-}
-
-std::optional<int64_t> Entries::integer(const std::string& name) const {
-    const Value* value = find(name);
-    return value ? integerOf(*value->graph, value->node) : std::nullopt;
-}
-
-bool Entries::isTrue(const std::string& name) const {
-    const Value* value = find(name);
-    return value && value->kind() == ValueKind::boolean && value->graph->boolean(value->node);
-}
-
-std::string Entries::text(const std::string& name) const {
-    const Value* value = find(name);
-    if (!value || value->kind() != ValueKind::text) return {};
-    return std::string(value->graph->text(value->node));
+    return it == values_.end() ? ValueView() : *it->second;
 }
 
 std::vector<int64_t> Entries::integers(const std::string& name) const {
+    const ValueView value = (*this)[name];
+    if (const auto one = integerOf(value)) return {*one};
     std::vector<int64_t> out;
-    const Value* value = find(name);
-    if (!value) return out;
-    const ValueGraph& g = *value->graph;
-    if (const auto one = integerOf(g, value->node)) out.push_back(*one);
-    if (!isSequence(g, value->node)) return out;
-    for (NodeId item : g.items(value->node))
-        out.push_back(integerOf(g, item).value_or(-1));
+    for (const ValueView item : value.items())
+        out.push_back(integerOf(item).value_or(-1));
     return out;
 }
 
-std::vector<std::string> Entries::texts(const std::string& name) const {
+std::vector<std::string> textsIn(ValueView list) {
     std::vector<std::string> out;
-    const Value* value = find(name);
-    if (!value || !isSequence(*value->graph, value->node)) return out;
-    for (NodeId item : value->graph->items(value->node)) {
-        if (value->graph->kind(item) == ValueKind::text) out.emplace_back(value->graph->text(item));
+    for (const ValueView item : list.items()) {
+        if (const auto text = item.text()) out.emplace_back(*text);
     }
     return out;
 }
@@ -141,31 +106,28 @@ std::vector<std::string> Entries::texts(const std::string& name) const {
 Result<ModelStates> readModelStates(const TensorFile& file) {
     const Entries entries(file);
     ModelStates states;
-    if (const Value* shapes = entries.find("param_shapes");
-        shapes && isSequence(*shapes->graph, shapes->node)) {
-        const ValueGraph& g = *shapes->graph;
-        states.hasGroups = true;
-        for (NodeId group : g.items(shapes->node)) {
-            if (!g.isMapping(group)) return wrong(file, "a group in param_shapes is not a dictionary");
-            SHARDSCOPE_ASSIGN(auto named, shapesIn(file, g, group));
-            states.groups.push_back(std::move(named));
+    const ValueView groups = entries["param_shapes"];
+    states.hasGroups = groups.isList();
+    for (const ValueView group : groups.items()) {
+        if (!group.isMapping()) return wrong(file, "a group in param_shapes is not a dictionary");
+        auto& shapes = states.groups.emplace_back();
+        for (const auto& [name, dims] : group.pairs()) {
+            if (!name.text()) return wrong(file, "a name in param_shapes is not a text");
+            SHARDSCOPE_ASSIGN(NamedShape named, shapeOf(file, *name.text(), dims, "param_shapes"));
+            shapes.push_back(std::move(named));
         }
     }
-    for (const std::string& name : entries.texts("buffer_names"))
+    for (const std::string& name : textsIn(entries["buffer_names"]))
         states.buffers.insert(name);
     for (const StoredObject& object : file.objects) {
         if (object.path.size() != 2 || object.path[0].kind != PathPart::Kind::key || !object.value) continue;
-        const ValueGraph& g = *object.value.graph;
         const std::string& name = object.path[1].text;
         if (object.path[0].text == "frozen_param_shapes") {
-            auto shape = asDims(g, object.value.node, "a shape in frozen_param_shapes");
-            if (!shape.ok()) return std::move(shape).error().ofTensor(name).inFile(file.name);
-            NamedShape named{name, std::move(shape).value()};
-            if (!checkedProduct(named.shape, named.elements) || named.elements > kMaxDim)
-                return wrong(file, "the shape in frozen_param_shapes is too large").ofTensor(name);
+            SHARDSCOPE_ASSIGN(NamedShape named, shapeOf(file, name, object.value, "frozen_param_shapes"));
             states.frozen.push_back(std::move(named));
-        } else if (object.path[0].text == "shared_params" && g.kind(object.value.node) == ValueKind::text) {
-            states.shared.emplace_back(name, g.text(object.value.node));
+        } else if (const auto holder = ValueView(object.value).text();
+                   holder && object.path[0].text == "shared_params") {
+            states.shared.emplace_back(name, *holder);
         }
     }
     states.dpWorld = entries.integer("dp_world_size");
@@ -173,7 +135,7 @@ Result<ModelStates> readModelStates(const TensorFile& file) {
     states.tpDegree = entries.integer("checkpoint_parallel_dimensions.tp_degree");
     states.steps = entries.integer("global_steps");
     states.experts = entries.integers("num_experts");
-    states.version = entries.text("ds_version");
+    states.version = entries["ds_version"].textOr({});
     return states;
 }
 
@@ -190,46 +152,29 @@ Result<OptimizerStates> readOptimizerStates(const TensorFile& file) {
     for (int64_t count : states.partitions) {
         if (count < 1 || count > kMaxDim) return wrong(file, fmt::format("partition_count is {}", count));
     }
-    if (const Value* all = entries.find(in("param_alignment_paddings"));
-        all && isSequence(*all->graph, all->node)) {
-        for (NodeId group : all->graph->items(all->node)) {
-            states.alignment.emplace_back();
-            if (!isSequence(*all->graph, group)) continue;
-            for (NodeId item : all->graph->items(group)) {
-                const auto padding = integerOf(*all->graph, item);
-                if (!padding || *padding < 0 || *padding > 1 << 20)
-                    return wrong(file, "param_alignment_paddings holds what is not a padding");
-                states.alignment.back().push_back(*padding);
-            }
+    for (const ValueView group : entries[in("param_alignment_paddings")].items()) {
+        states.alignment.emplace_back();
+        for (const ValueView item : group.items()) {
+            const auto padding = integerOf(item);
+            if (!padding || *padding < 0 || *padding > 1 << 20)
+                return wrong(file, "param_alignment_paddings holds what is not a padding");
+            states.alignment.back().push_back(*padding);
         }
     }
-    if (const Value* all = entries.find(in("param_slice_mappings"));
-        all && isSequence(*all->graph, all->node)) {
-        const ValueGraph& g = *all->graph;
-        states.hasSlices = true;
-        for (NodeId group : g.items(all->node)) {
-            states.slices.emplace_back();
-            const std::span<const NodeId> pairs = g.pairs(group);
-            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-                if (g.kind(pairs[i]) != ValueKind::text || g.kind(pairs[i + 1]) != ValueKind::object)
-                    continue;
-                const NodeId about = g.object(pairs[i + 1]).state;
-                const auto start = about == kNoNode ? std::nullopt : integerOf(g, g.find(about, "start"));
-                const auto elements = about == kNoNode ? std::nullopt : integerOf(g, g.find(about, "numel"));
-                if (start && elements)
-                    states.slices.back().push_back({std::string(g.text(pairs[i])), *start, *elements});
-            }
+    const ValueView slices = entries[in("param_slice_mappings")];
+    states.hasSlices = slices.isList();
+    for (const ValueView group : slices.items()) {
+        states.slices.emplace_back();
+        for (const auto& [name, about] : group.pairs()) {
+            const auto start = integerOf(about["start"]), elements = integerOf(about["numel"]);
+            if (name.text() && about.is(ValueKind::object) && start && elements)
+                states.slices.back().push_back({std::string(*name.text()), *start, *elements});
         }
     }
     for (const char* base : {"base_optimizer_state", "optimizer_state_dict"}) {
-        const Value* groups = entries.find(in(base) + ".param_groups");
-        if (!groups || !isSequence(*groups->graph, groups->node)) continue;
-        const ValueGraph& g = *groups->graph;
-        for (size_t i = 0; i < g.items(groups->node).size(); ++i) {
-            const NodeId muon = g.find(g.items(groups->node)[i], "use_muon");
-            if (muon != kNoNode && g.kind(muon) == ValueKind::boolean && g.boolean(muon))
-                states.muon.insert(static_cast<int64_t>(i));
-        }
+        const std::vector<ValueView> groups = entries[in(base) + ".param_groups"].items();
+        for (size_t i = 0; i < groups.size(); ++i)
+            if (groups[i]["use_muon"].isTrue()) states.muon.insert(static_cast<int64_t>(i));
     }
     forEntries(file, [&](const Path& path, uint32_t tensor, const Value* value) {
         for (const char* masters : {"single_partition_of_fp32_groups", "fp32_flat_groups"}) {
@@ -263,18 +208,12 @@ PlainStates readPlainStates(const TensorFile& file) {
         const Path inside = below(path, isBelow(path, {"optimizer", "optimizer_state_dict"}) ? 2 : 1);
         if (isBelow(inside, {"state"})) {
             if (const auto at = stateAt(inside, 1)) addState(states.states, *at, tensor, value);
-        } else if (value && *value && inside.size() == 1 && isBelow(inside, {"param_groups"}) &&
-                   isSequence(*value->graph, value->node)) {
-            const ValueGraph& g = *value->graph;
-            for (NodeId group : g.items(value->node)) {
-                states.groups.emplace_back();
-                const NodeId ids = g.find(group, "params"), experts = g.find(group, "moe");
-                if (isSequence(g, ids)) {
-                    for (NodeId id : g.items(ids))
-                        states.groups.back().ids.push_back(integerOf(g, id).value_or(-1));
-                }
-                states.groups.back().experts =
-                    experts != kNoNode && g.kind(experts) == ValueKind::boolean && g.boolean(experts);
+        } else if (value && inside.size() == 1 && isBelow(inside, {"param_groups"})) {
+            for (const ValueView group : ValueView(*value).items()) {
+                auto& made = states.groups.emplace_back();
+                made.experts = group["moe"].isTrue();
+                for (const ValueView id : group["params"].items())
+                    made.ids.push_back(integerOf(id).value_or(-1));
             }
         }
     });

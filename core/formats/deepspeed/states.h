@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/tensor_files.h"
+#include "model/value_view.h"
 
 namespace shardscope::deepspeed {
 
@@ -21,8 +22,8 @@ struct NamedShape {
 };
 
 // An integer, or the integer of an enum value such as ZeroStageEnum(2).
-std::optional<int64_t> integerOf(const ValueGraph& graph, NodeId node);
-bool isSequence(const ValueGraph& graph, NodeId node);  // a list or a tuple
+std::optional<int64_t> integerOf(ValueView value);
+std::vector<std::string> textsIn(ValueView list);
 
 // The objects of one file or catalog, by name. These must outlive this.
 class Entries {
@@ -33,12 +34,9 @@ class Entries {
         for (const auto& object : objects)
             values_.try_emplace(object.name, &object.value);
     }
-    const Value* find(const std::string& name) const;
-    std::optional<int64_t> integer(const std::string& name) const;
-    bool isTrue(const std::string& name) const;
-    std::string text(const std::string& name) const;
-    std::vector<int64_t> integers(const std::string& name) const;   // of a list, or of one integer
-    std::vector<std::string> texts(const std::string& name) const;  // of a list
+    ValueView operator[](const std::string& name) const;
+    std::optional<int64_t> integer(const std::string& name) const { return integerOf((*this)[name]); }
+    std::vector<int64_t> integers(const std::string& name) const;  // of a list, or of one integer
 
   private:
     std::unordered_map<std::string, const Value*> values_;

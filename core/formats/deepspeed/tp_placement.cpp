@@ -48,16 +48,15 @@ Result<TpPlacement> TpPlacement::read(const Entries& states, const OpenOptions& 
     SHARDSCOPE_ASSIGN(out.stated_, tpRulesOf(options));
     const auto patterns = [&](const char* name, std::vector<RegularExpression>& into) {
         const std::string full = fmt::format("universal_checkpoint_info.{}", name);
-        out.hasPatterns_ = out.hasPatterns_ || states.find(full);
-        out.addPatterns(states.texts(full), into);
+        out.hasPatterns_ = out.hasPatterns_ || static_cast<bool>(states[full]);
+        out.addPatterns(textsIn(states[full]), into);
     };
     patterns("tp_replicated_parameter_patterns", out.replicated_);
     patterns("parameter_to_average_patterns", out.averaged_);
     patterns("parameter_with_row_parallelism_patterns", out.rows_);
     patterns("parameter_with_2_sub_params_cat_dim_0", out.halves_);
     patterns("vocabulary_parameter_patterns", out.vocabulary_);
-    if (const Value* list = states.find("universal_checkpoint_info.parameter_with_sub_params"))
-        out.addSubShapes(*list);
+    out.addSubShapes(states["universal_checkpoint_info.parameter_with_sub_params"]);
     return out;
 }
 
@@ -81,31 +80,17 @@ void TpPlacement::addPatterns(const std::vector<std::string>& texts,
 
 // SubparamShape(patterns, shape, partition_dim): the dimension that is cut is a tuple of the sizes of the
 // parts, each of which is cut by itself.
-void TpPlacement::addSubShapes(const Value& list) {
-    const ValueGraph& g = *list.graph;
-    const auto sequence = [&](NodeId node) { return isSequence(g, node); };
-    if (!sequence(list.node)) return;
-    for (NodeId item : g.items(list.node)) {
-        if (g.kind(item) != ValueKind::object || g.object(item).state == kNoNode) continue;
-        const NodeId about = g.object(item).state;
-        const NodeId names = g.find(about, "patterns"), shape = g.find(about, "shape"),
-                     dim = g.find(about, "partition_dim");
-        if (!sequence(names) || !sequence(shape) || dim == kNoNode || g.kind(dim) != ValueKind::integer)
-            continue;
-        const std::span<const NodeId> sizes = g.items(shape);
+void TpPlacement::addSubShapes(ValueView list) {
+    for (const ValueView about : list.items()) {
+        const ValueView names = about["patterns"];
+        const std::vector<ValueView> sizes = about["shape"].items();
+        const auto dim = about["partition_dim"].integer();
+        if (!names.isList() || !dim || *dim < 0 || *dim >= std::ssize(sizes)) continue;
         SubShape sub;
-        if (g.integer(dim) < 0 || g.integer(dim) >= static_cast<int64_t>(sizes.size())) continue;
-        sub.axis = static_cast<int>(g.integer(dim));
-        const NodeId parts = sizes[static_cast<size_t>(sub.axis)];
-        if (sequence(parts)) {
-            for (NodeId part : g.items(parts))
-                sub.widths.push_back(g.kind(part) == ValueKind::integer ? g.integer(part) : -1);
-        }
-        std::vector<std::string> texts;
-        for (NodeId name : g.items(names)) {
-            if (g.kind(name) == ValueKind::text) texts.emplace_back(g.text(name));
-        }
-        addPatterns(texts, sub.patterns);
+        sub.axis = static_cast<int>(*dim);
+        for (const ValueView part : sizes[static_cast<size_t>(*dim)].items())
+            sub.widths.push_back(part.integer().value_or(-1));
+        addPatterns(textsIn(names), sub.patterns);
         hasPatterns_ = true;
         subShapes_.push_back(std::move(sub));
     }

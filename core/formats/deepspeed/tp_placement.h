@@ -55,7 +55,7 @@ class TpPlacement {
     int axisOf(const TpShards& shards) const;
     std::vector<int64_t> widthsOf(std::string_view name, int axis, int64_t whole) const;
     void addPatterns(const std::vector<std::string>& texts, std::vector<RegularExpression>& patterns);
-    void addSubShapes(const Value& list);
+    void addSubShapes(ValueView list);
 
     bool hasPatterns_ = false;
     std::vector<RegularExpression> replicated_, averaged_, rows_, halves_, vocabulary_;

@@ -253,8 +253,7 @@ void Universal::addShared(uint32_t index, bool eachHasStep) {
         const std::string& key = object.path.empty() ? object.name : object.path[0].text;
         if (isAmong(key, {"loss_scaler", "dynamic_loss_scale", "overflow", "clip_grad", "zero_stage",
                           "param_groups", "ds_version"})) {
-            const auto stage =
-                key == "zero_stage" ? integerOf(*object.value.graph, object.value.node) : std::nullopt;
+            const auto stage = key == "zero_stage" ? integerOf(object.value) : std::nullopt;
             save_.assembly.addObject(index, joined({"optimizer"}, object.path),
                                      stage ? makeIntegerValue(*stage) : object.value, 0);
         }
@@ -268,9 +267,9 @@ Status Universal::add() {
     SHARDSCOPE_TRY(readStates());
     if (!save_.models.empty() && save_.models[0].index != kNone) {
         const Entries entries(save_.contents(save_.models[0].index));
-        modelDType_ = entries.isTrue("ds_config.bf16.enabled")   ? DType::bfloat16
-                      : entries.isTrue("ds_config.fp16.enabled") ? DType::float16
-                                                                 : DType::float32;
+        modelDType_ = entries["ds_config.bf16.enabled"].isTrue()   ? DType::bfloat16
+                      : entries["ds_config.fp16.enabled"].isTrue() ? DType::float16
+                                                                   : DType::float32;
     }
     for (const std::string& name : trained_)
         addParameter(name);

@@ -13,12 +13,14 @@
 #include "base/option_words.h"
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
+#include "formats/file_layout.h"
 #include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/placement.h"
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
 #include "formats/paths.h"
+#include "model/value_make.h"
 
 namespace shardscope::megatron {
 
@@ -36,13 +38,6 @@ bool isBucket(std::string_view name) {
     return withoutChain(name).starts_with(kBucketPrefix);
 }
 
-Value listOf(const Value& value) {
-    ValueGraph graph;
-    const NodeId node = value ? copyValue(value, graph) : graph.addNone();
-    const NodeId list = graph.addContainer(ValueKind::list, {node});
-    return makeValue(std::move(graph), list);
-}
-
 using Simple = std::variant<std::monostate, bool, int64_t, std::string>;
 NodeId add(ValueGraph& graph, const Simple& value) {
     if (const auto* flag = std::get_if<bool>(&value)) return graph.addBoolean(*flag);
@@ -51,9 +46,7 @@ NodeId add(ValueGraph& graph, const Simple& value) {
     return graph.addNone();
 }
 Value simpleValue(const Simple& value) {
-    ValueGraph graph;
-    const NodeId node = add(graph, value);
-    return makeValue(std::move(graph), node);
+    return makeValueBy([&](ValueGraph& graph) { return add(graph, value); });
 }
 
 using Others = std::map<std::string, Simple>;
@@ -240,7 +233,7 @@ class ContentsBuilder {
             if (isBucket(name) && !summary_.buckets) {
                 groups_.push_back(&object);
             } else if (parseShardedName(name) && !isCommon(name)) {
-                out_.sharded.push_back({object.name, listOf(object.value)});
+                out_.sharded.push_back({object.name, makeListOf({&object.value, 1})});
             } else {
                 add(commonPath(object.path.empty() ? Path{keyPart(object.name)} : object.path), object.value);
             }
@@ -304,16 +297,8 @@ class ContentsBuilder {
         const bool chain = sizes && sizes->ep > 1 && !groups.experts.empty();
         // Without expert parallelism a run has no groups of experts.
         if (!chain && groups.dense.empty()) groups.dense = std::move(groups.experts);
-        const auto addList = [&](const std::vector<Value>& members, std::optional<size_t> which) {
-            ValueGraph graph;
-            std::vector<NodeId> items;
-            for (const Value& group : members)
-                items.push_back(copyValue(group, graph));
-            const NodeId list = graph.addContainer(ValueKind::list, items);
-            add(groupsPath(which), makeValue(std::move(graph), list));
-        };
-        addList(groups.dense, chain ? std::optional<size_t>(0) : std::nullopt);
-        if (chain) addList(groups.experts, 1);
+        add(groupsPath(chain ? std::optional<size_t>(0) : std::nullopt), makeListOf(groups.dense));
+        if (chain) add(groupsPath(1), makeListOf(groups.experts));
         change("optimizer.param_to_group_meta",
                fmt::format("the settings of {} parameters are {} groups now", groups.parameters,
                            groups.dense.size() + (chain ? groups.experts.size() : 0)));
@@ -464,7 +449,8 @@ class ContentsBuilder {
                                                   ? fmt::format("{}.{}_{}.{}", l, e, layers, experts)
                                               : leading.experts ? fmt::format("{}_{}", e, experts)
                                                                 : fmt::format("{}_{}", l, layers);
-                    out_.sharded.push_back({fmt::format("{}/shard_{}", key, where), listOf({})});
+                    out_.sharded.push_back(
+                        {fmt::format("{}/shard_{}", key, where), makeListOf(std::vector<Value>(1))});
                 }
             }
         }
@@ -505,11 +491,9 @@ class ContentsBuilder {
             add({"iteration"}, int64_t{0});
             change("iteration", "the source does not say it: 0");
         }
-        if (!find("checkpoint_version")) {
-            ValueGraph graph;
-            const NodeId node = graph.addReal(kCheckpointVersion);
-            add(Path{keyPart("checkpoint_version")}, makeValue(std::move(graph), node));
-        }
+        if (!find("checkpoint_version"))
+            add(Path{keyPart("checkpoint_version")},
+                makeValueBy([](ValueGraph& graph) { return graph.addReal(kCheckpointVersion); }));
         Contents::Entry* args = find("args");
         if (!args) {
             change("args",
@@ -564,14 +548,11 @@ std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& optio
     for (LeftOut& left : dcpFormat().cannotHold(target, {})) {
         if (target.find(left.name) != kNone) out.push_back(std::move(left));
     }
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (std::string why = whyNotTensor(summary, target.path(t), target.name(t)); !why.empty())
-            out.push_back({std::string(target.name(t)), std::move(why)});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        if (std::string why = whyNotObject(summary, target, object); !why.empty())
-            out.push_back({object.name, std::move(why)});
-    }
+    std::ranges::move(
+        leftOutOf(
+            target, [&](TensorId t) { return whyNotTensor(summary, target.path(t), target.name(t)); },
+            [&](const ObjectInfo& object) { return whyNotObject(summary, target, object); }),
+        std::back_inserter(out));
     return out;
 }
 

@@ -11,6 +11,7 @@
 #include "formats/file_layout.h"
 #include "formats/megatron/run_state.h"
 #include "formats/paths.h"
+#include "model/value_make.h"
 
 namespace shardscope::megatron {
 
@@ -66,10 +67,7 @@ class GroupRule {
     }
 
   private:
-    static bool decaysIn(const Value& group) {
-        const Value factor = entryOf(group, "wd_mult");
-        return !factor || factor.kind() != ValueKind::real || factor.graph->real(factor.node) != 0;
-    }
+    static bool decaysIn(const Value& group) { return ValueView(group)["wd_mult"].real() != 0.0; }
 
     std::vector<Value> groups_;
     const bool normsDecay_;
@@ -137,13 +135,11 @@ class FsdpLayout final : public TargetLayout {
             settings[parameter] = group;
         }
         for (const auto& [parameter, group] : settings) {
-            const std::span<const NodeId> pairs = group.graph->pairs(group.node);
-            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-                if (group.graph->kind(pairs[i]) != ValueKind::text) continue;
-                const Path path =
-                    joined({"optimizer", "param_to_group_meta", parameter, group.graph->text(pairs[i])}, {});
+            for (const auto& [field, value] : ValueView(group).pairs()) {
+                if (!field.text()) continue;
+                const Path path = joined({"optimizer", "param_to_group_meta", parameter, *field.text()}, {});
                 builder.addObject(
-                    {.name = pathName(path), .path = path, .value = {group.graph, pairs[i + 1]}});
+                    {.name = pathName(path), .path = path, .value = {group.graph, value.node()}});
             }
         }
         changed.push_back(
@@ -154,12 +150,10 @@ class FsdpLayout final : public TargetLayout {
     static std::vector<Value> groupsIn(const Catalog& target) {
         std::vector<Value> groups;
         for (const ObjectInfo& object : target.objects()) {
-            if (!object.name.starts_with("optimizer.") || !object.name.ends_with("optimizer.param_groups") ||
-                object.value.kind() != ValueKind::list)
+            if (!object.name.starts_with("optimizer.") || !object.name.ends_with("optimizer.param_groups"))
                 continue;
-            for (const NodeId group : object.value.graph->items(object.value.node)) {
-                if (object.value.graph->kind(group) == ValueKind::dict)
-                    groups.push_back({object.value.graph, group});
+            for (const ValueView group : ValueView(object.value).items()) {
+                if (group.isMapping()) groups.push_back({object.value.graph, group.node()});
             }
         }
         return groups;
@@ -196,14 +190,7 @@ ParameterGroups takeParameterGroups(std::vector<Contents::Entry>& common) {
     out.parameters = settings.size();
     std::set<std::string> seen;
     for (const auto& [parameter, fields] : settings) {
-        ValueGraph graph;
-        std::vector<NodeId> items;
-        for (const auto& [field, value] : fields) {
-            items.push_back(graph.addText(ValueKind::text, field));
-            items.push_back(value ? copyValue(value, graph) : graph.addNone());
-        }
-        const NodeId dict = graph.addContainer(ValueKind::dict, items);
-        const Value group = makeValue(std::move(graph), dict);
+        const Value group = makeDictOf(fields);
         if (seen.insert(valueToJson(group)).second)
             (isExpertGroup(group) ? out.experts : out.dense).push_back(group);
     }
@@ -215,8 +202,7 @@ bool isSettingOfParameter(std::string_view name) {
 }
 
 bool isExpertGroup(const Value& group) {
-    const Value expert = entryOf(group, "is_expert_parallel");
-    return expert && expert.kind() == ValueKind::boolean && expert.graph->boolean(expert.node);
+    return ValueView(group)["is_expert_parallel"].isTrue();
 }
 
 }  // namespace shardscope::megatron

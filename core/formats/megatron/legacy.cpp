@@ -114,8 +114,9 @@ Status LegacyOpener::readArguments() {
         }
         for (const StoredObject& object : files[*index].objects) {
             if (object.name == "args") args_ = Arguments(object.value);
-            if (object.name == "checkpoint_version" && object.value.kind() == ValueKind::real)
-                version_ = object.value.graph->real(object.value.node);
+            if (const auto version = ValueView(object.value).real();
+                version && object.name == "checkpoint_version")
+                version_ = *version;
         }
         evidenceFile_ = directory.name + '/' + kModelFile;
         break;
@@ -297,12 +298,12 @@ void LegacyOpener::noteSteps() {
     for (const RankFiles& rank : ranks_) {
         if (rank.model == kNone) continue;
         for (const StoredObject& object : contents(rank.model).objects) {
-            if (object.name != "iteration" || object.value.kind() != ValueKind::integer) continue;
-            const int64_t iteration = object.value.graph->integer(object.value.node);
+            const auto iteration = ValueView(object.value).integer();
+            if (object.name != "iteration" || !iteration) continue;
             if (!first) first = iteration;
-            if (iteration == *first) continue;
+            if (iteration == first) continue;
             assembly_.wrong(
-                fmt::format("the file is of iteration {}, that of the first rank of {}", iteration, *first),
+                fmt::format("the file is of iteration {}, that of the first rank of {}", *iteration, *first),
                 contents(rank.model).name);
         }
     }

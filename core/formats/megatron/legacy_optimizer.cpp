@@ -246,15 +246,12 @@ Status LegacyOpener::addNumberedStates(const RankFiles& rank, std::set<uint32_t>
     }
     for (const StoredObject& object : file.objects) {
         const auto at = split(object.path, "param_groups");
-        if (!at || object.path.size() != *at + 1 || object.value.kind() != ValueKind::list) continue;
-        const ValueGraph& g = *object.value.graph;
+        if (!at || object.path.size() != *at + 1) continue;
         auto& groups = optimizers[owner(object.path, *at)].groups;
-        for (const NodeId group : g.items(object.value.node)) {
+        for (const ValueView group : ValueView(object.value).items()) {
             auto& ids = groups.emplace_back();
-            const NodeId list = g.isMapping(group) ? g.find(group, "params") : kNoNode;
-            if (list == kNoNode || g.kind(list) != ValueKind::list) continue;
-            for (const NodeId id : g.items(list))
-                if (g.kind(id) == ValueKind::integer) ids.push_back(g.integer(id));
+            for (const ValueView id : group["params"].items())
+                if (id.integer()) ids.push_back(*id.integer());
         }
     }
     const std::vector<RankParameter> all = parametersOf(rank);

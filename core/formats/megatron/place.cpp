@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
+#include "encoding/json_value.h"
 #include "encoding/zarr_array.h"
 #include "formats/open_files.h"
+#include "model/value_view.h"
 
 namespace shardscope::megatron {
 
@@ -86,13 +87,13 @@ Place findPlace(const Source& source) {
     if (!source.entry.empty() && source.entry != kMetadataJson && source.entry != ".metadata") return place;
     std::string backend;
     if (source.hasFile(kMetadataJson)) {
-        const auto json = nlohmann::json::parse(
-            smallFile(*source.directory, kMetadataJson, kMostMetadataJson), nullptr, false);
-        if (json.is_object() && json.contains("sharded_backend") && json["sharded_backend"].is_string()) {
-            backend = json["sharded_backend"].get<std::string>();
+        const Value document = jsonValue(smallFile(*source.directory, kMetadataJson, kMostMetadataJson));
+        const ValueView json = document;
+        if (const auto named = json["sharded_backend"].text()) {
+            backend = *named;
             place.committed = true;
-            place.commonFile = json.contains("common_backend");
-        } else if (json.is_object()) {
+            place.commonFile = static_cast<bool>(json["common_backend"]);
+        } else if (json.isMapping()) {
             return place;  // another program's
         }
     }

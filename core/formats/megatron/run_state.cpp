@@ -39,36 +39,9 @@ bool isState(std::string_view name) {
 
 }  // namespace
 
-Arguments::Arguments(Value args) : args_(std::move(args)) {
-    if (!args_) return;
-    const ValueGraph& g = *args_.graph;
-    if (g.isMapping(args_.node)) {
-        mapping_ = args_.node;
-    } else if (args_.kind() == ValueKind::object && g.object(args_.node).state != kNoNode &&
-               g.isMapping(g.object(args_.node).state)) {
-        mapping_ = g.object(args_.node).state;
-    }
-}
-
-NodeId Arguments::node(std::string_view name) const {
-    return mapping_ == kNoNode ? kNoNode : args_.graph->find(mapping_, name);
-}
-
-std::optional<int64_t> Arguments::integer(std::string_view name) const {
-    const NodeId found = node(name);
-    if (found == kNoNode || args_.graph->kind(found) != ValueKind::integer) return std::nullopt;
-    return args_.graph->integer(found);
-}
-
-bool Arguments::isTrue(std::string_view name) const {
-    const NodeId found = node(name);
-    return found != kNoNode && args_.graph->kind(found) == ValueKind::boolean && args_.graph->boolean(found);
-}
-
 Value entryOf(const Value& mapping, std::string_view key) {
-    if (!mapping || !mapping.graph->isMapping(mapping.node)) return {};
-    const NodeId found = mapping.graph->find(mapping.node, key);
-    return found == kNoNode ? Value{} : Value{mapping.graph, found};
+    const ValueView entry = ValueView(mapping)[key];
+    return entry ? Value{mapping.graph, entry.node()} : Value{};
 }
 
 Mesh ParallelSizes::mesh() const {

@@ -13,7 +13,7 @@
 #include "formats/format.h"
 #include "model/catalog.h"
 #include "model/mesh.h"
-#include "model/value.h"
+#include "model/value_view.h"
 
 namespace shardscope::megatron {
 
@@ -21,17 +21,15 @@ namespace shardscope::megatron {
 class Arguments {
   public:
     Arguments() = default;
-    explicit Arguments(Value args);
+    explicit Arguments(Value args) : args_(std::move(args)) {}
 
-    explicit operator bool() const { return mapping_ != kNoNode; }
-    std::optional<int64_t> integer(std::string_view name) const;
-    bool isTrue(std::string_view name) const;
-    bool has(std::string_view name) const { return node(name) != kNoNode; }
+    explicit operator bool() const { return static_cast<bool>(ValueView(args_).mapping()); }
+    std::optional<int64_t> integer(std::string_view name) const { return ValueView(args_)[name].integer(); }
+    bool isTrue(std::string_view name) const { return ValueView(args_)[name].isTrue(); }
+    bool has(std::string_view name) const { return static_cast<bool>(ValueView(args_)[name]); }
 
   private:
-    NodeId node(std::string_view name) const;
     Value args_;
-    NodeId mapping_ = kNoNode;
 };
 
 // The value of a key in a mapping; an empty Value if the key is absent.

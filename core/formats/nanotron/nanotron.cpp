@@ -22,16 +22,6 @@ constexpr uint64_t kMostConfig = uint64_t{256} << 20;
 constexpr char kOptimizerConfig[] = "optimizer/optimizer_config.json";
 constexpr std::string_view kTensor = "data";
 
-std::string_view directoryOf(std::string_view path) {
-    return path.substr(0, path.rfind('/'));
-}
-
-bool holdsDirectory(const Source& source, std::string_view name) {
-    return std::ranges::any_of(source.entries, [&](const DirectoryEntry& entry) {
-        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
-    });
-}
-
 const std::string* textOf(const TensorFile& file, std::string_view key) {
     const auto at = std::ranges::find(file.texts, key, &std::pair<std::string, std::string>::first);
     return at == file.texts.end() ? nullptr : &at->second;
@@ -94,7 +84,7 @@ class Opener {
         SHARDSCOPE_ASSIGN(const auto below, filesBelow(*source_.directory, directory, kMostLevels));
         const bool model = std::string_view(directory) == kModel;
         for (const DirectoryEntry& entry : below) {
-            const std::string_view name = std::string_view(entry.name).substr(entry.name.rfind('/') + 1);
+            const std::string_view name = lastNameOf(entry.name);
             auto parsed = model ? parseModelFile(name) : parseRankName(name, ending);
             if (!parsed) continue;
             for (size_t axis = 0; axis < kAxes; ++axis)
@@ -230,23 +220,11 @@ class Opener {
 
 constexpr int kMostLooks = 16;  // directories on the way to the first parameter
 
-// Goes down the first directories; one parameter says that all are of nanotron.
+// One parameter says that all are of nanotron.
 bool holdsParameter(const Directory& directory) {
-    std::string below(kModel);
-    for (int look = 0; look < kMostLooks; ++look) {
-        const auto listed = directory.list(below);
-        if (!listed.ok()) return false;
-        const DirectoryEntry* next = nullptr;
-        for (const DirectoryEntry& entry : *listed) {
-            if (look > 0 && entry.kind == DirectoryEntry::Kind::file && parseModelFile(entry.name))
-                return true;
-            if (entry.kind == DirectoryEntry::Kind::directory && (!next || entry.name < next->name))
-                next = &entry;
-        }
-        if (!next) return false;
-        below = joinPath(below, next->name);
-    }
-    return false;
+    return leadsTo(directory, kModel, kMostLooks, [](const DirectoryEntry& entry) {
+        return entry.kind == DirectoryEntry::Kind::file && parseModelFile(entry.name);
+    });
 }
 
 Probe probe(const Source& source) {

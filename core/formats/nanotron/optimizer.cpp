@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "formats/paths.h"
+#include "model/value_view.h"
 
 namespace shardscope::nanotron {
 
@@ -78,9 +79,9 @@ class OptimizerStates {
     void findNames(const TensorFile& saved) {
         names_.clear();
         for (const StoredObject& object : saved.objects) {
-            if (object.path.size() == 2 && object.path[0].text == kNames && object.value &&
-                object.value.kind() == ValueKind::text)
-                names_[object.path[1].index] = object.value.graph->text(object.value.node);
+            if (const auto name = ValueView(object.value).text();
+                name && object.path.size() == 2 && object.path[0].text == kNames)
+                names_[object.path[1].index] = *name;
         }
     }
 

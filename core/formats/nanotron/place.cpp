@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "base/numbers.h"
 #include "base/rule.h"
-#include "encoding/strict_json.h"
+#include "encoding/json_value.h"
+#include "model/value_view.h"
 
 namespace shardscope::nanotron {
 
 namespace {
-
-using nlohmann::json;
 
 Error wrong(const char* message) {
     return damaged(message).byRule(rule::metaInconsistent);
@@ -86,15 +83,15 @@ std::optional<Slices> parseSlices(std::string_view text, DimSpan shape) {
 }
 
 // [[0, 24], [0, 16]]
-std::optional<Slices> slicesOf(const json& list, DimSpan shape) {
-    if (!list.is_array() || list.size() != shape.size()) return std::nullopt;
+std::optional<Slices> slicesOf(ValueView list, DimSpan shape) {
+    const std::vector<ValueView> parts = list.items();
+    if (!list.isList() || parts.size() != shape.size()) return std::nullopt;
     Slices slices;
-    for (const json& part : list) {
-        if (!part.is_array() || part.size() < 2 || !part[0].is_number_integer() ||
-            !part[1].is_number_integer())
-            return std::nullopt;
-        if (part.size() > 2 && !part[2].is_null() && part[2] != 1) return std::nullopt;
-        const auto slice = checkedSlice(part[0].get<int64_t>(), part[1].get<int64_t>(), shape[slices.size()]);
+    for (const ValueView part : parts) {
+        const std::vector<ValueView> ends = part.items();
+        if (ends.size() < 2 || !ends[0].integer() || !ends[1].integer()) return std::nullopt;
+        if (ends.size() > 2 && !ends[2].is(ValueKind::none) && ends[2].integer() != 1) return std::nullopt;
+        const auto slice = checkedSlice(ends[0].integer(), ends[1].integer(), shape[slices.size()]);
         if (!slice) return std::nullopt;
         slices.push_back(*slice);
     }
@@ -102,12 +99,10 @@ std::optional<Slices> slicesOf(const json& list, DimSpan shape) {
 }
 
 std::optional<std::vector<SlicePair>> parseJsonPairs(std::string_view text, DimSpan local, DimSpan global) {
-    const json list = json::parse(text, nullptr, false);
-    if (!list.is_array()) return std::nullopt;
+    const Value list = jsonValue(text);
+    if (!ValueView(list).isList()) return std::nullopt;
     std::vector<SlicePair> pairs;
-    for (const json& pair : list) {
-        if (!pair.is_object() || !pair.contains("local_slices") || !pair.contains("global_slices"))
-            return std::nullopt;
+    for (const ValueView pair : ValueView(list).items()) {
         auto from = slicesOf(pair["local_slices"], local), to = slicesOf(pair["global_slices"], global);
         if (!from || !to) return std::nullopt;
         pairs.push_back({*std::move(from), *std::move(to)});

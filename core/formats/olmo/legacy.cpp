@@ -6,6 +6,7 @@
 #include "base/rule.h"
 #include "formats/olmo/layouts.h"
 #include "formats/tensor_assembly.h"
+#include "model/value_view.h"
 
 namespace shardscope::olmo {
 
@@ -68,9 +69,8 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
             const Path path = renamed(whole.path, role);
             if (whole.kind != "sharded_tensor" || stored.shardOffsets.size() != stored.shape.size() ||
                 whole.shape.size() != stored.shape.size()) {
-                assembly.note(rule::metaInconsistent, Severity::error,
-                              "the place of its shard cannot be read from the file", contents.name,
-                              pathName(path));
+                assembly.wrong("the place of its shard cannot be read from the file", contents.name,
+                               pathName(path));
                 continue;
             }
             assembly.addPiece(path, stored.dtype, whole.shape, role,
@@ -81,8 +81,8 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
                 Role role = Role::other;
                 assembly.addObject(file, renamed(object.path, role), object.value, rank);
                 // As the trainer states it: ranks may be missing at the end.
-                if (object.name == "world_size" && object.value && object.value.kind() == ValueKind::integer)
-                    world = std::clamp<int64_t>(object.value.graph->integer(object.value.node), world,
+                if (object.name == "world_size")
+                    world = std::clamp<int64_t>(ValueView(object.value).integer().value_or(0), world,
                                                 world + 100'000);
             }
         }

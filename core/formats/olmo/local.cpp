@@ -10,7 +10,9 @@
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
 #include "formats/olmo/layouts.h"
+#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
+#include "model/value_view.h"
 
 namespace shardscope::olmo {
 
@@ -45,21 +47,9 @@ std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key) 
     return std::nullopt;
 }
 
-std::optional<int64_t> integerOf(const Value& value) {
-    if (!value || value.kind() != ValueKind::integer) return std::nullopt;
-    return value.graph->integer(value.node);
-}
-
-std::span<const NodeId> sequence(const ValueGraph& g, NodeId node) {
-    if (node == kNoNode || (g.kind(node) != ValueKind::list && g.kind(node) != ValueKind::tuple)) return {};
-    return g.items(node);
-}
-
 // The fields of a NamedTuple: NEWOBJ with a tuple of them, or the bare tuple.
-std::span<const NodeId> fields(const ValueGraph& g, NodeId node) {
-    if (g.kind(node) == ValueKind::object && g.object(node).arguments != kNoNode)
-        return sequence(g, g.object(node).arguments);
-    return sequence(g, node);
+std::vector<ValueView> fields(ValueView record) {
+    return record.is(ValueKind::object) ? record.arguments() : record.items();
 }
 
 class LocalOpener {
@@ -132,7 +122,7 @@ class LocalOpener {
             values.emplace(object.name, &object.value);
         const auto valueOf = [&](const std::string& name) {
             const auto it = values.find(name);
-            return it == values.end() ? Value() : *it->second;
+            return it == values.end() ? ValueView() : ValueView(*it->second);
         };
         bool any = false;
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
@@ -143,19 +133,16 @@ class LocalOpener {
                 continue;
             any = true;
             const std::string handle = data.name.substr(0, data.name.size() - kData.size());
-            const Value module = valueOf(fmt::format("modules.{}.name", data.path[1].toString()));
-            std::string prefix;
-            if (module && module.kind() == ValueKind::text)
-                prefix = withoutWrapper(module.graph->text(module.node));
+            const std::string prefix =
+                withoutWrapper(valueOf(fmt::format("modules.{}.name", data.path[1].toString())).textOr({}));
             if (data.shape.size() != 1) {
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               fmt::format("a flat parameter of shape {}", formatDims(data.shape)),
-                               contents.name, data.name);
+                assembly_.wrong(fmt::format("a flat parameter of shape {}", formatDims(data.shape)),
+                                contents.name, data.name);
                 continue;
             }
             readHandle(rank, file, t, prefix, handle, valueOf);
             SHARDSCOPE_TRY(
-                checkPadding(file, t, integerOf(valueOf(handle + "flat_param._shard_numel_padded"))));
+                checkPadding(file, t, valueOf(handle + "flat_param._shard_numel_padded").integer()));
         }
         if (!any) {
             assembly_.note(rule::metaInconsistent, Severity::warning, "the file holds no flat parameters",
@@ -170,36 +157,32 @@ class LocalOpener {
         const TensorFile& contents = assembly_.files()[file];
         const StoredTensor& data = contents.tensors[t];
         const auto wrong = [&](std::string message) {
-            assembly_.note(rule::metaInconsistent, Severity::error, std::move(message), contents.name,
-                           data.name);
+            assembly_.wrong(std::move(message), contents.name, data.name);
         };
-        const Value fqns = valueOf(handle + "flat_param._fqns");
-        const Value shapes = valueOf(handle + "flat_param._shapes");
+        const ValueView fqns = valueOf(handle + "flat_param._fqns"),
+                        shapes = valueOf(handle + "flat_param._shapes"),
+                        numels = valueOf(handle + "flat_param._numels");
         if (!fqns || !shapes)
             return wrong("the names or shapes of the parameters in this flat parameter are not recorded");
-        const ValueGraph& g = *fqns.graph;
-        const auto names = sequence(g, fqns.node);
-        const auto sizes = sequence(*shapes.graph, shapes.node);
+        const std::vector<ValueView> names = fqns.items(), sizes = shapes.items(), counts = numels.items();
         if (names.size() != sizes.size())
             return wrong(fmt::format("{} names and {} shapes are recorded", names.size(), sizes.size()));
-        const Value numels = valueOf(handle + "flat_param._numels");
-        const auto counts = numels ? sequence(*numels.graph, numels.node) : std::span<const NodeId>();
         if (numels && counts.size() != names.size())
             return wrong(fmt::format("{} names and {} sizes are recorded", names.size(), counts.size()));
         std::vector<ParameterRange> ranges(names.size());
         const std::string problem = findRanges(valueOf, handle, ranges);
         if (!problem.empty()) return wrong(problem);
         for (size_t i = 0; i < names.size(); ++i) {
-            if (g.kind(names[i]) != ValueKind::text) return wrong("the name of a parameter is not text");
-            const auto shape = asDims(*shapes.graph, sizes[i], "the shape of a parameter");
+            const auto stated = names[i].text();
+            if (!stated) return wrong("the name of a parameter is not text");
+            const auto shape = asDims(sizes[i], "the shape of a parameter");
             if (!shape.ok()) return wrong(shape.error().message);
             int64_t elements = 0;
-            if (numels && (numels.graph->kind(counts[i]) != ValueKind::integer ||
-                           !checkedProduct(*shape, elements) || numels.graph->integer(counts[i]) != elements))
-                return wrong(fmt::format("the size of '{}' is not that of its shape {}", g.text(names[i]),
-                                         formatDims(*shape)));
+            if (numels && (!checkedProduct(*shape, elements) || counts[i].integer() != elements))
+                return wrong(
+                    fmt::format("the size of '{}' is not that of its shape {}", *stated, formatDims(*shape)));
             std::string name = prefix;
-            const std::string fqn = withoutWrapper(g.text(names[i]));
+            const std::string fqn = withoutWrapper(*stated);
             name += (prefix.empty() || fqn.empty() ? "" : ".") + fqn;
             addRange(rank, file, t, name, *shape, ranges[i]);
         }
@@ -213,8 +196,7 @@ class LocalOpener {
         if (!checkedProduct(shape, elements) || range.start < 0 || range.stop < range.start ||
             range.stop > elements || range.at < 0 || !checkedAdd(range.at, range.stop - range.start, end) ||
             end > contents.tensors[t].shape[0]) {
-            assembly_.note(
-                rule::metaInconsistent, Severity::error,
+            assembly_.wrong(
                 fmt::format("elements [{}, {}) of a parameter of shape {} cannot be at {} of {}", range.start,
                             range.stop, formatDims(shape), range.at, contents.tensors[t].shape[0]),
                 contents.name, name);
@@ -241,53 +223,47 @@ class LocalOpener {
     // Which range of each parameter is here: empty text, or what is wrong.
     template <class ValueOf>
     std::string findRanges(ValueOf&& valueOf, const std::string& handle, std::vector<ParameterRange>& out) {
-        if (const Value infos = valueOf(handle + "flat_param._shard_param_infos")) {
+        if (const ValueView infos = valueOf(handle + "flat_param._shard_param_infos")) {
             // torch 2.1 and later: (in_shard, offset_in_shard, numel_in_shard, first, last), the last one
             // included.
-            const ValueGraph& g = *infos.graph;
-            const auto list = sequence(g, infos.node);
+            const std::vector<ValueView> list = infos.items();
             if (list.size() != out.size())
                 return fmt::format("{} records for {} parameters", list.size(), out.size());
             for (size_t i = 0; i < list.size(); ++i) {
-                const auto info = fields(g, list[i]);
-                if (info.size() != 5 || g.kind(info[0]) != ValueKind::boolean)
+                const std::vector<ValueView> info = fields(list[i]);
+                if (info.size() != 5 || !info[0].is(ValueKind::boolean))
                     return "a record of another form than is known";
-                if (!g.boolean(info[0])) continue;
-                for (size_t k = 1; k < 5; ++k) {
-                    if (g.kind(info[k]) != ValueKind::integer || g.integer(info[k]) < 0)
-                        return "a record with something else than counts";
+                if (!info[0].isTrue()) continue;
+                for (const ValueView count : std::span(info).subspan(1)) {
+                    if (count.integer().value_or(-1) < 0) return "a record with something else than counts";
                 }
-                const int64_t first = g.integer(info[3]), last = g.integer(info[4]),
-                              count = g.integer(info[2]);
+                const int64_t first = *info[3].integer(), last = *info[4].integer(),
+                              count = *info[2].integer();
                 if (last < first || last > kMaxDim || last - first + 1 != count)
                     return fmt::format("elements {} to {} are not {}", first, last, count);
-                out[i] = {first, last + 1, g.integer(info[1])};
+                out[i] = {first, last + 1, *info[1].integer()};
             }
             return {};
         }
         // torch 2.0 and before: parameters from the first to the last index, one behind the other.
-        const Value indices = valueOf(handle + "flat_param._shard_indices");
-        const Value offsets = valueOf(handle + "flat_param._shard_param_offsets");
+        const ValueView indices = valueOf(handle + "flat_param._shard_indices"),
+                        offsets = valueOf(handle + "flat_param._shard_param_offsets");
         if (!indices || !offsets) return "which part of its parameters it holds is not recorded";
-        const auto bounds = sequence(*indices.graph, indices.node);
-        const auto list = sequence(*offsets.graph, offsets.node);
+        const std::vector<ValueView> bounds = indices.items(), list = offsets.items();
         if (list.empty()) return {};
-        if (bounds.size() != 2 || indices.graph->kind(bounds[0]) != ValueKind::integer)
-            return "_shard_indices is not a pair";
-        const int64_t begin = indices.graph->integer(bounds[0]);
-        if (begin < 0 || static_cast<uint64_t>(begin) + list.size() > out.size())
+        const auto begin = bounds.size() == 2 ? bounds[0].integer() : std::nullopt;
+        if (!begin) return "_shard_indices is not a pair";
+        if (*begin < 0 || static_cast<uint64_t>(*begin) + list.size() > out.size())
             return "_shard_indices are outside";
-        const ValueGraph& g = *offsets.graph;
         int64_t at = 0;
         for (size_t i = 0; i < list.size(); ++i) {
-            const auto pair = sequence(g, list[i]);
-            if (pair.size() != 2 || g.kind(pair[0]) != ValueKind::integer ||
-                g.kind(pair[1]) != ValueKind::integer)
+            const std::vector<ValueView> pair = list[i].items();
+            if (pair.size() != 2 || !pair[0].integer() || !pair[1].integer())
                 return "_shard_param_offsets holds something else than pairs";
-            const int64_t first = g.integer(pair[0]), last = g.integer(pair[1]);
+            const int64_t first = *pair[0].integer(), last = *pair[1].integer();
             if (first < 0 || last < first - 1 || last > kMaxDim)
                 return fmt::format("elements {} to {}", first, last);
-            out[static_cast<size_t>(begin) + i] = {first, last + 1, at};
+            out[static_cast<size_t>(*begin) + i] = {first, last + 1, at};
             at += last + 1 - first;
         }
         return {};
@@ -299,9 +275,8 @@ class LocalOpener {
         const int64_t size = contents.tensors[t].shape[0];
         if (!padded || *padded <= 0) return {};
         if (*padded > size) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("{} elements of padding in a flat parameter of {}", *padded, size),
-                           contents.name, contents.tensors[t].name);
+            assembly_.wrong(fmt::format("{} elements of padding in a flat parameter of {}", *padded, size),
+                            contents.name, contents.tensors[t].name);
             return {};
         }
         const int64_t count = std::min(*padded, kMaxPaddingChecked);
@@ -310,8 +285,7 @@ class LocalOpener {
         std::vector<std::byte> bytes(extent->length);
         SHARDSCOPE_TRY(extent->file->readAt(extent->offset, bytes));
         if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{}; })) {
-            assembly_.note(
-                rule::metaInconsistent, Severity::error,
+            assembly_.wrong(
                 fmt::format(
                     "the padding behind its last {} elements is not zero: the record of what is where "
                     "may be wrong",
@@ -333,9 +307,7 @@ class LocalOpener {
             const bool state = stored.path.size() >= 3 && stored.path[0].toString() == "state";
             if (!state || stored.special != kNone) {
                 if (!firstOptim_) continue;
-                Path path = stored.path;
-                path.insert(path.begin(), keyPart("optim"));
-                assembly_.addWhole(file, t, std::move(path), Role::other, rank);
+                assembly_.addWhole(file, t, joined({"optim"}, stored.path), Role::other, rank);
                 continue;
             }
             SHARDSCOPE_TRY(addState(rank, file, t, names));
@@ -352,40 +324,36 @@ class LocalOpener {
         if (stored.path[1].kind == PathPart::Kind::integerKey) {
             const auto it = names.find(stored.path[1].index);
             if (it == names.end()) {
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               fmt::format("no parameter group names parameter {}, whose state is here",
-                                           stored.path[1].index),
-                               contents.name, stored.name);
+                assembly_.wrong(fmt::format("no parameter group names parameter {}, whose state is here",
+                                            stored.path[1].index),
+                                contents.name, stored.name);
                 return {};
             }
             parameter = it->second;
         } else {
             parameter = withoutWrapper(stored.path[1].text);
         }
-        Path path{keyPart("optim"), keyPart("state"), keyPart(parameter)};
-        path.insert(path.end(), stored.path.begin() + 2, stored.path.end());
+        const Path path = joined({"optim", "state", parameter}, stored.path, 2);
         if (stored.shape.empty()) {
-            assembly_.addWhole(file, t, std::move(path), Role::optimizer, rank);
+            assembly_.addWhole(file, t, path, Role::optimizer, rank);
             return {};
         }
         const auto it = parameters_.find(parameter);
         const auto piece = it == parameters_.end() ? std::map<uint32_t, ParameterRange>::const_iterator{}
                                                    : it->second.onRank.find(rank);
         if (it == parameters_.end() || piece == it->second.onRank.end()) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           it == parameters_.end()
-                               ? "the model has no parameter of this name, whose state is here"
-                               : "this rank has state of a parameter of which model says nothing",
-                           contents.name, pathName(path));
+            assembly_.wrong(it == parameters_.end()
+                                ? "the model has no parameter of this name, whose state is here"
+                                : "this rank has state of a parameter of which model says nothing",
+                            contents.name, pathName(path));
             return {};
         }
         const ParameterRange& range = piece->second;
         const int64_t count = range.stop - range.start;
         if (stored.shape.size() != 1 || stored.shape[0] != count) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
-                                       formatDims(stored.shape), count),
-                           contents.name, pathName(path));
+            assembly_.wrong(fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
+                                        formatDims(stored.shape), count),
+                            contents.name, pathName(path));
             return {};
         }
         addFlat(path, stored.dtype, it->second.shape, Role::optimizer, range,
@@ -396,28 +364,23 @@ class LocalOpener {
     // Ids count over all groups; each group lists its ids and names side by side.
     std::map<int64_t, std::string> namesById(const TensorFile& contents) {
         std::map<int64_t, std::string> names;
-        const auto join = [&](const ValueGraph& ids, NodeId params, const ValueGraph& texts, NodeId list) {
-            const auto id = sequence(ids, params);
-            const auto name = sequence(texts, list);
-            for (size_t i = 0; i < std::min(id.size(), name.size()); ++i) {
-                if (ids.kind(id[i]) == ValueKind::integer && texts.kind(name[i]) == ValueKind::text)
-                    names.emplace(ids.integer(id[i]), withoutWrapper(texts.text(name[i])));
+        const auto join = [&](ValueView params, ValueView texts) {
+            const std::vector<ValueView> ids = params.items(), list = texts.items();
+            for (size_t i = 0; i < std::min(ids.size(), list.size()); ++i) {
+                if (ids[i].integer() && list[i].text())
+                    names.emplace(*ids[i].integer(), withoutWrapper(*list[i].text()));
             }
         };
-        std::map<std::string_view, const Value*> values;
+        std::map<std::string_view, ValueView> values;
         for (const StoredObject& object : contents.objects)
-            values.emplace(object.name, &object.value);
-        if (const auto it = values.find("param_groups"); it != values.end() && *it->second) {
-            const ValueGraph& g = *it->second->graph;
-            for (NodeId group : sequence(g, it->second->node))
-                join(g, g.find(group, "params"), g, g.find(group, "param_names"));
-        }
+            values.emplace(object.name, object.value);
+        for (const ValueView group : values["param_groups"].items())
+            join(group["params"], group["param_names"]);
         // Groups that hold a tensor are listed entry by entry.
-        for (const auto& [name, value] : values) {
+        for (const auto& [name, params] : values) {
             if (!name.starts_with("param_groups.") || !name.ends_with(".params")) continue;
             const auto list = values.find(std::string(name.substr(0, name.size() - 6)) + "param_names");
-            if (list == values.end()) continue;
-            join(*value->graph, value->node, *list->second->graph, list->second->node);
+            if (list != values.end()) join(params, list->second);
         }
         return names;
     }
@@ -439,9 +402,7 @@ class LocalOpener {
         const TensorFile& contents = assembly_.files()[file];
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
             if (contents.tensors[t].special != kNone) continue;
-            Path path = contents.tensors[t].path;
-            path.insert(path.begin(), keyPart("train"));
-            assembly_.addWhole(file, t, std::move(path), Role::other, lowest);
+            assembly_.addWhole(file, t, joined({"train"}, contents.tensors[t].path), Role::other, lowest);
         }
         assembly_.addObjects(file, {keyPart("train")}, lowest);
         return {};

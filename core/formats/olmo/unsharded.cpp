@@ -10,6 +10,7 @@
 #include "encoding/pickle_globals.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layouts.h"
+#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
@@ -71,12 +72,6 @@ class UnshardedOpener {
     }
 
   private:
-    static Path joined(const Path& prefix, const Path& path) {
-        Path out = prefix;
-        out.insert(out.end(), path.begin(), path.end());
-        return out;
-    }
-
     static Role roleOf(const Group& group, const Path& path) {
         if (group.role == Role::optimizer && !path.empty() && path[0].toString() != "state")
             return Role::other;
@@ -94,14 +89,15 @@ class UnshardedOpener {
             const StoredTensor& stored = contents.tensors[t];
             if (contents.kind == TensorFile::Kind::torch) {
                 if (stored.special != kNone) continue;
-                assembly_.addWhole(file, t, joined(group.prefix, stored.path), roleOf(group, stored.path), 0);
+                assembly_.addWhole(file, t, joinedPaths(group.prefix, stored.path),
+                                   roleOf(group, stored.path), 0);
                 continue;
             }
             SHARDSCOPE_TRY(addKeyed(file, t, group));
         }
         for (const SpecialTensor& special : contents.specials) {
             SpecialTensor copy = special;
-            copy.path = joined(group.prefix, special.path);
+            copy.path = joinedPaths(group.prefix, special.path);
             copy.name = pathName(copy.path);
             assembly_.builder().addSpecial(std::move(copy));
         }
@@ -121,16 +117,15 @@ class UnshardedOpener {
         const TensorFile& contents = assembly_.files()[file];
         const StoredTensor& stored = contents.tensors[t];
         SHARDSCOPE_ASSIGN(const Key key, keyOf(contents, stored));
-        const Path path = joined(group.prefix, key.path);
+        const Path path = joinedPaths(group.prefix, key.path);
         if (!key.pickled) {
             assembly_.addWhole(file, t, path, roleOf(group, key.path), 0);
             return {};
         }
         if (stored.dtype != DType::uint8 || stored.shape.size() != 1) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("its key says that it is pickled, but it is {} of shape {}",
-                                       dtypeName(stored.dtype), formatDims(stored.shape)),
-                           contents.name, pathName(path));
+            assembly_.wrong(fmt::format("its key says that it is pickled, but it is {} of shape {}",
+                                        dtypeName(stored.dtype), formatDims(stored.shape)),
+                            contents.name, pathName(path));
             return {};
         }
         auto bytes = assembly_.files().bytesOf(file, t);
@@ -141,13 +136,11 @@ class UnshardedOpener {
                            Severity::error, error.message, contents.name, pathName(path));
             return {};
         }
-        PickleLimits limits;
-        limits.textBytes = options_.limits.pickleText;
-        limits.memory = options_.limits.valueMemory;
+        const PickleLimits limits{.textBytes = options_.limits.pickleText,
+                                  .memory = options_.limits.valueMemory};
         auto value = decodePickle(std::as_bytes(std::span(*bytes)), limits);
         if (!value.ok()) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           "its pickled value: " + value.error().message, contents.name, pathName(path));
+            assembly_.wrong("its pickled value: " + value.error().message, contents.name, pathName(path));
             return {};
         }
         for (Note& note : globalNotes(value->globals)) {
@@ -185,7 +178,7 @@ class UnshardedOpener {
             bool equal = it != byPath.end() && from.tensors[it->second].dtype == stored.dtype &&
                          from.tensors[it->second].shape == stored.shape;
             if (equal) {
-                assembly_.addWhole(file, t, joined(group.prefix, key.path), roleOf(group, key.path), 0);
+                assembly_.addWhole(file, t, joinedPaths(group.prefix, key.path), roleOf(group, key.path), 0);
                 // What cannot be compared is found where the tensor is read.
                 equal = sampled++ >= kSampledTensors ||
                         !assembly_.files().partsDiffer(StoredPart::whole(file, t),

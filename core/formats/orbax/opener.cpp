@@ -3,13 +3,13 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/json_value.h"
 #include "formats/catalog_opener.h"
+#include "formats/files_below.h"
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
 #include "formats/orbax/items.h"
@@ -17,6 +17,8 @@
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/placement.h"
 #include "formats/orbax/store.h"
+#include "formats/paths.h"
+#include "model/value_make.h"
 
 namespace shardscope::orbax {
 
@@ -171,10 +173,9 @@ class OrbaxOpener : private CatalogOpener {
             if (at == store.arrays.end()) {
                 addMissingArray(dotted(array.path), {});
             } else if (at->second.array.shape != array.shape) {
-                note(rule::metaInconsistent, Severity::error,
-                     fmt::format("its shape is {}, the manifest says {}", formatDims(at->second.array.shape),
-                                 formatDims(array.shape)),
-                     path, dotted(array.path));
+                wrong(fmt::format("its shape is {}, the manifest says {}", formatDims(at->second.array.shape),
+                                  formatDims(array.shape)),
+                      path, dotted(array.path));
             }
         }
         return {};
@@ -243,11 +244,7 @@ class OrbaxOpener : private CatalogOpener {
     }
 
     void noteUnfinished() {
-        std::string_view path = source_.directory->path();
-        while (path.size() > 1 && path.ends_with('/'))
-            path.remove_suffix(1);
-        const std::string_view last = path.substr(path.rfind('/') + 1);
-        if (last.find(kUnfinished) == last.npos) return;
+        if (lastNameOf(source_.directory->path()).find(kUnfinished) == std::string_view::npos) return;
         note(rule::fileStale, Severity::warning,
              fmt::format(
                  "the name of the directory has '{}' in it: the save was not finished, and files may be "
@@ -270,16 +267,12 @@ class OrbaxOpener : private CatalogOpener {
                           .length = builder_.file(file).size};
         addMarks(item);
         const auto text = wholeFile(*source_.directory, path, options_.limits.objectBytes);
-        const auto document = nlohmann::json::parse(text.ok() ? *text : std::string(), nullptr, false);
-        if (!text.ok() || document.is_discarded()) {
-            note(rule::metaInconsistent, Severity::error,
-                 text.ok() ? std::string("it is not valid JSON") : text.error().message, path, item.name,
-                 Note::Lacks::anything);
+        object.value = text.ok() ? jsonValue(*text) : Value();
+        if (!object.value) {
+            wrong(text.ok() ? std::string("it is not valid JSON") : text.error().message, path, item.name,
+                  Note::Lacks::anything);
             return;
         }
-        ValueGraph graph;
-        const NodeId node = addJson(document, graph);
-        object.value = makeValue(std::move(graph), node);
         builder_.addObject(std::move(object));
     }
 
@@ -403,10 +396,9 @@ class OrbaxOpener : private CatalogOpener {
             for (const auto& [name, chunk] : *chunks) {
                 const auto stored = store.grids.find(name);
                 if (stored != store.grids.end() && stored->second != chunk)
-                    note(rule::metaInconsistent, Severity::error,
-                         fmt::format("the array has chunks of {}, this file says {}",
-                                     formatDims(stored->second), formatDims(chunk)),
-                         path, item.namePrefix + name);
+                    wrong(fmt::format("the array has chunks of {}, this file says {}",
+                                      formatDims(stored->second), formatDims(chunk)),
+                          path, item.namePrefix + name);
             }
         }
         return {};
@@ -510,42 +502,33 @@ class OrbaxOpener : private CatalogOpener {
             if (leaf.kind == Leaf::Kind::array) continue;
             ObjectInfo object{
                 .name = item.namePrefix + leaf.name, .path = fullPath(item, leaf.path), .file = id};
-            ValueGraph graph;
-            NodeId node = kNoNode;
-            switch (leaf.kind) {
-                case Leaf::Kind::text: {
-                    const auto text = strings.find(leaf.name);
-                    if (text == strings.end()) {
-                        note(id == kNone ? rule::fileMissing : rule::metaInconsistent, Severity::error,
-                             "it does not hold the text of a leaf", path, object.name, Note::Lacks::anything);
-                        continue;
-                    }
-                    node = graph.addText(ValueKind::text, text->second);
-                    break;
-                }
-                case Leaf::Kind::emptyDict:
-                    node = graph.addContainer(ValueKind::dict);
-                    break;
-                case Leaf::Kind::emptyList:
-                    node = graph.addContainer(ValueKind::list);
-                    break;
-                case Leaf::Kind::emptyTuple:
-                    node = graph.addContainer(ValueKind::tuple);
-                    break;
-                default:
-                    node = graph.addNone();
+            const auto text = leaf.kind == Leaf::Kind::text ? strings.find(leaf.name) : strings.end();
+            if (leaf.kind == Leaf::Kind::text && text == strings.end()) {
+                note(id == kNone ? rule::fileMissing : rule::metaInconsistent, Severity::error,
+                     "it does not hold the text of a leaf", path, object.name, Note::Lacks::anything);
+                continue;
             }
-            object.value = makeValue(std::move(graph), node);
+            object.value = makeValueBy([&](ValueGraph& graph) {
+                switch (leaf.kind) {
+                    case Leaf::Kind::text:
+                        return graph.addText(ValueKind::text, text->second);
+                    case Leaf::Kind::emptyDict:
+                        return graph.addContainer(ValueKind::dict);
+                    case Leaf::Kind::emptyList:
+                        return graph.addContainer(ValueKind::list);
+                    case Leaf::Kind::emptyTuple:
+                        return graph.addContainer(ValueKind::tuple);
+                    default:
+                        return graph.addNone();
+                }
+            });
             builder_.addObject(std::move(object));
         }
         return {};
     }
 
     static Path fullPath(const Item& item, const Path& path) {
-        if (item.namePrefix.empty()) return path;
-        Path full{keyPart(item.name)};
-        full.insert(full.end(), path.begin(), path.end());
-        return full;
+        return item.namePrefix.empty() ? path : joinedPaths({keyPart(item.name)}, path);
     }
 
     void addMissingArray(const std::string& name, const std::string& path) {

@@ -4,37 +4,37 @@
 #include <functional>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/checked.h"
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/base64.h"
+#include "encoding/json_value.h"
 #include "encoding/strict_json.h"
+#include "model/value_view.h"
 
 namespace shardscope::orbax {
 
 namespace {
 
-using nlohmann::json;
-
-constexpr uint64_t kMostDevices = 1 << 20;
+constexpr int64_t kMostDevices = 1 << 20;
 
 Error wrongSharding(std::string message) {
     return damaged(std::move(message)).byRule(rule::metaInconsistent);
 }
 
 // Nested lists of {"id": N}, in row-major order; false for anything else.
-bool addIds(const json& mesh, size_t depth, std::vector<int64_t>& ids) {
+bool addIds(ValueView mesh, size_t depth, std::vector<int64_t>& ids) {
     if (depth == 0) {
-        const auto id = mesh.is_object() ? mesh.find("id") : mesh.end();
-        if (!mesh.is_object() || id == mesh.end() || !id->is_number_integer()) return false;
-        ids.push_back(id->get<int64_t>());
-        return ids.size() <= kMostDevices;
+        const auto id = mesh["id"].integer();
+        if (!id) return false;
+        ids.push_back(*id);
+        return std::ssize(ids) <= kMostDevices;
     }
-    return mesh.is_array() && std::all_of(mesh.begin(), mesh.end(),
-                                          [&](const json& part) { return addIds(part, depth - 1, ids); });
+    const std::vector<ValueView> parts = mesh.items();
+    return mesh.isList() &&
+           std::ranges::all_of(parts, [&](ValueView part) { return addIds(part, depth - 1, ids); });
 }
 
 // The members of the file, one after the other: of a mesh of many devices each is some kilobytes, and most
@@ -166,9 +166,9 @@ Result<Placement> Placement::parse(std::string_view text) {
         if (!name || placement.byName_.contains(*name)) return false;
         const auto [at, added] = unpacked.try_emplace(spelled);
         if (added) {
-            const json parsed = json::parse(fmt::format("\"{}\"", spelled), nullptr, false);
-            if (!parsed.is_string()) return false;
-            at->second = parsed.get<std::string>();
+            const Value parsed = jsonValue(fmt::format("\"{}\"", spelled));
+            if (!ValueView(parsed).text()) return false;
+            at->second = *ValueView(parsed).text();
         }
         return add(*std::move(name), at->second).ok();
     });
@@ -197,57 +197,54 @@ Result<Placement> Placement::parse(std::string_view text) {
 }
 
 Result<Placement::Sharding> Placement::parseOne(const std::string& text) {
-    const json document = json::parse(text, nullptr, false);
-    if (!document.is_object()) return wrongSharding("a sharding is not a JSON object");
+    const Value parsed = jsonValue(text);
+    const ValueView document = parsed;
+    if (!document.isMapping()) return wrongSharding("a sharding is not a JSON object");
     Sharding sharding;
-    const auto type = document.value("sharding_type", json());
-    if (type == "SingleDeviceSharding") {
+    const ValueView type = document["sharding_type"];
+    if (type.isText("SingleDeviceSharding")) {
         // "cpu:0", "TFRT_CPU_0": the digits at the end.
-        const json device = document.value("device_str", json());
-        const std::string name = device.is_string() ? device.get<std::string>() : std::string();
-        const size_t digits = name.find_last_not_of("0123456789") + 1;
-        if (const auto id = parseNumber<int64_t>(std::string_view(name).substr(digits)))
+        const std::string_view name = document["device_str"].text().value_or("");
+        if (const auto id = parseNumber<int64_t>(name.substr(name.find_last_not_of("0123456789") + 1)))
             sharding.device = *id;
         return sharding;
     }
     // PositionalSharding and what else there may be says nothing that is understood here.
-    if (type != "NamedSharding") return sharding;
-    const json shape = document.value("shape", json()), names = document.value("axis_names", json()),
-               spec = document.value("partition_spec", json());
-    if (!shape.is_array() || !names.is_array() || !spec.is_array() || shape.size() != names.size() ||
-        shape.size() > static_cast<size_t>(kMaxRank))
+    if (!type.isText("NamedSharding")) return sharding;
+    const ValueView spec = document["partition_spec"];
+    const std::vector<ValueView> shape = document["shape"].items(), names = document["axis_names"].items();
+    if (!document["shape"].isList() || !document["axis_names"].isList() || !spec.isList() ||
+        shape.size() != names.size() || shape.size() > static_cast<size_t>(kMaxRank))
         return wrongSharding("a NamedSharding has no mesh, no names of axes or no partition");
     DeviceMesh mesh;
-    uint64_t devices = 1;
+    int64_t devices = 1;
     for (size_t a = 0; a < shape.size(); ++a) {
-        if (!shape[a].is_number_unsigned() || !names[a].is_string() || shape[a].get<uint64_t>() == 0 ||
-            !checkedMul(devices, shape[a].get<uint64_t>(), devices) || devices > kMostDevices)
+        const int64_t size = shape[a].integer().value_or(0);
+        if (!names[a].text() || size < 1 || !checkedMul(devices, size, devices) || devices > kMostDevices)
             return wrongSharding("the mesh of a NamedSharding has an axis without a size or a name");
-        mesh.axes.push_back({names[a].get<std::string>(), shape[a].get<uint32_t>()});
+        mesh.axes.push_back({std::string(*names[a].text()), static_cast<uint32_t>(size)});
     }
-    if (const json grid = document.value("device_mesh", json()); grid.is_object()) {
-        if (!addIds(grid.value("mesh", json()), mesh.axes.size(), mesh.ids) || mesh.ids.size() != devices)
+    if (const ValueView grid = document["device_mesh"]; grid.isMapping()) {
+        if (!addIds(grid["mesh"], mesh.axes.size(), mesh.ids) || std::ssize(mesh.ids) != devices)
             return wrongSharding(fmt::format(
                 "the device mesh of a NamedSharding has not {} devices as its shape says", devices));
     }
-    const auto axisOf = [&](const json& name) -> std::optional<uint32_t> {
-        for (uint32_t a = 0; a < mesh.axes.size(); ++a) {
-            if (name.is_string() && mesh.axes[a].name == name.get_ref<const std::string&>()) return a;
-        }
-        return std::nullopt;
-    };
-    if (spec.size() > static_cast<size_t>(kMaxRank))
+    const std::vector<ValueView> parts = spec.items();
+    if (parts.size() > static_cast<size_t>(kMaxRank))
         return wrongSharding("a partition has too many dimensions");
     std::vector<bool> used(mesh.axes.size(), false);
-    for (const json& entry : spec) {
+    for (const ValueView part : parts) {
         std::vector<uint32_t> axes;
-        const json list = entry.is_array() ? entry : entry.is_null() ? json::array() : json::array({entry});
-        for (const json& name : list) {
-            const auto axis = axisOf(name);
-            if (!axis || used[*axis])
+        std::vector<ValueView> list = part.items();
+        if (!part.isList() && !part.is(ValueKind::none)) list = {part};
+        for (const ValueView name : list) {
+            const auto axis =
+                std::ranges::find_if(mesh.axes, [&](const MeshAxis& a) { return name.isText(a.name); });
+            const auto a = static_cast<uint32_t>(axis - mesh.axes.begin());
+            if (axis == mesh.axes.end() || used[a])
                 return wrongSharding("a partition names an axis that its mesh does not have once");
-            used[*axis] = true;
-            axes.push_back(*axis);
+            used[a] = true;
+            axes.push_back(a);
         }
         sharding.spec.push_back(std::move(axes));
     }

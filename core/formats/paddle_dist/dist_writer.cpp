@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "encoding/paddle_file.h"
 #include "encoding/pickle.h"
+#include "formats/file_layout.h"
 #include "formats/paddle_dist/layouts.h"
 
 namespace shardscope::paddle {
@@ -113,43 +114,41 @@ Status walkRankFile(const Catalog& target, std::span<const ChunkId> chunks, uint
     return {};
 }
 
-class DistLayout final : public TargetLayout {
+class DistLayout final : public FileLayout {
   public:
-    DistLayout(const Catalog& target, bool flex) : wanted_(target), flex_(flex) {}
+    DistLayout(const Catalog& target, bool flex) : FileLayout(target), flex_(flex) {}
 
     Status plan();
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
     Status fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const override;
 
   private:
     Status assignFiles();
     Status metadata(const std::function<Status(std::string_view)>& sink) const;
 
-    const Catalog& wanted_;
     const bool flex_;
     std::vector<std::vector<ChunkId>> chunksOf_;  // by file
 };
 
 // Each chunk goes to the file of its rank; a file holds one piece of a tensor only.
 Status DistLayout::assignFiles() {
-    uint32_t ranks = std::max<uint32_t>(1, wanted_.rankCount());
+    uint32_t ranks = std::max<uint32_t>(1, target_.rankCount());
     std::vector<uint32_t> taken;
-    for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+    for (TensorId t = 0; t < target_.tensorCount(); ++t) {
         taken.clear();
-        if (arrayCode(wanted_.dtype(t)).empty()) {
+        if (arrayCode(target_.dtype(t)).empty()) {
             return makeError(ErrorCode::impossible,
-                             fmt::format("Paddle has no {} tensors", dtypeName(wanted_.dtype(t))))
-                .ofTensor(wanted_.name(t));
+                             fmt::format("Paddle has no {} tensors", dtypeName(target_.dtype(t))))
+                .ofTensor(target_.name(t));
         }
-        if (wanted_.aliasOf(t) != kNone && wanted_.aliasOf(t) != t)
+        if (target_.aliasOf(t) != kNone && target_.aliasOf(t) != t)
             changed.push_back(
-                {std::string(wanted_.name(t)), "stored as a tensor of its own: Paddle ties no names"});
-        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-            const ChunkInfo chunk = wanted_.chunk(t, c);
+                {std::string(target_.name(t)), "stored as a tensor of its own: Paddle ties no names"});
+        for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+            const ChunkInfo chunk = target_.chunk(t, c);
             if (chunk.flat && !flex_) {
                 return makeError(ErrorCode::impossible,
                                  "a chunk is a flat range, which this generation of the format cannot hold")
-                    .ofTensor(wanted_.name(t));
+                    .ofTensor(target_.name(t));
             }
             uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
             const auto isTaken = [&](uint32_t r) {
@@ -160,7 +159,7 @@ Status DistLayout::assignFiles() {
                 for (rank = 0; isTaken(rank);)
                     ++rank;
                 changed.push_back(
-                    {std::string(wanted_.name(t)),
+                    {std::string(target_.name(t)),
                      fmt::format("a second piece of rank {} is in the file of rank {}: a file holds one "
                                  "piece of a tensor",
                                  own, rank)});
@@ -182,13 +181,11 @@ Status DistLayout::assignFiles() {
 }
 
 Status DistLayout::plan() {
-    chunkFile.resize(wanted_.chunkCount());
-    chunkOffset.resize(wanted_.chunkCount());
     SHARDSCOPE_TRY(assignFiles());
     for (uint32_t r = 0; r < chunksOf_.size(); ++r) {
         TargetFile file{fmt::format("{}_0.distcp", r), 0, false};
         SHARDSCOPE_TRY(walkRankFile(
-            wanted_, chunksOf_[r], file.size, [](uint64_t, std::string_view) -> Status { return {}; },
+            target_, chunksOf_[r], file.size, [](uint64_t, std::string_view) -> Status { return {}; },
             [&](ChunkId c, uint64_t at) -> Status {
                 chunkOffset[c] = at;
                 return {};
@@ -206,7 +203,7 @@ Status DistLayout::plan() {
 
 Status DistLayout::metadata(const std::function<Status(std::string_view)>& sink) const {
     MetadataPlan plan;
-    plan.catalog = &wanted_;
+    plan.catalog = &target_;
     plan.flex = flex_;
     plan.fileName = [&](ChunkId c) { return files[chunkFile[c]].path; };
     return writeMetadata(plan, sink);
@@ -223,7 +220,7 @@ Status DistLayout::fileLiterals(FileId file, std::span<const uint32_t>, const Li
     }
     uint64_t size = 0;
     return walkRankFile(
-        wanted_, chunksOf_[file], size,
+        target_, chunksOf_[file], size,
         [&](uint64_t at, std::string_view bytes) { return sink(file, at, std::as_bytes(std::span(bytes))); },
         [](ChunkId, uint64_t) -> Status { return {}; });
 }
@@ -235,34 +232,20 @@ std::vector<std::string> writtenVariants() {
 }
 
 std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        const std::string name(target.name(t));
-        if (arrayCode(target.dtype(t)).empty()) {
-            out.push_back({name, fmt::format("Paddle has no {} tensors", dtypeName(target.dtype(t)))});
-        } else if (target.elements(t) == 0) {
-            out.push_back({name, "Paddle's distributed checkpoints keep no tensors without elements"});
-        } else if (name == kPaddleNameTable) {
-            out.push_back({name, "the name is Paddle's own"});
-        }
-    }
-    for (const ObjectInfo& object : target.objects())
-        out.push_back({object.name, "Paddle's distributed checkpoints hold tensors only"});
-    return out;
+    return leftOutOf(
+        target,
+        [&](TensorId t) -> std::string {
+            if (arrayCode(target.dtype(t)).empty())
+                return fmt::format("Paddle has no {} tensors", dtypeName(target.dtype(t)));
+            if (target.elements(t) == 0)
+                return "Paddle's distributed checkpoints keep no tensors without elements";
+            return target.name(t) == kPaddleNameTable ? "the name is Paddle's own" : "";
+        },
+        [](const ObjectInfo&) { return std::string("Paddle's distributed checkpoints hold tensors only"); });
 }
 
 Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options) {
-    const bool old = options.variant == "3.0";
-    if (!old && !options.variant.empty() && options.variant != "3.3") {
-        return makeError(
-            ErrorCode::usage,
-            fmt::format("'{}' is not a variant that is written: 3.3 (which is the default) or 3.0, which "
-                        "Paddle 2.6 reads as well",
-                        options.variant));
-    }
-    auto layout = std::make_unique<DistLayout>(target, !old);
-    SHARDSCOPE_TRY(layout->plan());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<DistLayout>(target, options.variant != "3.0");
 }
 
 }  // namespace shardscope::paddle

@@ -70,10 +70,9 @@ class HybridOpener {
             const Dims& first = p.local.begin()->second;
             for (const auto& [tp, shape] : p.local) {
                 if (shape == first) continue;
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
-                                           formatDims(first), p.local.begin()->first, formatDims(shape), tp),
-                               {}, p.name, Note::Lacks::anything);
+                assembly_.wrong(fmt::format("ranks disagree about its shape: {} on tp {}, {} on tp {}",
+                                            formatDims(first), p.local.begin()->first, formatDims(shape), tp),
+                                {}, p.name, Note::Lacks::anything);
                 disagreeing_.insert(p.name);
                 break;
             }
@@ -145,8 +144,7 @@ class HybridOpener {
     Status addParameter(size_t index) {
         Parameter& p = parameters_.list[index];
         if (p.local.empty() && !p.whole) {
-            assembly_.note(
-                rule::metaInconsistent, Severity::error,
+            assembly_.wrong(
                 "nothing says what shape it has: its weight is not stored, and its optimizer state is "
                 "flattened",
                 "model_meta.json", p.name, Note::Lacks::anything);
@@ -252,16 +250,14 @@ class HybridOpener {
         }
         if (!fromMaster && !hasStored && !weightLost(p)) {
             if (!p.states.empty()) {
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               "its weight is not stored, and there is no master weight to take it from", {},
-                               p.name, Note::Lacks::anything);
+                assembly_.wrong("its weight is not stored, and there is no master weight to take it from", {},
+                                p.name, Note::Lacks::anything);
             }
             return {};
         }
         if (!p.dtype) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           "nothing says what dtype it has: its weight is only stored as its fp32 master",
-                           "model_meta.json", p.name, Note::Lacks::anything);
+            assembly_.wrong("nothing says what dtype it has: its weight is only stored as its fp32 master",
+                            "model_meta.json", p.name, Note::Lacks::anything);
             return {};
         }
         if (fromMaster) ++fromMasters_;
@@ -353,9 +349,8 @@ class HybridOpener {
                            std::make_move_iterator(pieces.planned.end()));
             }
             if (!first && !axes_.owned.contains(p.name)) {
-                assembly_.note(rule::metaInconsistent, Severity::error,
-                               fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
-                               p.nameOf(state));
+                assembly_.wrong(fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
+                                p.nameOf(state));
             }
         }
         return all;
@@ -389,10 +384,9 @@ class HybridOpener {
             return it == p.stages.end() || it->second.empty() ? std::string("a parameter")
                                                               : "'" + it->second + "'";
         };
-        assembly_.note(rule::metaInconsistent, Severity::error,
-                       fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}",
-                                   named(*other), firstStage, named(held[0]), stage),
-                       held[0].file->path, p.name, Note::Lacks::anything);
+        assembly_.wrong(fmt::format("two parameters claim this name, and differ: {} of {} and {} of {}",
+                                    named(*other), firstStage, named(held[0]), stage),
+                        held[0].file->path, p.name, Note::Lacks::anything);
         return {};
     }
 

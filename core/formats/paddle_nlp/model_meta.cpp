@@ -119,14 +119,6 @@ Result<GroupMeta> groupOf(const Json& json) {
         }
         group.parameters.push_back(std::move(entry));
     }
-    if (const Json* owner = member(json, "param2rank"); owner && owner->is_object()) {
-        for (const auto& [name, rank] : owner->items()) {
-            const auto value = wholeNumber(rank);
-            if (!value || *value < 0 || *value >= (1 << 20))
-                return wrong(fmt::format("param2rank gives '{}' no rank", name)).ofTensor(name);
-            group.owner.emplace(name, static_cast<uint32_t>(*value));
-        }
-    }
     return group;
 }
 

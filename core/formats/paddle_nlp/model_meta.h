@@ -26,9 +26,8 @@ struct MetaParameter {
 };
 
 struct GroupMeta {
-    std::string strategy;                                // "ShardingV1", "ShardingV2"; empty = not stated
-    std::vector<MetaParameter> parameters;               // in the order of the file
-    std::map<std::string, uint32_t, std::less<>> owner;  // static name -> sharding rank; V1 only
+    std::string strategy;                   // "ShardingV1", "ShardingV2"; empty = not stated
+    std::vector<MetaParameter> parameters;  // in the order of the file
 };
 
 struct ModelMeta {

@@ -210,8 +210,7 @@ class UnifiedOpener {
         if (at.file == kNone) return {};
         const TensorFile& file = assembly_.files()[at.file];
         if (file.kind == TensorFile::Kind::torch) {
-            assembly_.note(rule::metaInconsistent, Severity::error, "is not a safetensors file", name, {},
-                           lacksOf(kind));
+            assembly_.wrong("is not a safetensors file", name, {}, lacksOf(kind));
             return {};
         }
         count_ = std::max(count_, at.rank + 1);
@@ -226,8 +225,7 @@ class UnifiedOpener {
         if (kind == Kind::optimizer) {
             const auto parsed = parseUnifiedKey(name);
             if (!parsed) {
-                assembly_.note(
-                    rule::metaInconsistent, Severity::error,
+                assembly_.wrong(
                     fmt::format(
                         "'{}' is optimizer state of which the name does not say what parameter it belongs to",
                         printable(name, kNameInMessage)),
@@ -302,10 +300,9 @@ class UnifiedOpener {
         const int axis = cut ? known->second : TpAnswer::kReplicated;
         const std::string name = entry.parameter + "." + entry.state;
         if (axis >= static_cast<int>(shape.size())) {
-            assembly_.note(rule::metaInconsistent, Severity::error,
-                           fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
-                                       formatDims(shape)),
-                           assembly_.files()[at.file].name, name, Note::Lacks::optimizerState);
+            assembly_.wrong(fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
+                                        formatDims(shape)),
+                            assembly_.files()[at.file].name, name, Note::Lacks::optimizerState);
             return;
         }
         const RankPlace place = at.at.place();

@@ -9,14 +9,13 @@
 #include "base/text.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
+#include "formats/named_file_layout.h"
 #include "formats/safetensors/layouts.h"
 
 namespace shardscope::safetensors {
 
 namespace {
 
-constexpr uint64_t kDataAlignment =
-    4096;  // so that file systems can share blocks and direct I/O needs no copy
 constexpr uint64_t kMaxHeader = 100'000'000;  // of the reference implementation; longer ones nobody reads
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::string_view kNoObjects = "safetensors holds tensors and the texts of __metadata__ only";
@@ -57,20 +56,20 @@ void putText(Texts& texts, std::string_view key, std::string_view value) {
         texts.emplace_back(key, value);
 }
 
-class SafetensorsLayout final : public TargetLayout {
+class SafetensorsLayout final : public NamedFileLayout {
   public:
     SafetensorsLayout(const Catalog& target, const WriteOptions& options)
-        : wanted_(target), maxFileSize_(options.maxFileSize ? options.maxFileSize : kDefaultMaxFileSize) {}
+        : NamedFileLayout(target),
+          maxFileSize_(options.maxFileSize ? options.maxFileSize : kDefaultMaxFileSize),
+          variant_(options.variant) {}
 
-    Status make(const std::string& variant) {
-        chunkFile.assign(wanted_.chunkCount(), 0);
-        chunkOffset.assign(wanted_.chunkCount(), 0);
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            if (const std::string why = whyNot(wanted_, t); !why.empty()) {
-                return makeError(ErrorCode::impossible, why).ofTensor(wanted_.name(t));
+    Status plan() {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            if (const std::string why = whyNot(target_, t); !why.empty()) {
+                return makeError(ErrorCode::impossible, why).ofTensor(target_.name(t));
             }
         }
-        for (const ObjectInfo& object : wanted_.objects()) {
+        for (const ObjectInfo& object : target_.objects()) {
             const auto texts = object.name == kMetadataName ? textsOf(object.value) : std::nullopt;
             if (!texts)
                 return makeError(ErrorCode::impossible, std::string(kNoObjects)).ofTensor(object.name);
@@ -79,41 +78,27 @@ class SafetensorsLayout final : public TargetLayout {
             }
         }
         const bool cut = isCut();
-        if (cut && variant == "single") {
+        if (cut && variant_ == "single") {
             return makeError(
                        ErrorCode::impossible,
                        "a single safetensors file holds whole tensors, here some are sharded over ranks")
                 .withHint("leave the sharding out, or take the variant 'dcp-sharded'");
         }
-        sharded_ = cut || variant == "dcp-sharded";
+        sharded_ = cut || variant_ == "dcp-sharded";
         if (sharded_) {
             SHARDSCOPE_TRY(groupByRank());
         } else {
-            SHARDSCOPE_TRY(groupWhole(variant == "single"));
+            SHARDSCOPE_TRY(groupWhole(variant_ == "single"));
         }
-        indexed_ = !sharded_ && (variant == "sharded" || groups_.size() > 1);
-        for (Group& group : groups_)
-            sortGroup(group);
+        indexed_ = !sharded_ && (variant_ == "sharded" || groups_.size() > 1);
         addAliases();
         SHARDSCOPE_TRY(placeAll());
-        for (const SpecialTensor& special : wanted_.specials()) {
+        for (const SpecialTensor& special : target_.specials()) {
             changed.push_back(
                 {special.name, fmt::format("a {} tensor; written as its parts, which are named '{}#...'",
                                            special.kind, special.name)});
         }
         return {};
-    }
-
-    Status chunkLiterals(ChunkId, uint32_t, const LiteralSink&) const override { return {}; }
-
-    Status fileLiterals(FileId file, std::span<const uint32_t>, const LiteralSink& sink) const override {
-        if (file >= files.size()) return makeError(ErrorCode::internal, "there is no such file");
-        if (file == groups_.size()) {
-            const std::string index = indexText();
-            return sink(file, 0, std::as_bytes(std::span(index)));
-        }
-        const std::string header = headerText(groups_[file]);
-        return sink(file, 0, std::as_bytes(std::span(header)));
     }
 
   private:
@@ -127,17 +112,12 @@ class SafetensorsLayout final : public TargetLayout {
         Texts aliases;
     };
 
-    uint64_t chunkBytes(const ChunkInfo& chunk) const {
-        return dtypeByteCount(wanted_.dtype(chunk.tensor), static_cast<uint64_t>(chunk.elements()))
-            .value_or(0);
-    }
-
     bool isCut() const {
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            if (wanted_.aliasOf(t) != kNone) continue;
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                const ChunkInfo chunk = wanted_.chunk(t, c);
-                if (chunk.flat || (chunk.elements() != 0 && chunk.elements() != wanted_.elements(t)))
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            if (target_.aliasOf(t) != kNone) continue;
+            for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+                const ChunkInfo chunk = target_.chunk(t, c);
+                if (chunk.flat || (chunk.elements() != 0 && chunk.elements() != target_.elements(t)))
                     return true;
             }
         }
@@ -147,34 +127,34 @@ class SafetensorsLayout final : public TargetLayout {
     // An upper bound of what an entry adds to a header, so that files are split before it is too long.
     uint64_t entryBound(TensorId t) const {
         const uint64_t perDim = 20 * (sharded_ ? 3 : 1);
-        return wanted_.name(t).size() * (sharded_ ? 8 : 2) + 128 + wanted_.shape(t).size() * perDim;
+        return target_.name(t).size() * (sharded_ ? 8 : 2) + 128 + target_.shape(t).size() * perDim;
     }
 
     // Chunks of a tensor that are written: no empty ones, and one of a tensor without elements.
     std::vector<ChunkId> writtenChunks(TensorId t) const {
         std::vector<ChunkId> chunks;
-        if (wanted_.aliasOf(t) != kNone) return chunks;
-        for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-            if (wanted_.chunk(t, c).elements() != 0) chunks.push_back(c);
+        if (target_.aliasOf(t) != kNone) return chunks;
+        for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+            if (target_.chunk(t, c).elements() != 0) chunks.push_back(c);
         }
-        if (chunks.empty() && wanted_.firstChunk(t) < wanted_.endChunk(t))
-            chunks.push_back(wanted_.firstChunk(t));
+        if (chunks.empty() && target_.firstChunk(t) < target_.endChunk(t))
+            chunks.push_back(target_.firstChunk(t));
         return chunks;
     }
 
     Status groupWhole(bool single) {
         groups_.emplace_back();
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const std::vector<ChunkId> chunks = writtenChunks(t);
             if (chunks.empty()) continue;
             if (chunks.size() > 1)
                 return makeError(ErrorCode::impossible, "the tensor would be written twice")
-                    .ofTensor(wanted_.name(t));
-            const uint64_t bytes = chunkBytes(wanted_.chunk(t, chunks[0]));
+                    .ofTensor(target_.name(t));
+            const uint64_t bytes = bytesOf(chunks[0]);
             Group* group = &groups_.back();
             const bool full =
                 (!group->chunks.empty() && bytes > maxFileSize_ - std::min(maxFileSize_, group->bytes)) ||
-                group->headerBound + entryBound(t) > kMaxHeader - kDataAlignment - textsBound();
+                group->headerBound + entryBound(t) > kMaxHeader - kPage - textsBound();
             if (full && !single) {
                 groups_.emplace_back();
                 group = &groups_.back();
@@ -190,14 +170,14 @@ class SafetensorsLayout final : public TargetLayout {
     // piece of a tensor on the same rank goes to a later file.
     Status groupByRank() {
         std::map<uint32_t, std::vector<std::vector<ChunkId>>> byRank;  // rank -> k-th pieces of their tensors
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             std::map<uint32_t, size_t> seen;
             for (ChunkId c : writtenChunks(t)) {
-                const ChunkInfo chunk = wanted_.chunk(t, c);
+                const ChunkInfo chunk = target_.chunk(t, c);
                 if (chunk.flat) {
                     return makeError(ErrorCode::impossible,
                                      "safetensors cannot hold a flat range of a tensor")
-                        .ofTensor(wanted_.name(t));
+                        .ofTensor(target_.name(t));
                 }
                 const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
                 auto& rounds = byRank[rank];
@@ -212,12 +192,11 @@ class SafetensorsLayout final : public TargetLayout {
             for (const std::vector<ChunkId>& round : rounds) {
                 Group group{rank, ++number, {}, 0, 0, {}};
                 for (ChunkId c : round) {
-                    const ChunkInfo chunk = wanted_.chunk(c);
-                    const uint64_t bytes = chunkBytes(chunk);
+                    const ChunkInfo chunk = target_.chunk(c);
+                    const uint64_t bytes = bytesOf(c);
                     if (!group.chunks.empty() &&
                         (bytes > maxFileSize_ - std::min(maxFileSize_, group.bytes) ||
-                         group.headerBound + entryBound(chunk.tensor) >
-                             kMaxHeader - kDataAlignment - textsBound())) {
+                         group.headerBound + entryBound(chunk.tensor) > kMaxHeader - kPage - textsBound())) {
                         groups_.push_back(std::move(group));
                         group = Group{rank, ++number, {}, 0, 0, {}};
                     }
@@ -239,112 +218,58 @@ class SafetensorsLayout final : public TargetLayout {
         return std::min(bytes, kMaxHeader / 2);
     }
 
-    // Sizes that are multiples of 4 KiB first, so that all of those start on such a boundary; then by falling
-    // width of the element, which keeps every element aligned.
-    void sortGroup(Group& group) const {
-        struct Key {
-            bool ragged;
-            unsigned width;
-            uint64_t bytes;
-            ChunkId chunk;
-            std::string_view name;
-        };
-        std::vector<Key> keys;
-        keys.reserve(group.chunks.size());
-        for (ChunkId c : group.chunks) {
-            const ChunkInfo chunk = wanted_.chunk(c);
-            const uint64_t bytes = chunkBytes(chunk);
-            const bool ragged = bytes == 0 || bytes % kDataAlignment != 0;
-            keys.push_back({ragged, ragged ? dtypeBits(wanted_.dtype(chunk.tensor)) : 0, bytes, c,
-                            wanted_.name(chunk.tensor)});
-        }
-        std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
-            if (a.ragged != b.ragged) return b.ragged;
-            if (a.width != b.width) return a.width > b.width;
-            if (a.bytes != b.bytes) return a.bytes > b.bytes;
-            return a.name < b.name;
-        });
-        for (size_t i = 0; i < keys.size(); ++i)
-            group.chunks[i] = keys[i].chunk;
-    }
-
     // Tied names: the data once, under the first name; the other is recorded as save_model of safetensors
     // does, or in the index as huggingface_hub does.
     void addAliases() {
-        std::vector<size_t> groupOf(wanted_.tensorCount(), SIZE_MAX);
+        std::vector<size_t> groupOf(target_.tensorCount(), SIZE_MAX);
         for (size_t g = groups_.size(); g-- > 0;) {
             for (ChunkId c : groups_[g].chunks)
-                groupOf[wanted_.tensorOf(c)] = g;
+                groupOf[target_.tensorOf(c)] = g;
         }
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const TensorId kept = wanted_.aliasOf(t);
-            if (kept == kNone || kept >= wanted_.tensorCount() || groupOf[kept] == SIZE_MAX) continue;
-            const std::string_view keptName = wanted_.name(kept);
-            putText(indexed_ ? indexAliases_ : groups_[groupOf[kept]].aliases, wanted_.name(t), keptName);
-            changed.push_back({std::string(wanted_.name(t)),
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const TensorId kept = target_.aliasOf(t);
+            if (kept == kNone || kept >= target_.tensorCount() || groupOf[kept] == SIZE_MAX) continue;
+            const std::string_view keptName = target_.name(kept);
+            putText(indexed_ ? indexAliases_ : groups_[groupOf[kept]].aliases, target_.name(t), keptName);
+            changed.push_back({std::string(target_.name(t)),
                                fmt::format("written as '{}'; recorded in {}", keptName,
                                            indexed_ ? "the index's metadata" : kMetadataName)});
         }
     }
 
     Status placeAll() {
-        for (Group& group : groups_) {
-            TargetFile file;
+        for (const Group& group : groups_) {
+            std::string path = "model.safetensors";
             if (sharded_) {
-                file.path = fmt::format("shard-{:05}-model-{:05}-of-{:05}.safetensors", group.rank + 1,
-                                        group.number, filesPerRank_);
-            } else if (!indexed_) {
-                file.path = "model.safetensors";
-            } else {
-                file.path = fmt::format("model-{:05}-of-{:05}.safetensors", files.size() + 1, groups_.size());
+                path = fmt::format("shard-{:05}-model-{:05}-of-{:05}.safetensors", group.rank + 1,
+                                   group.number, filesPerRank_);
+            } else if (indexed_) {
+                path = fmt::format("model-{:05}-of-{:05}.safetensors", files.size() + 1, groups_.size());
             }
-            const auto id = static_cast<FileId>(files.size());
-            const std::string header = headerText(group);
-            if (header.size() - 8 > kMaxHeader) {
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the header of {} would have {} bytes, readers take up to {}",
-                                             file.path, header.size() - 8, kMaxHeader))
-                    .withHint("leave out the variant 'single', so that the tensors go to several files");
-            }
-            uint64_t at = header.size();
-            for (ChunkId c : group.chunks) {
-                chunkFile[c] = id;
-                chunkOffset[c] = at;
-                if (!checkedAdd(at, chunkBytes(wanted_.chunk(c)), at))
-                    return makeError(ErrorCode::limit, "the file's size overflows");
-            }
-            file.size = at;
-            files.push_back(std::move(file));
+            std::vector<Entry> entries;
+            for (ChunkId c : group.chunks)
+                entries.push_back(entryOf(c));
+            Status added =
+                addSafetensors(std::move(path), std::move(entries), headerTexts(group), FileOrder::paged);
+            if (!added.ok())
+                return std::move(added).error().withHint(
+                    "leave out the variant 'single', so that the tensors go to several files");
         }
         // Aliases and empty chunks have no bytes of their own; they point at those of the tensor.
-        for (TensorId t = 0; t < wanted_.tensorCount(); ++t) {
-            const TensorId kept = wanted_.aliasOf(t);
-            if (kept != kNone && kept < t) {
-                const ChunkId first = wanted_.firstChunk(kept);
-                const ChunkId count = wanted_.endChunk(kept) - first;
-                for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                    const ChunkId same = c - wanted_.firstChunk(t);
-                    if (same >= count) continue;
-                    chunkFile[c] = chunkFile[first + same];
-                    chunkOffset[c] = chunkOffset[first + same];
-                }
-                continue;
-            }
+        placeAliases();
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const std::vector<ChunkId> written = writtenChunks(t);
             if (written.empty()) continue;
-            for (ChunkId c = wanted_.firstChunk(t); c < wanted_.endChunk(t); ++c) {
-                if (wanted_.chunk(t, c).elements() != 0 || c == written[0]) continue;
-                chunkFile[c] = chunkFile[written[0]];
-                chunkOffset[c] = chunkOffset[written[0]];
+            for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
+                if (target_.chunk(t, c).elements() != 0 || c == written[0]) continue;
+                place(c, chunkFile[written[0]], chunkOffset[written[0]]);
             }
         }
-        if (indexed_) files.push_back({std::string(kIndexName), indexText().size(), true});
+        if (indexed_) addText(std::string(kIndexName), indexText());
         return {};
     }
 
-    // The 8 bytes of length and the padded header, as they stand in the file.
-    std::string headerText(const Group& group) const {
-        std::string text(8, '\0');
+    Texts headerTexts(const Group& group) const {
         Texts texts;
         for (const auto& [key, value] : sourceTexts_) {
             if (key == "format") putText(texts, key, value);
@@ -360,40 +285,19 @@ class SafetensorsLayout final : public TargetLayout {
             putText(texts, kShardingInfoKey, shardingInfo(group));
             putText(texts, kVersionKey, "1.0");
         }
-        text += "{\"__metadata__\":{";
-        for (size_t i = 0; i < texts.size(); ++i)
-            text += fmt::format("{}{}:{}", i ? "," : "", jsonText(texts[i].first), jsonText(texts[i].second));
-        text += '}';
-        uint64_t at = 0;
-        for (ChunkId c : group.chunks) {
-            const ChunkInfo chunk = wanted_.chunk(c);
-            const DType dtype = wanted_.dtype(chunk.tensor);
-            Dims shape(chunk.lengths.begin(), chunk.lengths.end());
-            if (dtype == DType::float4E2M1FNx2) shape.back() *= 2;
-            const uint64_t end = at + chunkBytes(chunk);
-            text += fmt::format(",{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                                jsonText(wanted_.name(chunk.tensor)), storedDTypeName(dtype),
-                                fmt::join(shape, ","), at, end);
-            at = end;
-        }
-        text += '}';
-        text.resize(alignUp(text.size(), kDataAlignment), ' ');
-        const uint64_t length = text.size() - 8;
-        for (size_t i = 0; i < 8; ++i)
-            text[i] = static_cast<char>(length >> (8 * i) & 0xFF);
-        return text;
+        return texts;
     }
 
     // Offsets as torch writes and reads them; the global shape besides, so that a missing last file shows.
     std::string shardingInfo(const Group& group) const {
         std::string text = "{";
         for (ChunkId c : group.chunks) {
-            const ChunkInfo chunk = wanted_.chunk(c);
+            const ChunkInfo chunk = target_.chunk(c);
             Dims offsets(chunk.offsets.begin(), chunk.offsets.end());
-            const DimSpan tensorShape = wanted_.shape(chunk.tensor);
+            const DimSpan tensorShape = target_.shape(chunk.tensor);
             Dims shape(tensorShape.begin(), tensorShape.end());
             text += fmt::format("{}{}: {{\"saved_offsets\": [{}], \"global_shape\": [{}]}}",
-                                text.size() > 1 ? ", " : "", jsonText(wanted_.name(chunk.tensor)),
+                                text.size() > 1 ? ", " : "", jsonText(target_.name(chunk.tensor)),
                                 fmt::join(offsets, ", "), fmt::join(shape, ", "));
         }
         return text + "}";
@@ -405,9 +309,9 @@ class SafetensorsLayout final : public TargetLayout {
         std::vector<std::pair<std::string_view, size_t>> map;
         for (size_t g = 0; g < groups_.size(); ++g) {
             for (ChunkId c : groups_[g].chunks) {
-                const ChunkInfo chunk = wanted_.chunk(c);
-                total += chunkBytes(chunk);
-                map.emplace_back(wanted_.name(chunk.tensor), g);
+                const ChunkInfo chunk = target_.chunk(c);
+                total += bytesOf(c);
+                map.emplace_back(target_.name(chunk.tensor), g);
             }
         }
         std::sort(map.begin(), map.end());
@@ -431,8 +335,8 @@ class SafetensorsLayout final : public TargetLayout {
         return text;
     }
 
-    const Catalog& wanted_;
     const uint64_t maxFileSize_;
+    const std::string variant_;
     std::vector<Group> groups_;
     Texts sourceTexts_, indexAliases_;
     bool sharded_ = false, indexed_ = false;
@@ -442,27 +346,16 @@ class SafetensorsLayout final : public TargetLayout {
 }  // namespace
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (std::string why = whyNot(target, t); !why.empty())
-            out.push_back({std::string(target.name(t)), std::move(why)});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        if (object.name != kMetadataName || !textsOf(object.value))
-            out.push_back({object.name, std::string(kNoObjects)});
-    }
-    return out;
+    return leftOutOf(
+        target, [&](TensorId t) { return whyNot(target, t); },
+        [](const ObjectInfo& object) {
+            const bool held = object.name == kMetadataName && textsOf(object.value);
+            return held ? std::string() : std::string(kNoObjects);
+        });
 }
 
 Result<std::unique_ptr<TargetLayout>> makeLayout(const Catalog& target, const WriteOptions& options) {
-    const std::string& variant = options.variant;
-    if (!variant.empty() && variant != "single" && variant != "sharded" && variant != "dcp-sharded") {
-        return makeError(ErrorCode::usage, fmt::format("'{}' is not a variant of safetensors", variant))
-            .withHint("variants: single, sharded, dcp-sharded");
-    }
-    auto layout = std::make_unique<SafetensorsLayout>(target, options);
-    SHARDSCOPE_TRY(layout->make(variant));
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<SafetensorsLayout>(target, options);
 }
 
 }  // namespace shardscope::safetensors

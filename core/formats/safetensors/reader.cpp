@@ -244,13 +244,12 @@ class Opener : private CatalogOpener {
         if (holders.empty()) return;
         const size_t count = holders.size();
         holders.resize(std::min<size_t>(count, 3));
-        note(rule::metaInconsistent, Severity::error,
-             fmt::format(
-                 "{} of the {} tensors that it names are in files that it does not name: {}. It is the "
-                 "index of another save; {} reads the files without it",
-                 held.size(), index_->names.size(), listed(holders, count),
-                 option(kWeightMap.substr(2), kIgnore)),
-             index_->name);
+        wrong(fmt::format(
+                  "{} of the {} tensors that it names are in files that it does not name: {}. It is the "
+                  "index of another save; {} reads the files without it",
+                  held.size(), index_->names.size(), listed(holders, count),
+                  option(kWeightMap.substr(2), kIgnore)),
+              index_->name);
     }
 
     Status readIndexed(const std::vector<std::string>& indexFiles,
@@ -392,13 +391,12 @@ class Opener : private CatalogOpener {
                               file.header.tensors[piece.tensor].dtype == info.dtype &&
                               (!entry->globalShape || entry->globalShape->size() == rank);
             if (!fits) {
-                note(rule::metaInconsistent, Severity::error,
-                     !entry ? std::string("this file does not say where in the tensor its piece belongs")
-                            : fmt::format("its piece of shape {}, dtype {} at {} does not fit the others",
-                                          formatDims(lengths),
-                                          dtypeName(file.header.tensors[piece.tensor].dtype),
-                                          formatDims(entry->savedOffsets)),
-                     file.name, name);
+                wrong(!entry ? std::string("this file does not say where in the tensor its piece belongs")
+                             : fmt::format("its piece of shape {}, dtype {} at {} does not fit the others",
+                                           formatDims(lengths),
+                                           dtypeName(file.header.tensors[piece.tensor].dtype),
+                                           formatDims(entry->savedOffsets)),
+                      file.name, name);
                 continue;
             }
             for (size_t k = 0; k < rank; ++k) {
@@ -409,10 +407,9 @@ class Opener : private CatalogOpener {
                         .inFile(fullPath(file.name));
                 if (entry->globalShape) {
                     if (declared && info.shape[k] != (*entry->globalShape)[k]) {
-                        note(rule::metaInconsistent, Severity::error,
-                             fmt::format("its files disagree about its shape: {} and {}",
-                                         formatDims(info.shape), formatDims(*entry->globalShape)),
-                             file.name, name);
+                        wrong(fmt::format("its files disagree about its shape: {} and {}",
+                                          formatDims(info.shape), formatDims(*entry->globalShape)),
+                              file.name, name);
                     }
                     info.shape[k] = std::max(info.shape[k], (*entry->globalShape)[k]);
                 } else {

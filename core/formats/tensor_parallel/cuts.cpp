@@ -4,16 +4,18 @@
 #include <array>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "encoding/json_value.h"
+#include "model/value_view.h"
 
 namespace shardscope::tensor_parallel {
 
 namespace {
 
 constexpr int64_t kMostHeads = 1 << 20;
-constexpr uint64_t kMostStated = 65'536;  // ranks
+constexpr int64_t kMostStated = 65'536;  // ranks
+constexpr int64_t kMostSize = (int64_t{1} << 40) - 1;
 
 Error notKnown(std::string why) {
     return unsupported("how tensor-parallel ranks shard it is not known: " + std::move(why));
@@ -46,33 +48,29 @@ Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
 
 ModelSizes readSizes(std::string_view text) {
     ModelSizes sizes;
-    auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object()) return sizes;
-    if (const auto mapping = json.find("mapping"); mapping != json.end() && mapping->is_object()) {
-        const auto sizeOf = [&](const char* name) -> int64_t {
-            const auto value = mapping->find(name);
-            const bool fits = value != mapping->end() && value->is_number_unsigned() &&
-                              value->get<uint64_t>() <= kMostStated;
-            return fits ? value->get<int64_t>() : 0;
-        };
-        sizes.ranks = sizeOf("tp_size");
-        sizes.expertRanks = sizeOf("moe_ep_size");
-        sizes.stages = sizeOf("pp_size");
-    }
-    if (json.contains("text_config") && json["text_config"].is_object()) json = json["text_config"];
-    const auto number = [&](std::initializer_list<const char*> names) -> int64_t {
+    const Value document = jsonValue(text);
+    ValueView json = document;
+    const auto number = [&](ValueView in, std::initializer_list<const char*> names, int64_t most) -> int64_t {
         for (const char* name : names) {
-            if (!json.contains(name) || !json[name].is_number_unsigned()) continue;
-            const auto value = json[name].get<uint64_t>();
-            if (value > 0 && value < uint64_t{1} << 40) return static_cast<int64_t>(value);
+            const int64_t value = in[name].integer().value_or(0);
+            if (value > 0 && value <= most) return value;
         }
         return 0;
     };
-    sizes.hidden = number({"hidden_size", "dim", "n_embd"});
-    sizes.heads = number({"num_attention_heads", "n_heads"});
-    sizes.keyHeads = number({"num_key_value_heads", "n_kv_heads"});
-    sizes.headSize = number({"head_dim", "head_size"});
-    sizes.vocabulary = number({"vocab_size"});
+    if (const ValueView mapping = json["mapping"]) {
+        sizes.ranks = number(mapping, {"tp_size"}, kMostStated);
+        sizes.expertRanks = number(mapping, {"moe_ep_size"}, kMostStated);
+        sizes.stages = number(mapping, {"pp_size"}, kMostStated);
+    }
+    if (const ValueView inner = json["text_config"]; inner.isMapping()) json = inner;
+    const auto size = [&](std::initializer_list<const char*> names) {
+        return number(json, names, kMostSize);
+    };
+    sizes.hidden = size({"hidden_size", "dim", "n_embd"});
+    sizes.heads = size({"num_attention_heads", "n_heads"});
+    sizes.keyHeads = size({"num_key_value_heads", "n_kv_heads"});
+    sizes.headSize = size({"head_dim", "head_size"});
+    sizes.vocabulary = size({"vocab_size"});
     if (sizes.keyHeads == 0) sizes.keyHeads = sizes.heads;
     if (sizes.headSize == 0 && sizes.heads > 0 && sizes.hidden % sizes.heads == 0)
         sizes.headSize = sizes.hidden / sizes.heads;

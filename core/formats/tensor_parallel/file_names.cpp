@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "base/regular_expression.h"
+#include "formats/files_below.h"
 
 namespace shardscope::tensor_parallel {
 
@@ -52,10 +53,7 @@ const std::vector<NameRule>& nameRules() {
 
 std::vector<DirectoryEntry> entriesOf(const Source& source, std::string_view directory) {
     if (directory.empty()) return source.entries;
-    const auto is = [&](const DirectoryEntry& entry) {
-        return entry.kind == DirectoryEntry::Kind::directory && entry.name == directory;
-    };
-    if (!std::ranges::any_of(source.entries, is)) return {};
+    if (!holdsDirectory(source, directory)) return {};
     auto listed = source.directory->list(directory);
     if (!listed.ok()) return {};
     std::ranges::sort(*listed, {}, &DirectoryEntry::name);
@@ -73,7 +71,7 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
     std::vector<Found> found;
     std::vector<std::string_view> groups;
     for (const DirectoryEntry& entry : entriesOf(source, rule.directory)) {
-        const std::string_view name = std::string_view(entry.name).substr(entry.name.rfind('/') + 1);
+        const std::string_view name = lastNameOf(entry.name);
         if (entry.kind != DirectoryEntry::Kind::file || !rule.name.matchWhole(name, groups)) continue;
         const auto rank = parseNumber<uint32_t>(groups[1], 0, kMostRanks - 1);
         const auto world = parseNumber<uint32_t>(groups[2], 1, kMostRanks);
@@ -96,7 +94,7 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
     const bool optimizer = *rule.optimizer != '\0' && !found.empty();
     for (const DirectoryEntry& entry :
          optimizer ? entriesOf(source, rule.optimizer) : std::vector<DirectoryEntry>()) {
-        const std::string_view name = std::string_view(entry.name).substr(entry.name.rfind('/') + 1);
+        const std::string_view name = lastNameOf(entry.name);
         if (!rule.name.matchWhole(name, groups)) continue;
         const auto rank = parseNumber<uint32_t>(groups[1], 0, kMostRanks - 1);
         out.world = std::max(out.world, rank.value_or(0) + 1);
@@ -126,7 +124,7 @@ std::string RankFiles::nameOf(uint32_t rank, uint32_t part) const {
     return {};
 }
 
-std::vector<RankFile> RankFiles::missing() const {
+RankFiles::Missing RankFiles::missing() const {
     struct Set {
         const RankFile* one = nullptr;
         size_t width = 1;
@@ -144,7 +142,15 @@ std::vector<RankFile> RankFiles::missing() const {
         if (file.name[file.digitsAt] == '0') set.width = std::max(set.width, file.digits);
         set.ranks.insert(file.rank % world);
     }
-    std::vector<RankFile> out;
+    Missing missing;
+    std::vector<RankFile>& out = missing.files;
+    std::set<uint32_t> stagesThere;
+    for (const auto& [others, set] : sets) {
+        stagesThere.insert(set.one->rank / world);
+        missing.count += world - set.ranks.size();
+    }
+    missing.count += uint64_t{world} * (parts > 1 ? parts - std::min<uint64_t>(parts, sets.size())
+                                                  : stages - stagesThere.size());
     for (const auto& [others, set] : sets) {
         for (uint32_t rank = 0; rank < world; ++rank) {
             if (set.ranks.contains(rank)) continue;
@@ -153,7 +159,7 @@ std::vector<RankFile> RankFiles::missing() const {
             const uint32_t whose = set.one->rank / world * world + rank;
             ranks.insert(whose);
             out.push_back({.name = std::move(name), .rank = whose});
-            if (out.size() == kMostMissing) return out;
+            if (out.size() == kMostMissing) return missing;
         }
     }
     // Of a stage, and of parts with a number in between, there may be no file at all.
@@ -164,10 +170,11 @@ std::vector<RankFile> RankFiles::missing() const {
                 parts > 1 ? there.contains(name) || std::ranges::find(out, name, &RankFile::name) != out.end()
                           : ranks.contains(rank);
             if (!known) out.push_back({.name = std::move(name), .rank = rank});
-            if (out.size() == kMostMissing) return out;
+            if (out.size() == kMostMissing) return missing;
         }
     }
-    return out;
+    missing.count = out.size();
+    return missing;
 }
 
 RankFiles findRankFiles(const Source& source) {

@@ -32,8 +32,12 @@ struct RankFiles {
     const char* mark = "";    // a file that is written last; empty = none
     std::vector<RankFile> files;
     uint32_t parts = 1;  // of each rank, by their numbers
-    // The files of ranks that are not there, at most 1000 of them.
-    std::vector<RankFile> missing() const;
+    // The files of ranks that are not there: how many, and the first thousand.
+    struct Missing {
+        std::vector<RankFile> files;
+        uint64_t count = 0;
+    };
+    Missing missing() const;
 
   private:
     // The expected file name of a rank.

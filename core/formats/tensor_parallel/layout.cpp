@@ -7,10 +7,7 @@
 
 #include "base/checked.h"
 #include "base/option_words.h"
-#include "encoding/safetensors_file.h"
-#include "encoding/torch_archive.h"
-#include "formats/entry_tree.h"
-#include "formats/file_layout.h"
+#include "formats/named_file_layout.h"
 #include "formats/tensor_parallel/cuts.h"
 
 namespace shardscope::tensor_parallel {
@@ -18,20 +15,11 @@ namespace shardscope::tensor_parallel {
 namespace {
 
 constexpr uint32_t kMostRanksWritten = 4096;
-constexpr std::string_view kObjects = "files of tensor-parallel ranks hold tensors alone";
 
-// What one rank holds of a tensor: chunks of the target, one behind the other.
-struct Shard {
-    TensorId tensor = kNone;
-    std::vector<ChunkId> chunks;
-    Dims shape;
-    uint64_t bytes = 0;
-};
-
-class RankFileLayout final : public FileLayout {
+class RankFileLayout final : public NamedFileLayout {
   public:
     RankFileLayout(const Catalog& target, const WriteOptions& options)
-        : FileLayout(target),
+        : NamedFileLayout(target),
           stop_(options.stop),
           config_(options.modelConfig),
           vllm_(options.variant == kVllm),
@@ -45,28 +33,13 @@ class RankFileLayout final : public FileLayout {
         SHARDSCOPE_TRY(vllm_ ? checkVllm(target_, config_) : checkMeta(target_, config_, columns_, ranks));
         for (uint32_t rank = 0; rank < ranks; ++rank) {
             SHARDSCOPE_TRY(stop_.poll());
-            SHARDSCOPE_TRY(shardsOf(rank, ranks));
-        }
-        for (size_t id = 0; id < contents_.size(); ++id) {
-            SHARDSCOPE_TRY(stop_.poll());
-            SHARDSCOPE_TRY(placeFile(static_cast<FileId>(id)));
+            SHARDSCOPE_TRY(addRank(rank, ranks));
         }
         if (!vllm_) {
-            SHARDSCOPE_ASSIGN(params_, paramsJson(config_, columns_));
-            files.push_back({"params.json", params_.size(), true});
+            SHARDSCOPE_ASSIGN(std::string params, paramsJson(config_, columns_));
+            addText("params.json", std::move(params));
         }
         return {};
-    }
-
-    Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        if (id >= contents_.size()) return writeText(id, params_, sink);
-        if (vllm_) return writeText(id, heads_[id], sink);
-        std::vector<uint32_t> crcs;
-        for (const Shard& shard : contents_[id])
-            crcs.push_back(chunkCrcs[shard.chunks.front()]);
-        return archiveOf(id)->literals(
-            crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(id, at, bytes); });
     }
 
   private:
@@ -77,31 +50,39 @@ class RankFileLayout final : public FileLayout {
     }
 
     // The rank's shards, in one file or in several.
-    Status shardsOf(uint32_t rank, uint32_t ranks) {
+    Status addRank(uint32_t rank, uint32_t ranks) {
         const Cuts cuts(readSizes(config_), {}, true);
-        contents_.emplace_back();
-        names_.push_back(nameOf(rank, 0));
+        std::vector<Entry> entries;
         uint64_t bytes = 0;
         uint32_t part = 0;
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             auto cut = cuts.ofWhole(target_.name(t), target_.shape(t), ranks, rank, columns_);
             if (!cut.ok()) return std::move(cut).error().ofTensor(target_.name(t));
-            SHARDSCOPE_ASSIGN(Shard shard, shardOf(t, rank, *cut));
+            SHARDSCOPE_ASSIGN(Entry entry, shardOf(t, rank, *cut));
             if (vllm_ && maxFileSize_ > 0 && bytes > 0 &&
-                shard.bytes > maxFileSize_ - std::min(bytes, maxFileSize_)) {
-                contents_.emplace_back();
-                names_.push_back(nameOf(rank, ++part));
+                entry.bytes > maxFileSize_ - std::min(bytes, maxFileSize_)) {
+                SHARDSCOPE_TRY(addFile(rank, part++, std::move(entries)));
+                entries.clear();
                 bytes = 0;
             }
-            bytes += shard.bytes;
-            contents_.back().push_back(std::move(shard));
+            bytes += entry.bytes;
+            entries.push_back(std::move(entry));
         }
+        return addFile(rank, part, std::move(entries));
+    }
+
+    Status addFile(uint32_t rank, uint32_t part, std::vector<Entry> entries) {
+        if (vllm_)
+            return addSafetensors(fmt::format("model-rank-{}-part-{}.safetensors", rank, part),
+                                  std::move(entries), {{"format", "pt"}});
+        addStateDict(fmt::format("consolidated.{:02}.pth", rank), entries, false);
         return {};
     }
 
-    Result<Shard> shardOf(TensorId t, uint32_t rank, const RankCut& cut) const {
+    // What the rank holds of a tensor: chunks of the target, one behind the other.
+    Result<Entry> shardOf(TensorId t, uint32_t rank, const RankCut& cut) const {
         const DimSpan whole = target_.shape(t);
-        Shard shard{t, {}, Dims(whole.begin(), whole.end()), 0};
+        Entry shard{std::string(target_.name(t)), target_.dtype(t), Dims(whole.begin(), whole.end()), 0, {}};
         const std::vector<CutBox> boxes = cut.boxes(whole);
         for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
             const ChunkInfo chunk = target_.chunk(t, c);
@@ -111,7 +92,7 @@ class RankFileLayout final : public FileLayout {
                 !std::ranges::equal(chunk.lengths, boxes[i].lengths))
                 return otherParts(t);
             shard.chunks.push_back(c);
-            shard.bytes += bytesOf(t, c);
+            shard.bytes += bytesOf(c);
         }
         if (shard.chunks.size() != boxes.size()) return otherParts(t);
         if (cut.axis != RankCut().axis) {
@@ -123,71 +104,10 @@ class RankFileLayout final : public FileLayout {
         return shard;
     }
 
-    uint64_t bytesOf(TensorId t, ChunkId c) const {
-        return dtypeByteCount(target_.dtype(t), static_cast<uint64_t>(target_.chunk(t, c).elements()))
-            .value_or(0);
-    }
-
-    std::string nameOf(uint32_t rank, uint32_t part) const {
-        return vllm_ ? fmt::format("model-rank-{}-part-{}.safetensors", rank, part)
-                     : fmt::format("consolidated.{:02}.pth", rank);
-    }
-
-    Status placeFile(FileId id) {
-        std::vector<Shard>& shards = contents_[id];
-        std::vector<uint64_t> at(shards.size());
-        uint64_t size = 0;
-        if (vllm_) {
-            std::vector<safetensors::FileEntry> entries;
-            for (const Shard& shard : shards)
-                entries.push_back({std::string(target_.name(shard.tensor)), target_.dtype(shard.tensor),
-                                   shard.shape, shard.bytes, 0});
-            SHARDSCOPE_ASSIGN(safetensors::FileLayout laid,
-                              safetensors::layOutFile(entries, {{"format", "pt"}}));
-            std::ranges::sort(entries, {}, &safetensors::FileEntry::name);
-            for (size_t i = 0; i < shards.size(); ++i)
-                at[i] = std::ranges::lower_bound(entries, target_.name(shards[i].tensor), {},
-                                                 &safetensors::FileEntry::name)
-                            ->offset;
-            size = laid.size;
-            heads_.push_back(std::move(laid.head));
-        } else {
-            const auto archive = archiveOf(id);
-            for (size_t i = 0; i < shards.size(); ++i)
-                at[i] = archive->storageOffset(i);
-            size = archive->size();
-        }
-        files.push_back({names_[id], size, false});
-        for (size_t i = 0; i < shards.size(); ++i) {
-            for (const ChunkId c : shards[i].chunks) {
-                chunkFile[c] = id;
-                chunkOffset[c] = at[i];
-                at[i] += bytesOf(shards[i].tensor, c);
-            }
-        }
-        return {};
-    }
-
-    std::unique_ptr<TorchArchiveWriter> archiveOf(FileId id) const {
-        const std::string& name = names_[id];
-        auto archive = std::make_unique<TorchArchiveWriter>(name.substr(0, name.rfind('.')));
-        const std::vector<Shard>& shards = contents_[id];
-        writeStateDict(
-            archive->pickle(), shards.size(), [&](size_t i) { return target_.name(shards[i].tensor); },
-            [&](size_t i) {
-                archive->tensor(target_.dtype(shards[i].tensor), shards[i].shape, i, shards[i].bytes);
-            });
-        archive->finish();
-        return archive;
-    }
-
     const StopToken stop_;
     const std::string config_;
     const bool vllm_, columns_;
     const uint64_t maxFileSize_;
-    std::vector<std::vector<Shard>> contents_;  // by file
-    std::vector<std::string> names_, heads_;    // by file; heads_: of safetensors
-    std::string params_;
 };
 
 Result<uint32_t> ranksOf(const std::optional<Mesh>& asked, const Catalog& source) {
@@ -224,10 +144,9 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (const ObjectInfo& object : target.objects())
-        out.push_back({object.name, std::string(kObjects)});
-    return out;
+    return leftOutOf(
+        target, [](TensorId) { return std::string(); },
+        [](const ObjectInfo&) { return std::string("files of tensor-parallel ranks hold tensors alone"); });
 }
 
 std::vector<TargetCopy> copies(const Catalog& target, const WriteOptions&) {

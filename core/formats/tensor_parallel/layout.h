@@ -28,6 +28,9 @@ Result<std::unique_ptr<TargetLayout>> layOut(const Catalog& target, const WriteO
 
 inline constexpr std::string_view kVllm = "vllm", kMeta = "meta", kMetaLlama2 = "meta-llama2";
 
+// The tensors that the writer ("vLLM", "Meta") keeps for the model of its configuration; none where that is
+// not known.
+std::vector<std::string> namesNeeded(std::string_view writer, const std::string& config);
 // Errors: impossible or unsupported, with the tensor where it is about one, if the program that a variant is
 // for would not load `target`.
 Status checkVllm(const Catalog& target, const std::string& config);

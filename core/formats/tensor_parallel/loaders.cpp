@@ -11,7 +11,10 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
+#include "encoding/json_value.h"
 #include "formats/tensor_parallel/layout.h"
+#include "formats/tp_rule.h"
+#include "model/value_view.h"
 
 namespace shardscope::tensor_parallel {
 
@@ -27,36 +30,13 @@ Error refused(std::string message) {
     return unsupported(std::move(message));
 }
 
-Json objectOf(const std::string& config) {
-    Json json = Json::parse(config, nullptr, false);
-    return json.is_object() ? std::move(json) : Json::object();
+std::optional<int64_t> sizeOf(ValueView value) {
+    const auto size = value.integer();
+    return size && *size > 0 && *size <= kMostWidth ? size : std::nullopt;
 }
 
-std::string textIn(const Json& json, const char* name) {
-    const auto found = json.find(name);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
-
-bool trueIn(const Json& json, const char* name) {
-    const auto found = json.find(name);
-    return found != json.end() && found->is_boolean() && found->get<bool>();
-}
-
-std::optional<int64_t> sizeIn(const Json& json, const char* name) {
-    const auto found = json.find(name);
-    if (found == json.end() || !found->is_number_unsigned() || found->get<uint64_t>() == 0 ||
-        found->get<uint64_t>() > static_cast<uint64_t>(kMostWidth))
-        return std::nullopt;
-    return found->get<int64_t>();
-}
-
-std::optional<double> numberIn(const Json& json, const char* name) {
-    const auto found = json.find(name);
-    return found != json.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-}
-
-Result<int64_t> neededSize(const Json& json, const char* name) {
-    if (const auto size = sizeIn(json, name)) return *size;
+Result<int64_t> neededSize(ValueView json, const char* name) {
+    if (const auto size = sizeOf(json[name])) return *size;
     return refused(fmt::format("no config.json states '{}'", name))
         .withHint(fmt::format("put the model's config.json beside the source, or name its directory with {}",
                               option("assets", "DIR")));
@@ -87,18 +67,32 @@ Status checkNames(const Catalog& target, const char* program, std::span<const ch
     return {};
 }
 
-Status needs(const Catalog& target, const std::string& name, const char* program) {
-    if (target.find(name) != kNone) return {};
-    return makeError(ErrorCode::impossible, fmt::format("{} needs it, and the source lacks it", program))
-        .ofTensor(name);
+Status needsAll(const Catalog& target, const std::vector<std::string>& names, const char* program) {
+    for (const std::string& name : names) {
+        if (target.find(name) == kNone)
+            return makeError(ErrorCode::impossible,
+                             fmt::format("{} needs it, and the source lacks it", program))
+                .ofTensor(name);
+    }
+    return {};
 }
 
-// The rotary settings, which newer configurations have in an object of their own.
-Json ropeOf(const Json& json) {
-    for (const char* name : {"rope_parameters", "rope_scaling"}) {
-        if (const auto found = json.find(name); found != json.end() && found->is_object()) return *found;
+// The one entry of `architectures` that vLLM goes by; empty where there is none, or more.
+std::string vllmClassOf(ValueView config) {
+    const std::vector<ValueView> classes = config["architectures"].items();
+    return classes.size() == 1 ? classes[0].textOr({}) : std::string();
+}
+bool isKnownToVllm(std::string_view architecture) {
+    return isAmong(architecture,
+                   {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"});
+}
+
+void addOfLayers(int64_t layers, const char* prefix, std::initializer_list<const char*> names,
+                 std::vector<std::string>& out) {
+    for (int64_t layer = 0; layer < layers; ++layer) {
+        for (const char* name : names)
+            out.push_back(fmt::format("{}{}.{}", prefix, layer, name));
     }
-    return Json::object();
 }
 
 // Rounds as Meta's FeedForward does.
@@ -130,16 +124,18 @@ Status addWidth(int64_t dim, int64_t width, Json& params) {
     return {};
 }
 
-Status addRope(const Json& config, bool llama2, Json& params) {
-    const Json rope = ropeOf(config);
-    double theta = numberIn(config, "rope_theta").value_or(numberIn(rope, "rope_theta").value_or(10000));
+// The rotary settings, which newer configurations have in an object of their own.
+Status addRope(ValueView config, bool llama2, Json& params) {
+    ValueView rope = config["rope_parameters"];
+    if (!rope.isMapping()) rope = config["rope_scaling"];
+    double theta = config["rope_theta"].number().value_or(rope["rope_theta"].number().value_or(10000));
     if (!llama2 || theta != 10000) params["rope_theta"] = theta;
-    std::string type = textIn(rope, "rope_type");
-    if (type.empty()) type = textIn(rope, "type");
+    std::string type = rope["rope_type"].textOr({});
+    if (type.empty()) type = rope["type"].textOr({});
     if (type.empty() || type == "default") return {};
-    const bool known = type == "llama3" && numberIn(rope, "factor") == 8 &&
-                       numberIn(rope, "low_freq_factor") == 1 && numberIn(rope, "high_freq_factor") == 4 &&
-                       numberIn(rope, "original_max_position_embeddings") == 8192;
+    const bool known = type == "llama3" && rope["factor"].number() == 8 &&
+                       rope["low_freq_factor"].number() == 1 && rope["high_freq_factor"].number() == 4 &&
+                       rope["original_max_position_embeddings"].number() == 8192;
     if (!known || llama2)
         return refused(
             fmt::format("params.json cannot state the scaled rotary positions ('{}') of this model: "
@@ -151,16 +147,37 @@ Status addRope(const Json& config, bool llama2, Json& params) {
 
 }  // namespace
 
+std::vector<std::string> namesNeeded(std::string_view writer, const std::string& config) {
+    const Value document = jsonValue(config);
+    const ValueView json = document;
+    std::vector<std::string> names;
+    const bool vllm = writer == "vLLM";
+    const int64_t layers = sizeOf(json[vllm ? "num_hidden_layers" : "n_layers"]).value_or(0);
+    if (layers < 1 || layers > kMostLayers) return names;
+    if (vllm && isKnownToVllm(vllmClassOf(json)) && !json["quantization_config"].isMapping()) {
+        names = {"lm_head.weight", "model.norm.weight"};
+        if (!json["tie_word_embeddings"].isTrue()) names.emplace_back("model.embed_tokens.weight");
+        addOfLayers(layers, "model.layers.",
+                    {"self_attn.qkv_proj.weight", "self_attn.o_proj.weight", "mlp.gate_up_proj.weight",
+                     "mlp.down_proj.weight", "input_layernorm.weight", "post_attention_layernorm.weight"},
+                    names);
+    } else if (writer == "Meta") {
+        names = {"tok_embeddings.weight", "norm.weight"};
+        if (!json["tied_embeddings"].isTrue()) names.emplace_back("output.weight");
+        addOfLayers(layers, "layers.",
+                    {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight",
+                     "attention.wo.weight", "feed_forward.w1.weight", "feed_forward.w2.weight",
+                     "feed_forward.w3.weight", "attention_norm.weight", "ffn_norm.weight"},
+                    names);
+    }
+    return names;
+}
+
 Status checkVllm(const Catalog& target, const std::string& config) {
-    static constexpr std::array kClasses{"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                         "Qwen3ForCausalLM"};
-    const Json json = objectOf(config);
-    const auto found = json.find("architectures");
-    const std::string architecture =
-        found != json.end() && found->is_array() && found->size() == 1 && found->front().is_string()
-            ? found->front().get<std::string>()
-            : std::string();
-    if (std::ranges::find(kClasses, architecture) == kClasses.end())
+    const Value document = jsonValue(config);
+    const ValueView json = document;
+    const std::string architecture = vllmClassOf(json);
+    if (!isKnownToVllm(architecture))
         return refused(architecture.empty()
                            ? std::string(
                                  "no config.json states the one entry of 'architectures' that vLLM goes by")
@@ -169,7 +186,7 @@ Status checkVllm(const Catalog& target, const std::string& config) {
             .withHint(
                 "known are Llama, Mistral, Qwen 2 and Qwen 3 without experts; vLLM itself loads what "
                 "--to hf writes");
-    if (json.contains("quantization_config") && json["quantization_config"].is_object())
+    if (json["quantization_config"].isMapping())
         return refused("how vLLM keeps quantized weights in memory depends on its kernels")
             .withHint(fmt::format("{} makes plain weights of them", option("dequantize", "bf16")));
     SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(json, "num_hidden_layers"));
@@ -181,15 +198,13 @@ Status checkVllm(const Catalog& target, const std::string& config) {
     static constexpr std::array kOthers{"model[.]embed_tokens[.]weight", "model[.]norm[.]weight",
                                         "lm_head[.]weight"};
     SHARDSCOPE_TRY(checkNames(target, "vLLM", kLayer, kOthers, "model[.]layers[.]", layers));
-    const bool tied = trueIn(json, "tie_word_embeddings");
-    SHARDSCOPE_TRY(needs(target, "lm_head.weight", "vLLM"));
-    SHARDSCOPE_TRY(needs(target, "model.norm.weight", "vLLM"));
+    const bool tied = json["tie_word_embeddings"].isTrue();
+    SHARDSCOPE_TRY(needsAll(target, namesNeeded("vLLM", config), "vLLM"));
     const TensorId embedding = target.find("model.embed_tokens.weight");
     if (tied && embedding != kNone)
         return makeError(ErrorCode::impossible,
                          "config.json ties it to lm_head.weight, the name that vLLM keeps")
             .ofTensor("model.embed_tokens.weight");
-    if (!tied) SHARDSCOPE_TRY(needs(target, "model.embed_tokens.weight", "vLLM"));
     const int64_t rows = (vocabulary + kRowsOfVllm - 1) / kRowsOfVllm * kRowsOfVllm;
     for (const TensorId t : {embedding, target.find("lm_head.weight")}) {
         if (t == kNone || (target.shape(t).size() == 2 && target.shape(t)[0] == rows)) continue;
@@ -198,38 +213,26 @@ Status checkVllm(const Catalog& target, const std::string& config) {
                                      formatDims(target.shape(t)), rows, vocabulary))
             .ofTensor(target.name(t));
     }
-    for (int64_t layer = 0; layer < layers; ++layer) {
-        for (const char* name :
-             {"self_attn.qkv_proj.weight", "self_attn.o_proj.weight", "mlp.gate_up_proj.weight",
-              "mlp.down_proj.weight", "input_layernorm.weight", "post_attention_layernorm.weight"})
-            SHARDSCOPE_TRY(needs(target, fmt::format("model.layers.{}.{}", layer, name), "vLLM"));
-    }
     return {};
 }
 
 Status checkMeta(const Catalog& target, const std::string& config, bool columns, uint32_t ranks) {
     SHARDSCOPE_ASSIGN(const std::string text, paramsJson(config, columns));
-    const Json params = objectOf(text);
+    const Value document = jsonValue(text);
+    const ValueView params = document;
     SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(params, "n_layers"));
     static constexpr std::array kLayer{"attention[.]w[qkvo][.]weight", "feed_forward[.]w[123][.]weight",
                                        "attention_norm[.]weight", "ffn_norm[.]weight"};
     static constexpr std::array kOthers{"tok_embeddings[.]weight", "norm[.]weight", "output[.]weight",
                                         "rope[.]freqs"};
     SHARDSCOPE_TRY(checkNames(target, "Meta's Llama", kLayer, kOthers, "layers[.]", layers));
-    for (const char* name : {"tok_embeddings.weight", "norm.weight", "output.weight"})
-        SHARDSCOPE_TRY(needs(target, name, "Meta's Llama"));
-    for (int64_t layer = 0; layer < layers; ++layer) {
-        for (const char* name : {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight",
-                                 "attention.wo.weight", "feed_forward.w1.weight", "feed_forward.w2.weight",
-                                 "feed_forward.w3.weight", "attention_norm.weight", "ffn_norm.weight"})
-            SHARDSCOPE_TRY(needs(target, fmt::format("layers.{}.{}", layer, name), "Meta's Llama"));
-    }
+    SHARDSCOPE_TRY(needsAll(target, namesNeeded("Meta", text), "Meta's Llama"));
     SHARDSCOPE_ASSIGN(const int64_t heads, neededSize(params, "n_heads"));
-    if (heads % ranks != 0 || sizeIn(params, "n_kv_heads").value_or(heads) % ranks != 0)
+    if (heads % ranks != 0 || sizeOf(params["n_kv_heads"]).value_or(heads) % ranks != 0)
         return makeError(ErrorCode::impossible,
                          fmt::format("the heads of Meta's Llama do not divide among {} ranks", ranks))
             .withHint("it gives each rank whole heads of keys: write for fewer ranks");
-    const auto vocabulary = sizeIn(params, "vocab_size");
+    const auto vocabulary = sizeOf(params["vocab_size"]);
     if (ranks > 1 && !columns && vocabulary && (*vocabulary == 32000 || *vocabulary == 32016))
         return refused("Llama 2 and Code Llama shard the embedding along its columns, Llama 3 along its rows")
             .withHint(fmt::format("{} writes Llama 2's way", option("to", std::string(kMetaLlama2))));
@@ -237,9 +240,10 @@ Status checkMeta(const Catalog& target, const std::string& config, bool columns,
 }
 
 Result<std::string> paramsJson(const std::string& config, bool llama2) {
-    const Json json = objectOf(config);
-    if (sizeIn(json, "dim") && sizeIn(json, "n_layers")) return dumpJson(json);
-    if (const std::string type = textIn(json, "model_type"); type != "llama")
+    const Value document = jsonValue(config);
+    const ValueView json = document;
+    if (sizeOf(json["dim"]) && sizeOf(json["n_layers"])) return dumpJson(Json::parse(config));
+    if (const std::string type = json["model_type"].textOr({}); type != "llama")
         return refused(type.empty() ? std::string("no config.json says what model it is")
                                     : fmt::format("Meta's files hold Llama, this is '{}'",
                                                   printable(type, kNameInMessage)))
@@ -250,19 +254,19 @@ Result<std::string> paramsJson(const std::string& config, bool llama2) {
     SHARDSCOPE_ASSIGN(const int64_t layers, neededSize(json, "num_hidden_layers"));
     SHARDSCOPE_ASSIGN(const int64_t width, neededSize(json, "intermediate_size"));
     SHARDSCOPE_ASSIGN(const int64_t vocabulary, neededSize(json, "vocab_size"));
-    const int64_t headSize = sizeIn(json, "head_dim").value_or(dim % heads == 0 ? dim / heads : 0);
+    const int64_t headSize = sizeOf(json["head_dim"]).value_or(dim % heads == 0 ? dim / heads : 0);
     if (headSize < 1 || dim % heads != 0 || headSize != dim / heads)
         return refused("Meta's Llama has heads of hidden_size / num_attention_heads, this model has others");
-    if (trueIn(json, "attention_bias") || trueIn(json, "mlp_bias"))
+    if (json["attention_bias"].isTrue() || json["mlp_bias"].isTrue())
         return refused("Meta's Llama has no biases, this model has some");
-    if (const std::string act = textIn(json, "hidden_act"); !act.empty() && act != "silu")
+    if (const std::string act = json["hidden_act"].textOr({}); !act.empty() && act != "silu")
         return refused(fmt::format("Meta's Llama has silu, this model '{}'", printable(act, kNameInMessage)));
     Json params{{"dim", dim},
                 {"n_layers", layers},
                 {"n_heads", heads},
-                {"n_kv_heads", sizeIn(json, "num_key_value_heads").value_or(heads)},
+                {"n_kv_heads", sizeOf(json["num_key_value_heads"]).value_or(heads)},
                 {"vocab_size", vocabulary},
-                {"norm_eps", numberIn(json, "rms_norm_eps").value_or(1e-6)}};
+                {"norm_eps", json["rms_norm_eps"].number().value_or(1e-6)}};
     SHARDSCOPE_TRY(addWidth(dim, width, params));
     SHARDSCOPE_TRY(addRope(json, llama2, params));
     return dumpJson(params) + '\n';

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/option_words.h"
+#include "base/regular_expression.h"
 #include "base/rule.h"
 #include "formats/open_files.h"
 #include "formats/tensor_assembly.h"
@@ -34,7 +36,8 @@ class Opener {
         if (files_.files.empty())
             return unsupported("holds no files of tensor-parallel ranks").inFile(source_.display);
         SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
-        ModelSizes sizes = readSizes(readConfig());
+        const std::string config = readConfig();
+        ModelSizes sizes = readSizes(config);
         if (sizes.stages > 1)
             assembly_.wrong(fmt::format("config.json states {} pipeline stages, which are not put together",
                                         sizes.stages),
@@ -51,6 +54,7 @@ class Opener {
         // Scripts give such names to files of any ranks.
         const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
         const Cuts cuts(sizes, std::move(stated), trusted);
+        if (!missing_) noteLacking(config);
         for (Entry& entry : entries_) {
             std::ranges::stable_sort(entry.held, {}, &Held::rank);
             const std::vector<Entry> stages = byStage(std::move(entry));
@@ -60,6 +64,7 @@ class Opener {
                 if (!any || complete(one)) place(one, cuts);
         }
         noteCopiedFiles();
+        noteNumbers();
         assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
         std::optional<Mesh> mesh;
         for (const auto& [axis, size] :
@@ -128,9 +133,14 @@ class Opener {
         SHARDSCOPE_TRY(assembly_.addEach(
             files_.files, [](const RankFile& file) { return std::pair(file.name, file.rank); },
             Note::Lacks::anything));
-        for (const RankFile& file : files_.missing()) {
-            missing_ = true;
-            assembly_.addMissingRank(
+        const RankFiles::Missing missing = files_.missing();
+        missing_ = missing.count > 0;
+        if (missing.count > missing.files.size())
+            assembly_.note(rule::rankMissing, Severity::error,
+                           fmt::format("{} files are missing in all", missing.count), {}, {},
+                           Note::Lacks::anything);
+        for (const RankFile& file : missing.files) {
+            assembly_.addMissing(
                 file.name, file.rank, Severity::error,
                 fmt::format("the file of tensor-parallel rank {} of {}{} is missing",
                             file.rank % files_.world, files_.world,
@@ -223,6 +233,74 @@ class Opener {
         }
     }
 
+    // A file that all ranks lack shows in what is in no other one: tensors that the model of the
+    // configuration has, and those of the last layer that all other layers have.
+    void noteLacking(const std::string& config) {
+        constexpr size_t kMostTold = 100;
+        static const RegularExpression layer = RegularExpression::parse(R"((.*?\.)(\d+)(\..*))").value();
+        std::set<std::string> here, kinds, lacking;
+        std::map<std::string, std::map<std::string, std::set<int64_t>>> stacks;  // layers by what is in them
+        std::vector<std::string_view> groups;
+        const auto kindOf = [&](const std::string& name) {
+            return layer.matchWhole(name, groups) ? fmt::format("{}#{}", groups[1], groups[3]) : name;
+        };
+        for (const Entry& entry : entries_) {
+            here.insert(entry.name);
+            kinds.insert(kindOf(entry.name));
+            const auto number = groups.size() > 2 ? parseNumber<int64_t>(groups[2]) : std::nullopt;
+            if (number) stacks[std::string(groups[1])][std::string(groups[3])].insert(*number);
+            groups.clear();
+        }
+        const std::vector<std::string> needed = namesNeeded(files_.writer, config);
+        const auto found = std::ranges::count_if(needed, [&](const auto& n) { return here.contains(n); });
+        for (const std::string& name : needed) {
+            // Models of other kinds have other tensors in their layers.
+            const std::string kind = kindOf(name);
+            if (!here.contains(name) &&
+                (kinds.contains(kind) || (kind == name && 2 * found > std::ssize(needed))))
+                lacking.insert(name);
+        }
+        for (const auto& [before, parts] : stacks) {
+            int64_t last = 0;
+            for (const auto& [after, layers] : parts)
+                last = std::max(last, *layers.rbegin());
+            for (const auto& [after, layers] : parts) {
+                if (last > 2 && std::ssize(layers) == last && !layers.contains(last))
+                    lacking.insert(fmt::format("{}{}{}", before, last, after));
+            }
+        }
+        size_t told = 0;
+        for (const std::string& name : lacking) {
+            if (++told > kMostTold) break;
+            assembly_.note(
+                rule::rankMissing, Severity::error,
+                "the model has it by its configuration or by its other layers, and no file holds it: "
+                "one is missing that all ranks had, such as the last part",
+                {}, name, Note::Lacks::anything);
+        }
+    }
+
+    // Published models count all their files, common ones too.
+    void noteNumbers() {
+        static const RegularExpression rule =
+            RegularExpression::parse(R"((.*-)(\d{5})-TP-(?:\d+|common)\.safetensors)").value();
+        std::map<std::string, std::set<uint32_t>> counted;
+        std::vector<std::string_view> groups;
+        for (const RankFile& file : files_.files) {
+            if (!rule.matchWhole(file.name, groups)) continue;
+            if (const auto number = parseNumber<uint32_t>(groups[2]))
+                counted[std::string(groups[1])].insert(*number);
+        }
+        for (const auto& [before, numbers] : counted) {
+            for (uint32_t n = 0; n < *numbers.rbegin(); ++n) {
+                if (numbers.contains(n)) continue;
+                assembly_.addMissing(
+                    fmt::format("{}{:05}-TP-*.safetensors", before, n), kNone, Severity::error,
+                    "no file here has this number, and others have higher ones", Note::Lacks::anything);
+            }
+        }
+    }
+
     // Files of two ranks that hold the same parts of everything that the ranks cut.
     void noteCopiedFiles() {
         constexpr size_t kMostTold = 100, kMostWorld = 512;
@@ -256,8 +334,7 @@ class Opener {
                 });
                 if (same != before.end()) {
                     told.insert(held.file);
-                    assembly_.note(
-                        rule::metaInconsistent, Severity::error,
+                    assembly_.wrong(
                         fmt::format("it holds the same parts as '{}': the file of rank {} was copied",
                                     assembly_.files()[(*same)->file].name, (*same)->rank),
                         assembly_.files()[held.file].name, {}, Note::Lacks::anything);

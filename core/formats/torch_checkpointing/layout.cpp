@@ -249,15 +249,14 @@ Format::NewPath pathsFor(const Catalog& source, const Format::ReadValue&, const 
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        std::string why = isItemName(itemOf(target.path(t))) ? whyNotPickled(target.dtype(t)) : kNoItem;
-        if (!why.empty()) out.push_back({std::string(target.name(t)), std::move(why)});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        std::string why = isItemName(itemOf(object.path)) ? whyNotPickled(object.value) : kNoItem;
-        if (!why.empty()) out.push_back({object.name, std::move(why)});
-    }
+    std::vector<LeftOut> out = leftOutOf(
+        target,
+        [&](TensorId t) {
+            return isItemName(itemOf(target.path(t))) ? whyNotPickled(target.dtype(t)) : kNoItem;
+        },
+        [](const ObjectInfo& object) {
+            return isItemName(itemOf(object.path)) ? whyNotPickled(object.value) : kNoItem;
+        });
     buildTree(target).leaveOutCollisions(out);
     return out;
 }

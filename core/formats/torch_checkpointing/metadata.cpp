@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/pickle.h"
@@ -33,23 +34,20 @@ Error malformed(std::string what) {
 // One pickle, turned into Metadata. What the pickle shares stays shared, so that it cannot unfold.
 class Decoder {
   public:
-    explicit Decoder(const ValueGraph& graph) : g_(graph) {}
-
-    Result<Metadata> decode(NodeId root) {
-        if (!g_.isMapping(root)) return malformed("the pickle is not a dict");
-        const auto world = integerAt(root, "world_size");
+    Result<Metadata> decode(ValueView root) {
+        if (!root.isMapping()) return malformed("the pickle is not a dict");
+        const auto world = root["world_size"].integer();
         if (!world || *world < 1 || *world > kMostRanks)
             return malformed("'world_size' is not a number of ranks");
         out_.world = static_cast<uint32_t>(*world);
-        const NodeId version = g_.find(root, "version");
-        out_.version = version != kNoNode && g_.kind(version) == ValueKind::text ? g_.text(version) : "1.0";
-        const NodeId metadata = g_.find(root, "metadata");
-        if (metadata == kNoNode || !g_.isMapping(metadata)) return malformed("'metadata' is not a dict");
+        out_.version = root["version"].textOr("1.0");
+        const ValueView metadata = root["metadata"];
+        if (!metadata.isMapping()) return malformed("'metadata' is not a dict");
         if (out_.version != "1.0" && out_.version != "2.0")
             note(Severity::warning, fmt::format("version '{}' is not known; it is read as version 2.0",
                                                 printable(out_.version, kNameInMessage)));
         if (out_.version == "1.0") {
-            SHARDSCOPE_TRY(firstVersion(metadata, g_.find(root, "rank_to_layout_info_mappings")));
+            SHARDSCOPE_TRY(firstVersion(metadata, root["rank_to_layout_info_mappings"]));
         } else {
             SHARDSCOPE_TRY(secondVersion(metadata));
         }
@@ -59,30 +57,27 @@ class Decoder {
   private:
     // ------------------------------------------------------------------ items
 
-    Status secondVersion(NodeId metadata) {
-        const auto items = g_.pairs(metadata);
-        for (size_t i = 0; i + 1 < items.size(); i += 2) {
-            if (g_.kind(items[i]) != ValueKind::text) return malformed("the name of an item is not a text");
-            Item& item = itemOf(g_.text(items[i]));
-            const NodeId leaves = find(items[i + 1], "nested_path_to_metadata");
-            if (leaves == kNoNode || !g_.isMapping(leaves))
+    Status secondVersion(ValueView metadata) {
+        for (const auto& [name, about] : metadata.pairs()) {
+            if (!name.text()) return malformed("the name of an item is not a text");
+            Item& item = itemOf(*name.text());
+            const ValueView leaves = about["nested_path_to_metadata"];
+            if (!leaves.isMapping())
                 return malformed(fmt::format("item '{}' has no 'nested_path_to_metadata'", shown(item.name)));
-            const auto pairs = g_.pairs(leaves);
-            for (size_t p = 0; p + 1 < pairs.size(); p += 2) {
-                SHARDSCOPE_ASSIGN(Path path, pathOf(pairs[p]));
-                SHARDSCOPE_TRY(addLeaf(item, std::move(path), pairs[p + 1]));
+            for (const auto& [leaf, places] : leaves.pairs()) {
+                SHARDSCOPE_ASSIGN(Path path, pathOf(leaf));
+                SHARDSCOPE_TRY(addLeaf(item, std::move(path), places));
             }
-            const NodeId layouts = find(items[i + 1], "rank_to_layout_info");
-            if (layouts == kNoNode || !g_.isMapping(layouts)) {
+            const ValueView layouts = about["rank_to_layout_info"];
+            if (!layouts.isMapping()) {
                 note(Severity::error,
                      fmt::format("item '{}' does not state the files of its ranks", shown(item.name)));
                 continue;
             }
-            const auto ranks = g_.pairs(layouts);
             std::set<uint32_t> stated;
-            for (size_t r = 0; r + 1 < ranks.size(); r += 2) {
-                SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(ranks[r]));
-                SHARDSCOPE_TRY(addLayout(item, rank, ranks[r + 1]));
+            for (const auto& [number, layout] : layouts.pairs()) {
+                SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(number));
+                SHARDSCOPE_TRY(addLayout(item, rank, layout));
                 stated.insert(rank);
             }
             if (stated.size() != out_.world || *stated.rbegin() != out_.world - 1)
@@ -94,26 +89,20 @@ class Decoder {
     }
 
     // The item's name is the first part of each path, and the files are listed by rank.
-    Status firstVersion(NodeId metadata, NodeId layouts) {
-        const auto leaves = g_.pairs(metadata);
-        for (size_t p = 0; p + 1 < leaves.size(); p += 2) {
-            SHARDSCOPE_ASSIGN(Path path, pathOf(leaves[p]));
+    Status firstVersion(ValueView metadata, ValueView layouts) {
+        for (const auto& [leaf, places] : metadata.pairs()) {
+            SHARDSCOPE_ASSIGN(Path path, pathOf(leaf));
             if (path.empty() || path[0].kind != PathPart::Kind::key)
                 return malformed("a path does not begin with the name of an item");
             Item& item = itemOf(path[0].text);
             path.erase(path.begin());
-            SHARDSCOPE_TRY(addLeaf(item, std::move(path), leaves[p + 1]));
+            SHARDSCOPE_TRY(addLeaf(item, std::move(path), places));
         }
-        if (layouts == kNoNode || !g_.isMapping(layouts)) return {};
-        const auto ranks = g_.pairs(layouts);
-        for (size_t r = 0; r + 1 < ranks.size(); r += 2) {
-            SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(ranks[r]));
-            if (!g_.isMapping(ranks[r + 1])) continue;
-            const auto items = g_.pairs(ranks[r + 1]);
-            for (size_t i = 0; i + 1 < items.size(); i += 2) {
-                if (g_.kind(items[i]) != ValueKind::text) continue;
-                if (const auto known = byName_.find(std::string(g_.text(items[i]))); known != byName_.end())
-                    SHARDSCOPE_TRY(addLayout(out_.items[known->second], rank, items[i + 1]));
+        for (const auto& [number, items] : layouts.pairs()) {
+            SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(number));
+            for (const auto& [name, layout] : items.pairs()) {
+                if (const auto known = byName_.find(name.textOr({})); known != byName_.end())
+                    SHARDSCOPE_TRY(addLayout(out_.items[known->second], rank, layout));
             }
         }
         return {};
@@ -125,25 +114,25 @@ class Decoder {
         return out_.items[it->second];
     }
 
-    Status addLayout(Item& item, uint32_t rank, NodeId node) {
+    Status addLayout(Item& item, uint32_t rank, ValueView about) {
         if (++layouts_ > kMostLayouts) return tooMany("files of ranks");
-        if (g_.kind(node) == ValueKind::none) return {};
+        if (about.is(ValueKind::none)) return {};
         Layout layout;
-        const NodeId path = find(node, "file_path");
-        if (path == kNoNode || g_.kind(path) != ValueKind::text)
+        const ValueView path = about["file_path"];
+        if (!path.text())
             return malformed(
                 fmt::format("the file of item '{}' on rank {} has no path", shown(item.name), rank));
-        layout.path = g_.text(path);
+        layout.path = *path.text();
         auto safe = checkRelativeName(layout.path);
         if (!safe.ok()) return std::move(safe).error().byRule(rule::securityPath);
-        const NodeId type = find(find(node, "serialization_format"), "type");
-        if (g_.isText(type, "SafetensorsSerialization")) {
+        const ValueView type = about["serialization_format"]["type"];
+        if (type.isText("SafetensorsSerialization")) {
             layout.kind = Layout::Kind::safetensors;
-        } else if (g_.isText(type, "JsonSerialization")) {
+        } else if (type.isText("JsonSerialization")) {
             layout.kind = Layout::Kind::json;
-        } else if (g_.isText(type, "RawSerialization")) {
+        } else if (type.isText("RawSerialization")) {
             layout.kind = Layout::Kind::raw;
-        } else if (!g_.isText(type, "TorchSerialization")) {
+        } else if (!type.isText("TorchSerialization")) {
             return unsupported(fmt::format("the file '{}' of item '{}' is of a kind that is not known",
                                            shown(layout.path), shown(item.name)));
         }
@@ -154,12 +143,12 @@ class Decoder {
     // ------------------------------------------------------------------ leaves
 
     // '["blocks",0,"w"]'
-    Result<Path> pathOf(NodeId key) {
+    Result<Path> pathOf(ValueView key) {
+        const std::string text = key.textOr({});
         const auto bad = [&] {
-            return malformed(fmt::format("'{}' is not the path of a leaf", shown(textOf(key))));
+            return malformed(fmt::format("'{}' is not the path of a leaf", shown(text)));
         };
-        if (g_.kind(key) != ValueKind::text) return bad();
-        const auto json = nlohmann::json::parse(g_.text(key), nullptr, false);
+        const auto json = nlohmann::json::parse(text, nullptr, false);
         if (!json.is_array() || json.size() > kMostParts) return bad();
         Path path;
         for (const auto& part : json) {
@@ -176,17 +165,18 @@ class Decoder {
         return path;
     }
 
-    Status addLeaf(Item& item, Path path, NodeId groups) {
-        if (groups == kNoNode || (g_.kind(groups) != ValueKind::list && g_.kind(groups) != ValueKind::tuple))
+    Status addLeaf(Item& item, Path path, ValueView places) {
+        if (!places.isList())
             return malformed(
                 fmt::format("'{}.{}' has no list of places", shown(item.name), shown(pathName(path))));
-        groups_ += g_.items(groups).size();
+        const std::vector<ValueView> groups = places.items();
+        groups_ += groups.size();
         if (groups_ > kMostGroups) return tooMany("places");
-        auto& shared = groupLists_[groups];
+        auto& shared = groupLists_[places.node()];
         if (!shared) {
             auto list = std::make_shared<std::vector<Group>>();
-            for (NodeId node : g_.items(groups)) {
-                SHARDSCOPE_ASSIGN(Group group, groupOf(node));
+            for (const ValueView one : groups) {
+                SHARDSCOPE_ASSIGN(Group group, groupOf(one));
                 if (!group.problem.empty())
                     note(Severity::error, group.problem,
                          item.name + (path.empty() ? "" : ".") + pathName(path));
@@ -198,30 +188,29 @@ class Decoder {
         return {};
     }
 
-    Result<Group> groupOf(NodeId node) {
+    Result<Group> groupOf(ValueView about) {
         Group group;
-        SHARDSCOPE_ASSIGN(group.ranks, ranksOf(find(node, "ranks")));
+        SHARDSCOPE_ASSIGN(group.ranks, ranksOf(about["ranks"]));
         if (!group.ranks->empty() && group.ranks->back() >= out_.world)
             note(Severity::error,
                  fmt::format("it names rank {}, the save was by {} ranks", group.ranks->back(), out_.world));
-        const NodeId sharding = find(node, "sharding_metadata");
-        const NodeId type = find(sharding, "type"), data = find(sharding, "data");
-        const auto placed =
-            g_.isText(type, "DTensorShardingMetadata") ? placeDTensor(data, group)
-            : g_.isText(type, "default_tensor_v1")
-                ? placeBoxes(data, group)
-                : Status(malformed(fmt::format("metadata of type '{}' is not known", shown(textOf(type)))));
+        const ValueView sharding = about["sharding_metadata"];
+        const ValueView type = sharding["type"], data = sharding["data"];
+        const auto placed = type.isText("DTensorShardingMetadata") ? placeDTensor(data, group)
+                            : type.isText("default_tensor_v1")
+                                ? placeBoxes(data, group)
+                                : Status(malformed(fmt::format("metadata of type '{}' is not known",
+                                                               shown(type.textOr({})))));
         if (!placed.ok()) group.problem = placed.error().message;
         return group;
     }
 
-    Status typeOf(NodeId data, Group& group) {
-        const NodeId dtype = find(data, "dtype"), shape = find(data, "global_shape");
-        std::string_view name = textOf(dtype);
+    Status typeOf(ValueView data, Group& group) {
+        std::string_view name = data["dtype"].text().value_or("");
         if (name.starts_with("torch.")) name.remove_prefix(6);
         const auto known = dtypeFromTorchGlobal("torch", name);
         if (!known) return malformed(fmt::format("its dtype '{}' is not known", shown(name)));
-        SHARDSCOPE_ASSIGN(group.shape, dimsOf(shape, "its shape"));
+        SHARDSCOPE_ASSIGN(group.shape, asDims(data["global_shape"], "its shape"));
         int64_t elements = 0;
         if (!checkedProduct(group.shape, elements) ||
             std::ranges::any_of(group.shape, [](int64_t size) { return size < 0 || size > kMaxDim; }))
@@ -230,37 +219,36 @@ class Decoder {
         return {};
     }
 
-    Status placeDTensor(NodeId data, Group& group) {
+    Status placeDTensor(ValueView data, Group& group) {
         SHARDSCOPE_TRY(typeOf(data, group));
-        const NodeId mesh = find(data, "mesh_spec");
+        const ValueView mesh = data["mesh_spec"];
         torch_save::DTensorSpec spec;
-        SHARDSCOPE_ASSIGN(spec.mesh, dimsOf(find(mesh, "mesh_shape"), "the shape of its mesh"));
+        SHARDSCOPE_ASSIGN(spec.mesh, asDims(mesh["mesh_shape"], "the shape of its mesh"));
         int64_t size = 0;
         if (spec.mesh.empty() || spec.mesh.size() > kMostAxes || !checkedProduct(spec.mesh, size) ||
             size < 1 || size > kMostRanks)
             return malformed("its mesh is out of range");
-        SHARDSCOPE_ASSIGN(group.mesh, meshRanksOf(find(mesh, "mesh_data")));
+        SHARDSCOPE_ASSIGN(group.mesh, meshRanksOf(mesh["mesh_data"]));
         if (static_cast<int64_t>(group.mesh->places.size()) != size)
             return malformed(fmt::format("its mesh of shape {} lists {} ranks", formatDims(spec.mesh),
                                          group.mesh->places.size()));
         spec.ascending = group.mesh->ascending;
         spec.world = int64_t{group.mesh->places.back().first} + 1;
-        for (NodeId name : itemsOf(find(mesh, "mesh_dim_names"))) {
-            if (g_.kind(name) == ValueKind::text) spec.axes.emplace_back(g_.text(name));
+        for (const ValueView name : mesh["mesh_dim_names"].items()) {
+            if (name.text()) spec.axes.emplace_back(*name.text());
         }
         if (spec.axes.size() != spec.mesh.size()) spec.axes.clear();
-        for (NodeId node : itemsOf(find(data, "placements"))) {
-            const NodeId type = find(node, "type");
-            const auto dim = integerAt(node, "dim");
-            const auto groups = integerAt(node, "split_factor");
-            if (g_.isText(type, "Replicate")) {
+        for (const ValueView one : data["placements"].items()) {
+            const ValueView type = one["type"];
+            const auto dim = one["dim"].integer(), groups = one["split_factor"].integer();
+            if (type.isText("Replicate")) {
                 spec.placements.push_back({Kind::replicate, 0});
-            } else if (g_.isText(type, "Shard") && dim) {
+            } else if (type.isText("Shard") && dim) {
                 spec.placements.push_back({Kind::shard, *dim});
-            } else if (g_.isText(type, "StridedShard") && dim && groups) {
+            } else if (type.isText("StridedShard") && dim && groups) {
                 spec.placements.push_back({Kind::stridedShard, *dim, *groups});
             } else {
-                return malformed(fmt::format("its placement '{}' is not known", shown(textOf(type))));
+                return malformed(fmt::format("its placement '{}' is not known", shown(type.textOr({}))));
             }
         }
         if (spec.placements.size() != spec.mesh.size())
@@ -275,17 +263,17 @@ class Decoder {
         return {};
     }
 
-    Status placeBoxes(NodeId data, Group& group) {
+    Status placeBoxes(ValueView data, Group& group) {
         SHARDSCOPE_TRY(typeOf(data, group));
-        const auto global = itemsOf(find(data, "global_offsets")),
-                   local = itemsOf(find(data, "local_offsets")), sizes = itemsOf(find(data, "local_sizes"));
+        const auto global = data["global_offsets"].items(), local = data["local_offsets"].items(),
+                   sizes = data["local_sizes"].items();
         if (global.size() != local.size() || global.size() != sizes.size())
             return malformed("its offsets and sizes differ in number");
         for (size_t b = 0; b < sizes.size(); ++b) {
             torch_save::LocalBox box;
-            SHARDSCOPE_ASSIGN(box.globalOffsets, dimsOf(global[b], "the place of a box"));
-            SHARDSCOPE_ASSIGN(box.localOffsets, dimsOf(local[b], "the place of a box"));
-            SHARDSCOPE_ASSIGN(box.lengths, dimsOf(sizes[b], "the size of a box"));
+            SHARDSCOPE_ASSIGN(box.globalOffsets, asDims(global[b], "the place of a box"));
+            SHARDSCOPE_ASSIGN(box.localOffsets, asDims(local[b], "the place of a box"));
+            SHARDSCOPE_ASSIGN(box.lengths, asDims(sizes[b], "the size of a box"));
             if (box.localOffsets.size() != group.shape.size() ||
                 !boxInside(box.globalOffsets, box.lengths, group.shape))
                 return malformed(fmt::format("its box {} is outside of its shape {}",
@@ -298,42 +286,20 @@ class Decoder {
 
     // ------------------------------------------------------------------ values
 
-    NodeId find(NodeId mapping, std::string_view key) const {
-        return mapping == kNoNode || !g_.isMapping(mapping) ? kNoNode : g_.find(mapping, key);
-    }
-    std::string_view textOf(NodeId node) const {
-        return node != kNoNode && g_.kind(node) == ValueKind::text ? g_.text(node) : std::string_view();
-    }
-    std::optional<int64_t> integerAt(NodeId mapping, std::string_view key) const {
-        const NodeId node = find(mapping, key);
-        if (node == kNoNode || g_.kind(node) != ValueKind::integer) return std::nullopt;
-        return g_.integer(node);
-    }
-    std::span<const NodeId> itemsOf(NodeId node) const {
-        if (node == kNoNode || (g_.kind(node) != ValueKind::list && g_.kind(node) != ValueKind::tuple))
-            return {};
-        return g_.items(node);
-    }
-    Result<Dims> dimsOf(NodeId node, std::string_view what) const {
-        if (node == kNoNode) return malformed(fmt::format("{} is missing", what));
-        return asDims(g_, node, what);
-    }
     // Keys are integers; the framework takes texts, too.
-    Result<uint32_t> rankOf(NodeId node) const {
-        int64_t rank = -1;
-        if (g_.kind(node) == ValueKind::integer) rank = g_.integer(node);
-        if (const std::string_view text = textOf(node);
-            !text.empty() && text.size() <= 7 && text.find_first_not_of("0123456789") == text.npos)
-            rank = std::stoll(std::string(text));
+    Result<uint32_t> rankOf(ValueView number) const {
+        int64_t rank = number.integer().value_or(-1);
+        if (const auto text = number.text(); text && text->size() <= 7)
+            rank = parseNumber<int64_t>(*text, 0).value_or(-1);
         if (rank < 0 || rank >= kMostRanks) return malformed("a rank is not a number from 0 on");
         return static_cast<uint32_t>(rank);
     }
-    Result<std::shared_ptr<const RankList>> ranksOf(NodeId node) {
-        if (node == kNoNode) return malformed("a leaf does not say which ranks hold it");
-        auto& shared = rankLists_[node];
+    Result<std::shared_ptr<const RankList>> ranksOf(ValueView ranks) {
+        if (!ranks) return malformed("a leaf does not say which ranks hold it");
+        auto& shared = rankLists_[ranks.node()];
         if (!shared) {
             auto list = std::make_shared<RankList>();
-            for (NodeId item : itemsOf(node)) {
+            for (const ValueView item : ranks.items()) {
                 SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(item));
                 list->push_back(rank);
             }
@@ -342,12 +308,12 @@ class Decoder {
         }
         return shared;
     }
-    Result<std::shared_ptr<const MeshRanks>> meshRanksOf(NodeId node) {
-        if (node == kNoNode) return malformed("its mesh lists no ranks");
-        auto& shared = meshes_[node];
+    Result<std::shared_ptr<const MeshRanks>> meshRanksOf(ValueView ranks) {
+        if (!ranks) return malformed("its mesh lists no ranks");
+        auto& shared = meshes_[ranks.node()];
         if (!shared) {
             auto mesh = std::make_shared<MeshRanks>();
-            for (NodeId item : itemsOf(node)) {
+            for (const ValueView item : ranks.items()) {
                 SHARDSCOPE_ASSIGN(const uint32_t rank, rankOf(item));
                 mesh->places.emplace_back(rank, static_cast<uint32_t>(mesh->places.size()));
             }
@@ -372,7 +338,6 @@ class Decoder {
                 {rule::metaInconsistent, severity, std::move(message), kMetadataFile, std::move(tensor), {}});
     }
 
-    const ValueGraph& g_;
     Metadata out_;
     size_t groups_ = 0, layouts_ = 0;
     std::unordered_map<std::string, size_t> byName_;
@@ -418,9 +383,7 @@ bool isMetadataStart(std::string_view head) {
 }
 
 Result<Metadata> decodeMetadata(std::string_view bytes, const Limits& limits) {
-    PickleLimits pickleLimits;
-    pickleLimits.textBytes = limits.pickleText;
-    pickleLimits.memory = limits.valueMemory;
+    const PickleLimits pickleLimits{.textBytes = limits.pickleText, .memory = limits.valueMemory};
     SHARDSCOPE_ASSIGN(const Pickle pickle, decodePickle(std::as_bytes(std::span(bytes)), pickleLimits));
     if (!pickle.globals.empty())
         return makeError(
@@ -429,7 +392,7 @@ Result<Metadata> decodeMetadata(std::string_view bytes, const Limits& limits) {
                                printable(pickle.globals[0], kNameInMessage)))
             .byRule(rule::securityGlobal)
             .withHint("do not load this checkpoint in Python");
-    return Decoder(pickle.graph).decode(pickle.root);
+    return Decoder().decode({pickle.graph, pickle.root});
 }
 
 }  // namespace shardscope::torch_checkpointing

@@ -5,11 +5,11 @@
 #include <unordered_map>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/json_value.h"
+#include "formats/files_below.h"
 #include "formats/open_files.h"
 #include "formats/paths.h"
 #include "formats/rank_parts.h"
@@ -17,6 +17,8 @@
 #include "formats/torch_checkpointing/item_files.h"
 #include "formats/torch_checkpointing/layout.h"
 #include "formats/torch_checkpointing/metadata.h"
+#include "model/value_make.h"
+#include "model/value_view.h"
 
 namespace shardscope::torch_checkpointing {
 
@@ -509,9 +511,7 @@ class ItemsOpener {
                     // An item that is an empty dict has no entries.
                     if (saved.kind == TensorFile::Kind::torch && saved.tensors.empty() &&
                         saved.objects.empty() && saved.specials.empty()) {
-                        ValueGraph graph;
-                        const NodeId node = graph.addContainer(ValueKind::dict, {});
-                        texts.push_back(std::make_unique<Value>(makeValue(std::move(graph), node)));
+                        texts.push_back(std::make_unique<Value>(makeDictOf({})));
                         add(file, {}, *texts.back());
                     }
                 } else if (!holdsTensors(file)) {
@@ -535,24 +535,15 @@ class ItemsOpener {
             return;
         }
         total += text->size();
-        ValueGraph graph;
-        if (file.kind == Layout::Kind::raw) {
-            const NodeId node = graph.addText(ValueKind::bytes, *text);
-            return add({}, makeValue(std::move(graph), node));
-        }
-        const auto json = nlohmann::json::parse(*text, nullptr, false);
-        if (json.is_discarded()) {
-            assembly_.note(rule::metaInconsistent, Severity::error, "it is not valid JSON", file.name);
-        } else if (json.is_object() && !json.empty()) {
-            for (const auto& [key, value] : json.items()) {
-                ValueGraph one;
-                const NodeId node = addJson(value, one);
-                add({keyPart(key)}, makeValue(std::move(one), node));
-            }
-        } else {
-            const NodeId node = addJson(json, graph);
-            add({}, makeValue(std::move(graph), node));
-        }
+        if (file.kind == Layout::Kind::raw)
+            return add(
+                {}, makeValueBy([&](ValueGraph& graph) { return graph.addText(ValueKind::bytes, *text); }));
+        const Value json = jsonValue(*text);
+        const auto entries = ValueView(json).pairs();
+        if (!json) assembly_.wrong("it is not valid JSON", file.name);
+        for (const auto& [key, value] : entries)
+            add({keyPart(key.textOr({}))}, {json.graph, value.node()});
+        if (json && entries.empty()) add({}, json);
     }
 
     // ------------------------------------------------------------------ the whole
@@ -567,10 +558,7 @@ class ItemsOpener {
     }
 
     void noteUnfinished() {
-        std::string_view path = source_.directory->path();
-        while (path.size() > 1 && path.ends_with('/'))
-            path.remove_suffix(1);
-        if (!path.substr(path.rfind('/') + 1).starts_with("tmp_")) return;
+        if (!lastNameOf(source_.directory->path()).starts_with("tmp_")) return;
         assembly_.note(
             rule::fileStale, Severity::warning,
             "the name of the directory begins with 'tmp_': the save was not finished, and files may be "

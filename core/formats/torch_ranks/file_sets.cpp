@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "formats/companions.h"
+#include "formats/files_below.h"
 
 namespace shardscope::torch_ranks {
 
@@ -68,10 +69,6 @@ std::string withoutKind(std::string text) {
         if (const size_t at = text.find(word); at != text.npos) return text.erase(at, word.size());
     }
     return text;
-}
-
-std::string_view baseOf(std::string_view name) {
-    return name.substr(name.rfind('/') + 1);  // npos + 1 = 0
 }
 
 }  // namespace
@@ -138,7 +135,7 @@ std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
     for (const DirectoryEntry& entry : entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
         auto parsed = parseRankName(entry.name);
-        if (!parsed || (!parsed->known && isCompanionFile(baseOf(entry.name)))) continue;
+        if (!parsed || (!parsed->known && isCompanionFile(lastNameOf(entry.name)))) continue;
         FileSet& set = sets[parsed->pattern];
         set.pattern = parsed->pattern;
         set.prefix = std::move(parsed->prefix);
@@ -171,7 +168,7 @@ std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
     for (FileSet& set : found) {
         if (set.world || prefixes.insert(set.prefix).second) continue;
         // Of several sets of one kind the others are named after their files.
-        const std::string_view base = baseOf(set.pattern);
+        const std::string_view base = lastNameOf(set.pattern);
         set.prefix = std::string(base.substr(0, base.find_first_of(".{"))) + ".";
         prefixes.insert(set.prefix);
     }

@@ -205,20 +205,17 @@ std::optional<Path> pathFor(const Path& path, bool optimizer) {
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        const std::string name(target.name(t));
-        if (std::string why = name.starts_with("extra_state.") ? kOfOneRank : whyNotPickled(target.dtype(t));
-            !why.empty())
-            out.push_back({name, std::move(why)});
-    }
     const ExtraStates extra(target);
-    for (const ObjectInfo& object : target.objects()) {
-        std::string why = object.name.starts_with("extra_state.") ? extra.whyNot(object)
-                          : ofOptimizer(object.path)              ? whyNotPickled(object.value)
-                                                                  : "the files of a model hold tensors only";
-        if (!why.empty()) out.push_back({object.name, std::move(why)});
-    }
+    std::vector<LeftOut> out = leftOutOf(
+        target,
+        [&](TensorId t) {
+            return target.name(t).starts_with("extra_state.") ? kOfOneRank : whyNotPickled(target.dtype(t));
+        },
+        [&](const ObjectInfo& object) {
+            return object.name.starts_with("extra_state.") ? extra.whyNot(object)
+                   : ofOptimizer(object.path)              ? whyNotPickled(object.value)
+                                                           : "the files of a model hold tensors only";
+        });
     buildTree(target, insideOptimizer).leaveOutCollisions(out);
     return out;
 }

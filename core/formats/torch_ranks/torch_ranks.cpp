@@ -8,16 +8,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "encoding/json_value.h"
 #include "encoding/torch_file.h"
 #include "formats/rank_parts.h"
 #include "formats/roles.h"
 #include "formats/torch_ranks/file_sets.h"
 #include "formats/torch_ranks/layout.h"
+#include "model/value_view.h"
 
 namespace shardscope::torch_ranks {
 
@@ -37,11 +38,10 @@ Path prefixed(std::string_view prefix, const Path& path, std::optional<uint32_t>
 
 // {"FSDP_version": 2, "world_size": 8}, which verl writes beside the files.
 std::optional<uint32_t> worldOfConfig(std::string_view text) {
-    const auto json = nlohmann::json::parse(text, nullptr, false);
-    if (!json.is_object() || !json.contains("world_size")) return std::nullopt;
-    const auto& world = json["world_size"];
-    if (!world.is_number_unsigned() || world.get<uint64_t>() > RankParts::kMostWorld) return std::nullopt;
-    return world.get<uint32_t>();
+    const Value config = jsonValue(text);
+    const int64_t world = ValueView(config)["world_size"].integer().value_or(-1);
+    return world >= 0 && world <= RankParts::kMostWorld ? std::optional(static_cast<uint32_t>(world))
+                                                        : std::nullopt;
 }
 
 class RankFilesOpener {
@@ -383,12 +383,8 @@ class RankFilesOpener {
     // ------------------------------------------------------------------ objects
 
     static std::optional<size_t> onlyGroupOf(const Value& value) {
-        if (!value || value.kind() != ValueKind::list) return std::nullopt;
-        const ValueGraph& g = *value.graph;
-        const std::span<const NodeId> groups = g.items(value.node);
-        if (groups.size() != 1) return std::nullopt;
-        const NodeId params = g.kind(groups[0]) == ValueKind::dict ? g.find(groups[0], "params") : kNoNode;
-        return params != kNoNode && g.kind(params) == ValueKind::list ? g.items(params).size() : 0;
+        const std::vector<ValueView> groups = ValueView(value).items();
+        return groups.size() == 1 ? std::optional(groups[0]["params"].items().size()) : std::nullopt;
     }
 
     void takeObjects(RankFile& file) {

@@ -138,15 +138,9 @@ std::string whyNoFileHolds(const Catalog& target, TensorId t) {
 }
 
 std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (std::string why = whyNoFileHolds(target, t); !why.empty())
-            out.push_back({std::string(target.name(t)), std::move(why)});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        if (std::string why = refusedBecause(object.value); !why.empty())
-            out.push_back({object.name, std::move(why)});
-    }
+    std::vector<LeftOut> out = leftOutOf(
+        target, [&](TensorId t) { return whyNoFileHolds(target, t); },
+        [](const ObjectInfo& object) { return refusedBecause(object.value); });
     buildTree(target).leaveOutCollisions(out);
     return out;
 }

@@ -121,9 +121,7 @@ class Opener {
         }
         const auto number = [&](const char* key) {
             const auto at = info_.find(key);
-            return at != info_.end() && at->second.kind() == ValueKind::integer
-                       ? at->second.graph->integer(at->second.node)
-                       : int64_t{-1};
+            return at == info_.end() ? -1 : ValueView(at->second).integer().value_or(-1);
         };
         const int64_t saidRank = number("rank\n"), saidWorld = number("world_size\n");
         if ((saidRank >= 0 && saidRank != rank) || (saidWorld >= 0 && saidWorld != set_.world))
@@ -131,25 +129,24 @@ class Opener {
                             contents(file).name, {}, Note::Lacks::anything);
     }
 
-    const Value* infoOf(const std::string& prefix, const std::string& suffix, const char* key) const {
+    ValueView infoOf(const std::string& prefix, const std::string& suffix, const char* key) const {
         const auto at = info_.find("shard_info\n" + prefix + '\n' + suffix + '\n' + key + '\n');
-        return at == info_.end() ? nullptr : &at->second;
+        return at == info_.end() ? ValueView() : at->second;
     }
 
     // The parameters that a tensor of the state_dict is cut of; none = nothing says it.
     std::vector<Target> targetsOf(const std::string& name) const {
         const size_t at = name.find(kShard);
         const std::string prefix = at == 0 ? std::string() : name.substr(0, at - 1);
-        const Value *size = infoOf(prefix, name.substr(at), "_orig_size"),
-                    *original = infoOf(prefix, name.substr(at), "_orig_name");
+        ValueView size = infoOf(prefix, name.substr(at), "_orig_size"),
+                  original = infoOf(prefix, name.substr(at), "_orig_name");
         if (!size || !original) {
             size = infoOf("", name, "_orig_size");
             original = infoOf("", name, "_orig_name");
         }
-        if (!size || !original || original->kind() != ValueKind::text) return {};
-        const auto shape = asDims(*size->graph, size->node, "_orig_size");
-        if (!shape.ok()) return {};
-        std::string full(original->graph->text(original->node));
+        const auto shape = asDims(size, "_orig_size");
+        if (!shape.ok() || !original.text()) return {};
+        std::string full(*original.text());
         if (!prefix.empty()) full = prefix + '.' + full;
         return flattened({full, *shape, 0});
     }
@@ -161,24 +158,18 @@ class Opener {
             target.name = withoutWrappers(std::move(target.name));
             return {target};
         }
-        const ValueGraph& graph = *at->second.graph;
-        const auto isList = [&](NodeId node) {
-            return graph.kind(node) == ValueKind::tuple || graph.kind(node) == ValueKind::list;
-        };
-        if (!isList(at->second.node) || graph.items(at->second.node).size() < 2) return {};
-        const NodeId names = graph.items(at->second.node)[0], shapes = graph.items(at->second.node)[1];
-        if (!isList(names) || !isList(shapes) || graph.items(names).size() != graph.items(shapes).size())
-            return {};
+        const std::vector<ValueView> lists = ValueView(at->second).items();
+        if (lists.size() < 2) return {};
+        const std::vector<ValueView> names = lists[0].items(), shapes = lists[1].items();
+        if (names.size() != shapes.size()) return {};
         std::vector<Target> targets;
         const std::string prefix = target.name.substr(0, target.name.rfind('.') + 1);
         int64_t begin = 0;
-        for (size_t i = 0; i < graph.items(names).size(); ++i) {
-            const NodeId name = graph.items(names)[i];
-            const auto shape = asDims(graph, graph.items(shapes)[i], "flatten_info");
+        for (size_t i = 0; i < names.size(); ++i) {
+            const auto shape = asDims(shapes[i], "flatten_info");
             int64_t elements = 0;
-            if (graph.kind(name) != ValueKind::text || !shape.ok() || !checkedProduct(*shape, elements))
-                return {};
-            targets.push_back({withoutWrappers(prefix + std::string(graph.text(name))), *shape, begin});
+            if (!names[i].text() || !shape.ok() || !checkedProduct(*shape, elements)) return {};
+            targets.push_back({withoutWrappers(prefix + std::string(*names[i].text())), *shape, begin});
             if (!checkedAdd(begin, elements, begin)) return {};
         }
         return targets;
