@@ -429,16 +429,22 @@ class PlacesCliTest : public QObject {
         const QByteArray ours = "HOME=" + home_->path().toUtf8();
         std::mutex mutex;
         std::set<QString> told, others;  // command lines
+        QByteArray given;                // words of the verb that runs
+        const auto give = [&](const QStringList& words) {
+            {
+                const std::lock_guard lock(mutex);
+                given = words.join(QChar(0)).toUtf8() + '\0';
+            }
+            return fine(words).exitCode;
+        };
         const auto look = [&] {
             const std::lock_guard lock(mutex);
             for (const QString& pid : QDir("/proc").entryList(QDir::Dirs)) {
                 const QString process = "/proc/" + pid + "/";
                 if (!contentOf(process + "environ").split('\0').contains(ours)) continue;
                 const QByteArray words = contentOf(process + "cmdline");
-                // The test's own child was given the address that it is to open.
-                const bool typed =
-                    contentOf(process + "status")
-                        .contains("PPid:\t" + QByteArray::number(QCoreApplication::applicationPid()) + "\n");
+                // What was typed, also while that process starts another one: then the address is in it.
+                const bool typed = words.mid(words.indexOf('\0') + 1) == given;
                 const QString shown = QString::fromUtf8(words).replace(QChar(0), ' ');
                 if (!typed) others.insert(shown);
                 if (words.contains(kSecret.c_str()) || words.contains(kSession.c_str()) ||
@@ -470,10 +476,11 @@ class PlacesCliTest : public QObject {
             return found;
         };
 
-        fine({"convert", kThere, here("by workers"), "--to", "safetensors", "--on", "local:2"});
+        QCOMPARE(give({"convert", kThere, here("by workers"), "--to", "safetensors", "--on", "local:2"}), 0);
         QVERIFY(startedAnother("shardscope"));
-        fine({"convert", QString::fromStdString(web.url() + "/m.safetensors?sig=" + kSignature),
-              here("signed"), "--to", "dcp", "--on", "local:2"});
+        QCOMPARE(give({"convert", QString::fromStdString(web.url() + "/m.safetensors?sig=" + kSignature),
+                       here("signed"), "--to", "dcp", "--on", "local:2"}),
+                 0);
         QVERIFY(startedAnother("shardscope"));
 
         const QByteArray path = qgetenv("PATH");
@@ -483,8 +490,9 @@ class PlacesCliTest : public QObject {
         });
         QVERIFY(script("ssh", "for command; do :; done\nexec sh -c \"$command\"\n"));
         qputenv("PATH", tools.path().toUtf8() + ":" + path);
-        fine({"convert", "ssh://node7" + kDcp, "s3://b1/run/copy", "--to", "safetensors", "--remote-program",
-              SHARDSCOPE_PROGRAM});
+        QCOMPARE(give({"convert", "ssh://node7" + kDcp, "s3://b1/run/copy", "--to", "safetensors",
+                       "--remote-program", SHARDSCOPE_PROGRAM}),
+                 0);
         QVERIFY(startedAnother("shardscope"));
 
         const QByteArray said = tools.filePath("said").toUtf8();
