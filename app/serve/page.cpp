@@ -18,6 +18,7 @@
 #include "engine/whole_file.h"
 #include "hosts/launch.h"
 #include "plan/flow.h"
+#include "storage/url.h"
 #include "survey/flow_picture.h"
 #include "survey/placement_change.h"
 #include "survey/value_charts.h"
@@ -377,7 +378,7 @@ class Page::Impl {
                                            path.find("/..") == std::string::npos);
         if (!isElsewhere(path) || (isElsewhere(own) && below)) return {};
         return makeError(ErrorCode::permission, "the page opens no URL that a request names")
-            .inFile(path.substr(0, path.find_first_of("?#")))
+            .inFile(withoutSecrets(path))
             .withHint("'shardscope serve URL' shows it");
     }
     // The same of each text in what a request brings.

@@ -9,9 +9,7 @@ namespace shardscope {
 
 std::string Access::shown(const std::string& path) const {
     if (away() && path.starts_with('/')) return place + path;
-    // What follows in a web address may be its signature.
-    const bool web = schemeOf(path).starts_with("http");
-    return web ? path.substr(0, path.find_first_of("?#")) : path;
+    return withoutSecrets(path);
 }
 
 CheckpointOptions Access::openOptions() const {

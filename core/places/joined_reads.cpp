@@ -68,12 +68,14 @@ std::shared_ptr<JoinedReads::Block> JoinedReads::toDrop(bool gently) {
 bool JoinedReads::claim(const std::shared_ptr<Block>& block, bool gently) {
     ++claims_;
     std::unique_ptr<std::byte[]> bytes;
-    if (held_.size() >= most_) {
-        const auto dropped = toDrop(gently);
-        if (!dropped) return false;
+    // Memory that is there already costs the system nothing.
+    const bool full = held_.size() >= most_;
+    if (const auto dropped = toDrop(gently || !full)) {
         bytes = std::move(dropped->bytes);
         dropped->state = Block::State::gone;
         std::erase(held_, dropped);
+    } else if (full) {
+        return false;
     }
     if (!bytes) bytes.reset(new (std::nothrow) std::byte[kBlock]);
     if (!bytes) return false;

@@ -581,7 +581,8 @@ Result<Place> placeOf(const std::string& path) {
         shown.pop_back();
     const std::string root = shown.substr(0, length), bucket = root.substr(scheme.size() + 3);
     if (bucket.empty())
-        return makeError(ErrorCode::usage, fmt::format("'{}://' needs a name after it", scheme)).inFile(path);
+        return makeError(ErrorCode::usage, fmt::format("'{}://' needs a name after it", scheme))
+            .inFile(withoutSecrets(path));
     auto place = scheme == "s3"   ? s3Place(bucket)
                  : scheme == "gs" ? googlePlace(bucket)
                  : scheme == "hf" ? hubPlace(root)

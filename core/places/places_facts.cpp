@@ -22,16 +22,6 @@ namespace {
 constexpr std::chrono::seconds kHostPatience{3};  // with an answer of a host
 constexpr std::chrono::seconds kAllPatience{10};  // with everything, however often a store is asked again
 
-// What stands before '@' and after '?' may be secret.
-std::string withoutSecrets(std::string_view url) {
-    url = url.substr(0, url.find_first_of("?#"));
-    const size_t scheme = url.find("://");
-    const size_t begin = scheme == std::string_view::npos ? 0 : scheme + 3;
-    const size_t at = url.rfind('@');
-    std::string shown(url.substr(0, begin));
-    return shown += url.substr(at == std::string_view::npos ? begin : std::max(begin, at + 1));
-}
-
 bool isWeb(std::string_view scheme) {
     return scheme.starts_with("http");
 }
@@ -85,18 +75,11 @@ Result<std::string> lookedAt(const std::string& path, std::string_view scheme) {
     return fmt::format("{} bytes", entry.size);
 }
 
-// As it is shown, where a web address may hold a signature.
-std::string shownPlace(const std::string& path) {
-    if (!isWeb(schemeOf(path))) return path;
-    const auto place = placeOf(path);
-    return place.ok() ? place->path : withoutSecrets(path);
-}
-
 // Who is asked and as whom, and whether there is an answer at all.
 PlaceFacts hostFacts(const std::string& path, std::string_view scheme) {
     const AwsSettings aws = scheme == "s3" ? awsSettings() : AwsSettings();
     const std::string endpoint = isWeb(scheme) ? path.substr(0, placeLength(path)) : endpointOf(scheme, aws);
-    PlaceFacts facts{shownPlace(path), withoutSecrets(endpoint), aws.region, "none"};
+    PlaceFacts facts{withoutSecrets(path), withoutSecrets(endpoint), aws.region, "none"};
     auto request = requestTo(endpoint);
     const bool quiet = scheme == "hf" && hubOffline();
     Http& http = Http::ofProcess();
@@ -160,9 +143,10 @@ std::vector<PlaceFacts> placeFacts(const std::vector<std::string>& paths) {
 }
 
 HttpFacts httpFacts() {
-    return {Http::builtIn(), Http::certificates(),
-            withoutSecrets(firstOf({"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"})),
-            firstOf({"no_proxy", "NO_PROXY"})};
+    std::string proxy = firstOf({"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"});
+    if (!proxy.empty() && proxy.find("://") == std::string::npos)
+        proxy = "http://" + proxy;  // as curl has it
+    return {Http::builtIn(), Http::certificates(), withoutSecrets(proxy), firstOf({"no_proxy", "NO_PROXY"})};
 }
 
 }  // namespace shardscope

@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "places/http_place.h"
 #include "places/places.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -106,9 +107,10 @@ class WebPlace final : public HttpPlace {
 
 Result<std::shared_ptr<ObjectPlace>> webPlace(const std::string& root, const std::string& query) {
     const auto url = parseUrl(root);
-    if (!url) return makeError(ErrorCode::usage, "is no web address").inFile(root);
+    if (!url) return makeError(ErrorCode::usage, "is no web address").inFile(withoutSecrets(root));
     if (url->authority.find('@') != std::string::npos)
-        return makeError(ErrorCode::usage, "a web address with a user or password in it is not opened");
+        return makeError(ErrorCode::usage, "a web address with a user or password in it is not opened")
+            .inFile(withoutSecrets(root));
     return std::shared_ptr<ObjectPlace>(std::make_shared<WebPlace>(root, query));
 }
 

@@ -25,4 +25,20 @@ size_t placeLength(std::string_view path) {
     return end;
 }
 
+std::string withoutSecrets(std::string_view path) {
+    const size_t colon = path.find("://"), begin = colon + 3;
+    const std::string_view scheme = path.substr(0, colon);
+    if (colon == std::string_view::npos || colon == 0 ||
+        scheme.find_first_of("/?#@") != std::string_view::npos)
+        return std::string(path);
+    for (const std::string_view name : {"s3", "gs", "hf", "ssh"})
+        if (scheme == name) return std::string(path);
+    path = path.substr(0, path.find_first_of("?#"));
+    const std::string_view authority = path.substr(begin, path.find('/', begin) - begin);
+    const size_t user = authority.rfind('@');
+    std::string shown(path);
+    if (user != std::string_view::npos) shown.erase(begin, user + 1);
+    return shown;
+}
+
 }  // namespace shardscope

@@ -1,13 +1,20 @@
 // Verbs over checkpoints in a bucket: the answers are those for the same files on a disk, in few requests;
 // what fails says how, and no secret is ever said or kept.
+#include <QCoreApplication>
+#include <QDir>
 #include <QDirIterator>
 #include <QProcess>
 #include <QScopeGuard>
 #include <QTemporaryDir>
 #include <QTest>
 #include <csignal>
+#include <mutex>
+#include <set>
+
+#include <sys/stat.h>
 
 #include "cli/genuine_checks.h"
+#include "cli/measured_process.h"
 #include "support/http_server.h"
 
 using namespace shardscope::test;
@@ -163,6 +170,23 @@ class PlacesCliTest : public QObject {
         QCOMPARE(reads("model/model.safetensors.index.json"), 1);
     }
 
+    // What stores each file several times, so that many can read it at once, is one checkpoint.
+    void copiesOfEachFile() {
+        bucket_->putTree(kDcp.toStdString(), "copies");
+        {
+            const std::lock_guard lock(bucket_->mutex);
+            for (const std::string rank : {"0", "1", "2", "3"}) {
+                auto file = bucket_->objects.extract("copies/__" + rank + "_0.distcp");
+                QVERIFY(!file.empty());
+                for (const std::string copy : {"0", "1", "2"})
+                    bucket_->objects["copies/copy-" + copy + "/__" + rank + "_0.distcp"] = file.mapped();
+            }
+        }
+        COMPARE_JSON(digestsOf(QString("s3://b1/copies")), digestsOf(kDcp));
+        COMPARE_JSON(fine({"validate", "s3://b1/copies", "--level", "values", "--json"}).json()["findings"],
+                     fine({"validate", kDcp, "--level", "values", "--json"}).json()["findings"]);
+    }
+
     void stepsOfARun() {
         putRun();
         const Outcome latest = fine({"latest", "s3://b1/run", "--good"});
@@ -222,6 +246,43 @@ class PlacesCliTest : public QObject {
         QVERIFY(run({"diff", kDcp, "s3://b1/run/step-10", "--values"}).exitCode != 0);
     }
 
+    // gs:// with keys, as Amazon's clients use them, and with a token and Google's own headers.
+    void googleStorage_data() {
+        QTest::addColumn<bool>("token");
+        QTest::newRow("token") << true;
+        QTest::newRow("keys") << false;
+    }
+    void googleStorage() {
+        QFETCH(bool, token);
+        const auto leave = qScopeGuard([] {
+            for (const char* name : {"STORAGE_EMULATOR_HOST", "GOOGLE_OAUTH_ACCESS_TOKEN", "GS_ACCESS_KEY_ID",
+                                     "GS_SECRET_ACCESS_KEY"})
+                qunsetenv(name);
+        });
+        bucket_->useAsGoogle(token ? kSession : std::string(), kSecret);
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const QTemporaryDir source;  // of several parts
+        QVERIFY(writeRandomSource(source.filePath("m.safetensors").toStdString(), 3, 3000, 1000, 7));
+        const QString step = "gs://b1/run/step-1", large = source.path();
+        COMPARE_JSON(digestsOf(step), digestsOf(kDcp));
+        COMPARE_JSON(fine({"validate", step, "--level", "values", "--json"}).json()["findings"],
+                     fine({"validate", kDcp, "--level", "values", "--json"}).json()["findings"]);
+        for (const QString& to : {QString("gs://b1/dcp"), QString("gs://b1/m.safetensors")}) {
+            const QString format = to.endsWith("dcp") ? "dcp" : "safetensors";
+            QCOMPARE(fine({"convert", large, to, "--to", format}).exitCode, 0);
+            COMPARE_JSON(digestsOf(to), digestsOf(large));
+            QVERIFY(run({"convert", large, to, "--to", format}).exitCode != 0);  // it is there
+        }
+        QVERIFY(bucket_->uploads.empty());
+        QCOMPARE(fine({"convert", step, "gs://b1/parts", "--to", "safetensors", "--part", "0/2"}).exitCode,
+                 0);
+        QCOMPARE(fine({"convert", step, "gs://b1/parts", "--to", "safetensors", "--part", "1/2", "--finish",
+                       "auto"})
+                     .exitCode,
+                 0);
+        COMPARE_JSON(digestsOf(QString("gs://b1/parts")), digestsOf(kDcp));
+    }
+
     void convertedFromAndTo() {
         bucket_->putTree(kDcp.toStdString(), "run/step-1");
         const json digests = digestsOf(kDcp);
@@ -231,17 +292,52 @@ class PlacesCliTest : public QObject {
                                     here("report.json"), "--json"});
         QCOMPARE(there.exitCode, 0);
         QVERIFY2(there.out.find("s3://b1/out/dcp") != std::string::npos, there.out.c_str());
-        COMPARE_JSON(digestsOf("s3://b1/out/dcp"), digests);
+        COMPARE_JSON(digestsOf(QString("s3://b1/out/dcp")), digests);
         QCOMPARE(fine({"convert", "s3://b1/out/dcp", "s3://b1/out/model", "--to", "safetensors"}).exitCode,
                  0);
-        COMPARE_JSON(digestsOf("s3://b1/out/model"), digests);
+        COMPARE_JSON(digestsOf(QString("s3://b1/out/model")), digests);
         // What is there stays.
         const Outcome again = run({"convert", kDcp, "s3://b1/out/dcp", "--to", "dcp"});
         QCOMPARE(again.exitCode, 4);
         QVERIFY2(again.err.find("s3://b1/out/dcp") != std::string::npos, again.err.c_str());
         const Outcome over = run({"convert", kDcp, "s3://b1/out/dcp", "--to", "dcp", "--overwrite"});
         QVERIFY(over.exitCode == 2 || over.exitCode == 5);
-        COMPARE_JSON(digestsOf("s3://b1/out/dcp"), digests);
+        COMPARE_JSON(digestsOf(QString("s3://b1/out/dcp")), digests);
+    }
+
+    // From bucket to bucket: within the limit, and without a copy on this machine.
+    void littleMemoryAndDisk() {
+        constexpr uint64_t kMiB = uint64_t{1} << 20;
+        constexpr int kTensors = kSanitized ? 2 : 16;
+        {
+            const QTemporaryDir source;
+            const std::string file = source.filePath("m.safetensors").toStdString();
+            QVERIFY(writeRandomSource(file, kTensors, 4096, 1024, 7));  // of 16 MiB
+            bucket_->putTree(source.path().toStdString(), "large");
+        }
+        const QTemporaryDir unsent;
+        uint64_t most = 0;
+        MeasuredOptions options;
+        options.temporaryDirectory = unsent.path().toStdString();
+        options.watch = [&](pid_t, double) {
+            uint64_t bytes = 0;
+            QDirIterator files(unsent.path(), QDir::Files, QDirIterator::Subdirectories);
+            while (files.hasNext()) {
+                struct stat found {};
+                if (stat(files.next().toUtf8(), &found) == 0)
+                    bytes += static_cast<uint64_t>(found.st_blocks) * 512;
+            }
+            most = std::max(most, bytes);
+            return true;
+        };
+        const Measured run = runMeasured(
+            {"convert", "s3://b1/large", "s3://b1/out", "--to", "dcp", "--memory", "128MiB"}, options);
+        QVERIFY2(run.exitCode == 0, run.describe().c_str());
+        if (!kSanitized) {
+            QVERIFY2(run.peakBytes <= (128 + 64) * kMiB, qPrintable(QString::number(run.peakBytes / kMiB)));
+            QVERIFY2(most <= 160 * kMiB, qPrintable(QString::number(most / kMiB)));
+        }
+        COMPARE_JSON(digestsOf(QString("s3://b1/out")), digestsOf(QString("s3://b1/large")));
     }
 
     void extractedAndIndexed() {
@@ -322,6 +418,99 @@ class PlacesCliTest : public QObject {
         }
         QCOMPARE(fine({"info", address, "--json"}).json().value("path", ""), plain.toStdString());
         COMPARE_JSON(digestsOf(here("out")), digestsOf(genuine("safetensors/shapes/ckpt/model.safetensors")));
+    }
+
+    // The words of a process are for all of its machine to see. Those of processes that a verb starts name no
+    // key and no signature: workers, what runs through ssh, and the user's own program for credentials.
+    void notInTheProcessList() {
+        bucket_->putTree(kDcp.toStdString(), "run/step-1");
+        const std::string bytes =
+            contentOf(genuine("safetensors/shapes/ckpt/model.safetensors")).toStdString();
+        const QByteArray ours = "HOME=" + home_->path().toUtf8();
+        std::mutex mutex;
+        std::set<QString> told, others;  // command lines
+        QByteArray given;                // words of the verb that runs
+        const auto give = [&](const QStringList& words) {
+            {
+                const std::lock_guard lock(mutex);
+                given = words.join(QChar(0)).toUtf8() + '\0';
+            }
+            return fine(words).exitCode;
+        };
+        const auto look = [&] {
+            const std::lock_guard lock(mutex);
+            for (const QString& pid : QDir("/proc").entryList(QDir::Dirs)) {
+                const QString process = "/proc/" + pid + "/";
+                if (!contentOf(process + "environ").split('\0').contains(ours)) continue;
+                const QByteArray words = contentOf(process + "cmdline");
+                // What was typed, also while that process starts another one: then the address is in it.
+                const bool typed = words.mid(words.indexOf('\0') + 1) == given;
+                const QString shown = QString::fromUtf8(words).replace(QChar(0), ' ');
+                if (!typed) others.insert(shown);
+                if (words.contains(kSecret.c_str()) || words.contains(kSession.c_str()) ||
+                    (!typed && words.contains(kSignature.c_str())))
+                    told.insert(shown);
+            }
+        };
+        bucket_->before = [&](const Asked&) -> Answered {
+            look();
+            return {0};
+        };
+        HttpServer web([&](const Asked& asked) -> Answered {
+            look();
+            if (asked.path != "/m.safetensors" || asked.argument("sig") != kSignature) return {404};
+            return rangeOf(bytes, asked);
+        });
+        const QTemporaryDir tools;  // what is in them is the user's
+        const auto script = [&](const QString& name, const QByteArray& text) {
+            QFile file(tools.filePath(name));
+            return file.open(QIODevice::WriteOnly) && file.write("#!/bin/sh\n" + text) > 0 &&
+                   file.setPermissions(QFile::ReadOwner | QFile::ExeOwner);
+        };
+        const auto startedAnother = [&](const char* word) {
+            const std::lock_guard lock(mutex);
+            const bool found = std::ranges::any_of(
+                others, [&](const QString& words) { return words.contains(QLatin1String(word)); });
+            if (!found) qWarning("%s", qPrintable(QStringList(others.begin(), others.end()).join('\n')));
+            others.clear();
+            return found;
+        };
+
+        QCOMPARE(give({"convert", kThere, here("by workers"), "--to", "safetensors", "--on", "local:2"}), 0);
+        QVERIFY(startedAnother("shardscope"));
+        QCOMPARE(give({"convert", QString::fromStdString(web.url() + "/m.safetensors?sig=" + kSignature),
+                       here("signed"), "--to", "dcp", "--on", "local:2"}),
+                 0);
+        QVERIFY(startedAnother("shardscope"));
+
+        const QByteArray path = qgetenv("PATH");
+        const auto leave = qScopeGuard([&] {
+            qputenv("PATH", path);
+            qunsetenv("AWS_CONFIG_FILE");
+        });
+        QVERIFY(script("ssh", "for command; do :; done\nexec sh -c \"$command\"\n"));
+        qputenv("PATH", tools.path().toUtf8() + ":" + path);
+        QCOMPARE(give({"convert", "ssh://node7" + kDcp, "s3://b1/run/copy", "--to", "safetensors",
+                       "--remote-program", SHARDSCOPE_PROGRAM}),
+                 0);
+        QVERIFY(startedAnother("shardscope"));
+
+        const QByteArray said = tools.filePath("said").toUtf8();
+        QVERIFY(
+            script("keys", "cat /proc/$$/cmdline /proc/$PPID/cmdline > '" + said +
+                               "'\necho '{\"Version\":1,\"AccessKeyId\":\"AKTEST\",\"SecretAccessKey\":\"" +
+                               QByteArray::fromStdString(kSecret) + "\"}'\n"));
+        QFile config(tools.filePath("config"));
+        QVERIFY(config.open(QIODevice::WriteOnly));
+        config.write("[default]\ncredential_process = " + tools.filePath("keys").toUtf8() + "\n");
+        config.close();
+        qputenv("AWS_CONFIG_FILE", config.fileName().toUtf8());
+        qunsetenv("AWS_ACCESS_KEY_ID");
+        QCOMPARE(fine({"info", kThere, "--json"}).exitCode, 0);
+        QVERIFY(contentOf(said).contains("shardscope"));
+        QVERIFY(!contentOf(said).contains(kSecret.c_str()));
+
+        QVERIFY2(told.empty(), qPrintable(QStringList(told.begin(), told.end()).join('\n')));
     }
 
     void whatFailsSaysHow() {

@@ -210,8 +210,14 @@ void HttpServer::serve(int connection) {
         }
         if (!length) head += "Content-Length: " + std::to_string(answer.body.size()) + "\r\n";
         std::string_view body = asked.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
-        if (answer.end == Answered::End::cut) body = body.substr(0, body.size() / 2);
+        const bool half = answer.end == Answered::End::cut || answer.end == Answered::End::stall;
+        if (half) body = body.substr(0, body.size() / 2);
         if (!sendAll(connection, head + "\r\n") || !sendAll(connection, body)) return;
+        if (answer.end == Answered::End::stall) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return ending_; });
+            return;
+        }
         if (answer.end == Answered::End::cut) {
             shutdown(connection, SHUT_RDWR);
             return;
@@ -252,6 +258,18 @@ void FakeBucket::use(const std::string& key, const std::string& secret) const {
     setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 }
 
+void FakeBucket::useAsGoogle(const std::string& token, const std::string& secret) {
+    token_ = token;
+    setenv("STORAGE_EMULATOR_HOST", server_.url().c_str(), 1);
+    if (token.empty()) {
+        unsetenv("GOOGLE_OAUTH_ACCESS_TOKEN");
+        setenv("GS_ACCESS_KEY_ID", "AKTEST", 1);
+        setenv("GS_SECRET_ACCESS_KEY", secret.c_str(), 1);
+    } else {
+        setenv("GOOGLE_OAUTH_ACCESS_TOKEN", token.c_str(), 1);
+    }
+}
+
 void FakeBucket::put(const std::string& key, std::string bytes) {
     const std::lock_guard lock(mutex);
     std::string tag = tagOf(bytes);
@@ -274,10 +292,17 @@ Answered FakeBucket::answer(const Asked& asked) {
         if (first.status != 0) return first;
     }
     const std::string authorization = asked.header("authorization");
+    if (!token_.empty())
+        return authorization == "Bearer " + token_ ? asGoogle(asked)
+                                                   : Answered{401, {}, errorXml("AccessDenied")};
     if (!authorization.starts_with("AWS4-HMAC-SHA256 Credential=AKTEST/") ||
         authorization.find("host;") == std::string::npos || asked.header("x-amz-date").empty() ||
         asked.header("x-amz-content-sha256").empty())
         return {403, {}, errorXml("AccessDenied")};
+    return granted(asked);
+}
+
+Answered FakeBucket::granted(const Asked& asked) {
     const std::string path = percentDecoded(asked.path), bucket = "/" + name_ + "/";
     if (!path.starts_with(bucket)) return {404, {}, errorXml("NoSuchBucket")};
     const std::string key = path.substr(bucket.size());
@@ -285,6 +310,27 @@ Answered FakeBucket::answer(const Asked& asked) {
     if (key.empty() && asked.argument("list-type") == "2") return list(asked);
     if (asked.method == "GET" || asked.method == "HEAD") return get(asked, key);
     return write(asked, key);
+}
+
+// Google's own headers mean what Amazon's do, and do not mix with them.
+Answered FakeBucket::asGoogle(const Asked& asked) {
+    Asked amazons = asked;
+    for (const auto& [name, value] : asked.headers) {
+        if (name.starts_with("x-amz-") || name == "if-none-match")
+            return {400, {}, errorXml("InvalidArgument")};
+        if (name == "x-goog-if-generation-match") {
+            // Completing an upload takes no condition.
+            if (asked.method != "PUT" || value != "0") return {400, {}, errorXml("InvalidArgument")};
+            amazons.headers["if-none-match"] = "*";
+        }
+        if (name == "x-goog-meta-shardscope") amazons.headers["x-amz-meta-shardscope"] = value;
+        if (name == "x-goog-hash" && value.starts_with("crc32c="))
+            amazons.headers["x-amz-checksum-crc32c"] = value.substr(7);
+    }
+    Answered answer = granted(amazons);
+    for (auto& [name, value] : answer.headers)
+        if (name == "x-amz-meta-shardscope") name = "x-goog-meta-shardscope";
+    return answer;
 }
 
 Answered FakeBucket::list(const Asked& asked) {
@@ -354,8 +400,7 @@ Answered FakeBucket::get(const Asked& asked, const std::string& key) {
     const auto it = objects.find(key);
     if (it == objects.end()) return {404, {}, errorXml("NoSuchKey")};
     const Object& object = it->second;
-    Answered answer{
-        200, {{"ETag", object.tag}, {"Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT"}}, object.bytes};
+    Answered answer{200, {{"ETag", object.tag}, {"Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT"}}};
     if (!object.mark.empty()) answer.headers.emplace_back("x-amz-meta-shardscope", object.mark);
     if (const std::string match = asked.header("if-match"); !match.empty() && match != object.tag)
         return {412, {}, errorXml("PreconditionFailed")};

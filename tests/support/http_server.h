@@ -29,7 +29,8 @@ struct Answered {
     int status = 200;
     std::vector<std::pair<std::string, std::string>> headers{};
     std::string body{};
-    enum class End { whole, cut, reset, never };  // cut: half of the body, then the end of the connection
+    // cut: half of the body, then the end of the connection; stall: half of the body, then nothing
+    enum class End { whole, cut, reset, never, stall };
     End end = End::whole;
 };
 
@@ -67,7 +68,7 @@ class HttpServer {
 };
 
 // A bucket, path style, as Amazon's: listings, ranges, conditions, uploads in parts. Requests without a
-// signature of this key are refused.
+// signature of this key are refused. Those with a token of Google's must come with Google's own headers.
 class FakeBucket {
   public:
     explicit FakeBucket(std::string name);
@@ -91,15 +92,20 @@ class FakeBucket {
     std::string url() const { return "s3://" + name_; }
     // Sets the variables by which the program finds this bucket.
     void use(const std::string& key = "AKTEST", const std::string& secret = "SKTESTSECRET") const;
+    // The same for gs://; with this token, or with keys where it is empty.
+    void useAsGoogle(const std::string& token, const std::string& secret = "SKTESTSECRET");
 
   private:
     Answered answer(const Asked& asked);
+    Answered asGoogle(const Asked& asked);
+    Answered granted(const Asked& asked);
     Answered list(const Asked& asked);
     Answered get(const Asked& asked, const std::string& key);
     Answered partsOf(const Asked& asked);
     Answered write(const Asked& asked, const std::string& key);
 
     const std::string name_;
+    std::string token_;
     int lastUpload_ = 0;
     HttpServer server_;  // last: it asks for the others
 };

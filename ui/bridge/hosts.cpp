@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "storage/named_path.h"
+#include "storage/url.h"
 
 namespace shardscope::ui {
 
@@ -33,9 +34,8 @@ QString wholePath(const QString& path) {
     return info.isAbsolute() || info.exists() ? info.absoluteFilePath() : named;
 }
 
-QString withoutSignature(const QString& path) {
-    const bool web = path.startsWith(QLatin1String("https://")) || path.startsWith(QLatin1String("http://"));
-    return web ? path.section('?', 0, 0) : path;
+QString withoutSecrets(const QString& path) {
+    return QString::fromStdString(shardscope::withoutSecrets(path.toStdString()));
 }
 
 QString hostOf(const QString& path) {

@@ -16,8 +16,8 @@ namespace shardscope::ui {
 // A path as sessions and lists keep it: absolute when something is there, one on another host in its shortest
 // form.
 QString wholePath(const QString& path);
-// A web address as it is shown and kept: without what follows '?', which may be a secret signature.
-QString withoutSignature(const QString& path);
+// As it is shown and kept (storage/url.h).
+QString withoutSecrets(const QString& path);
 // "node7", "me@node7:2222"; empty for a path of this machine.
 QString hostOf(const QString& path);
 // The path as it is on its host; any other as it is.

@@ -80,8 +80,8 @@ void Session::open(const QString& path, const SourceOptions& options) {
     const QString pathBefore = path_;
     const SourceOptions optionsBefore = options_;
     const QString whole = wholePath(path);
-    path_ = withoutSignature(whole);
-    if (whole != path_ || withoutSignature(signed_) != path_) signed_ = whole;
+    path_ = withoutSecrets(whole);
+    if (whole != path_ || withoutSecrets(signed_) != path_) signed_ = whole;
     options_ = options;
     error_.reset();
     state_ = State::opening;

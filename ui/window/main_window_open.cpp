@@ -123,7 +123,7 @@ OpenDialog* MainWindow::showOpenDialog(OpenDialog::Where where) {
                                   elsewhere ? SourceOptions{} : session_->options(), hosts, this);
     connect(dialog, &OpenDialog::openRequested, this,
             [this](const QString& path, const SourceOptions& options) {
-                const QString absolute = withoutSignature(wholePath(path));
+                const QString absolute = withoutSecrets(wholePath(path));
                 // Here is the place to think again about what was once chosen.
                 if (!Recents::chosenFormat(absolute).isEmpty())
                     Recents::chooseFormat(absolute, options.format);

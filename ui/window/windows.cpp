@@ -30,7 +30,7 @@ MainWindow* Windows::open(const QString& path, MainWindow* preferred, const Sour
     // Asked once, where several formats fit.
     if (options.format.isEmpty()) options.format = Recents::chosenFormat(absolute);
     for (const auto& window : windows_) {
-        if (!window || window->session().path() != withoutSignature(absolute) ||
+        if (!window || window->session().path() != withoutSecrets(absolute) ||
             window->session().state() == Session::State::failed)
             continue;
         if (window->session().options() != options) window->session().open(absolute, options);

@@ -49,6 +49,7 @@ class Builder : private CatalogOpener {
         uint32_t entry;
     };
     static std::string writerOf(const std::vector<MetadataFile>& files);
+    std::string placeOf(std::string_view path) const;
     void prepareFiles();
     FileId fileOf(uint32_t part, TextId path) const { return fileIds_[part].at(path); }
     Status addTensor(const std::vector<Part>& parts);
@@ -99,6 +100,15 @@ std::string Builder::writerOf(const std::vector<MetadataFile>& files) {
     return "torch 2.3";
 }
 
+// Writers to buckets may store each file several times, in copy-0/ to copy-N/, and name it without that
+// (StorageWriter of s3torchconnector with num_copies, 2025-10).
+std::string Builder::placeOf(std::string_view path) const {
+    std::string copy = fmt::format("copy-0/{}", path);
+    if (path.find('/') != std::string_view::npos || source_.hasFile(path)) return std::string(path);
+    const auto there = source_.directory->stat(copy);
+    return there.ok() && there->kind == DirectoryEntry::Kind::file ? copy : std::string(path);
+}
+
 // Every file that the metadata names, with what the directory knows of it.
 void Builder::prepareFiles() {
     std::unordered_map<std::string_view, FileId> known;
@@ -116,7 +126,7 @@ void Builder::prepareFiles() {
             if (fresh) {
                 const uint32_t rank = rankOfDataFile(path);
                 if (rank != kNone && (highestRank_ == kNone || rank > highestRank_)) highestRank_ = rank;
-                it->second = addNamed(source_, path, rank, file.name);
+                it->second = addNamed(source_, placeOf(path), rank, file.name);
             }
             ids[row.path] = it->second;
         }

@@ -103,6 +103,18 @@ class PlacesTextTest : public QObject {
             QVERIFY2(!parseUrl(bad), bad);
     }
 
+    void secrets() {
+        for (const char* plain : {"", "/a?b#c", "a@b", "s3://b/a?b#c@d", "gs://b/x?y", "hf://org/m@main/x#y",
+                                  "ssh://me@host/x?y", "https://host:8000/a@b/c"})
+            QCOMPARE(withoutSecrets(plain), std::string(plain));
+        QCOMPARE(withoutSecrets("https://h/a?sig=x#y"), std::string("https://h/a"));
+        QCOMPARE(withoutSecrets("http://h/a#y?z"), std::string("http://h/a"));
+        QCOMPARE(withoutSecrets("https://me:pass@h:1/a@b?c"), std::string("https://h:1/a@b"));
+        QCOMPARE(withoutSecrets("https://me:p@ss@h?c"), std::string("https://h"));
+        QCOMPARE(withoutSecrets("socks5h://me:pass@h:1"), std::string("socks5h://h:1"));
+        QCOMPARE(withoutSecrets("https://?x"), std::string("https://"));
+    }
+
     void times() {
         QCOMPARE(timeOfHttp("Thu, 01 Jan 1970 00:00:01 GMT"), int64_t{1'000'000'000});
         QCOMPARE(timeOfHttp("2026-01-02T03:04:05.000Z"), timeOfHttp("Fri, 02 Jan 2026 03:04:05 GMT"));
