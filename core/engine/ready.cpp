@@ -183,7 +183,8 @@ class Card {
         }
         if (all == 0) return {};
         const bool atMost = more && whole < all;
-        return fmt::format("{}{} of {} tensors", atMost ? "at most " : "", whole, all + lacking);
+        return fmt::format("{}{} of {} tensors", atMost ? "at most " : "", countText(whole),
+                           countText(all + lacking));
     }
 
     void addWeights() {
@@ -199,7 +200,7 @@ class Card {
             addLine("optimizer", "optimizer state", count.empty() ? ReadyMark::none : ReadyMark::yes,
                     count.empty() ? "not saved" : count);
         if (const size_t owners = parametersWithState(catalog_); owners > 0)
-            line.text += fmt::format(", of {} parameters", owners);
+            line.text += fmt::format(", of {} parameters", countText(owners));
         if (const Finding* finding = against(StepPart::optimizer)) link(line, *finding);
     }
 
@@ -207,7 +208,8 @@ class Card {
         const std::vector<TensorId> masters = mastersOf(catalog_);
         const auto count = std::ranges::count_if(masters, [](TensorId t) { return t != kNone; });
         if (count > 0) {
-            addLine("masters", "fp32 master weights", ReadyMark::yes, fmt::format("of {} weights", count));
+            addLine("masters", "fp32 master weights", ReadyMark::yes,
+                    fmt::format("of {} weights", countText(static_cast<uint64_t>(count))));
             return;
         }
         bool small = false;
@@ -292,11 +294,12 @@ class Card {
     void addFits() {
         const uint32_t ranks = std::max(catalog_.rankCount(), 1U);
         const uint64_t most = mostOfARank(catalog_), all = catalog_.totalBytes();
-        std::string text = fmt::format("{} of tensors on {} rank{}", bytesText(most), ranks,
+        std::string text = fmt::format("{} of tensors on {} rank{}", bytesText(most), countText(ranks),
                                        ranks == 1 ? "" : "s, the fullest one");
         for (const uint32_t others : {ranks * 2, ranks / 2})
             if (others > 0 && others != ranks)
-                text += fmt::format("; {} on {} if sharded evenly", bytesText(all / others), others);
+                text +=
+                    fmt::format("; {} on {} if sharded evenly", bytesText(all / others), countText(others));
         addLine("fits_on", "fits on", ReadyMark::yes, std::move(text));
     }
 

@@ -39,6 +39,11 @@ class ModelsTest : public QObject {
                  QStringLiteral("“Sharded dimensions” '*=0'"));
         QCOMPARE(QString::fromStdString(titledOption("torch-library", {})),
                  QStringLiteral("--torch-library"));
+        QCOMPARE(
+            messageText(
+                "it is not known (--tp-dim 'GLOB=DIM' states it); --torch-library and a--overwrite stay"),
+            QStringLiteral("it is not known (“Sharded dimensions” 'GLOB=DIM' states it); --torch-library and "
+                           "a--overwrite stay"));
     }
 
     void naturalOrder() {

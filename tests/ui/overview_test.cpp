@@ -86,6 +86,7 @@ class OverviewTest : public QObject {
     void dtypesFilter();
     void icicleByMouseAndKeys();
     void ranksByMouseAndKeys();
+    void cardOfAWideWindow();
     void manyRanksStayReadable();
     void asIfOnAnotherMesh();
     void aMillionChunks();
@@ -490,6 +491,25 @@ void OverviewTest::asIfOnAnotherMesh() {
     QCOMPARE(reshard.takeFirst()[0].toString(), QStringLiteral("tp=4"));
     mesh->clear();
     QVERIFY(!panel->isVisible());
+}
+
+// Both halves of the card have room, also in a window that was wide before there was a card.
+void OverviewTest::cardOfAWideWindow() {
+    Session session(localEngine());
+    const auto page = pageOf<OverviewPage>(session, {3800, 1200});
+    session.open(sampleCheckpoint());
+    QTRY_VERIFY_WITH_TIMEOUT(session.hasFacts(), 60'000);
+    session.validation().start(ValidateLevel::metadata);
+    auto* card = page->findChild<ReadyPanel*>();
+    QTRY_VERIFY_WITH_TIMEOUT(card->isVisible(), 60'000);
+    settle();
+    int bodies = 0;
+    for (const QLabel* label : card->findChildren<QLabel*>()) {
+        if (!label->wordWrap() || !label->isVisible()) continue;
+        ++bodies;
+        QVERIFY2(label->width() >= card->width() / 4, qPrintable(label->text()));
+    }
+    QCOMPARE(bodies, 10);
 }
 
 void OverviewTest::manyRanksStayReadable() {

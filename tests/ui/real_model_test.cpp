@@ -55,6 +55,13 @@ class RealModelTest : public QObject, WindowFixture {
         QTest::keyClick(window_, Qt::Key_F8);
         const TensorId found = session().selection().current().tensor;
         QVERIFY(found != kNone);
+        // Details call the file's state as the table of files does.
+        const FileId file = session().selection().current().file;
+        QVERIFY(file != kNone);
+        session().selection().selectFile(file);
+        session().selection().setPage(Page::files);
+        QTRY_VERIFY2(shownText(*window_).replace(QChar::Nbsp, ' ').contains("truncated by 798.0 MiB"),
+                     qPrintable(shownText(*window_)));
         QVERIFY(session().facts()->tensorHealth[found] >= Health::missing);
     }
 

@@ -100,7 +100,7 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
                 case rule:
                     return toQString(f->rule);
                 case what:
-                    return toQString(f->message);
+                    return messageText(f->message);
                 case where:
                     return reason(index).isNull() ? toQString(f->cause)
                                                   : tr("accepted: %1").arg(reason(index));
@@ -110,7 +110,7 @@ QVariant FindingsModel::data(const QModelIndex& index, int role) const {
             return {};
         case Qt::ToolTipRole: {
             const RuleInfo* info = findRule(f->rule);
-            QString text = e ? toQString(e->tensor) + '\n' + whereText(*e) : toQString(f->message);
+            QString text = e ? toQString(e->tensor) + '\n' + whereText(*e) : messageText(f->message);
             if (info && !e) text += '\n' + toQString(info->meaning);
             return text;
         }

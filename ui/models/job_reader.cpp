@@ -88,7 +88,7 @@ QString findingText(const Json& finding) {
 
 JobError errorOf(const Json& json) {
     JobError error{text(json, "code"), sentence(text(json, "message")), text(json, "file"),
-                   text(json, "tensor"), sentence(text(json, "hint"))};
+                   text(json, "tensor"), sentence(messageText(text(json, "hint").toStdString()))};
     if (error.message.isEmpty())
         error.message = QObject::tr("The program reported a failure without saying what it was.");
     return error;

@@ -272,7 +272,7 @@ QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role)
         return {};
     }
     const Note& note = *notTaken_[n - notTakenNode() - 1];
-    if (role == Qt::ToolTipRole) return QString(toQString(note.tensor) + '\n' + toQString(note.message));
+    if (role == Qt::ToolTipRole) return QString(toQString(note.tensor) + '\n' + messageText(note.message));
     if (!text) return {};
     switch (column) {
         case name:
@@ -280,7 +280,7 @@ QVariant TensorTreeModel::notTakenData(ModuleTree::Node n, int column, int role)
         case dtype:
             return QStringLiteral("?");
         case shape:
-            return toQString(note.message);
+            return messageText(note.message);
         case health:
             return tr("not checked");
         default:

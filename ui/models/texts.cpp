@@ -7,12 +7,23 @@
 
 #include "base/text.h"
 #include "engine/report.h"
+#include "engine/request.h"
 #include "ui/bridge/hosts.h"
 
 namespace shardscope::ui {
 
 QString toQString(std::string_view text) {
     return QString::fromStdString(printable(text));
+}
+
+QString messageText(std::string_view message) {
+    static const QRegularExpression option(QStringLiteral("(?<![^ (])--([a-z][a-z-]+)"));
+    QString text = toQString(message);
+    for (auto match = option.match(text); match.hasMatch();
+         match = option.match(text, match.capturedStart() + 1))
+        text.replace(match.capturedStart(), match.capturedLength(),
+                     toQString(titledOption(match.captured(1).toStdString(), {})));
+    return text;
 }
 
 QString ratioText(double share) {
@@ -44,15 +55,8 @@ QString shortWords(const QString& text) {
 }
 
 QString levelText(ValidateLevel level) {
-    switch (level) {
-        case ValidateLevel::metadata:
-            return QCoreApplication::translate("Texts", "Metadata only");
-        case ValidateLevel::files:
-            return QCoreApplication::translate("Texts", "Files and headers");
-        case ValidateLevel::values:
-            return QCoreApplication::translate("Texts", "Every value");
-    }
-    return {};
+    constexpr const char* texts[] = {"Metadata only", "Files and headers", "Every value"};
+    return QCoreApplication::translate("Texts", texts[static_cast<int>(level)]);
 }
 
 QString notCheckedText(const ValidationReport& report) {

@@ -14,6 +14,8 @@
 namespace shardscope::ui {
 
 QString toQString(std::string_view text);
+// A message that every front end shows: its options are named as fields, “Sharded dimensions” for --tp-dim.
+QString messageText(std::string_view message);
 inline QString sizeText(uint64_t bytes) {
     return QString::fromStdString(bytesText(bytes));
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "model/infer_mesh.h"
+#include "survey/file_state.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/exporting.h"
@@ -89,7 +90,8 @@ DetailsPanel::DetailsPanel(Session& session, QWidget* parent) : QWidget(parent),
     connect(&session_.selection(), &Selection::changed, this,
             [this](const Selected& now, const Selected& before) {
                 Selected same = now;
-                same.page = before.page;
+                // The page of files shows more of a file than the others.
+                if ((now.page == Page::files) == (before.page == Page::files)) same.page = before.page;
                 same.filter = before.filter;
                 if (!(same == before)) rebuild();
             });
@@ -322,17 +324,15 @@ void DetailsPanel::showFile(FileId f) {
     const FileInfo& info = session_.catalog().files()[f];
     section(tr("File"));
     line(tr("Path"), toQString(info.path));
-    line(tr("State"), info.state == FileInfo::State::present      ? tr("present")
-                      : info.state == FileInfo::State::missing    ? tr("missing")
-                      : info.state == FileInfo::State::unreadable ? tr("unreadable")
-                                                                  : tr("not a regular file"));
+    const bool known = session_.hasFacts() && f < session_.facts()->files.size();
+    const FileFacts* facts = known ? &session_.facts()->files[f] : nullptr;
+    line(tr("State"), toQString(fileStateText(info, facts)));
     line(tr("Size"), sizeText(info.size));
-    if (session_.hasFacts() && f < session_.facts()->files.size()) {
-        const FileFacts& facts = session_.facts()->files[f];
-        line(tr("Used"), sizeText(facts.used));
-        if (!info.metadata) line(tr("Dead"), sizeText(facts.dead(info.size)));
-        line(tr("Tensors"), numberText(facts.tensors));
-        line(tr("Chunks"), numberText(facts.chunks));
+    if (facts) {
+        line(tr("Used"), sizeText(facts->used));
+        if (!info.metadata) line(tr("Dead"), sizeText(facts->dead(info.size)));
+        line(tr("Tensors"), numberText(facts->tensors));
+        line(tr("Chunks"), numberText(facts->chunks));
     }
     const QString full = session_.filePath(info.path);
     addCopyAction(*copy_->menu(), tr("File path"), full);

@@ -326,7 +326,7 @@ void FindingsPanel::updateExplanation() {
         explanation_->setPlainText(tr("Select a finding to see what it means."));
         return;
     }
-    const auto html = [](std::string_view text) { return toQString(text).toHtmlEscaped(); };
+    const auto html = [](std::string_view text) { return messageText(text).toHtmlEscaped(); };
     QString text = QStringLiteral("<p><b>%1</b></p>").arg(html(finding->message));
     if (const RuleInfo* rule = findRule(finding->rule)) {
         text = QStringLiteral("<p><b>%1</b><br><span>%2</span></p><p>%3</p><p>%4</p>")

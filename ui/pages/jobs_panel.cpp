@@ -145,7 +145,7 @@ JobsPanel::JobsPanel(JobStore& store, QWidget* parent)
     split->addWidget(buildDetails());
     split->setStretchFactor(0, 3);
     split->setStretchFactor(1, 4);
-    split->setSizes({690, 560});
+    split->setSizes({780, 470});
 
     connect(&store_, &JobStore::listChanged, this, &JobsPanel::showList);
     connect(&store_, &JobStore::failed, this, &JobsPanel::launchFailed);
@@ -169,7 +169,7 @@ void JobsPanel::buildTable() {
     table_->header()->setSectionResizeMode(JobTableModel::title, QHeaderView::Stretch);
     table_->header()->setMinimumSectionSize(fontMetrics().averageCharWidth() * 6);
     const int em = fontMetrics().averageCharWidth();
-    const int widths[] = {23, 13, 12, 22, 14, 11, 13, 11};
+    const int widths[] = {18, 12, 9, 22, 12, 10, 11, 11};
     for (int c = 0; c < JobTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c] * em);
     offerMenu(table_, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });

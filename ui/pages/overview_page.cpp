@@ -48,13 +48,6 @@ QString bigCount(uint64_t count) {
     return numberText(count);
 }
 
-QBoxLayout* pairLayout(QVBoxLayout* in) {
-    auto* pair = new QBoxLayout(QBoxLayout::LeftToRight);
-    pair->setSpacing(kPanelSpacing);
-    in->addLayout(pair);
-    return pair;
-}
-
 }  // namespace
 
 OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent), session_(session) {
@@ -81,15 +74,17 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     figures_ = textBlock(content_);
     figures_->setAccessibleName(tr("Figures"));
     layout->addWidget(figures_);
-    upper_ = pairLayout(layout);
-    upper_->addWidget(ready_, 3);
+    upper_ = new QBoxLayout(QBoxLayout::LeftToRight);
+    upper_->setSpacing(kPanelSpacing);
+    layout->addLayout(upper_);
     makeMesh();
     makeDtypes();
     auto* side = new QVBoxLayout;
     side->setSpacing(kPanelSpacing);
-    side->addWidget(meshPanel_, 1);
+    side->addWidget(ready_, 1);
     side->addWidget(dtypePanel_);
-    upper_->addLayout(side, 2);
+    upper_->addLayout(side, 3);
+    upper_->addWidget(meshPanel_, 2);
     layout->addWidget(asIf_);
     makeIcicle();
     layout->addWidget(modulePanel_);

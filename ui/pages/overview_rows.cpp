@@ -25,15 +25,8 @@ TextColumn shareColumn(const std::function<uint64_t(size_t)>& bytes, uint64_t to
 }
 
 QString severityText(Severity severity) {
-    switch (severity) {
-        case Severity::info:
-            return tr("• note");
-        case Severity::warning:
-            return tr("▲ warning");
-        case Severity::error:
-            return tr("✕ error");
-    }
-    return {};
+    constexpr const char* texts[] = {"• note", "▲ warning", "✕ error"};
+    return tr(texts[static_cast<int>(severity)]);
 }
 
 }  // namespace
@@ -142,7 +135,7 @@ std::vector<TextColumn> noteColumns(const CheckpointPtr& checkpoint) {
     return {{{tr("Severity")},
              [note](size_t row) { return severityText(note(row).severity); },
              [note](size_t row) { return static_cast<uint64_t>(note(row).severity); }},
-            {{tr("Note")}, [note](size_t row) { return toQString(note(row).message); }},
+            {{tr("Note")}, [note](size_t row) { return messageText(note(row).message); }},
             {{tr("Where")}, where},
             {{tr("Rule")}, [note](size_t row) { return toQString(note(row).rule); }}};
 }

@@ -47,9 +47,8 @@ ReadyPanel::ReadyPanel(Session& session, QWidget* parent)
     halves_->setSpacing(kLineGap);
     setView(view_);
     setMenuBuilder([this](QMenu& menu) { addCopyAction(menu, tr("Copy"), text()); });
-    connect(&session_, &Session::stateChanged, this, &ReadyPanel::refresh);
-    connect(&session_, &Session::reportChanged, this, &ReadyPanel::refresh);
-    connect(&session_, &Session::cardChanged, this, &ReadyPanel::refresh);
+    for (const auto changed : {&Session::stateChanged, &Session::reportChanged, &Session::cardChanged})
+        connect(&session_, changed, this, &ReadyPanel::refresh);
     onThemeChange(this, [this] { refresh(); });  // links and marks carry colors of the theme
     refresh();
 }
@@ -81,7 +80,8 @@ void ReadyPanel::addRows(const std::vector<ReadyLine>& lines) {
         while (rows_.size() < end)
             addRow(*grid);
         grid->setRowStretch(grid->rowCount(), 1);
-        halves_->addLayout(grid, halves_->count() ? 1 : 0);  // one above the other: no gap between them
+        // One above the other: no gap between them.
+        halves_->addLayout(grid, halves_->count() || halves_->direction() == QBoxLayout::LeftToRight ? 1 : 0);
     }
     arrange();
 }

@@ -249,6 +249,8 @@ void StartPage::fillRecents() {
         item->setData(Qt::UserRole, recent.path);
         item->setToolTip((recent.path + QLatin1Char('\n') + momentText(recent.time)).toHtmlEscaped());
     }
+    recentList_->setMaximumHeight(recentList_->count() * recentList_->sizeHintForRow(0) +
+                                  2 * recentList_->frameWidth());
     recentTitle_->setVisible(recentList_->count() > 0);
     recentList_->setVisible(recentList_->count() > 0);
 }

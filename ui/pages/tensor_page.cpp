@@ -259,7 +259,7 @@ QWidget* TensorPage::makeTable() {
     table_ = ui::makeTable(chunks_, tr("Chunks of the tensor"), this);
     table_->setFrameShape(QFrame::NoFrame);
     table_->setColumnHidden(ChunkTableModel::tensor, true);
-    const int widths[] = {0, 56, 110, 150, 84, 130, 140, 80};
+    const int widths[] = {0, 48, 90, 140, 76, 130, 190, 80};
     for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
         table_->setColumnWidth(c, widths[c]);
     // Names of files are what needs room.

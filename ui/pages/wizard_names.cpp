@@ -93,8 +93,10 @@ QWidget* NamesStep::makeSelection(QWidget* parent) {
     exclude_ = new RuleTable(tr("Not these names"), {tr("Not these")}, {QStringLiteral("*.rotary_emb.*")},
                              false, what);
     exclude_->table()->setObjectName(QStringLiteral("excludeRules"));
-    lists->addWidget(select_);
-    lists->addWidget(exclude_);
+    for (RuleTable* list : {select_, exclude_}) {
+        list->hideOrder();
+        lists->addWidget(list);
+    }
     layout->addLayout(lists, 1);
     auto* choices = new QHBoxLayout;
     auto* weightsOnly = new QCheckBox(tr("&Weights only: exclude optimizer state"), what);

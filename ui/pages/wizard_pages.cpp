@@ -253,7 +253,7 @@ QString SourceStep::validationText(const Session& session) {
     for (const Finding& finding : validation.report()->findings) {
         if (finding.severity == Severity::info || suppressionOf(finding, accepted)) continue;
         if (++shown > 4) break;
-        text += '\n' + tr("• %1").arg(toQString(finding.message));
+        text += '\n' + tr("• %1").arg(messageText(finding.message));
         if (!finding.cause.empty()) text += tr(" (%1)").arg(toQString(finding.cause));
     }
     if (const QString notChecked = notCheckedText(*validation.report()); !notChecked.isEmpty())

@@ -186,6 +186,11 @@ void RuleTable::appendRow(const QStringList& cells) {
     }
 }
 
+void RuleTable::hideOrder() {
+    for (QPushButton* button : {up_, down_})
+        button->hide();
+}
+
 std::vector<QStringList> RuleTable::rules() const {
     std::vector<QStringList> rules;
     for (int row = 0; row < table_->rowCount(); ++row) {

@@ -66,6 +66,7 @@ class RuleTable : public QWidget {
     void setRules(const std::vector<QStringList>& rules);
     void setResult(int rule, const QString& text);  // by place among rules()
     QTableWidget* table() { return table_; }
+    void hideOrder();  // where it means nothing
 
   public slots:
     void add();

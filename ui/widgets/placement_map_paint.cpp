@@ -413,9 +413,9 @@ void PlacementMap::paintLabels(QPainter& painter, Span rows, const QRect& clip) 
         const auto index = static_cast<uint32_t>(r);
         const MatrixRow& row = matrix_->row(index);
         const double center = rowTop(r) + cellHeight_ / 2;
-        // A name that the header would cut moves down as long as it stays beside its row.
-        const double top =
-            std::max(center - line / 2, std::min<double>(clip.top(), rowTop(r) + cellHeight_ - line / 2));
+        // A name that the header would cut moves down as long as it stays beside its row, or its tick tells.
+        const double lowest = all ? rowTop(r) + cellHeight_ - line / 2 : clip.top();
+        const double top = std::max(center - line / 2, std::min<double>(clip.top(), lowest));
         const double left = laneWidth_ + 6;
         const QRectF box(left, top, grid.left() - 8 - left, line);
         if (r < rows.begin || rowTop(r) + cellHeight_ <= clip.top() || top < freeFrom) continue;

@@ -206,20 +206,8 @@ QColor bytesColor() {
 }
 
 QChar healthGlyph(Health health) {
-    switch (health) {
-        case Health::nonFinite:
-            return QLatin1Char('N');
-        case Health::differs:
-            return QChar(0x2260);  // not equal
-        case Health::overlap:
-            return QLatin1Char('2');  // claimed twice
-        case Health::missing:
-            return QLatin1Char('/');
-        case Health::gap:
-            return QLatin1Char('X');
-        default:
-            return {};
-    }
+    constexpr char16_t glyphs[] = {0, 0, u'N', u'≠', u'2', u'/', u'X'};  // by Health; 2: claimed twice
+    return QChar(glyphs[static_cast<int>(health)]);
 }
 
 QBrush unreadBrush() {

@@ -550,7 +550,7 @@ void MainWindow::stateChanged() {
                          countedText(catalog.chunkCount(), tr("1 chunk"), tr("%1 chunks")), title));
             // What a reader had to leave out or to guess is said at once.
             for (const Note& note : catalog.notes())
-                log(note.severity, toQString(note.message));
+                log(note.severity, messageText(note.message));
             if (const QString elsewhere = session_->dataElsewhere(); !elsewhere.isEmpty())
                 banner_->show(BannerKind::info,
                               tr("This is %1. What the metadata says is shown; values, deeper checks and "
