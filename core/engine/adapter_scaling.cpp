@@ -147,13 +147,22 @@ Result<AdapterScaling> adapterScaling(const Checkpoint& adapter) {
         const std::string text = smallFile(**directory, kAdapterConfig, kMostConfig);
         if (!text.empty()) return scalingIn(joinPath(place, kAdapterConfig), text);
     }
-    // Megatron-Bridge and NeMo 2: the section `peft` of run_config.yaml.
+    // Megatron-Bridge and NeMo 2: the section `peft` of run_config.yaml. ms-swift: args.json.
     const auto stated = statedConfig(adapter, "");
-    if (const auto alpha = numberIn(stated->values, "peft.alpha")) {
-        AdapterScaling scaling;
-        scaling.file = stated->file;
-        scaling.alpha = static_cast<double>(*alpha);
+    AdapterScaling scaling;
+    scaling.file = stated->file;
+    scaling.saysDora = false;
+    std::optional<int64_t> alpha = numberIn(stated->values, "peft.alpha");
+    // Experts may have a lower rank than others; each is scaled through its own.
+    if (numberIn(stated->values, "peft.normalize_moe_lora").value_or(0) == 0)
         scaling.rank = numberIn(stated->values, "peft.dim");
+    if (!alpha) {
+        alpha = numberIn(stated->values, "lora_alpha");
+        scaling.rank = numberIn(stated->values, "lora_rank");
+        scaling.rootOfRank = numberIn(stated->values, "use_rslora").value_or(0) != 0;
+    }
+    if (alpha) {
+        scaling.alpha = static_cast<double>(*alpha);
         return scaling;
     }
     return makeError(ErrorCode::usage, "no adapter_config.json beside the adapter says how it is scaled")

@@ -20,6 +20,7 @@ struct AdapterScaling {
     std::optional<int64_t> rank;  // Megatron's configuration may leave it to the shapes
     double alpha = 0;
     bool rootOfRank = false, fanInFanOut = false, dora = false;
+    bool saysDora = true;  // false: the tensors alone say it
     std::vector<std::pair<RegularExpression, int64_t>> ranks;
     std::vector<std::pair<RegularExpression, double>> alphas;
     std::vector<std::string> parameters;  // target_parameters: ends of names, "mlp.experts.down_proj"
@@ -30,8 +31,8 @@ struct AdapterScaling {
     float scalingOf(std::string_view name, int64_t rank) const;
 };
 
-// From adapter_config.json, beside the tensors or one directory above, else run_config.yaml. Errors: usage
-// (nothing says it), unsupported (kinds that are not W + scaling * B @ A, by name), damaged.
+// From adapter_config.json, beside the tensors or one directory above, else run_config.yaml or args.json.
+// Errors: usage (nothing says it), unsupported (kinds that are not W + scaling * B @ A, by name), damaged.
 Result<AdapterScaling> adapterScaling(const Checkpoint& adapter);
 
 }  // namespace shardscope

@@ -86,6 +86,11 @@ AdapterName nameOf(std::string_view name) {
     const bool weight = parts.back() == "weight";
     for (size_t i = 0; i < parts.size(); ++i) {
         const std::string_view part = parts[i];
+        if (part == "adapter" && i + 2 == parts.size() && parts[i + 1] == "weight_magnitude") {
+            result.part = AdapterPart::magnitude;
+            result.weight = joined(parts, 0, i) + ".weight";
+            return result;
+        }
         if (part == "adapter" && i + 3 == parts.size() && weight &&
             (parts[i + 1] == "linear_in" || parts[i + 1] == "linear_out")) {
             result.part = parts[i + 1] == "linear_in" ? AdapterPart::down : AdapterPart::up;
@@ -274,6 +279,7 @@ class MergeMaker {
                                   t);
             if (!name.adapter.empty()) adapterName = name.adapter;
             SHARDSCOPE_TRY(take(name, t));
+            scaling_.dora |= name.part == AdapterPart::magnitude && !scaling_.saysDora;
         }
         if (optimizer > 0)
             merge_.notes.push_back(
@@ -536,7 +542,7 @@ class MergeMaker {
     const Catalog& adapter_;
     const std::string& path_;
     AdapterMerge& merge_;
-    const AdapterScaling scaling_;
+    AdapterScaling scaling_;
     std::vector<bool> taken_;  // of the base
     Respelling spell_;
     std::map<std::string, Factors> factors_;

@@ -9,6 +9,7 @@
 
 #include "base/similar.h"
 #include "base/text.h"
+#include "engine/adapter.h"
 #include "engine/embedded.h"
 #include "engine/engine.h"
 #include "engine/model_config.h"
@@ -122,8 +123,12 @@ Result<ConversionRequest> recipeRules(const Json& recipe) {
         } else if (key == "rename" || key == "cast") {
             SHARDSCOPE_ASSIGN((key == "rename" ? rules.rename : rules.cast), rulesIn(key, value));
         } else if (key == "adapter") {
-            if (!value.is_object() || value.size() != 1 || !value.contains("alpha"))
-                return wrongRecipe("'adapter' is not {\"alpha\": number}");
+            if (!value.is_object() || !value.contains("alpha") ||
+                value.size() != (value.contains("root_of_rank") ? 2U : 1U))
+                return wrongRecipe("'adapter' is not {\"alpha\": number, \"root_of_rank\": number}");
+        } else if (key == "from_adapter") {
+            if (!value.is_object() || value.size() != 1 || !value.contains("fused"))
+                return wrongRecipe("'from_adapter' is not {\"fused\": number}");
         } else if (key == "leaves") {
             SHARDSCOPE_ASSIGN(const std::vector<std::string> unused, patternsIn(key, value));
         } else if (key == "arranges" ? !value.is_boolean()
@@ -160,6 +165,15 @@ std::string meantRecipe(const std::string& name) {
 
 Result<std::string> recipeText(const std::string& map) {
     if (const BuiltinRecipe* builtin = findBuiltin(map)) return std::string(builtin->text);
+    const size_t plus = map.find('+');
+    if (plus != map.npos && findBuiltin(map.substr(0, plus)) && findBuiltin(map.substr(plus + 1))) {
+        const auto include = [](const std::string& name) {
+            return Json{{"step", "include"}, {"recipe", name}};
+        };
+        const Json both{{"schema", kRecipeSchema},
+                        {"steps", {include(map.substr(0, plus)), include(map.substr(plus + 1))}}};
+        return both.dump();
+    }
     auto text = readWholeFile(map, kLargestRecipe);
     if (text.ok()) return text;
     Error error = std::move(text).error();
@@ -240,25 +254,29 @@ Result<TargetRequest> recipeSteps(const Json& recipe, const std::vector<std::str
     if (recipe.contains("adapter")) {
         auto alpha = parameters->number(recipe["adapter"]["alpha"]);
         if (!alpha.ok()) return wrongRecipe(alpha.error().message);
-        steps.adapter = {alpha->value, alpha->missing};
+        steps.adapter = {alpha->value, false, alpha->missing};
+        if (recipe["adapter"].contains("root_of_rank")) {
+            auto root = parameters->number(recipe["adapter"]["root_of_rank"]);
+            if (!root.ok()) return wrongRecipe(root.error().message);
+            steps.adapter->rootOfRank = root->missing.empty() && root->value != 0;
+        }
     }
     steps.values.assign(parameters->used().begin(), parameters->used().end());
     return steps;
 }
 
-}  // namespace
-
-Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const RecipeSource& source,
-                   TargetRequest& request) {
-    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
-    const Json recipe = Json::parse(text, nullptr, false);
+Status applyRead(const Json& recipe, const std::string& path, const std::vector<std::string>& set,
+                 const RecipeSource& source, TargetRequest& request) {
     auto read = recipeSteps(recipe, set, source);
     if (!read.ok()) return std::move(read).error().inFile(path);
     const TargetRequest& steps = *read;
     const auto prepend = [](auto& list, const auto& more) {
         list.insert(list.begin(), more.begin(), more.end());
     };
-    if (steps.leaves) request.leaves = steps.leaves;
+    if (steps.leaves) {
+        if (!request.leaves) request.leaves.emplace();
+        prepend(*request.leaves, *steps.leaves);
+    }
     if (steps.adapter) request.adapter = steps.adapter;
     prepend(request.select, steps.select);
     prepend(request.exclude, steps.exclude);
@@ -269,6 +287,14 @@ Status applyRecipe(const std::string& path, const std::vector<std::string>& set,
     return {};
 }
 
+}  // namespace
+
+Status applyRecipe(const std::string& path, const std::vector<std::string>& set, const RecipeSource& source,
+                   TargetRequest& request) {
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(path));
+    return applyRead(Json::parse(text, nullptr, false), path, set, source, request);
+}
+
 RecipeSource recipeSource(const Checkpoint& source, const std::string& model) {
     return {statedConfig(source, model), source.catalog(),
             [&source](ObjectId o) { return source.reader->objectValue(o); }};
@@ -276,7 +302,21 @@ RecipeSource recipeSource(const Checkpoint& source, const std::string& model) {
 
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const Checkpoint& source,
                    const std::string& model, TargetRequest& request) {
-    return applyRecipe(map, set, recipeSource(source, model), request);
+    SHARDSCOPE_ASSIGN(const std::string text, recipeText(map));
+    Json recipe = Json::parse(text, nullptr, false);
+    if (recipe.is_object() && recipe.contains("from_adapter") && recipe.contains("steps")) {
+        SHARDSCOPE_TRY(recipeRules(recipe));
+        const RecipeSource numbers = recipeSource(source, model);
+        auto parameters = RecipeParameters::make(recipe.value("parameters", Json::object()), set, numbers);
+        if (!parameters.ok()) return wrongRecipe(parameters.error().message).inFile(map);
+        auto fused = parameters->number(recipe["from_adapter"]["fused"]);
+        if (!fused.ok()) return wrongRecipe(fused.error().message).inFile(map);
+        SHARDSCOPE_ASSIGN(EvenAdapter even, evenAdapter(source, fused->missing.empty() && fused->value != 0));
+        even.steps.insert(even.steps.end(), recipe["steps"].begin(), recipe["steps"].end());
+        recipe["steps"] = std::move(even.steps);
+        if (!even.scaling.empty()) request.values.emplace_back("alpha", std::move(even.scaling));
+    }
+    return applyRead(recipe, map, set, recipeSource(source, model), request);
 }
 
 }  // namespace shardscope

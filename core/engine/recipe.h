@@ -24,7 +24,8 @@ struct BuiltinRecipe {
 const std::vector<BuiltinRecipe>& builtinRecipes();
 std::string recipeDescription(const BuiltinRecipe& recipe);
 
-// The text of a recipe: a built-in one by its name, else a file. Errors: notFound, permission, io.
+// The text of a recipe: a built-in one by its name, two of them one after the other ("A+B"), else a file.
+// Errors: notFound, permission, io.
 Result<std::string> recipeText(const std::string& map);
 
 struct StatedConfig;

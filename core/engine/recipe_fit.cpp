@@ -112,8 +112,12 @@ bool sameMade(const Made& a, const Made& b) {
 // Completes `fit`; an error where the recipe cannot be applied at all.
 Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     const Catalog& catalog = source.catalog;
-    TargetRequest request;
+    TargetRequest request, last;
     SHARDSCOPE_TRY(applyRecipe(fit.recipe, {}, source, request));
+    // Of two recipes the second one gives the names of the target.
+    const size_t plus = fit.recipe.find('+');
+    if (plus != fit.recipe.npos) SHARDSCOPE_TRY(applyRecipe(fit.recipe.substr(plus + 1), {}, source, last));
+    const size_t firstOfLast = plus == fit.recipe.npos ? 0 : request.steps.size() - last.steps.size();
     std::vector<NamePattern> dropped, shared;  // shared: both frameworks call it so
     for (const std::string& text : request.exclude) {
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(text));
@@ -134,8 +138,9 @@ Status fitRecipe(const RecipeSource& source, RecipeFit& fit, Made& made) {
     // What there was before the first step that gives names of the target, and how it was made.
     std::unordered_map<std::string, std::string> before;
     bool named = false;
+    size_t number = 0;
     for (const RecipeStep& step : request.steps) {
-        if (!named && !isPreparation(step)) {
+        if (!named && number++ >= firstOfLast && !isPreparation(step)) {
             named = true;
             for (const StepTensor& tensor : state.tensors)
                 before.emplace(tensor.name, tensor.made);
@@ -178,11 +183,37 @@ bool equallyGood(const RecipeFit& a, const RecipeFit& b) {
     return !better(a, b) && !better(b, a);
 }
 
-// "model." where a trainer kept the model under that key: what stands before the names that transformers has.
-std::string wrapperOf(const std::vector<std::string>& names) {
+// "model." where a trainer kept the model under that key: what stands before the names that transformers,
+// vLLM or Meta's code has (`of`: as in the names of recipes).
+std::string wrapperOf(const std::vector<std::string>& names, std::string_view of) {
+    if (of != "hf" && of != "vllm" && of != "meta") return {};
+    const std::vector<std::string_view> marks =
+        of == "meta" ? std::vector<std::string_view>{"layers.", "tok_embeddings."}
+                     : std::vector<std::string_view>{"model.layers.", "model.embed_tokens.", "transformer.h.",
+                                                     "transformer.wte."};
+    // What training wrappers put before all names, whatever those are.
+    if (of == "hf" && !names.empty()) {
+        std::string prefix;
+        const auto all = [&](const std::string& start) {
+            return std::ranges::all_of(names,
+                                       [&](const std::string& name) { return name.starts_with(start); });
+        };
+        for (bool more = true; more;) {
+            more = false;
+            for (const std::string_view wrapper : {"module.", "_orig_mod.", "_fsdp_wrapped_module."}) {
+                if (!all(prefix + std::string(wrapper))) continue;
+                prefix += wrapper;
+                more = true;
+            }
+        }
+        const bool marked = std::ranges::any_of(names, [&](const std::string& name) {
+            return std::ranges::any_of(marks,
+                                       [&](std::string_view mark) { return name.find(mark) != name.npos; });
+        });
+        if (!marked) return prefix;
+    }
     for (const std::string& name : names) {
-        for (const std::string_view mark :
-             {"model.layers.", "model.embed_tokens.", "transformer.h.", "transformer.wte."}) {
+        for (const std::string_view mark : marks) {
             const size_t at = name.find(mark);
             if (at == name.npos || at == 0 || name[at - 1] != '.') continue;
             const std::string prefix = name.substr(0, at);
@@ -194,6 +225,24 @@ std::string wrapperOf(const std::vector<std::string>& names) {
         }
     }
     return {};
+}
+
+// torch.compile, FSDP and checkpointing of activations name the module that they wrap; here in the middle.
+constexpr std::array<std::string_view, 3> kWrappers{"._orig_mod.", "._fsdp_wrapped_module.",
+                                                    "._checkpoint_wrapped_module."};
+constexpr const char* kUnwrap = "(?:[.](?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module))+[.]=.";
+
+bool isWrapped(const std::string& name) {
+    return std::ranges::any_of(kWrappers,
+                               [&](std::string_view part) { return name.find(part) != name.npos; });
+}
+
+std::string unwrapped(std::string name) {
+    for (const std::string_view part : kWrappers) {
+        for (size_t at = name.find(part); at != name.npos; at = name.find(part))
+            name.replace(at, part.size(), ".");
+    }
+    return name;
 }
 
 // A rule that takes it off. `prefix` is made of letters, digits, '_' and '.'.
@@ -306,12 +355,50 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
         if (best != fits.end()) choice.why += ": " + leavesText(*best);
         results = weightsOf(source);
     }
-    if (const std::string prefix = names == "hf" ? wrapperOf(results) : ""; !prefix.empty()) {
-        choice.rename = {withoutRule(prefix)};
+    if (names == "hf" && std::ranges::any_of(results, isWrapped)) {
+        choice.rename.push_back(kUnwrap);
+        choice.why += "; what wrappers of modules put into the names goes";
+        for (std::string& name : results)
+            name = unwrapped(name);
+    }
+    if (const std::string prefix = wrapperOf(results, names); !prefix.empty()) {
+        choice.rename.push_back(withoutRule(prefix));
         choice.why += fmt::format("; '{}' before all of them goes", prefix);
     }
     return choice;
 }
+
+namespace {
+
+// Two recipes by way of Hugging Face's names, where no single one gives those of a model (vLLM, Meta).
+Result<RecipeChoice> throughHuggingFace(const std::vector<RecipeFit>& fits, std::string_view names,
+                                        const Checkpoint& source, const std::string& model) {
+    RecipeChoice choice = chooseRecipe(fits, "hf", source.catalog());
+    const std::string first = choice.recipe;
+    choice.known = false;
+    if (first.empty()) return choice;
+    for (const BuiltinRecipe& recipe : builtinRecipes()) {
+        RecipeFit fit;
+        Made made;
+        if (!parseName(recipe.name, fit) || fit.from != "hf" || fit.to != names) continue;
+        fit.recipe = fmt::format("{}+{}", first, recipe.name);
+        if (!fitRecipe(recipeSource(source, model), fit, made).ok() || !fit.fits() || fit.weights == 0)
+            continue;
+        if (choice.known)
+            return makeError(ErrorCode::usage,
+                             fmt::format("'{}' and '{}' both fit the names", choice.recipe, fit.recipe));
+        choice = {};
+        choice.known = true;
+        choice.recipe = fit.recipe;
+        choice.missing = fit.missing;
+        choice.why = fmt::format("'{}' fits the names of all {} weights", fit.recipe, fit.weights);
+        if (const std::string prefix = wrapperOf(fit.results, names); !prefix.empty())
+            choice.rename = {withoutRule(prefix)};
+    }
+    return choice;
+}
+
+}  // namespace
 
 Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& request, std::string_view format,
                           TargetRequest& target, std::string& said, const StopToken& stop) {
@@ -320,7 +407,11 @@ Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& req
     const FormatInfo::Model* model = modelAsked(format, request.variant);
     const std::string_view names =
         model ? std::string_view(model->names) : namesOfFormat(known ? known->info().name : format);
-    const RecipeChoice choice = chooseRecipe(fits, names, source.catalog());
+    RecipeChoice choice = chooseRecipe(fits, names, source.catalog());
+    if (model && !choice.known) {
+        SHARDSCOPE_ASSIGN(RecipeChoice both, throughHuggingFace(fits, names, source, request.assets));
+        if (both.known) choice = std::move(both);
+    }
     if (!choice.known && request.map == kAutomaticRecipe)
         return makeError(ErrorCode::usage, fmt::format("{}: {}", option("map", kAutomaticRecipe), choice.why))
             .withHint(choice.candidates.empty() ? "'shardscope recipes' lists those that are built in"

@@ -41,7 +41,7 @@ std::string_view titleOfNames(std::string_view names);
 
 // The recipe and rename rules that give a checkpoint the names that a target wants.
 struct RecipeChoice {
-    std::string recipe;                // empty = none is needed, none fits, or several fit
+    std::string recipe;                // may be two, "A+B"; empty = none is needed, none fits, or several fit
     std::vector<std::string> rename;   // rules to apply after it, which remove a wrapper's prefix
     bool known = false;                // the choice is certain: `recipe` fits, or the names are right already
     std::vector<std::string> missing;  // RecipeFit::missing of `recipe`

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "engine/model_config.h"
 #include "engine/recipe_fit.h"
+#include "engine/transformers_model.h"
 #include "expectation/model_size.h"
 
 namespace shardscope {
@@ -60,10 +61,24 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
         why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
                                   countText(unknown.size()), modelType,
                                   printable(unknown.front(), kNameInMessage)));
-    for (const Note& note : modelSizeNotes(modelSizeOf(config.values), config.file, target)) {
-        if (why.size() < kMostReasons) why.push_back(note.message);
+    // Another tower may have more layers than the text model, and a model of its own other rows.
+    const bool towers = config.values.is_object() &&
+                        (config.values.contains("vision_config") || config.values.contains("audio_config"));
+    for (const Note& note : modelSizeNotes(modelSizeOf(config.values), config.file, target,
+                                           towers ? Counted::atLeast : Counted::exactly)) {
+        if (why.size() < kMostReasons)
+            why.push_back(
+                note.tensor.empty()
+                    ? note.message
+                    : fmt::format("'{}': {}", printable(note.tensor, kNameInMessage), note.message));
     }
-    return why;
+    if (!why.empty()) return why;
+    nlohmann::json stated = config.values;
+    if (prepared.source.dequantized && stated.is_object()) {
+        stated.erase("quantization_config");
+        stated.erase("compression_config");
+    }
+    return modelGaps(stated, modelType, target);
 }
 
 }  // namespace shardscope

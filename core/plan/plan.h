@@ -82,7 +82,8 @@ struct TargetRequest : TargetChoice {
     // The tensors are an adapter for PEFT, whose configuration says `alpha`.
     struct Adapter {
         int64_t alpha = 0;
-        std::string missing;  // a sentence; empty = it is known
+        bool rootOfRank = false;  // scaled by alpha through the root of the rank (use_rslora)
+        std::string missing;      // a sentence; empty = alpha is known
     };
     std::optional<Adapter> adapter;
     // For the plan: parameters of the recipe that steps use, and where their values are from.

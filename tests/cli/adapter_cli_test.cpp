@@ -471,6 +471,64 @@ class AdapterCliTest : public QObject {
         QVERIFY(!QDir(at("never")).exists());
     }
 
+    // Megatron has one rank and one scaling: zeros and powers of two make those of PEFT's adapter one.
+    void oneRankAndScaling() {
+        const std::string layer = "model.layers.0.self_attn.";
+        const Model adapter{{kPeft + layer + "q_proj.lora_A.weight", f32({2, 4}, numbers(8, 1))},
+                            {kPeft + layer + "q_proj.lora_B.weight", f32({3, 2}, numbers(6, 2))},
+                            {kPeft + layer + "o_proj.lora_A.weight", f32({4, 3}, numbers(12, 3))},
+                            {kPeft + layer + "o_proj.lora_B.weight", f32({4, 4}, numbers(16, 4))}};
+        Json how = {{"peft_type", "LORA"}, {"r", 4}, {"lora_alpha", 8}, {"rank_pattern", {{"q_proj", 2}}}};
+        writeAdapter("uneven", adapter, how);
+        const QStringList words{"--to", "safetensors", "--map", "llama-megatron-from-peft"};
+        const Outcome done = convert("uneven", "even", words);
+        QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+        QVERIFY2(done.out.find("16 for rank 4") != std::string::npos, done.out.c_str());
+        Matrix down = numbers(8, 1), up;
+        down.resize(16);
+        for (size_t row = 0; row < 3; ++row)
+            up.insert(up.end(), {numbers(6, 2)[2 * row], numbers(6, 2)[2 * row + 1], 0, 0});
+        Matrix halved = numbers(16, 4);
+        for (float& value : halved)
+            value /= 2;
+        const std::string to = "decoder.layers.0.self_attention.linear_";
+        writeModel(at("even-wanted"),
+                   {{to + "qkv.adapter.adapter_q.linear_in.weight", f32({4, 4}, down)},
+                    {to + "qkv.adapter.adapter_q.linear_out.weight", f32({3, 4}, up)},
+                    {to + "proj.adapter.linear_in.weight", f32({4, 3}, numbers(12, 3))},
+                    {to + "proj.adapter.linear_out.weight", f32({4, 4}, halved)}},
+                   nullptr);
+        COMPARE_JSON(digests(at("even")), digests(at("even-wanted")));
+        // 8 / 4 of one, 3 / 2 of the other
+        how["alpha_pattern"] = {{"q_proj", 3}};
+        writeAdapter("odd", adapter, how);
+        const Outcome odd = convert("odd", "never", words);
+        QCOMPARE(odd.exitCode, 5);
+        QVERIFY2((odd.out + odd.err).find("Megatron has one scaling") != std::string::npos, odd.out.c_str());
+        how["use_dora"] = true;
+        writeAdapter("dora-there", adapter, how);
+        QCOMPARE(convert("dora-there", "never", words).exitCode, 3);
+    }
+
+    // What Megatron keeps as one matrix must be one.
+    void partsThatShareAMatrix() {
+        const std::string layer = kPeft + "model.layers.0.mlp.";
+        Model adapter{{layer + "gate_proj.lora_A.weight", f32({2, 4}, numbers(8, 1))},
+                      {layer + "gate_proj.lora_B.weight", f32({3, 2}, numbers(6, 2))},
+                      {layer + "up_proj.lora_A.weight", f32({2, 4}, numbers(8, 1))},
+                      {layer + "up_proj.lora_B.weight", f32({3, 2}, numbers(6, 3))}};
+        const QStringList words{"--to",  "safetensors", "--map", "llama-megatron-from-peft",
+                                "--set", "fused=1",     "--set", "heads=4"};
+        writeAdapter("one-matrix", adapter, {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}});
+        QCOMPARE(convert("one-matrix", "fused", words).exitCode, 0);
+        adapter[layer + "up_proj.lora_A.weight"] = f32({2, 4}, numbers(8, 7));
+        writeAdapter("two-matrices", adapter, nullptr);
+        const Outcome done = convert("two-matrices", "never", words);
+        QCOMPARE(done.exitCode, 5);
+        QVERIFY2((done.out + done.err).find("not those of the other parts") != std::string::npos,
+                 done.out.c_str());
+    }
+
     // It would belong to the weights as they were.
     void optimizerStateIsNotCarried() {
         Model model = baseModel();

@@ -141,8 +141,42 @@ class TensorParallelCliTest : public QObject {
         const Outcome back = convert("tied-out", "tied-back", {"--to", "hf"});
         QVERIFY2(back.exitCode == 0, (back.out + back.err).c_str());
         COMPARE_JSON(digests(at("tied-back")), digests(at("tied")));
+        // Stored as well, as in the state dict of a module, the embedding counts.
+        model["lm_head.weight"] = model["model.embed_tokens.weight"];
+        writeModel(at("tied-both"), model, how);
+        const Outcome both = convert("tied-both", "tied-both-out", {"--to", "vllm", "--mesh", "tp=2"});
+        QVERIFY2(both.exitCode == 0, (both.out + both.err).c_str());
+        COMPARE_JSON(digests(at("tied-both-out")), digests(at("tied-out")));
         // Meta's Llama has an output layer of its own.
-        QVERIFY(convert("tied", "no", {"--to", "meta"}).exitCode != 0);
+        for (const QString from : {"tied", "tied-both"}) {
+            const Outcome meta = convert(from, from + "-meta", {"--to", "meta", "--mesh", "tp=2"});
+            QVERIFY2(meta.exitCode == 0, (meta.out + meta.err).c_str());
+            const Json made = digests(at(from + "-meta"));
+            COMPARE_JSON(made["output.weight"], made["tok_embeddings.weight"]);
+        }
+    }
+
+    // Names of Megatron and torchtitan, and those of Hugging Face under a key: by two recipes, in one
+    // command.
+    void throughHuggingFacesNames_data() {
+        QTest::addColumn<QStringList>("there");
+        QTest::newRow("Megatron") << QStringList{"--to",  "megatron",  "--map", "llama-megatron-from-hf",
+                                                 "--set", "stacked=1", "--set", "padded_vocab_size=192"};
+        QTest::newRow("torchtitan") << QStringList{"--to", "dcp", "--map", "llama-torchtitan-from-hf"};
+        QTest::newRow("under a key") << QStringList{"--to", "dcp", "--rename", "^=model."};
+    }
+    void throughHuggingFacesNames() {
+        QFETCH(QStringList, there);
+        const QString from = QString(QTest::currentDataTag()).replace(' ', '-');
+        const Outcome made = convert("hf", from, there);
+        QVERIFY2(made.exitCode == 0, (made.out + made.err).c_str());
+        for (const QString to : {"vllm", "meta"}) {
+            const QStringList words{"--to", to, "--mesh", "tp=2"};
+            QCOMPARE(convert("hf", from + "-wanted-" + to, words).exitCode, 0);
+            const Outcome done = convert(from, from + "-" + to, words + QStringList{"--assets", at("hf")});
+            QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+            COMPARE_JSON(digests(at(from + "-" + to)), digests(at(from + "-wanted-" + to)));
+        }
     }
 
     void metaFilesAndParams_data() {

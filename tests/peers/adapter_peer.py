@@ -189,6 +189,57 @@ def megatron():
     return failed
 
 
+def megatron_by_module():
+    """Ranks and scalings that differ by module, the root of the rank, DoRA: from Megatron to PEFT, and from PEFT to Megatron and back."""
+    failed, heads, groups = 0, 6, 2
+    numbers = ["--set", "heads=%d" % heads]
+    with tempfile.TemporaryDirectory() as place:
+        def at(name):
+            return os.path.join(place, name)
+        made = llama(torch.float32)
+        made.save_pretrained(at("base"))
+        config = made.config
+        width, inner, size = config.hidden_size, config.intermediate_size, config.hidden_size // heads
+        shapes = {"self_attention.linear_qkv": (width, (heads + 2 * groups) * size, 8), "self_attention.linear_proj": (heads * size, width, 4),
+                  "mlp.linear_fc1": (width, 2 * inner, 8), "mlp.linear_fc2": (inner, width, 3)}
+        shardscope("convert", at("base"), at("there"), "--to", "dcp", "--map", "llama-megatron-from-hf")
+        section = "model:\n  num_attention_heads: %d\n  num_query_groups: %d\npeft:\n  alpha: 20\n  dim: 8\n  normalize_moe_lora: true\n" % (heads, groups)
+        arguments = json.dumps({"num_attention_heads": heads, "num_query_groups": groups, "lora_alpha": 5, "use_rslora": True})
+        for way, file, text in (("ranks", "run_config.yaml", section), ("dora", "run_config.yaml", section), ("swift", "args.json", arguments)):
+            tensors = {}
+            for layer in range(config.num_hidden_layers):
+                for module, (columns, rows, rank) in shapes.items():
+                    stem = "decoder.layers.%d.%s." % (layer, module)
+                    names = ("lora_A.default", "lora_B.default") if way == "swift" else ("adapter.linear_in", "adapter.linear_out")
+                    tensors[stem + names[0] + ".weight"], tensors[stem + names[1] + ".weight"] = torch.randn(rank, columns), torch.randn(rows, rank)
+                    if way == "dora":
+                        tensors[stem + "adapter.weight_magnitude"] = torch.rand(rows) + 0.5
+            dcp.save(tensors, checkpoint_id=at(way), no_dist=True)
+            with open(os.path.join(at(way), file), "w", encoding="utf-8") as out:
+                out.write(text)
+            shardscope("convert", at(way), at(way + "-peft"), "--to", "safetensors", "--weights-only", "--strict", "--map", "llama-peft-from-megatron")
+            shardscope("convert", at("there"), at(way + "-merged"), "--adapter", at(way))
+            shardscope("convert", at(way + "-merged"), at(way + "-back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", *numbers)
+            want = merged(llama, at("base"), at(way + "-peft"), torch.float32)
+            got = load_file(os.path.join(at(way + "-back"), "model.safetensors"))
+            failed += compare(way, got, {key: want[key] for key in got})
+        for way, how in {"patterns": {"r": 8, "lora_alpha": 16, "rank_pattern": {"q_proj": 4, "layers.1.mlp.up_proj": 2}, "alpha_pattern": {"down_proj": 2}},
+                         "root": {"r": 4, "lora_alpha": 3, "use_rslora": True}}.items():
+            model = LlamaForCausalLM.from_pretrained(at("base"), dtype=torch.float32)
+            trained(get_peft_model(model, LoraConfig(target_modules=ALL, **how))).save_pretrained(at(way))
+            want = merged(llama, at("base"), at(way), torch.float32)
+            plan = shardscope("plan", at(way), at(way + "-there"), "--to", "dcp", "--map", "llama-megatron-from-peft")
+            alpha = {"patterns": 64, "root": 6}[way]  # up_proj of layer 1 is scaled most, by 8, and the largest rank is 8
+            assert "%d for rank %d" % (alpha, how["r"]) in json.dumps(plan["notes"]), plan["notes"]
+            shardscope("convert", at(way), at(way + "-there"), "--to", "dcp", "--map", "llama-megatron-from-peft")
+            shardscope("convert", at(way + "-there"), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *numbers, "--set",
+                       "alpha=%d" % alpha)
+            again = merged(llama, at("base"), at(way + "-back"), torch.float32)
+            failed += compare(way, again, want)
+    print("Megatron, by module: %s" % ("differs" if failed else "the bits of peft"))
+    return failed
+
+
 def main():
     torch.manual_seed(7)
     failed = 0
@@ -236,6 +287,7 @@ def main():
                             failed += compare(name + ", fp32", {key: wide[key]}, {key: answer})
         print("%s: %s" % (case, "differs" if failed else "the bits of peft, but for the last ones" if "dora" in case else "the bits of peft"))
     failed += megatron()
+    failed += megatron_by_module()
     return 1 if failed else 0
 
 

@@ -14,6 +14,7 @@ from peercommon import shardscope
 os.environ.update(VLLM_CPU_OMP_THREADS_BIND="nobind", VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
 
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers as t
 from vllm.config import set_current_vllm_config
 from vllm.distributed import parallel_state
@@ -63,10 +64,13 @@ def check_vllm(ours, hf, dtype, ranks):
 
 
 def check_llama3(ours, hf, config, ranks):
-    """Logits of Meta's own model, in float32. Read anew, since a model that was cast has lost bits of its rotary frequencies."""
+    """Logits of Meta's own model, in float32; it rounds weights to bfloat16. Read anew, since a model that was cast has lost bits of its rotary frequencies."""
     ids = torch.tensor([[1, 5, 9, 77, 200, 249, 17, 3]])
     with torch.no_grad():
-        wanted = t.LlamaForCausalLM.from_pretrained(hf, dtype=torch.float32)(ids).logits
+        model = t.LlamaForCausalLM.from_pretrained(hf, dtype=torch.float32)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.bfloat16().float()
+        wanted = model(ids).logits
 
     def rank():
         generation.Tokenizer = SimpleNamespace(get_instance=lambda: SimpleNamespace(n_words=config.vocab_size))
@@ -124,6 +128,20 @@ def check_back(source, kind, state, place, *more):
     assert found.keys() == state.keys() and not wrong, wrong
 
 
+def sources(name, hf, model, place):
+    """The same model under other names: of Megatron, padded and stacked; of torchtitan; as training saves it, under a key, in DCP."""
+    made = {"megatron": ["--map", "auto", "--to", "megatron", "--set", "padded_vocab_size=384"]}
+    if name in ("llama", "qwen3"):
+        made["torchtitan"] = ["--to", "dcp", "--map", name + "-torchtitan-from-hf"]
+    found = {}
+    for source, words in made.items():
+        found[source] = os.path.join(place, source)
+        shardscope("convert", hf, found[source], *words)
+    found["training"] = os.path.join(place, "training")
+    dcp.save({"model": model.state_dict()}, checkpoint_id=found["training"], no_dist=True)
+    return found
+
+
 def main():
     torch.set_num_threads(1)  # ranks that are forked beside the threads of a parallel loop would wait for them forever
     done = failed = 0
@@ -139,11 +157,19 @@ def main():
             ways = [("vllm", ranks) for ranks in {"llama": (1, 2, 4), "qwen2, tied": (2, 4)}.get(name, (2,))]
             if name == "llama":
                 ways += [("meta", 1), ("meta", 2), ("meta-llama2", 2)]
-            for target, ranks in ways:
+            if name == "llama, tied":
+                ways += [("meta", 2)]
+            others = sources(name, hf, model, place)
+            ways = [("hf", *way) for way in ways]
+            ways += [(source, target, 2) for source in others for target in (("vllm", "meta") if name.startswith("llama") else ("vllm",))]
+            others["hf"] = hf
+            if "biases" in name:  # Meta's code has none
+                ways = [way for way in ways if way[1] == "vllm"]
+            for source, target, ranks in ways:
                 done += 1
-                out = os.path.join(place, "%s-%d" % (target, ranks))
+                out = os.path.join(place, "%s-%s-%d" % (source, target, ranks))
                 try:
-                    shardscope("convert", hf, out, "--to", target, *(["--mesh", "tp=%d" % ranks] if ranks > 1 else []))
+                    shardscope("convert", others[source], out, "--to", target, "--assets", hf, *(["--mesh", "tp=%d" % ranks] if ranks > 1 else []))
                     if target == "vllm":
                         check_vllm(out, hf, dtype, ranks)
                     elif target == "meta":
@@ -153,7 +179,7 @@ def main():
                     check_back(out, kind, state, place, "--assets", hf)
                 except Exception as error:  # one way that fails must not hide the others
                     failed += 1
-                    print("FAIL %s, %s, %d ranks: %s: %s" % (name, target, ranks, type(error).__name__, error))
+                    print("FAIL %s from %s, %s, %d ranks: %s: %s" % (name, source, target, ranks, type(error).__name__, error))
     print("%d ways, %d failures" % (done, failed))
     sys.stdout.flush()
     os._exit(1 if failed or not done else 0)

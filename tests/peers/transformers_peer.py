@@ -1,5 +1,6 @@
 """What `--to hf` writes is loaded by transformers' from_pretrained, whatever format and names it came from: no key is missing, none is
-unexpected, no shape differs, and every weight has the same bits. All families of the recipes, by `--to hf --assets` alone."""
+unexpected, no shape differs, every weight has the same bits, and the logits are those of the model that was saved. All families of the recipes, by `--to hf --assets` alone."""
+import copy
 import os
 import sys
 import tempfile
@@ -70,12 +71,23 @@ def differing(model, wanted, close):
     return sorted(name for name in state.keys() | other.keys() if name not in state or name not in other or not same(state[name], other[name]))
 
 
+def logits(kind, config, loaded):
+    """Of its weights, in float32, where the order of sums over experts does not show. The megatron environment's from_pretrained leaves
+    buffers that are not saved (rotary frequencies) unset, so a model that is built anew takes the weights."""
+    model = kind(copy.deepcopy(config)).eval()
+    model.load_state_dict(loaded.state_dict())
+    with torch.no_grad():
+        return model.float()(torch.arange(1, 13)[None]).logits
+
+
 def prove(name, kind, config, more, with_megatron, place):
     hf = os.path.join(place, "hf")
     make_hf(kind, config).save_pretrained(hf)
     if "mtp" in more:
         add_prediction(hf, kind, config, more["mtp"])
     model, itself = load(kind, hf)
+    wanted = logits(kind, config, model)
+    assert wanted.isfinite().all() and wanted.std() > 0
     failures = 0
     for number, (what, words) in enumerate(sources(name, more, with_megatron)):
         there, again = (os.path.join(place, "%s%d" % (end, number)) for end in ("there", "again"))
@@ -90,6 +102,8 @@ def prove(name, kind, config, more, with_megatron, place):
             assert not any(more_found.values()), "from_pretrained finds %s" % more_found
             wrong = differing(loaded, model, close=what == "MaxText")
             assert not wrong, "%d weights differ, such as %s" % (len(wrong), wrong[:3])
+            found = logits(kind, config, loaded)
+            assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-4), "the logits differ by %g" % (found - wanted).abs().max()
         except Exception as error:  # one way that fails must not hide the others
             failures += 1
             print("FAIL %s, %s: %s" % (name, what, error))

@@ -1,0 +1,24 @@
+// What transformers' model of a configuration wants of a checkpoint, or cannot take. Private to this room.
+//
+// Sources: transformers 5.24,
+// models/{llama,mistral,qwen2,qwen3,gemma,gemma2,gemma3,olmo2,granite}/modeling_*.py and configuration_*.py
+// (modules, biases, tied output layers), modeling_utils.py (from_pretrained), quantizers/auto.py.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "model/catalog.h"
+
+namespace shardscope {
+
+// Sentences, in order of weight; empty where nothing is known to be wrong. Names are Hugging Face's. Of every
+// model: an adapter that is not merged, quantized weights whose configuration says nothing of them (and plain
+// ones whose configuration does), an output layer that is neither there nor tied, a layer that lacks what all
+// others have. Of dense models that are known by `model_type`: each tensor and its shape.
+std::vector<std::string> modelGaps(const nlohmann::json& config, const std::string& modelType,
+                                   const Catalog& target);
+
+}  // namespace shardscope

@@ -1,0 +1,196 @@
+// `--to hf`: what transformers would not load is refused with the reason, and what wrappers do to names is
+// undone. That the rest loads shows tests/peers/transformers_peer.py.
+#include <QTemporaryDir>
+#include <QTest>
+
+#include "cli/run_shardscope.h"
+#include "cli/written_model.h"
+
+using namespace shardscope;
+using namespace shardscope::test;
+using Json = nlohmann::json;
+
+namespace {
+
+constexpr int kHidden = 8, kWidth = 12, kHeads = 4, kKeys = 2, kHead = 2, kWords = 10;
+const Json kConfig = {{"architectures", {"LlamaForCausalLM"}},
+                      {"model_type", "llama"},
+                      {"hidden_size", kHidden},
+                      {"intermediate_size", kWidth},
+                      {"num_attention_heads", kHeads},
+                      {"num_key_value_heads", kKeys},
+                      {"num_hidden_layers", 2},
+                      {"vocab_size", kWords},
+                      {"tie_word_embeddings", false}};
+
+Stored tensor(std::vector<int> shape, const std::string& dtype = "F32") {
+    size_t bytes = dtype == "F32" ? sizeof(float) : 1;
+    for (const int length : shape)
+        bytes *= static_cast<size_t>(length);
+    return {dtype, std::move(shape), std::string(bytes, '\0')};
+}
+
+Model llama() {
+    Model model{{"model.embed_tokens.weight", tensor({kWords, kHidden})},
+                {"lm_head.weight", tensor({kWords, kHidden})},
+                {"model.norm.weight", tensor({kHidden})}};
+    for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+        const std::string at = layer;
+        model[at + "self_attn.q_proj.weight"] = tensor({kHeads * kHead, kHidden});
+        model[at + "self_attn.k_proj.weight"] = tensor({kKeys * kHead, kHidden});
+        model[at + "self_attn.v_proj.weight"] = tensor({kKeys * kHead, kHidden});
+        model[at + "self_attn.o_proj.weight"] = tensor({kHidden, kHeads * kHead});
+        model[at + "mlp.gate_proj.weight"] = tensor({kWidth, kHidden});
+        model[at + "mlp.up_proj.weight"] = tensor({kWidth, kHidden});
+        model[at + "mlp.down_proj.weight"] = tensor({kHidden, kWidth});
+        model[at + "input_layernorm.weight"] = tensor({kHidden});
+        model[at + "post_attention_layernorm.weight"] = tensor({kHidden});
+    }
+    return model;
+}
+
+Model renamed(const Model& model, const std::string& from, const std::string& to) {
+    Model out;
+    for (const auto& [name, stored] : model) {
+        std::string other = name;
+        const size_t at = name.find(from);
+        if (at != name.npos) other.replace(at, from.size(), to);
+        out[other] = stored;
+    }
+    return out;
+}
+
+std::vector<std::string> namesIn(const Json& tensors) {
+    std::vector<std::string> names;
+    for (const auto& [name, digest] : tensors.items())
+        names.push_back(name);
+    return names;
+}
+
+}  // namespace
+
+class TransformersCliTest : public QObject {
+    Q_OBJECT
+
+    QTemporaryDir place_;
+    int count_ = 0;
+
+    struct Result {
+        int exitCode;
+        std::string said;
+        std::vector<std::string> names;
+    };
+    Result convert(const Model& model, const Json& config, const QStringList& more = {}) {
+        const QString from = place_.filePath(QString::number(++count_)), to = from + "-out";
+        writeModel(from, model, config);
+        const Outcome done = runShardscope(QStringList{"convert", from, to, "--to", "hf"} + more);
+        if (done.exitCode != 0) return {done.exitCode, done.out + done.err, {}};
+        return {0, done.err, namesIn(runShardscope({"digest", to, "--json"}).json()["tensors"])};
+    }
+
+  private slots:
+    void wrappersGo_data() {
+        QTest::addColumn<QString>("before");
+        QTest::addColumn<QString>("after");
+        QTest::newRow("DDP") << ""
+                             << "module.";
+        QTest::newRow("compiled") << ""
+                                  << "module._orig_mod.";
+        QTest::newRow("compiled layers") << "layers.0."
+                                         << "layers.0._orig_mod.";
+        QTest::newRow("checkpointed") << "layers.1."
+                                      << "layers.1._fsdp_wrapped_module._checkpoint_wrapped_module.";
+        QTest::newRow("PEFT, merged") << ""
+                                      << "base_model.model.";
+    }
+    void wrappersGo() {
+        QFETCH(QString, before);
+        QFETCH(QString, after);
+        std::vector<std::string> wanted;
+        for (const auto& [name, stored] : llama())
+            wanted.push_back(name);
+        const Result got = convert(renamed(llama(), before.toStdString(), after.toStdString()), kConfig);
+        QVERIFY2(got.exitCode == 0, got.said.c_str());
+        QVERIFY(got.names == wanted);
+    }
+
+    // Models of which nothing is known: the wrappers of training go all the same.
+    void wrappersOfOtherModels() {
+        Model model;
+        for (const char* layer : {"gpt_neox.layers.0.", "gpt_neox.layers.1."})
+            model[std::string("module.") + layer + "attention.dense.weight"] = tensor({4, 4});
+        const Result got = convert(model, {{"model_type", "gpt_neox"}, {"num_hidden_layers", 2}});
+        QVERIFY2(got.exitCode == 0, got.said.c_str());
+        QVERIFY(got.names.front() == "gpt_neox.layers.0.attention.dense.weight");
+    }
+
+    void refused_data() {
+        QTest::addColumn<QString>("what");
+        QTest::addColumn<QString>("says");
+        const auto row = [](const char* what, const char* says) { QTest::newRow(what) << what << says; };
+        row("no output layer", "it has no output layer");
+        row("no norm", "it lacks 'model.norm.weight', which a 'llama' has");
+        row("no query", "it lacks 'model.layers.1.self_attn.q_proj.weight'");
+        row("a layer more", "'config.json' has 2 layers");
+        row("padded vocabulary", "its shape is [12, 8], 'config.json' has a vocabulary of 10");
+        row("other width",
+            "the shape of 'model.layers.0.mlp.gate_proj.weight' is [12, 8], its config.json says [16, 8]");
+        row("other heads", "k_proj.weight' is [4, 8], its config.json says [8, 8]");
+        row("no biases", "it lacks 'model.layers.0.self_attn.q_proj.bias'");
+        row("adapter", "4 of its tensors are of an adapter that is not merged");
+        row("int8", "of quantized weights, such as");
+        row("called quantized", "says that the weights are quantized (fp8), and they are plain");
+        row("another family", "it lacks 'model.layers.1.self_attn.q_proj.weight', which other layers have");
+    }
+    void refused() {
+        QFETCH(QString, what);
+        QFETCH(QString, says);
+        Model model = llama();
+        Json config = kConfig;
+        const std::string query = "model.layers.1.self_attn.q_proj";
+        if (what == "no output layer") model.erase("lm_head.weight");
+        if (what == "no norm") model.erase("model.norm.weight");
+        if (what == "no query" || what == "another family") model.erase(query + ".weight");
+        if (what == "another family") config["model_type"] = "some_other";
+        if (what == "a layer more")
+            model["model.layers.2.mlp.up_proj.weight"] = model["model.layers.1.mlp.up_proj.weight"];
+        if (what == "padded vocabulary") model["lm_head.weight"] = tensor({kWords + 2, kHidden});
+        if (what == "other width") config["intermediate_size"] = 16;
+        if (what == "other heads") config["num_key_value_heads"] = kHeads;
+        if (what == "no biases") config["attention_bias"] = true;
+        if (what == "adapter") {
+            for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+                const std::string at = std::string(layer) + "self_attn.v_proj.lora_";
+                model[at + "A.default.weight"] = tensor({2, kHidden});
+                model[at + "B.default.weight"] = tensor({kKeys * kHead, 2});
+            }
+            config["model_type"] = "some_other";
+        }
+        if (what == "int8") {
+            model[query + ".weight"] = tensor({kHeads * kHead, kHidden}, "I8");
+            model[query + ".SCB"] = tensor({kHeads * kHead});
+            config["model_type"] = "some_other";
+        }
+        if (what == "called quantized") config["quantization_config"] = {{"quant_method", "fp8"}};
+        const Result got = convert(model, config);
+        QCOMPARE(got.exitCode, 5);
+        QVERIFY2(got.said.find("transformers will not load it") != std::string::npos, got.said.c_str());
+        QVERIFY2(got.said.find(says.toStdString()) != std::string::npos, got.said.c_str());
+    }
+
+    // One of two tied names, or both.
+    void tiedNames() {
+        Json config = kConfig;
+        config["tie_word_embeddings"] = true;
+        for (const char* without : {"", "lm_head.weight"}) {
+            Model model = llama();
+            model.erase(without);
+            const Result got = convert(model, config);
+            QVERIFY2(got.exitCode == 0, got.said.c_str());
+            QCOMPARE(got.names.size(), model.size());
+        }
+    }
+};
+
+QTEST_GUILESS_MAIN(TransformersCliTest)
+#include "transformers_cli_test.moc"
