@@ -127,6 +127,9 @@ def from_a_laptop(root):
 def gates(root):
     save_run(root / "runs/7", whole=3)
     (root / ".state").write_text(f"RUN={root}/runs/7\nCHECKPOINT={root}/runs/7/iter_0000030\n")
+    convert(save_hf(root / "hf"), root / "here/golden", "--to", "safetensors", "--dtype", "*=bfloat16")
+    # What the user's own test exports.
+    (root / "here/conftest.py").write_text('import builtins, shutil\nbuiltins.export = lambda place: shutil.copytree("golden", place)\n')
 
 
 def half_of_my_nodes(root):
