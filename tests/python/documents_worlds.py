@@ -177,6 +177,7 @@ def python(root):
     (here / "global_step100").symlink_to(next((here / "trainer").rglob("global_step*")))
     (here / "megatron").mkdir()
     copy("megatron/m0.16.1-gpt-tp2-llama", here / "megatron/iter_0001000")
+    save_dcp({name: torch.randn(32000, 256).half() for name in ("model.embed_tokens.weight", "lm_head.weight")}, here / "exported-model")
     for run in "ab":
         save_dcp(model_state(), here / f"run-{run}/step-1000")
     model = torch.nn.Module()
