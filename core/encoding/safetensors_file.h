@@ -1,5 +1,5 @@
-// A safetensors file laid out as the reference implementation does it: widest dtypes first, then by name, and
-// a header in compact JSON, padded with spaces to 8 bytes.
+// A safetensors file laid out as the reference implementation does it: widest dtypes first, then by name. The
+// header is compact JSON, padded with spaces to 8 bytes.
 #pragma once
 
 #include <string>
