@@ -81,8 +81,6 @@ if(SHARDSCOPE_GUI)
         install(FILES "${CMAKE_SOURCE_DIR}/resources/icons/shardscope-${size}.png" RENAME shardscope.png
                 DESTINATION "${icons}/${size}x${size}/apps" COMPONENT shardscope-gui)
     endforeach()
-    install(DIRECTORY "${CMAKE_SOURCE_DIR}/resources/sample/dcp-fsdp2-tp"
-            DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/shardscope/sample" COMPONENT shardscope-gui)
     shardscope_documents(shardscope-gui docs/user-guide.md)
     install(DIRECTORY "${CMAKE_SOURCE_DIR}/docs/images" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/shardscope-gui"
             COMPONENT shardscope-gui FILES_MATCHING PATTERN "*.png")

@@ -17,7 +17,7 @@ FENCE = re.compile(r"^\s*(```|~~~)")
 ITEM = re.compile(r"^\s*([-*+]|\d+\.)\s")
 # The public names of the Python package, by what they are for.
 PYTHON = {
-    "Open and look": ["open", "Checkpoint", "Tensor", "View", "Objects", "Opaque", "formats", "recipes"],
+    "Open and look": ["open", "open_sample", "Checkpoint", "Tensor", "View", "Objects", "Opaque", "formats", "recipes"],
     "Judge": ["validate", "ready", "latest", "run", "Run", "Step", "Validation", "RunValidation", "Finding", "stats"],
     "Convert": ["convert", "plan", "reshard", "average", "save", "diff"],
     "Other verbs": ["digest", "index", "extract"],

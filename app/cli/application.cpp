@@ -1,5 +1,6 @@
 #include "cli/application.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <new>
@@ -14,6 +15,7 @@
 #include "cli/help.h"
 #include "cli/remote.h"
 #include "cli/text.h"
+#include "engine/sample.h"
 #include "storage/named_path.h"
 
 namespace shardscope::cli {
@@ -60,6 +62,22 @@ Error startWindow(char** argv) {
             "'shardscope serve PATH' shows a page for the browser");
 }
 
+// What takes the sample in place of a checkpoint.
+constexpr const char* kSample = "--sample";
+constexpr std::string_view kSampled[] = {"info",    "ls",      "show",    "map",  "validate", "ready",
+                                         "stats",   "report",  "digest",  "diff", "index",    "plan",
+                                         "convert", "reshard", "extract", "serve"};
+
+// The words with the path of the sample in place of --sample. Errors: those of sampleCheckpoint().
+Status nameSample(std::vector<std::string>& words) {
+    if (words.empty() || !std::ranges::count(kSampled, words[0])) return {};
+    for (std::string& word : words) {
+        if (word != kSample) continue;
+        SHARDSCOPE_ASSIGN(word, sampleCheckpoint());
+    }
+    return {};
+}
+
 // Options whose values are paths take "~" and file:// as such.
 void expandPaths(CLI::App& verb) {
     static const std::set<std::string, std::less<>> kPathTypes{
@@ -93,11 +111,13 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
         "them.",
         "shardscope");
     app->formatter(helpFormatter());
-    app->set_help_all_flag("--help-all", "All options, those for other formats too");
+    app->set_help_flag("-h,--help", "This help");
+    app->set_help_all_flag("--help-all", "All options, in full");
     app->set_version_flag("-V,--version", std::string("shardscope ") + SHARDSCOPE_VERSION);
     app->require_subcommand(1);
     app->fallthrough(false);
-    std::string footer = "Example:\n  shardscope info /checkpoints/step-1000\n\nExit codes:";
+    std::string footer =
+        "Examples:\n  shardscope info --sample\n  shardscope validate /checkpoints/step-1000\n\nExit codes:";
     for (const ExitStatus& status : exitStatuses())
         footer += fmt::format("\n  {:<3}  {}", status.code, status.meaning);
     app->footer(footer);
@@ -126,8 +146,12 @@ std::unique_ptr<CLI::App> makeApp(Context& context) {
     addDoctor(*app, context);
     addCompletion(*app, context);
     addHelp(*app, context);
-    for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; }))
+    for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) {
         expandPaths(*verb);
+        if (std::ranges::count(kSampled, verb->get_name()))
+            verb->add_flag_callback(
+                kSample, [] {}, "The sample checkpoint of this program, in place of a path");
+    }
     return app;
 }
 
@@ -149,6 +173,8 @@ int run(int argc, char** argv, const Accelerator* accelerator) {
     std::signal(SIGPIPE, SIG_DFL);
 
     context.words.assign(argv + 1, argv + argc);
+    if (const Status named = nameSample(context.words); !named.ok())
+        return reportError(context, named.error());
     return runWords(context, {}, [&](const CLI::App& app) -> Result<std::optional<int>> {
         SHARDSCOPE_ASSIGN(const auto call, remoteCall(app, context));
         if (!call) return std::optional<int>();

@@ -1,6 +1,7 @@
 #include "cli/help.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -40,6 +41,38 @@ std::string wrappedLine(std::string_view line, size_t width, size_t indent) {
     return out;
 }
 
+// Options that --help-all alone shows: few need them.
+constexpr std::string_view kRare[] = {
+    "--color",  "--memory", "--threads", "--io",     "--remote-program", "--variant",  "--max-file-size",
+    "--keys",   "--expect", "--set",     "--stage",  "--split",          "--objects",  "--master-weights",
+    "--strict", "--finish", "--part",    "--report", "--records",        "--fill-gaps"};
+
+bool isRare(const CLI::Option& option) {
+    return std::ranges::any_of(option.get_lnames(), [](const std::string& name) {
+        return std::ranges::count(kRare, "--" + name) > 0;
+    });
+}
+
+// What a text says first: up to a semicolon or the end of a sentence, without what stands in parentheses.
+std::string inShort(std::string_view text) {
+    std::string out;
+    int depth = 0;
+    for (size_t at = 0; at < text.size(); ++at) {
+        const std::string_view rest = text.substr(at);
+        if (depth == 0 && rest.starts_with(" (")) {
+            ++depth;
+            ++at;
+        } else if (depth > 0)
+            depth += (text[at] == '(') - (text[at] == ')');
+        else if (rest.starts_with("; ") || (rest.starts_with(". ") && rest.size() > 2 &&
+                                            std::isupper(static_cast<unsigned char>(rest[2]))))
+            break;
+        else
+            out += text[at];
+    }
+    return out;
+}
+
 class HelpFormatter final : public CLI::Formatter {
   public:
     HelpFormatter() { column_width(kLeft); }
@@ -48,17 +81,36 @@ class HelpFormatter final : public CLI::Formatter {
         if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
         std::string out = wrapped(make_description(app), helpWidth()) + make_usage(app, name);
         out += make_positionals(app);
-        std::string more;
-        for (const std::string& group : app->get_groups()) {
+        const bool all = mode == CLI::AppFormatMode::All;
+        std::string more, rare;
+        // What a verb is about comes first, what all verbs have last.
+        std::vector<std::string> groups = app->get_groups();
+        std::stable_partition(groups.begin(), groups.end(),
+                              [](const std::string& group) { return group != "Options"; });
+        for (const std::string& group : groups) {
             const auto options = app->get_options(
                 [&](const CLI::Option* o) { return o->get_group() == group && o->nonpositional(); });
             if (options.empty() || group.empty()) continue;
-            if (mode == CLI::AppFormatMode::All || (group != kOtherFormats && group != kForRanks))
-                out += make_group(group, false, options);
-            else
-                more += fmt::format("{}f{}", more.empty() ? "" : "; ", group.substr(1));
+            if (!all && (group == kOtherFormats || group == kForRanks)) {
+                more += fmt::format("; f{}", inShort(group).substr(1));
+                continue;
+            }
+            std::string rows;
+            for (const CLI::Option* option : options) {
+                const std::string text = make_option_desc(option);
+                if (all || !isRare(*option))
+                    rows += row(make_option_name(option, false) + make_option_opts(option),
+                                all ? text : inShort(text));
+                else
+                    rare += (rare.empty() ? "" : ", ") + option->get_name();
+            }
+            if (!rows.empty()) out += fmt::format("\n{}:\n{}", group, rows);
         }
-        if (!more.empty()) out += "\n" + wrapped("More options with --help-all: " + more, helpWidth()) + "\n";
+        if (!rare.empty() || !more.empty())
+            out += "\n" +
+                   wrapped("More with --help-all: " + (rare.empty() ? more.substr(2) : rare + more),
+                           helpWidth()) +
+                   "\n";
         return out + make_subcommands(app, mode) + "\n" + wrapped(make_footer(app), helpWidth());
     }
 

@@ -1,4 +1,4 @@
-// Shows a Progress while it lives: a bar on the terminal, lines now and then in a log, or JSON lines; sampled
+// Shows a Progress while it lives: a bar on the terminal, lines now and then in a log, or JSON lines. Sampled
 // ten times a second.
 #pragma once
 

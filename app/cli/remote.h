@@ -29,9 +29,8 @@ Result<int> serveRemote(Channel& channel, const Frame& first);
 // Ends this process within ten seconds, whatever hangs: for an agent whose other side is gone.
 void exitWithinSeconds();
 
-// What may go to a terminal of text that came from elsewhere: complete lines, in which control characters are
-// escaped but for line feeds and the colors that Style uses. Feed it pieces; flush() gives an unfinished
-// line.
+// What may go to a terminal of text that came from elsewhere: complete lines. Control characters are escaped
+// but for line feeds and the colors that Style uses. Feed it pieces; flush() gives an unfinished line.
 class TerminalText {
   public:
     std::string take(std::string_view bytes);

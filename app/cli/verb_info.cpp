@@ -100,8 +100,9 @@ Result<int> info(const Context& context, const InfoOptions& options) {
                summary.optimizerBytes
                    ? fmt::format(" ({} of it optimizer state)", bytesText(summary.optimizerBytes))
                    : "");
-    fmt::print("  files       {} of {} ranks, {}\n", countText(catalog.files().size()),
-               countText(catalog.rankCount()), bytesText(summary.fileBytes));
+    fmt::print("  files       {}, written by {} rank{}, {}\n", countText(catalog.files().size()),
+               countText(catalog.rankCount()), catalog.rankCount() == 1 ? "" : "s",
+               bytesText(summary.fileBytes));
     for (const auto& [name, share] : summary.dtypes) {
         fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
     }

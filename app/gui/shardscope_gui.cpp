@@ -14,6 +14,7 @@
 
 #include "base/option_words.h"
 #include "engine/request.h"
+#include "engine/sample.h"
 #include "ui/bridge/tasks.h"
 #include "ui/widgets/theme.h"
 #include "ui/window/main_window.h"
@@ -128,7 +129,13 @@ int main(int argc, char** argv) {
     {
         Windows windows;
         QStringList paths = parser.positionalArguments();
-        if (parser.isSet(sample) && !Windows::samplePath().isEmpty()) paths.prepend(Windows::samplePath());
+        if (parser.isSet(sample)) {
+            const auto path = shardscope::sampleCheckpoint();
+            if (path.ok())
+                paths.prepend(QString::fromStdString(*path));
+            else
+                std::fprintf(stderr, "shardscope-gui: %s\n", shardscope::describe(path.error()).c_str());
+        }
         if (paths.isEmpty()) windows.newWindow()->show();
         QStringList words;
         for (const QCommandLineOption& option : opening) {

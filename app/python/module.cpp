@@ -36,6 +36,7 @@
 #include "engine/mapped.h"
 #include "engine/masters.h"
 #include "engine/report.h"
+#include "engine/sample.h"
 #include "engine/statistics.h"
 #include "execute/region_reading.h"
 #include "hosts/remote_file_system.h"
@@ -780,6 +781,7 @@ NB_MODULE(_shardscope, m) {
     m.def("recipes", [] { return toText(shardscope::dump(shardscope::recipesJson())); });
     addRuns(m);
     addSave(m);
+    m.def("sample", [] { return toText(valueOf(shardscope::sampleCheckpoint())); });
     m.def("use_large_pages", &useLargePages, nb::arg("address"), nb::arg("bytes"));
     m.def("diff", &diff, nb::arg("a"), nb::arg("b"), nb::arg("options"), nb::arg("progress").none());
     m.def("convert", &convert, nb::arg("verb"), nb::arg("places"), nb::arg("options"), nb::arg("program"),

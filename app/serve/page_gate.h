@@ -1,7 +1,7 @@
 // Who waits in front of the page's server. A connection gets a thread of the server only once a whole request
-// line and all headers have come: at most kMostHead bytes, in at most kHeadTime. Until then it costs a
-// descriptor and these bytes; of too many connections the one that has waited longest is closed. So nobody
-// who lacks the token keeps others out, or makes the server grow.
+// line and all headers have come. They have at most kMostHead bytes and come within kHeadTime. Until then it
+// costs a descriptor and these bytes; of too many connections the one that has waited longest is closed. So
+// nobody who lacks the token keeps others out, or makes the server grow.
 #pragma once
 
 #include <chrono>

@@ -1,13 +1,13 @@
 // The HTTP server of the browser page. It listens on the loopback interface and answers requests with the
 // token.
 //
-// A request counts when its Host is this machine's own name for itself (a page of another site that resolves
-// to 127.0.0.1 has another), its Origin, if any, is that Host, and it brings the token in a header. The page
-// takes that from the fragment of its address, which browsers send nowhere, and keeps it for its own address:
-// a cookie would go to every other port of the host. The files of the page itself are no secret, and need
-// none. Everything else is refused with 403. GET and HEAD are all there is, unless changes are allowed: then
-// a POST counts that names its Origin and brings JSON, and it reaches only the routes that change something.
-// Who is not done with saying what is wanted waits outside (page_gate.h).
+// A request counts when its Host is this machine's own name for itself; a page of another site that resolves
+// to 127.0.0.1 has another. Its Origin, if any, is that Host. It brings the token in a header. The page takes
+// that from the fragment of its address, which browsers send nowhere. It keeps it for its own address: a
+// cookie would go to every other port of the host. The files of the page itself are no secret, and need none.
+// Everything else is refused with 403. GET and HEAD are all there is, unless changes are allowed. Then a POST
+// counts that names its Origin and brings JSON. It reaches only the routes that change something. Who is not
+// done with saying what is wanted waits outside (page_gate.h).
 #pragma once
 
 #include <chrono>

@@ -53,7 +53,7 @@ class QuantizedParts {
     const std::vector<uint32_t> of_;  // by tensor
 };
 
-// How much of a tensor each rank holds, one digit for a rank: '0' nothing, '1' up to an eighth, '2' a
+// How much of a tensor each rank holds, one digit for a rank. '0' nothing, '1' up to an eighth, '2' a
 // quarter, '3' a half, '4' nearly all, '5' all.
 std::string placementCells(const Catalog& catalog, TensorId tensor);
 

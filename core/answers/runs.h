@@ -74,8 +74,8 @@ using StepSkipped = std::function<void(const std::string& name, const std::strin
 Result<Json> latestStep(const Access& access, const ValidateRequest& how, bool good,
                         const StepSkipped& skipped = nullptr);
 
-// The resume card of a checkpoint or of the newest step of a run that can be resumed from; where none can, of
-// the newest that opens. Errors: notFound where none does.
+// The resume card of a checkpoint, or of the newest step of a run that can be resumed from. Where none can,
+// of the newest that opens. Errors: notFound where none does.
 struct Readiness {
     ReadyCard card;
     std::vector<std::pair<std::string, std::string>> passed;  // newer steps, and why they are passed over

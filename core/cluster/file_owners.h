@@ -13,7 +13,7 @@
 namespace shardscope {
 
 // For each FileId the worker that has the file of the destination on its disk. Files with tensors are spread
-// evenly in their order, so that neighbors are together, as ranks are on nodes; all others are with the first
+// evenly in their order, so that neighbors are together, as ranks are on nodes. All others are with the first
 // worker.
 std::vector<int> fileOwners(const ConvertJob& job, int workers);
 // The same by name within the destination, for PeerDisks.

@@ -18,9 +18,9 @@ class PartQueue {
     PartQueue(const std::vector<PartOrder>& orders, std::vector<bool> finished, size_t workers);
 
     size_t left() const { return left_; }
-    // The next part for a worker, in this order: one that failed, if this worker may have it; one of which it
-    // has most data at hand; one that all have; the last one of the worker with most left. `underWay`: how
-    // many parts it has already.
+    // The next part for a worker. First comes one that failed, if this worker may have it. Then one of which
+    // it has most data at hand, one that all have, and the last one of the worker with most left. `underWay`:
+    // how many parts it has already.
     std::optional<size_t> next(size_t worker, size_t underWay, const std::set<size_t>& alive);
     // The order as a worker gets it.
     PartOrder order(size_t index) const;

@@ -31,7 +31,7 @@ class PeerDisks final : public FileSystem, public std::enable_shared_from_this<P
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
     Status makeDirectory(const std::string& path) override;
     Result<DirectoryEntry> stat(const std::string& path) override;
-    // Renames on each disk that has files of the destination, on the first one last, so that nothing is found
+    // Renames on each disk that has files of the destination, on the first one last. So nothing is found
     // there before all is in place. A failure is undone on the other disks.
     Status rename(const std::string& from, const std::string& to) override;
     Status exchange(const std::string& a, const std::string& b) override;

@@ -1,5 +1,5 @@
-// The source of a conversion where its files are on the disks of several processes: who has which file, and
-// one file system over all of them.
+// The source of a conversion whose files are on the disks of several processes: who has which file, and one
+// file system over all.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// The processes of one conversion as each other's file servers: what is not on this one's disk is read from,
+// The processes of one conversion as each other's file servers. What is not on this one's disk is read from,
 // or written to, the one that has it. Each of them listens (PeerServer); who connects must know the token
 // that the coordinator has made for this conversion.
 #pragma once

@@ -1,4 +1,4 @@
-// The processes of a conversion as ranks of a process group with collective calls: rank 0 distributes what it
+// The processes of a conversion as ranks of a process group with collective calls. Rank 0 distributes what it
 // reads, through a library that does so better than a connection to each rank (core/accelerator).
 #pragma once
 

@@ -1,5 +1,5 @@
-// Nodes that Slurm lends: one allocation for the whole run, and in it one step of srun for each worker, so
-// that what happens to one node or one worker ends nothing else. No word of it passes a shell.
+// Nodes that Slurm lends: one allocation for the whole run, and in it one step of srun for each worker. So
+// what happens to one node or one worker ends nothing else. No word of it passes a shell.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// The walk over the containers of an unpickled object, depth first, without recursion: what is inside may
-// be nested as deep as it likes, and may contain itself.
+// The walk over the containers of an unpickled object, depth first, without recursion. What is inside may be
+// nested as deep as it likes, and may contain itself.
 #pragma once
 
 #include <unordered_set>

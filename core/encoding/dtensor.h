@@ -57,8 +57,8 @@ struct LocalParts {
 // Where the parts of a tensor are.
 struct TensorPlacement {
     std::optional<DTensorSpec> dtensor;  // of a DTensor that can be interpreted
-    // Of a ShardedTensor: the rank that wrote it and how many there were, as its process group states them;
-    // else the rank of its shard, and one more than the highest rank that its metadata lists.
+    // Of a ShardedTensor: the rank that wrote it and how many there were, as its process group states them.
+    // Else the rank of its shard, and one more than the highest rank that its metadata lists.
     std::optional<int64_t> rank;
     int64_t world = 0;
 };
@@ -78,9 +78,9 @@ std::string_view classOf(const ValueGraph& graph, NodeId node);
 // there is none.
 NodeId attributeOf(const ValueGraph& graph, NodeId object, std::string_view name);
 
-// The parts of a tensor of this shape that are on the rank of the spec: one box, or several where a strided
-// shard takes a piece of each part of a fused projection. Errors: unsupported for partial sums, for a rank
-// outside the mesh and for more than 65,536 boxes; damaged.
+// The parts of a tensor of this shape that are on the rank of the spec. It is one box, or several where a
+// strided shard takes a piece of each part of a fused projection. Errors: unsupported for partial sums, for a
+// rank outside the mesh and for more than 65,536 boxes; damaged.
 Result<LocalParts> localParts(const DTensorSpec& spec, DimSpan shape);
 
 }  // namespace shardscope::torch_save

@@ -11,8 +11,8 @@
 
 namespace shardscope {
 
-// Opcodes with operands of fixed sizes, one after the other, as they were seen once: where they come again,
-// a comparison tells all of them at once.
+// Opcodes with operands of fixed sizes, one after the other, as they were seen once. Where they come again, a
+// comparison tells all of them at once.
 class PickleRun {
   public:
     static constexpr size_t kSlots = 64;  // for runs that begin differently

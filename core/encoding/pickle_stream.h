@@ -99,7 +99,7 @@ class PickleStream {
 };
 
 // Which memo entries a pickle fetches. A pickle of a million rows memoizes some sixteen million values and
-// fetches a few thousand of them; a first pass finds these, so that only they are kept.
+// fetches a few thousand of them. A first pass finds these, so that only they are kept.
 class PickleLiveMemo {
   public:
     static constexpr uint32_t kNever = UINT32_MAX;

@@ -1,6 +1,6 @@
 // Headers of safetensors files and indexes of their shards: JSON that is read as a stream of events, without
-// a document in memory, and more strictly than RFC 8259 asks: no duplicate member, no fraction where a count
-// belongs, bounded nesting.
+// a document in memory. It is stricter than RFC 8259: no duplicate member, no fraction where a count belongs,
+// bounded nesting.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Zip archives as torch writes them: read strictly from the central directory, and written with torch's exact
-// layout (stored records, sizes only in descriptor and directory, "FB" padding that aligns every record,
-// always Zip64 end records). Source: third_party/miniz and caffe2/serialize/inline_container.cc of PyTorch;
-// docs/formats/torch_save.md.
+// layout. That is stored records, sizes only in descriptor and directory, "FB" padding that aligns every
+// record, always Zip64 end records. Source: third_party/miniz and caffe2/serialize/inline_container.cc of
+// PyTorch; docs/formats/torch_save.md.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ struct ZipLimits {
     uint64_t inflatedBytes = uint64_t{2} << 30;
 };
 
-// Reads the end records and the central directory; strict where readers of zip files differ: one end record
+// Reads the end records and the central directory. Strict where readers of zip files differ: one end record
 // at the very end, nothing before the first record, unique plain names, records that do not overlap. One read
 // for a small archive. Errors: damaged / unsupported / limit, with the offset in the file.
 Result<ZipArchive> openZip(std::shared_ptr<const ReadFile> file, uint64_t offset, uint64_t length,

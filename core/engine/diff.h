@@ -12,7 +12,7 @@
 namespace shardscope {
 
 // Patterns are of names of A, as in a conversion. A tensor of B goes with the one of A that it is compared
-// with; one that A lacks is judged by its own name and role.
+// with. One that A lacks is judged by its own name and role.
 struct DiffOptions : TensorChoice {
     bool values = false;
     std::vector<RenameRule> rename;  // applied to names of A

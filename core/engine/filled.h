@@ -1,4 +1,4 @@
-// What --fill-gaps put in place of elements that the source did not hold, written down beside them: their
+// What --fill-gaps put in place of elements that the source did not hold, written down beside them. Their
 // values alone do not tell a filled element from a genuine one.
 #pragma once
 
@@ -19,7 +19,7 @@ FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps 
 AddedFile recordOf(const FilledElements& filled);
 
 // For a destination that is a single file, once it is in place: writes the record beside it, as
-// "NAME.filled.json", or removes that of an earlier file where nothing was filled.
+// "NAME.filled.json". Where nothing was filled, it removes that of an earlier file.
 Status putRecordBeside(const std::string& destination, const FilledElements& filled);
 
 // The record of a checkpoint; without tensors when it has none. Errors: damaged, limit, io.

@@ -20,8 +20,8 @@ std::optional<std::string> checkpointIn(const Source& source, const std::string&
 bool holdsParts(const Source& source);
 
 // Opens the directories of one save, such as "model" and "optim", Accelerate's pytorch_model_fsdp_N and
-// optimizer_N, or "actor" and "critic", as one checkpoint. The first that holds weights keeps its names,
-// optimizer state beside it gets that role, further models get the name of their directory as a prefix.
+// optimizer_N, or "actor" and "critic", as one checkpoint. The first that holds weights keeps its names.
+// Optimizer state beside it gets that role. Further models get the name of their directory as a prefix.
 // nullopt where `source` does not hold two such parts. Errors: those of opening them.
 struct OpenParts {
     const Format* format = nullptr;  // of the first

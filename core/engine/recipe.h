@@ -38,9 +38,9 @@ struct RecipeSource {
 };
 
 // Adds the recipe's steps to `request`, before those that are already there, those of the recipes that it
-// includes in their place. Values of the recipe's parameters come from `set` (NAME=VALUE), else, where the
-// recipe says which, from a config.json, Megatron's arguments or the shape of a tensor, else from the recipe
-// itself. Errors: usage, with the offending field.
+// includes in their place. Values of the recipe's parameters come from `set` (NAME=VALUE). Else they come,
+// where the recipe says which, from a config.json, Megatron's arguments or the shape of a tensor, else from
+// the recipe itself. Errors: usage, with the offending field.
 Status applyRecipe(const std::string& map, const std::vector<std::string>& set, const RecipeSource& source,
                    TargetRequest& request);
 // The same for a checkpoint that is open. `model`: a directory whose config.json counts where the checkpoint

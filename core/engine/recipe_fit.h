@@ -62,7 +62,7 @@ struct ConversionRequest;
 Status applyFittingRecipe(const Checkpoint& source, const ConversionRequest& request, std::string_view format,
                           TargetRequest& target, std::string& said, const StopToken& stop);
 
-// The directory of the config.json that belongs to a checkpoint: huggingface/ in the checkpoint, the
+// The directory of the config.json that belongs to a checkpoint. It is huggingface/ in the checkpoint, the
 // checkpoint, or, on this machine, the same two of the directory above. Empty where there is none.
 std::string modelBeside(const Checkpoint& checkpoint);
 // modelBeside() as ConversionRequest::assets has to name it; empty where "auto" finds it.

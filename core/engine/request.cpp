@@ -77,7 +77,7 @@ constexpr Field kFields[] = {
     {"average_optimizer", "optimizer", "Average optimizer state too", &Request::averageOptimizer, kAverages,
      "", "Average optimizer state too (otherwise it is left behind)", kAverage},
     {"weights_only", "weights-only", "Weights only", &Request::weightsOnly, kWhat, "",
-     "Parameters and buffers alone: no optimizer state, nothing else of the trainer",
+     "Parameters and buffers alone (no optimizer state, nothing else of the trainer)",
      static_cast<ConvertVerbs>(kOfOne | kDiff)},
     {"master_weights", "master-weights", "fp32 masters", &Request::masterWeights, kWhat, "HOW",
      "Values of weights whose fp32 masters the source holds: auto (default; from the "
@@ -94,13 +94,12 @@ constexpr Field kFields[] = {
      "tensors that they stand for: bf16, fp16 or fp32",
      static_cast<ConvertVerbs>(kOfOne | kDiff), malformed<dequantizedDtype>},
     {"adapter", "adapter", "LoRA adapter to merge", &Request::adapter, kWhat, "DIR",
-     "Merge this LoRA adapter into the weights: a directory of PEFT, or any checkpoint with its tensors and "
-     "an "
-     "adapter_config.json",
+     "Merge this LoRA adapter into the weights (a directory of PEFT, or any checkpoint with its tensors and "
+     "an adapter_config.json)",
      kOfOne},
     {"map", "map", "Recipe", &Request::map, kWhat, "RECIPE",
-     "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto: the one "
-     "that fits all names",
+     "Recipe for names, shapes and dtypes: a file, one of 'shardscope recipes', or auto (the one "
+     "that fits all names)",
      kAndDiff},
     {"expect", "expect", "Expected model", &Request::expect, kWhat, "DIR",
      "Write nothing unless the result has the tensors of this model: its weights, or the "

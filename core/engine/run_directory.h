@@ -54,8 +54,8 @@ Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOpti
 using CheckpointOrRun = std::variant<Checkpoint, Run>;
 Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options = {});
 
-// What stands for a directory that is not a checkpoint itself: the step that the tracker names, the only
-// step, or the only directory in it that is a checkpoint.
+// What stands for a directory that is not a checkpoint itself. It is the step that the tracker names, the
+// only step, or the only directory in it that is a checkpoint.
 struct RunChoice {
     std::string path;   // relative to the directory; may have several parts
     std::string why;    // "named by latest_checkpointed_iteration.txt"

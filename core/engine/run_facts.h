@@ -44,7 +44,8 @@ struct RunFacts {
 };
 
 // `seen` are the steps of the run in its order, newest first. "Before" is by time of saving, because a run
-// that went back to an older step saves lower numbers later; by the run's order where a time is unknown.
+// that went back to an older step saves lower numbers later. Where a time is unknown it is by the run's
+// order.
 RunFacts factsOf(const std::vector<SeenStep>& seen);
 
 }  // namespace shardscope

@@ -1,5 +1,5 @@
-// Judges the steps of a run one by one and remembers what it found, so that a step which did not change is
-// not read again.
+// Judges the steps of a run one by one and remembers what it found. So a step which did not change is not
+// read again.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace shardscope {
 struct StepFiles {
     uint64_t files = 0, bytes = 0;
     int64_t modifiedNs = 0;  // of the newest file, since 1970; 0 = unknown
-    // Of all names, sizes, times and inodes, and of the boot of this machine: a change of any file shows, and
+    // Of all names, sizes, times and inodes, and of the boot of this machine. A change of any file shows, and
     // what was only in memory when the power went is looked at again.
     Digest128 identity;
     std::optional<Error> error;  // why it cannot be listed: it vanished, or leads nowhere

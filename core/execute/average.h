@@ -9,7 +9,7 @@
 namespace shardscope {
 
 // The same tensor of several sources. An element is ((w0 * x0 + w1 * x1) + w2 * x2) ... in the order of the
-// inputs, each operation rounded to the reader's dtype, so the result does not depend on tiles, threads or
+// inputs, each operation rounded to the reader's dtype. So the result does not depend on tiles, threads or
 // the machine. Every NaN is the same quiet one.
 class AverageReader final : public ElementReader {
   public:

@@ -1,5 +1,5 @@
-// One wanted tensor on its way: from a source of tiles, through a transform (tile_compute.h: cast, scan,
-// digest), to a sink of the bytes of its destination chunks. Private to this room.
+// One wanted tensor on its way from a source of tiles to a sink of the bytes of its destination chunks. In
+// between is a transform (tile_compute.h: cast, scan, digest). Private to this room.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Runs a conversion: reads each source byte once, writes each destination byte once, in tiles of the tensors'
-// own row-major order, within a memory limit; scans and digests on the way; publishes the destination whole
+// own row-major order, within a memory limit. Scans and digests on the way; publishes the destination whole
 // or not at all.
 #pragma once
 
@@ -88,7 +88,7 @@ Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor,
 
 // ------------------------------------------------------------------ converting
 
-// Fixed rounding of all casts: to nearest, ties to even; overflow becomes infinity where the target has one,
+// Fixed rounding of all casts: to nearest, ties to even. Overflow becomes infinity where the target has one,
 // else NaN (float8_e4m3fn) or the largest value (float4, float6); NaN stays NaN.
 bool castSupported(DType from, DType to);
 // Converts `count` elements; `to` holds count * dtypeBytes(toType).
@@ -99,7 +99,7 @@ struct ConvertOptions {
     FillGaps fillGaps = FillGaps::refuse;
     bool resume = false;
     bool overwrite = false;
-    // What is damaged, or is not a plain array, is left out and listed, not an error; elements that do not
+    // What is damaged, or is not a plain array, is left out and listed, not an error. Elements that do not
     // fit their stored checksum are carried and listed.
     bool skipDamaged = false;
     bool scanValues = true;

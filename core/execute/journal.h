@@ -1,5 +1,5 @@
 // What an interrupted conversion has finished. Records are only written after the data that they claim is on
-// disk, and each carries its own checksum, so that whatever can be read back is true. Private to this room.
+// disk, and each carries its own checksum. So whatever can be read back is true. Private to this room.
 //
 // File: records of { u32 length, u64 XXH3-64 of the payload, payload }, little-endian; the first is the
 // header.

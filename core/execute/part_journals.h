@@ -1,5 +1,5 @@
-// What the processes of one job in parts share, in a directory that all of them see: what they agree on, and
-// a journal for each part. Private to this room; its users are staging.h (conversions) and part_reading.h.
+// What the processes of one job in parts share, in a directory that all see: what they agree on, and a
+// journal for each part. Private to this room; its users are staging.h (conversions) and part_reading.h.
 //
 //   lock             held while the first part sets up, and by the process that finishes
 //   parts            what all parts must agree on; written last by the set-up

@@ -1,5 +1,5 @@
 // A conversion in parts that any scheduler can run: each process does its share of the tiles and leaves a
-// journal of them in the destination's staging directory, on storage that all see; the last step checks that
+// journal of them in the destination's staging directory, on storage that all see. The last step checks that
 // all parts are there, verifies and publishes. No process talks to another one. Parts run in any order, at
 // once or one after the other, on any hosts, and again after a failure.
 //
@@ -12,7 +12,7 @@
 //                              /data/        the destination as it will be
 //
 // A published destination keeps which job wrote it as an extended attribute, where the file system stores
-// such: a scheduler may run a part once more after the last one has published.
+// such. A scheduler may run a part once more after the last one has published.
 #pragma once
 
 #include <cstdint>

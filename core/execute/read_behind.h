@@ -13,9 +13,9 @@
 
 namespace shardscope {
 
-// Reads each tensor as soon as all of its bytes are written, from where the layout puts them, and compares
-// its digest with that of the written elements. StagedOutput checks whether the finished output finds the
-// tensor there, too.
+// Reads each tensor as soon as all of its bytes are written, from where the layout puts them. Compares its
+// digest with that of the written elements. StagedOutput checks whether the finished output finds the tensor
+// there, too.
 class ReadBehind {
   public:
     // `tensors`: how many there are; wrote() is called once for each. Null where the job does not verify

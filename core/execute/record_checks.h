@@ -1,5 +1,6 @@
 // Checks the checksums that a source stores of its records (Extent::checksum) while their bytes are read
-// anyway: in pieces, in any order, by several threads and for several tensors. Private to this room.
+// anyway. They come in pieces, in any order, by several threads and for several tensors. Private to this
+// room.
 #pragma once
 
 #include <map>

@@ -19,7 +19,7 @@ struct RegionRead {
     Dims toStrides;           // in elements
 };
 
-// Reads all of them with the threads of resources.pool, and of the files little more than they need: gaps of
+// Reads all of them with the threads of resources.pool, and little more of the files than they need. Gaps of
 // at most 8 KiB between what is needed are read too. Several readings may be of one tensor; their memories
 // must not overlap. With FillGaps::zero, elements that no chunk holds are left as they are. Returns the bytes
 // that were read from files. Errors: usage (outside of the tensor), damaged (rule coverage.gap: the tensor

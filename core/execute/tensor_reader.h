@@ -137,7 +137,7 @@ class TensorReader final : public ElementReader {
     // some).
     enum class Strided : uint8_t { held, scratch };
     // Finds the covering chunks and where their elements are, and makes chunks with unusual strides readable
-    // in order. `kept` is the only lease that the calling thread may hold; it is dropped when others are
+    // in order. `kept` is the only lease that the calling thread may hold. It is dropped when others are
     // needed. With `only`, chunks that have no element in that box are left out, and nothing outside of it
     // may be read. Errors: damaged (rule coverage.gap), unsupported, and those of locate().
     static Result<std::unique_ptr<TensorReader>> prepare(SourceContext& context, TensorId tensor,

@@ -14,7 +14,7 @@
 namespace shardscope {
 
 // Buffers of one worker, kept from tile to tile and counted in the job's budget. A worker holds at most one
-// lease and gives it up before it waits for anything but another lease, so workers cannot wait for each other
+// lease and gives it up before it waits for anything but another lease. So workers cannot wait for each other
 // in a circle.
 class WorkerMemory {
   public:
@@ -56,7 +56,7 @@ struct TileRun {
     MemoryBudget* memory = nullptr;
     StopToken stop;
     // Tiles that a tensor will have, about; null where any number of tensors may be open at a time. With it
-    // no more are prepared than the workers need, and the next one before they wait for it, so that tiles run
+    // no more are prepared than the workers need, and the next one before they wait for it. So tiles run
     // nearly in the order of the tensors.
     std::function<uint64_t(size_t index)> tilesOf;
     // Called on any worker, with what it keeps for the next tile; to be dropped before any other lease is

@@ -1,5 +1,5 @@
-// What a conversion has written is read back before it is published: by this process alone, or tile by tile,
-// so that others can do their part of it. Private to this room.
+// What a conversion has written is read back before it is published. This process does it alone, or tile by
+// tile, so that others can do their part. Private to this room.
 #pragma once
 
 #include <functional>

@@ -30,7 +30,7 @@ struct StepOnDisk {
     std::shared_ptr<const Directory> directory;
     StepContents contents;
 };
-// Data files that end in zero bytes, while none of their kind in the earlier steps does: a power loss leaves
+// Data files that end in zero bytes, while none of their kind in the earlier steps does. A power loss leaves
 // zeros for bytes that were not on the disk yet. Reads some KiB of each. Errors: cancelled.
 Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const Contract& contract,
                                         const std::vector<StepOnDisk>& earlier, const StopToken& stop);

@@ -1,5 +1,5 @@
 // What frameworks write into the directory of a step, and what a resumed run needs of it. One table for all
-// frameworks whose steps are folders of files by convention; formats that state themselves what belongs to a
+// frameworks whose steps are folders of files by convention. Formats that state themselves what belongs to a
 // step (DCP, DeepSpeed, torch_dist, Orbax) are judged by their readers, and the table only says which of
 // their files are harmless.
 #pragma once

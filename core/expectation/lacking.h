@@ -1,5 +1,5 @@
-// What a step should hold and does not: by the contract of its framework, by the ranks that its own names
-// tell, and by the earlier steps of its run. Names and sizes only; nothing is read.
+// What a step should hold and does not, by the contract of its framework, by the ranks that its own names
+// tell, and by earlier steps. Names and sizes only; nothing is read.
 #pragma once
 
 #include <span>

@@ -4,7 +4,7 @@
 // The agent says hello {version, protocol, host, pid} first, unasked. The first message to it says what it is
 // for: "files" lets it read files (file_service.h), "run" has it run one verb (run_service.h), "start" or
 // "serve" makes it a worker (cluster/messages.h). From then on it says beat every second, and hears beat for
-// each of them if it is on another host; it ends when the stream does, or when it has heard nothing for
+// each of them if it is on another host. It ends when the stream does, or when it has heard nothing for
 // kOrphanTimeout.
 #pragma once
 
@@ -19,9 +19,9 @@ constexpr int kProtocol = 10;
 constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 
-// How long the other end, which sends heartbeats, has been silent. Call check() at least once a beat: of the
-// time since its last call at most one beat counts, so that a process that stood still does not take its own
-// pause for the other's. One thread at a time.
+// How long the other end, which sends heartbeats, has been silent. Call check() at least once a beat. Of the
+// time since its last call at most one beat counts: a process that stood still does not take its own pause
+// for the other's. One thread at a time.
 class Silence {
   public:
     using Clock = Channel::Clock;

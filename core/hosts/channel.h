@@ -2,7 +2,7 @@
 // machine.
 //
 // Each side first sends three bytes that no shell prints (0xF5 0xC9 0xB1) and skips what comes before the
-// other's. A frame is { u32 length of the text, u32 length of the body, text, body }, little-endian; text is
+// other's. A frame is { u32 length of the text, u32 length of the body, text, body }, little-endian. text is
 // JSON, body is bytes; together at most kMaxFrame. What comes is untrusted.
 #pragma once
 

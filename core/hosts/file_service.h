@@ -1,5 +1,5 @@
 // The agent's end of remote files: reads what the other side asks for, and writes where it was allowed to
-// (FileAccess); an agent that ssh started is not.
+// (FileAccess). An agent that ssh started is not.
 //
 // Requests after "files" {}; each has an id that its answer repeats, and several may be under way. Paths are
 // in the body, as they are not text; `path` says how many bytes of it are the path (absolute), the rest is a
@@ -59,8 +59,8 @@ class FileService {
   public:
     static constexpr uint64_t kBlock = uint64_t{1} << 20;
     static constexpr uint64_t kPage = uint64_t{256} << 10;  // of a listing; one entry more at most
-    // The opening of a file returns its first kFirstBytes; of a file that begins with the length of its
-    // header, as safetensors does, the whole header if that has at most kMostFirst.
+    // The opening of a file returns its first kFirstBytes. Of a file that begins with the length of its
+    // header, as safetensors does, it is the whole header if that has at most kMostFirst.
     static constexpr uint64_t kMostFirst = uint64_t{256} << 10;
     static constexpr uint64_t kFirstBytes = uint64_t{4} << 10;  // see kMostFirst
     static constexpr size_t kMostFiles = 16384;                 // open at a time

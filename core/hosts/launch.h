@@ -58,8 +58,8 @@ Result<Launched> launchProgram(const std::string& who, const std::vector<std::st
 // The end of what it wrote to standard error, in one line.
 std::string stderrTail(Process& process, size_t most);
 
-// The error of a connection that failed or ended, with what ssh or the program said on its way out; waits for
-// that, at most half a second. `who` begins the sentence.
+// The error of a connection that failed or ended, with what ssh or the program said on its way out. Waits for
+// that at most half a second. `who` begins the sentence.
 Error endOf(const std::string& who, Error error, Process& process);
 
 }  // namespace shardscope

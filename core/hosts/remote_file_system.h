@@ -40,7 +40,7 @@ class RemoteHost {
     // the host's name and what ssh said; cancelled after close().
     Status connect();
     // Gives up the connection, or a close(), and makes a new one. Files that are open stay usable: each is
-    // opened again when it is next read, and is an error (`changed`) if it is no longer the same.
+    // opened again when it is next read. One that is no longer the same is an error (`changed`).
     Status reconnect();
     bool connected() const;
     // Ends the connection; pending and later requests are told `cancelled`.

@@ -1,4 +1,4 @@
-// The agent's end of a verb that runs where the data is: what the verb writes to standard output and error
+// The agent's end of a verb that runs where the data is. What the verb writes to standard output and error
 // goes to the other side, with its progress and its exit code.
 //
 //   run      {words, host, color, width, progress} + words

@@ -1,5 +1,5 @@
-// How far a job is, from the events that it prints (docs/jobs.md): the one place where the share, rate and
-// remaining time of a job are worked out, for the command line, the window and the browser page.
+// How far a job is, from the events that it prints (docs/jobs.md). The share, rate and remaining time of a
+// job are worked out here alone, for the command line, the window and the browser page.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct JobProgress {
     bool operator==(const JobProgress&) const = default;
 };
 
-// From the last progress event of a running job (null = none yet) and the job's words, which say how often
+// From the last progress event of a running job (null = none yet) and the job's words. Those say how often
 // all bytes are gone through: to write them, to verify the destination, and with `--verify full` to read the
 // source again. The passes to come are taken to be as fast as the present one.
 JobProgress jobProgress(const nlohmann::json& event, const std::vector<std::string>& arguments);

@@ -1,6 +1,5 @@
-// What window and page work out from a catalog once: the state of every chunk and tensor,
-// what each rank and file holds, how layers are spread over ranks. Immutable; shared by all views of one
-// checkpoint.
+// What window and page work out from a catalog once: the state of every chunk and tensor, what ranks and
+// files hold, how layers are spread over ranks. Immutable; shared by all views of one checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -101,7 +100,7 @@ std::vector<const Note*> notTakenOver(const Catalog& catalog);
 std::shared_ptr<const Facts> computeFacts(const Catalog& catalog, const StopToken& stop = {});
 
 // A copy in which the tensors and files that the findings name have the health that they report (NaN, wrong
-// sizes found by reading, ...); what was found before stays.
+// sizes found by reading, ...). What was found before stays.
 std::shared_ptr<const Facts> withFindings(const Facts& facts, const Catalog& catalog,
                                           const ValidationReport& report);
 

@@ -1,5 +1,5 @@
-// What moves between two placements of the same tensors, A and B, as one map: modules down, ranks across, and
-// in each cell what stays on its rank, arrives, and leaves. Only what is stored counts: a replica that no
+// What moves between two placements of the same tensors, A and B, as one map. Modules are down, ranks across.
+// Each cell has what stays on its rank, arrives, and leaves. Only what is stored counts: a replica that no
 // rank wrote is nowhere.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What placement rules come to, before a job runs: how many tensors each rule takes, where cuts do not
-// divide, and how many bytes each rank gets. Worked out off the GUI thread.
+// What placement rules come to, before a job runs: how many tensors each takes, where cuts do not divide, the
+// bytes of each rank. Worked out off the GUI thread.
 #pragma once
 
 #include <cstdint>

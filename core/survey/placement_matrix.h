@@ -1,7 +1,7 @@
 // What is where: tensors (rows, in tree order) by ranks (columns, in a chosen order of the mesh's axes). Rows
 // and columns that are alike are folded into one, so that the odd one out stands alone. Immutable, built off
-// the thread that draws it; holds one byte a cell and nothing else by cell: what a tile shows is worked out
-// for the rows on screen. Where there are many rows, those of one module stand in a group: a row sums them
+// the thread that draws it. Holds one byte a cell and nothing else by cell: what a tile shows is worked out
+// for the rows on screen. Where there are many rows, those of one module stand in a group. A row sums them
 // up, and they follow it while the group is open.
 #pragma once
 

@@ -26,7 +26,7 @@ std::string_view valuesKindName(ValuesKind kind);
 
 // Tensors that are shown as one. A module is a name with "*" for its layer and, of weights, without its last
 // part: "model.layers.*.mlp.experts.3.w1". Experts that have a name each stay apart. A layer is a name up to
-// its number, with the last part of the names of moments: "model.layers.5", "state.layers.5.*.exp_avg"; what
+// its number, with the last part of the names of moments: "model.layers.5", "state.layers.5.*.exp_avg". What
 // is in no layer goes by module.
 struct ValueGroup {
     std::string name;

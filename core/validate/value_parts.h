@@ -1,5 +1,5 @@
 // A reading of all values in parts (execute/part_reading.h): what each part reads, and what all of them have
-// found, which a validation takes instead of reading it again (ValidateOptions::parts).
+// found. A validation takes that instead of reading again (ValidateOptions::parts).
 #pragma once
 
 #include <map>

@@ -29,6 +29,10 @@ QStringList linesOf(const std::string& text) {
     return QString::fromStdString(text).split('\n', Qt::SkipEmptyParts);
 }
 
+int wordsIn(const std::string& text) {
+    return int(QString::fromStdString(text).split(QRegularExpression("\\s+"), Qt::SkipEmptyParts).size());
+}
+
 // A variable of the environment that is as it was afterwards.
 class Variable {
   public:
@@ -305,6 +309,17 @@ class MannersCliTest : public QObject {
         QCOMPARE(runShardscope({"help"}).out, runShardscope({"--help"}).out);
         QCOMPARE(runShardscope({"-V"}).out, runShardscope({"--version"}).out);
         QVERIFY(holds(runShardscope({"--help-all"}).out, "--tp-dim"));
+        // A screen or two for somebody new; nothing is lost in the long one.
+        for (const char* verb :
+             {"info", "ls", "show", "map", "validate", "latest", "ready", "stats", "watch", "report", "index",
+              "digest", "diff", "average", "reshard", "extract", "serve", "plan", "convert"}) {
+            const Outcome one = runShardscope({"help", verb});
+            QVERIFY2(wordsIn(one.out) <= 350, one.out.c_str());
+        }
+        for (const char* option : {"--memory", "--threads", "--color", "--strict", "--split"}) {
+            QVERIFY2(!holds(help.out, std::string("\n  ") + option), option);
+            QVERIFY2(holds(all.out, std::string("\n  ") + option), option);
+        }
         // What is hidden works.
         QCOMPARE(runShardscope({"info", sharded_, "--tp-dim", "*=1"}).exitCode, 0);
     }

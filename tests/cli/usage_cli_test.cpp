@@ -40,6 +40,44 @@ class UsageCliTest : public QObject {
                 help.out.find("shardscope completion") != std::string::npos);
     }
 
+    // A newcomer has no checkpoint: the program brings one, which has all that the verbs show.
+    void sampleStandsForAPath() {
+        QTemporaryDir state;
+        qputenv("XDG_STATE_HOME", state.path().toLocal8Bit());
+        const Outcome info = runShardscope({"info", "--sample", "--json"});
+        QCOMPARE(info.exitCode, 0);
+        const json said = json::parse(info.out);
+        const QString path = QString::fromStdString(said["path"]);
+        QVERIFY2(path.startsWith(state.path()), qPrintable(path));
+        QCOMPARE(said["totals"]["ranks"].get<int>(), 4);
+        QCOMPARE(runShardscope({"validate", "--level", "values", "--sample"}).exitCode, 0);
+        QVERIFY(runShardscope({"ls", "--sample", "optim.*"}).out.find("exp_avg") != std::string::npos);
+        QCOMPARE(runShardscope({"convert", "--sample", state.filePath("model"), "--to", "safetensors",
+                                "--weights-only"})
+                     .exitCode,
+                 0);
+        QCOMPARE(runShardscope({"diff", "--sample", state.filePath("model"), "--weights-only", "--values"})
+                     .exitCode,
+                 0);
+
+        // What somebody did to it does not stay.
+        QFile file(path + "/__1_0.distcp");
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        file.seek(9000);
+        file.write("damage");
+        file.close();
+        QVERIFY(QFile::remove(path + "/.metadata"));
+        QCOMPARE(runShardscope({"diff", "--sample", state.filePath("model"), "--weights-only", "--values"})
+                     .exitCode,
+                 0);
+
+        QVERIFY(runShardscope({"recipes", "--sample"}).err.find("no option --sample") != std::string::npos);
+        qputenv("XDG_STATE_HOME", "/dev/null");
+        const Outcome nowhere = runShardscope({"info", "--sample"});
+        QVERIFY(nowhere.exitCode > 2 && nowhere.err.find("set XDG_STATE_HOME") != std::string::npos);
+        qunsetenv("XDG_STATE_HOME");
+    }
+
     // The window is beside the program, else in PATH, else it is said where to get it.
     void guiBecomesTheWindow() {
         QTemporaryDir place;

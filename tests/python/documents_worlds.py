@@ -127,6 +127,9 @@ def from_a_laptop(root):
 def gates(root):
     save_run(root / "runs/7", whole=3)
     (root / ".state").write_text(f"RUN={root}/runs/7\nCHECKPOINT={root}/runs/7/iter_0000030\n")
+    convert(save_hf(root / "hf"), root / "here/golden", "--to", "safetensors", "--dtype", "*=bfloat16")
+    # What the user's own test exports.
+    (root / "here/conftest.py").write_text('import builtins, shutil\nbuiltins.export = lambda place: shutil.copytree("golden", place)\n')
 
 
 def half_of_my_nodes(root):
@@ -174,6 +177,7 @@ def python(root):
     (here / "global_step100").symlink_to(next((here / "trainer").rglob("global_step*")))
     (here / "megatron").mkdir()
     copy("megatron/m0.16.1-gpt-tp2-llama", here / "megatron/iter_0001000")
+    save_dcp({name: torch.randn(32000, 256).half() for name in ("model.embed_tokens.weight", "lm_head.weight")}, here / "exported-model")
     for run in "ab":
         save_dcp(model_state(), here / f"run-{run}/step-1000")
     model = torch.nn.Module()

@@ -16,6 +16,7 @@ import tqdm.auto
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import shardscope
+from pages import block_with
 
 mesh = Mesh(numpy.array(jax.devices()).reshape(4, 2), ("x", "y"))
 
@@ -72,6 +73,15 @@ def check_checkpoint(checkpoint):
     assert checkpoint["step"].jax().dtype == "int64"
 
 
+def check_page(place):
+    """The page's own text."""
+    torch.save({"model": {"embed.weight": torch.arange(32.0).reshape(8, 4), "norm.weight": torch.ones(4)}}, f"{place}/model.pt")
+    names = {"ckpt": shardscope.open(f"{place}/model.pt")}
+    exec(block_with("docs/python.md", "jax.make_mesh"), names)
+    assert len(names["w"].sharding.device_set) == 8 and names["w"].addressable_shards[0].data.shape == (4, 4)
+    assert set(names["params"]) == {"model.embed.weight", "model.norm.weight"} and names["params"]["model.norm.weight"].is_fully_replicated
+
+
 def check_bars(path, out):
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -83,6 +93,7 @@ def check_bars(path, out):
 with tempfile.TemporaryDirectory() as place:
     torch.save({"w": torch.arange(64 * 32, dtype=torch.float32).reshape(64, 32), "half": torch.randn(8, 16).bfloat16(),
                 "step": torch.tensor(7)}, f"{place}/a.pt")
+    check_page(place)
     with shardscope.open(f"{place}/a.pt") as opened:
         check_shardings(opened)
         check_checkpoint(opened)

@@ -324,3 +324,10 @@ def test_recipe(tmp_path):
             assert numpy.ascontiguousarray(a[key]).tobytes() == numpy.ascontiguousarray(whole[key]).tobytes(), (name, key)
     with pytest.raises(shardscope.Error):
         shardscope.open(source, map="no-such-recipe")
+
+
+def test_sample(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    sample = shardscope.open_sample()
+    assert len(sample) == 18 and sample.path.startswith(str(tmp_path))
+    assert sample.validate(level="values").verdict == "safe"

@@ -5,6 +5,7 @@
 #include <QMimeData>
 #include <QUrl>
 
+#include "engine/sample.h"
 #include "storage/url.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/recents.h"
@@ -173,11 +174,11 @@ void MainWindow::chooseFile() {
 }
 
 void MainWindow::openSample() {
-    const QString path = Windows::samplePath();
-    if (path.isEmpty())
-        banner_->show(BannerKind::error, tr("The sample checkpoint was not installed with this program."));
+    const auto path = sampleCheckpoint();
+    if (path.ok())
+        openPath(toQString(*path));
     else
-        openPath(path);
+        banner_->show(BannerKind::error, errorText(path.error()));
 }
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {

@@ -1,9 +1,5 @@
 #include "ui/window/windows.h"
 
-#include <QCoreApplication>
-#include <QDir>
-#include <QFileInfo>
-
 #include "ui/window/main_window.h"
 
 namespace shardscope::ui {
@@ -47,17 +43,6 @@ MainWindow* Windows::open(const QString& path, MainWindow* preferred, const Sour
     window->session().open(absolute, options);
     window->show();
     return window;
-}
-
-QString Windows::samplePath() {
-    const QString name = QStringLiteral("sample/dcp-fsdp2-tp");
-    const QString beside = QCoreApplication::applicationDirPath();
-    // As installed, and as built inside the source tree.
-    for (const QString& place :
-         {beside + "/../share/shardscope/" + name, beside + "/../../../resources/" + name}) {
-        if (QFileInfo::exists(place)) return QDir::cleanPath(place);
-    }
-    return {};
 }
 
 }  // namespace shardscope::ui

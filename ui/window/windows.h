@@ -31,9 +31,6 @@ class Windows : public QObject {
     Suppressions& suppressions() { return suppressions_; }
     JobStore& jobs() { return jobs_; }
 
-    // The sample checkpoint that comes with the program; empty when it is not found.
-    static QString samplePath();
-
   private:
     std::shared_ptr<EngineService> engine_;
     Recents recents_;

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __version__: str = _shardscope.__version__
 __all__ = ["Checkpoint", "Error", "Finding", "Objects", "Opaque", "Run", "RunValidation", "Step", "Tensor", "Validation",
-           "View", "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "plan", "ready",
+           "View", "average", "callbacks", "convert", "diff", "digest", "extract", "formats", "index", "latest", "open", "open_sample", "plan", "ready",
            "recipes", "stats",
            "reshard", "run", "safetensors_open", "save", "torch", "types", "validate"]
 
@@ -94,6 +94,11 @@ def extract(path: Union[_Place, Checkpoint], tensor: str, file: _Place, overwrit
     """Opens, and writes one tensor into a file; see Checkpoint.extract."""
     how: Any = options
     return _opened(path, options).extract(tensor, file, overwrite, progress, **how)
+
+
+def open_sample() -> Checkpoint:
+    """Opens a small checkpoint that is part of this package: a model and its optimizer on four ranks."""
+    return open(_shardscope.sample())
 
 
 def formats() -> types.Formats:

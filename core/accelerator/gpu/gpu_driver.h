@@ -89,8 +89,8 @@ class GpuCompiler {
         std::string log;    // warnings
     };
     // A program that may include what the kernels are made of, for a GPU of this compute capability (90 =
-    // 9.0), or where it is newer than this compiler, for its driver to finish. Errors: unsupported (older
-    // than the compiler knows), internal (it does not compile).
+    // 9.0). Where the GPU is newer than this compiler, its driver finishes the program. Errors: unsupported
+    // (older than the compiler knows), internal (it does not compile).
     Result<Compiled> compile(const std::string& program, int capability) const;
 
     const std::vector<int>& capabilities() const { return capabilities_; }  // ascending
