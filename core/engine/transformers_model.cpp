@@ -179,7 +179,8 @@ class Gaps {
             "embedding (tie_word_embeddings)");
     }
 
-    // Of models that are not known: a layer alone that has fewer tensors than another one has.
+    // Of models that are not known: a layer alone that has fewer tensors than another one has. The first one
+    // may: ModernBERT's has no norm before its attention, RWKV's takes no values from one before it.
     void layers() {
         std::map<std::string, std::map<int64_t, std::set<std::string>>> all;
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
@@ -201,7 +202,7 @@ class Gaps {
             for (const auto& [number, names] : group)
                 ++kinds[names];
             for (const auto& [number, names] : group) {
-                if (kinds[names] > 1) continue;
+                if (kinds[names] > 1 || number == group.begin()->first) continue;
                 for (const auto& [other, times] : kinds) {
                     const bool inside = other.size() > names.size() && std::ranges::includes(other, names) &&
                                         (other.size() - names.size()) * 4 <= other.size();
