@@ -193,6 +193,11 @@ class UsageCliTest : public QObject {
         QTest::newRow("verify") << QStringList{"convert", "x", "y", "--verify", "yes"}
                                 << "yes not in {checksums,digest,full,none}";
         QTest::newRow("rank") << QStringList{"ls", "x", "--rank", "-1"} << "-1 not in range 0 to 4294967294";
+        for (const char* format : {"safetensors", "colossalai", "paddle", "torch-ranks", "tensor-parallel"})
+            QTest::addRow("variant of %s", format)
+                << QStringList{"convert", dcp("t2.15.0-no-dist"), "/tmp/never", "--to", format, "--variant",
+                               "nonsense"}
+                << "'nonsense' is not a variant of";
     }
     void wrongWordsAreNamed() {
         QFETCH(QStringList, words);
