@@ -2,17 +2,24 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
-#include <new>
+
+#include <sys/mman.h>
 
 #include "base/stop.h"
 
 namespace shardscope {
 namespace {
 
-constexpr uint64_t kBlock = ObjectPlace::kRequest;
+constexpr uint64_t kBlock = ObjectPlace::kRequest, kHugePage = uint64_t{2} << 20;
+static_assert(kBlock % kHugePage == 0);
 
 }  // namespace
+
+void JoinedReads::Free::operator()(std::byte* bytes) const {
+    std::free(bytes);
+}
 
 std::shared_ptr<void> JoinedReads::plan(uint64_t file, std::vector<PlannedRange> ranges, uint64_t memory) {
     const auto made = std::make_shared<Plan>();
@@ -67,7 +74,7 @@ std::shared_ptr<JoinedReads::Block> JoinedReads::toDrop(bool gently) {
 
 bool JoinedReads::claim(const std::shared_ptr<Block>& block, bool gently) {
     ++claims_;
-    std::unique_ptr<std::byte[]> bytes;
+    Memory bytes;
     // Memory that is there already costs the system nothing.
     const bool full = held_.size() >= most_;
     if (const auto dropped = toDrop(gently || !full)) {
@@ -77,8 +84,10 @@ bool JoinedReads::claim(const std::shared_ptr<Block>& block, bool gently) {
     } else if (full) {
         return false;
     }
-    if (!bytes) bytes.reset(new (std::nothrow) std::byte[kBlock]);
+    if (!bytes) bytes.reset(static_cast<std::byte*>(std::aligned_alloc(kHugePage, kBlock)));
     if (!bytes) return false;
+    // Each page that is new costs the system more time than its bytes do.
+    (void)madvise(bytes.get(), kBlock, MADV_HUGEPAGE);
     block->bytes = std::move(bytes);
     block->state = Block::State::fetching;
     block->touched = claims_;

@@ -32,6 +32,10 @@ class JoinedReads : public std::enable_shared_from_this<JoinedReads> {
     bool holds(uint64_t file, uint64_t offset, uint64_t size);
 
   private:
+    struct Free {
+        void operator()(std::byte* bytes) const;
+    };
+    using Memory = std::unique_ptr<std::byte, Free>;
     struct Block {
         // gone: each read asks for its own bytes.
         enum class State : uint8_t { untouched, fetching, here, gone };
@@ -41,7 +45,7 @@ class JoinedReads : public std::enable_shared_from_this<JoinedReads> {
         uint64_t around = 0;          // of which so many may be those around them
         uint64_t touched = 0;         // when, in claims
         unsigned users = 0;           // reads that wait for it or copy from it
-        std::unique_ptr<std::byte[]> bytes;
+        Memory bytes;
     };
     struct Plan {
         std::vector<PlannedRange> ranges;
