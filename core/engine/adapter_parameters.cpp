@@ -184,7 +184,7 @@ Result<std::vector<PairedParameter>> pairParameters(
             if (tried.size() < order.size()) continue;
             ++fitting;
             found = std::move(tried);
-        } while (std::ranges::next_permutation(order).found);
+        } while (std::next_permutation(order.begin(), order.end()));
     }
     if (fitting == 1) return found;
     std::string shapes;

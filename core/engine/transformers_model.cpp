@@ -241,7 +241,8 @@ class Gaps {
             const std::string at = fmt::format("{}layers.{}.", stem, layer);
             for (const std::string_view norm : dense_->norms)
                 if (!norm.empty()) want(fmt::format("{}{}.weight", at, norm), {hidden});
-            for (const auto& [part, out] : {std::pair{"q", rows}, {"k", keyRows}, {"v", keyRows}}) {
+            for (const auto& [part, out] :
+                 {std::pair{"q", rows}, std::pair{"k", keyRows}, std::pair{"v", keyRows}}) {
                 want(fmt::format("{}self_attn.{}_proj.weight", at, part), {out, hidden});
                 if (bias || dense_->biases == Biases::ofQkv)
                     want(fmt::format("{}self_attn.{}_proj.bias", at, part), {out});
@@ -252,7 +253,7 @@ class Gaps {
                 for (const char part : {'q', 'k'})
                     want(fmt::format("{}self_attn.{}_norm.weight", at, part), {size});
             if (type_ == "olmo2")
-                for (const auto& [part, out] : {std::pair{'q', rows}, {'k', keyRows}})
+                for (const auto& [part, out] : {std::pair{'q', rows}, std::pair{'k', keyRows}})
                     want(fmt::format("{}self_attn.{}_norm.weight", at, part), {out});
             for (const char* part : {"gate", "up"})
                 want(fmt::format("{}mlp.{}_proj.weight", at, part), {width, hidden});

@@ -350,7 +350,7 @@ class MergedReader final : public ComputedReader {
     void keep(const std::shared_ptr<const LowRank>& factors) const {
         const std::lock_guard lock(mutex_);
         if (std::ranges::find(recent_, factors) != recent_.end()) return;
-        std::ranges::rotate(recent_, recent_.begin() + 1);
+        std::rotate(recent_.begin(), recent_.begin() + 1, recent_.end());
         recent_.back() = factors;
     }
 
