@@ -64,7 +64,8 @@ if(SHARDSCOPE_FUZZ)
 endif()
 
 find_program(MOLD_PROGRAM mold)
-if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+# A cross compiler does not find it.
+if(MOLD_PROGRAM AND NOT CMAKE_CROSSCOMPILING AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_link_options(shardscope_options INTERFACE -fuse-ld=mold)
 endif()
 
