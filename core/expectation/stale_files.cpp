@@ -145,7 +145,8 @@ class StaleFiles {
 
     // Whether it changed after the earlier step that it is of, or up to it; nullopt = nothing says.
     std::optional<bool> changedBefore(const StepFile& file, size_t of) const {
-        if (of > 0) return true;
+        // A step between that lost the file says nothing.
+        if (of > 0) return indices_[of - 1].find(step_, file) != nullptr;
         const StepFile* last = indices_.size() > 1 ? indices_[0].find(step_, file) : nullptr;
         if (!last) return std::nullopt;
         const auto same = indices_[1].hasSame(earlier_[0], *last);
