@@ -74,6 +74,8 @@ struct ComputedTensor {
     uint64_t stored = 0;
 };
 using ComputedTensors = std::map<std::string, ComputedTensor, std::less<>>;  // by name
+struct Run;
+
 struct Checkpoint {
     std::string path;
     std::string chosen;  // why `path` is below what was named, the directory of a run; empty where it is not
@@ -93,6 +95,8 @@ struct Checkpoint {
     std::shared_ptr<const Dequantized> dequantized;  // what else there is to say of quantized ones
     // Other formats that fit the directory, because of files which this checkpoint does not consist of.
     std::vector<FormatMatch> others;
+    // Its run, where the caller has listed that already; the caller's. Null = it is looked for.
+    const Run* run = nullptr;
     std::vector<Note> allNotes() const;  // those of the catalog, then these
     const Catalog& catalog() const { return reader->catalog(); }
 };

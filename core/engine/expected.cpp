@@ -63,6 +63,9 @@ class Expectation {
         step_.isStep = isStepName(step_.name);
         const Contract& contract = contractOf(step_);
         addWeights();
+        // Before the first step there are no moments.
+        if (stepNumber(step_.name).value_or(0) > 0)
+            if (auto lost = lostMomentsNote(checkpoint_.catalog())) notes_.push_back(*std::move(lost));
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize();
         if (level_ > ValidateLevel::metadata) {

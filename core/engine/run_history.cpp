@@ -1,6 +1,8 @@
 #include "engine/run_history.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -25,12 +27,17 @@ class RunHistory {
         : ask_(question), name_(splitPath(question.path).second) {}
 
     Result<std::vector<Note>> notes() && {
-        const auto source =
-            sourceFor(splitPath(ask_.path).first, IoMode::automatic, ask_.checkpoint.fileSystem);
-        const auto directory = source.ok() ? findRun(*source) : std::nullopt;
-        if (!directory) return std::move(notes_);
-        run_ = {*source, *directory};
-        const auto& steps = directory->steps;
+        const Run* known = ask_.checkpoint.run;
+        std::optional<Run> found;
+        if (!known || !isRunOf(*known)) {
+            auto source =
+                sourceFor(splitPath(ask_.path).first, IoMode::automatic, ask_.checkpoint.fileSystem);
+            auto directory = source.ok() ? findRun(*source) : std::nullopt;
+            if (!directory) return std::move(notes_);
+            known = &found.emplace(*std::move(source), *std::move(directory));
+        }
+        run_ = known;
+        const auto& steps = run_->directory.steps;
         const auto at = std::ranges::find(steps, name_, &RunStep::name);
         if (at == steps.end()) return std::move(notes_);
         size_t looks = 0;
@@ -49,14 +56,22 @@ class RunHistory {
     }
 
   private:
+    // Whether a run that the caller has listed is the directory above: a run of many steps is listed once.
+    bool isRunOf(const Run& run) const {
+        const std::string parent = splitPath(ask_.path).first;
+        if (ask_.checkpoint.fileSystem) return run.source.display == parent;
+        std::error_code none;
+        return std::filesystem::equivalent(run.source.display, parent, none) && !none;
+    }
+
     void append(std::vector<Note> more) {
         notes_.insert(notes_.end(), std::make_move_iterator(more.begin()),
                       std::make_move_iterator(more.end()));
     }
 
     const DirectoryEntry* fileOf(const std::string& name) const {
-        const auto at = std::ranges::find(run_.source.entries, name, &DirectoryEntry::name);
-        return at == run_.source.entries.end() ? nullptr : &*at;
+        const auto at = std::ranges::find(run_->source.entries, name, &DirectoryEntry::name);
+        return at == run_->source.entries.end() ? nullptr : &*at;
     }
 
     // An earlier step that is whole. Nothing of it is opened where it has no file that this one lacks.
@@ -67,7 +82,7 @@ class RunHistory {
             if (!entry) return {};
             one.contents.files.push_back({older.name, entry->size, entry->modifiedNs});
         } else {
-            const auto source = sourceFor(run_.pathOf(older), IoMode::automatic, ask_.checkpoint.fileSystem);
+            const auto source = sourceFor(run_->pathOf(older), IoMode::automatic, ask_.checkpoint.fileSystem);
             if (!source.ok()) return {};
             auto contents = listContents(*source->directory, "");
             if (!contents.ok()) return {};
@@ -86,7 +101,7 @@ class RunHistory {
         CheckpointOptions options;
         options.fileSystem = ask_.checkpoint.fileSystem;
         options.open.stop = ask_.resources.stop;
-        return openCheckpoint(joinPath(run_.source.display, name), options);
+        return openCheckpoint(joinPath(run_->source.display, name), options);
     }
 
     Result<bool> isWhole(const RunStep& older) const {
@@ -130,10 +145,10 @@ class RunHistory {
             if (missing.rule != rule::fileMissing || missing.severity != Severity::warning ||
                 ask_.contract.absent(missing.file) != Need::nothing)
                 continue;
-            const std::vector<RunStep>& steps = run_.directory.steps;
+            const std::vector<RunStep>& steps = run_->directory.steps;
             for (auto step = steps.rbegin(); step != steps.rend(); ++step) {  // the first save first
                 const std::string file = joinPath(step->name, missing.file);
-                if (step->file || !run_.source.directory->stat(file).ok()) continue;
+                if (step->file || !run_->source.directory->stat(file).ok()) continue;
                 Note note = missing;
                 note.severity = Severity::info;
                 note.message = fmt::format("it is written with the first save of a run: '{}' has it",
@@ -179,7 +194,7 @@ class RunHistory {
 
     const HistoryQuestion& ask_;
     const std::string name_;
-    Run run_;
+    const Run* run_ = nullptr;
     std::vector<StepOnDisk> earlier_;  // newest first
     std::vector<Note> notes_;
 };

@@ -4,6 +4,7 @@
 #include <cfloat>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -176,8 +177,10 @@ RunVerdicts::RunVerdicts(const Run& run, const std::string& openedHow, std::stri
     in.seekg(0);
     std::string line;
     if (!std::getline(in, line) || line != kRemembers) return;
+    readable_ = true;
     while (std::getline(in, line)) {
         Record record = recordOf(line);
+        ++added_;
         if (!record.step.empty()) records_[std::move(record.step)] = std::move(line);
     }
 }
@@ -236,6 +239,37 @@ void RunVerdicts::keepValues(const RunStep& step, const StepFiles& files,
     (void)putWholeFile(systemFileSystem(), valuesFile(step.name), text, true);
 }
 
+bool RunVerdicts::forgetGone(const Run& run) {
+    if (looked_ && records_.size() <= run.directory.steps.size()) return false;
+    looked_ = true;
+    std::set<std::string_view> steps;
+    for (const RunStep& step : run.directory.steps)
+        steps.insert(step.name);
+    std::error_code ignored;
+    return std::erase_if(records_, [&](const auto& record) {
+               const bool gone = !steps.contains(record.first);
+               if (gone) std::filesystem::remove(valuesFile(record.first), ignored);
+               return gone;
+           }) > 0;
+}
+
+bool RunVerdicts::addLine(const std::string& line) {
+    std::ofstream out(file_, std::ios::binary | std::ios::app | std::ios::ate);
+    if (!out || out.tellp() <= 0) return false;
+    out << line + '\n' << std::flush;
+    ++added_;
+    return out.good();
+}
+
+void RunVerdicts::writeAll() {
+    std::string text = std::string(kRemembers) + '\n';
+    for (const auto& [name, line] : records_)
+        text += line + '\n';
+    (void)putWholeFile(systemFileSystem(), file_, text, true);
+    added_ = records_.size();
+    readable_ = true;
+}
+
 void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& files,
                        const StepVerdict& verdict) {
     // What does not open may do so after an update, or when the disk answers again.
@@ -248,21 +282,14 @@ void RunVerdicts::keep(const Run& run, const RunStep& step, const StepFiles& fil
                     {"format", verdict.format},
                     {"ranks", verdict.ranks},
                     {"mesh", verdict.mesh}};
-    records_[step.name] =
+    const std::string line =
         json.dump(-1, ' ', true, Json::error_handler_t::replace) + kBeforeReport + validationJson(report);
-    const auto& steps = run.directory.steps;
+    records_[step.name] = line;
+    // The file is written anew once half of it is out of date; between, lines are added.
+    const bool gone = forgetGone(run);
     std::error_code ignored;
-    std::erase_if(records_, [&](const auto& record) {
-        const bool gone = std::none_of(steps.begin(), steps.end(),
-                                       [&](const RunStep& s) { return s.name == record.first; });
-        if (gone) std::filesystem::remove(valuesFile(record.first), ignored);
-        return gone;
-    });
-    std::string text = std::string(kRemembers) + '\n';
-    for (const auto& [name, line] : records_)
-        text += line + '\n';
     std::filesystem::create_directories(splitPath(file_).first, ignored);
-    (void)putWholeFile(systemFileSystem(), file_, text, true);
+    if (gone || !readable_ || added_ > 2 * records_.size() || !addLine(line)) writeAll();
     if (verdict.report.level == ValidateLevel::values && !verdict.report.values.empty())
         keepValues(step, files, verdict.report.values);
 }
@@ -290,12 +317,13 @@ Result<StepVerdict> judgeStep(const Run& run, const RunStep& step, const StepFil
         failed.error = files.error;
         return failed;
     }
-    const auto checkpoint = openCheckpoint(run.pathOf(step), options);
+    auto checkpoint = openCheckpoint(run.pathOf(step), options);
     if (!checkpoint.ok()) {
         if (checkpoint.error().code == ErrorCode::cancelled) return checkpoint.error();
         failed.error = checkpoint.error();
         return failed;
     }
+    checkpoint->run = &run;
     auto report = validate(*checkpoint);
     if (!report.ok()) {
         if (isOurs(report.error())) return report.error();

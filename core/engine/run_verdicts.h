@@ -90,7 +90,15 @@ class RunVerdicts {
     void keepValues(const RunStep& step, const StepFiles& files,
                     const std::vector<TensorValues>& values) const;
 
+    // Steps that the run holds no longer; whether there were any.
+    bool forgetGone(const Run& run);
+    bool addLine(const std::string& line);
+    void writeAll();
+
     std::string file_;
+    bool readable_ = false;                       // the file is one of ours; else it is written anew
+    bool looked_ = false;                         // for steps that are gone
+    size_t added_ = 0;                            // lines of the file
     std::map<std::string, std::string> records_;  // lines of the file, by name of the step
 };
 

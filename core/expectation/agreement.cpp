@@ -237,6 +237,33 @@ std::vector<Note> agreementNotes(const Catalog& catalog) {
     return Agreement(catalog).notes();
 }
 
+std::optional<Note> lostMomentsNote(const Catalog& catalog) {
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        if ((catalog.role(t) == Role::optimizer && catalog.elements(t) > 1) ||
+            catalog.name(t).find("state.") != std::string_view::npos)
+            return std::nullopt;
+    for (const ObjectInfo& object : catalog.objects()) {
+        if (!object.name.ends_with("param_groups") || !object.value.graph) continue;
+        const ValueGraph& graph = *object.value.graph;
+        if (graph.kind(object.value.node) != ValueKind::list) continue;
+        for (const NodeId group : graph.items(object.value.node)) {
+            const NodeId parameters = graph.find(group, "params");
+            if (graph.find(group, "betas") == kNoNode || parameters == kNoNode ||
+                graph.kind(parameters) != ValueKind::list || graph.items(parameters).empty())
+                continue;
+            Note note;
+            note.rule = rule::stateMissing;
+            note.severity = Severity::error;
+            note.message = fmt::format(
+                "'{}' lists parameters of an optimizer that keeps moments, and none are "
+                "here",
+                printable(object.name, kNameInMessage));
+            return note;
+        }
+    }
+    return std::nullopt;
+}
+
 size_t parametersWithState(const Catalog& catalog) {
     return ownersOf(catalog).size();
 }

@@ -1,6 +1,7 @@
 // Whether the parts of one checkpoint agree with each other: parameters and their optimizer state.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "model/catalog.h"
@@ -15,6 +16,11 @@ namespace shardscope {
 // - A weight has elements (DeepSpeed's ZeRO 3 leaves placeholders of shape [0] in a state dict that was not
 //   gathered).
 std::vector<Note> agreementNotes(const Catalog& catalog);
+
+// An optimizer that keeps moments (its groups have `betas`) lists parameters, and the checkpoint has no
+// optimizer state with elements: it was lost where the save was after the first step. nullopt where nothing
+// says so.
+std::optional<Note> lostMomentsNote(const Catalog& catalog);
 
 // How many parameters, named or numbered, have states with an element for each of theirs.
 size_t parametersWithState(const Catalog& catalog);

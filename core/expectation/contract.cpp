@@ -205,7 +205,7 @@ bool StepContents::has(std::string_view globs) const {
 Result<StepContents> listContents(const Directory& directory, const std::string& below) {
     StepContents step;
     step.name = splitPath(inside(directory.path(), below)).second;
-    SHARDSCOPE_ASSIGN(const auto files, filesBelow(directory, below, kMostLevels));
+    SHARDSCOPE_ASSIGN(const auto files, filesBelow(directory, below, kMostLevels, Closed::skip));
     for (const DirectoryEntry& file : files)
         step.files.push_back({file.name, file.size, file.modifiedNs, file.inode, file.changedNs});
     return step;

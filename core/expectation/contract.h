@@ -34,8 +34,8 @@ struct StepContents {
     // Whether a path fits one of these globs, which are separated by '|'. '*' takes '/', too.
     bool has(std::string_view globs) const;
 };
-// Looks into directories below `below`, too (up to eight levels). Errors: those of listing; limit for more
-// than a million files.
+// Looks into directories below `below`, too (up to eight levels), but for those that it cannot list. Errors:
+// those of listing; limit for more than a million files.
 Result<StepContents> listContents(const Directory& directory, const std::string& below);
 
 // What it costs a resumed run when a file is not there, or cannot be read.

@@ -67,6 +67,9 @@ bool isNothing(const Value& value) {
 // What trainers save besides the weights comes together or, where only weights are wanted, not at all.
 void addTrainerState(const StepContents& step, const Contract& contract, const Catalog& catalog,
                      std::vector<Note>& notes) {
+    if (contract.framework == "PaddleNLP" && step.has("scheduler*") &&
+        !step.has("*optim*|*.pdopt|*master_weights*"))
+        addMissing("optimizer.pdopt", Need::resume, "PaddleNLP writes it with the scheduler", notes);
     if (contract.last != "trainer_state.json") return;
     const bool inside = step.has("global_step*/*");  // of DeepSpeed
     const bool optimizer = inside || step.has("*optim*|*.pdopt|*master_weights*");

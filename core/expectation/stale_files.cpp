@@ -14,9 +14,11 @@ namespace shardscope {
 
 namespace {
 
-constexpr size_t kMostFiles = 4096;              // of a step
-constexpr uint64_t kEnd = 65'536;                // bytes; an archive has the checksums of its content there
-constexpr uint64_t kWhole = uint64_t{16} << 20;  // a file of at most so many bytes is read whole
+constexpr size_t kMostFiles = 4096;  // of a step
+// Bytes of the end that are looked at first. An archive has checksums of its content there.
+constexpr uint64_t kEnd = 4096;
+constexpr uint64_t kStaleBlock = 65'536;
+constexpr uint64_t kWhole = uint64_t{16} << 20;     // a file of at most so many bytes is read whole
 constexpr uint64_t kSample = 4096, kSamples = 256;  // of larger ones
 
 bool sameRange(const ReadFile& a, const ReadFile& b, uint64_t offset, uint64_t length) {
@@ -29,8 +31,8 @@ bool sameContent(const ReadFile& a, const ReadFile& b) {
     const uint64_t size = a.size(), end = std::min(kEnd, size);
     if (size != b.size() || !sameRange(a, b, size - end, end)) return false;
     if (size <= kWhole) {
-        for (uint64_t at = 0; at < size - end; at += kEnd)
-            if (!sameRange(a, b, at, std::min(kEnd, size - end - at))) return false;
+        for (uint64_t at = 0; at < size - end; at += kStaleBlock)
+            if (!sameRange(a, b, at, std::min(kStaleBlock, size - end - at))) return false;
         return true;
     }
     for (uint64_t i = 0; i < kSamples; ++i)
@@ -90,29 +92,33 @@ class StaleFiles {
   public:
     StaleFiles(const StepOnDisk& step, const HeldByFile& held, const Contract& contract,
                std::span<const StepOnDisk> earlier)
-        : step_(step), held_(held), contract_(contract), last_(earlier[0]), index_(earlier[0]) {
-        if (earlier.size() > 1) before_.emplace(earlier[1]);
+        : step_(step), held_(held), contract_(contract), earlier_(earlier) {
+        for (const StepOnDisk& one : earlier)
+            indices_.emplace_back(one);
     }
 
     Result<std::vector<Note>> notes(const StopToken& stop) && {
-        std::vector<const StepFile*> same;
-        bool changed = false, optimizerChanged = false, weightsChanged = false;
+        std::vector<std::pair<const StepFile*, size_t>> same;  // with the earlier step that has it
+        std::vector<size_t> alike(indices_.size());            // files of each earlier step
+        size_t judged = 0;
         size_t looks = 0;
         for (const StepFile& file : step_.contents.files) {
             const StepPart part = partOf(file);
             if (file.size == 0 || !counts(part) || ++looks > kMostFiles) continue;
             SHARDSCOPE_TRY(stop.poll());
-            const auto equal = index_.hasSame(step_, file);
-            if (equal == true) {
-                same.push_back(&file);
-                continue;
+            ++judged;
+            size_t of = indices_.size();
+            for (size_t e = indices_.size(); e-- > 0;) {
+                if (indices_[e].hasSame(step_, file) != true) continue;
+                ++alike[e];
+                of = e;
             }
-            changed = true;
-            optimizerChanged = optimizerChanged || part == StepPart::optimizer;
-            weightsChanged = weightsChanged || part == StepPart::weights || holdsWeights(file);
+            if (of < indices_.size()) same.emplace_back(&file, of);
         }
-        for (const StepFile* file : same)
-            if (changed) judge(*file, optimizerChanged, weightsChanged);
+        // A copy of a whole step agrees with itself.
+        if (std::ranges::count(alike, judged) > 0) return std::move(notes_);
+        for (const auto& [file, of] : same)
+            judge(*file, of);
         return std::move(notes_);
     }
 
@@ -121,11 +127,6 @@ class StaleFiles {
         return part == StepPart::weights || part == StepPart::averages || part == StepPart::optimizer ||
                part == StepPart::scheduler || part == StepPart::progress || part == StepPart::random ||
                part == StepPart::loader;
-    }
-
-    bool holdsWeights(const StepFile& file) const {
-        const auto at = held_.find(file.path);
-        return at != held_.end() && at->second.weights;
     }
 
     StepPart partOf(const StepFile& file) const {
@@ -142,35 +143,37 @@ class StaleFiles {
         return tensors || named == StepPart::averages ? StepPart::unknown : named;
     }
 
-    // Whether it changed from the second last step to the last one; nullopt = nothing says.
-    std::optional<bool> changedBefore(const StepFile& file) const {
-        const StepFile* last = before_ ? index_.find(step_, file) : nullptr;
+    // Whether it changed after the earlier step that it is of, or up to it; nullopt = nothing says.
+    std::optional<bool> changedBefore(const StepFile& file, size_t of) const {
+        // A step between that lost the file says nothing.
+        if (of > 0) return indices_[of - 1].find(step_, file) != nullptr;
+        const StepFile* last = indices_.size() > 1 ? indices_[0].find(step_, file) : nullptr;
         if (!last) return std::nullopt;
-        const auto same = before_->hasSame(last_, *last);
+        const auto same = indices_[1].hasSame(earlier_[0], *last);
         return same ? std::optional(!*same) : std::nullopt;
     }
 
-    void judge(const StepFile& file, bool optimizerChanged, bool weightsChanged) {
+    void judge(const StepFile& file, size_t of) {
         const StepPart part = partOf(file);
         // Each step writes it anew, by what its framework does.
         const bool trainer = contract_.framework == "Hugging Face Trainer" || contract_.framework == "verl";
-        const auto before = changedBefore(file);
+        const auto before = changedBefore(file, of);
         bool mixed = false, doubt = false;
         if (part == StepPart::optimizer) {
             mixed = before.value_or(true);  // else it belongs to a model that is not trained
         } else if (part == StepPart::weights || part == StepPart::averages) {
             // Frozen parts of a model never change.
-            mixed = before.value_or(part == StepPart::weights && optimizerChanged && !weightsChanged);
+            mixed = before.value_or(false);
         } else {
             const bool state = lastName(file.path) == "trainer_state.json";
-            mixed =
-                before.value_or(state) && (trainer || part == StepPart::progress) && part != StepPart::random;
-            doubt = !mixed && before.value_or(trainer && part != StepPart::progress);
+            const bool moves = trainer || (part == StepPart::progress && of == 0);
+            mixed = before.value_or(false) && (moves || state) && part != StepPart::random;
+            doubt = !mixed && part != StepPart::progress && before.value_or(false);
         }
-        if (mixed || doubt) add(file, part, mixed);
+        if (mixed || doubt) add(file, of, part, mixed);
     }
 
-    void add(const StepFile& file, StepPart part, bool mixed) {
+    void add(const StepFile& file, size_t of, StepPart part, bool mixed) {
         Note note;
         note.rule = mixed ? rule::saveMixed : rule::fileStale;
         note.severity = Severity::warning;
@@ -179,16 +182,15 @@ class StaleFiles {
             "'{}' ({}) is byte for byte that of '{}', while other files of the step are not: it was not "
             "written with them",
             printable(file.path, kNameInMessage), partName(part),
-            printable(last_.contents.name, kNameInMessage));
+            printable(earlier_[of].contents.name, kNameInMessage));
         notes_.push_back(std::move(note));
     }
 
     const StepOnDisk& step_;
     const HeldByFile& held_;
     const Contract& contract_;
-    const StepOnDisk& last_;
-    const StepIndex index_;
-    std::optional<StepIndex> before_;
+    const std::span<const StepOnDisk> earlier_;
+    std::vector<StepIndex> indices_;  // of each
     std::vector<Note> notes_;
 };
 

@@ -11,13 +11,20 @@ constexpr size_t kMostEntries = 1'000'000;  // directories, too: links may lead 
 struct Walk {
     const Directory& directory;
     const std::string& root;
+    const Closed closed;
     std::vector<DirectoryEntry> files;
     size_t entries = 0;
 
     Status add(const std::string& below, int levels) {
         const std::string place = root.empty() || below.empty() ? root + below : joinPath(root, below);
-        SHARDSCOPE_ASSIGN(auto listed, directory.list(place));
-        for (DirectoryEntry& entry : listed) {
+        auto listed = directory.list(place);
+        if (!listed.ok()) {
+            const ErrorCode code = listed.error().code;
+            const bool skip = closed == Closed::skip && !below.empty() &&
+                              (code == ErrorCode::unsafe || code == ErrorCode::permission);
+            return skip ? Status() : Status(std::move(listed).error());
+        }
+        for (DirectoryEntry& entry : *listed) {
             if (++entries > kMostEntries)
                 return makeError(ErrorCode::limit, "holds more than a million files")
                     .inFile(directory.path());
@@ -33,8 +40,8 @@ struct Walk {
 }  // namespace
 
 Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
-                                               int levels) {
-    Walk walk{directory, root, {}};
+                                               int levels, Closed closed) {
+    Walk walk{directory, root, closed, {}};
     SHARDSCOPE_TRY(walk.add("", levels));
     std::ranges::sort(walk.files, {}, &DirectoryEntry::name);
     return std::move(walk.files);

@@ -1,6 +1,7 @@
 // Looks into directories and their subdirectories, for formats that nest their files.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -12,10 +13,14 @@
 
 namespace shardscope {
 
+// A directory that cannot be listed: a link that leaves the checkpoint's directory, or one of somebody else.
+enum class Closed : uint8_t { error, skip };
+
 // Lists the files below `root`, at most `levels` directories deep, sorted by path. Entry names are paths
-// relative to `root`. Errors: those of listing; limit for more than a million entries.
+// relative to `root`. Errors: those of listing `root` and, unless they are skipped, directories below; limit
+// for more than a million entries.
 Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
-                                               int levels);
+                                               int levels, Closed closed = Closed::error);
 
 bool holdsDirectory(const Source& source, std::string_view name);
 // Whether the first directories below `below`, at most `steps` deep, lead to one with an entry that `fits`.

@@ -287,6 +287,50 @@ class RunDirectoryTest : public QObject {
         record.close();
         QVERIFY(!known());
     }
+    void whatIsRememberedStaysShort() {
+        for (const char* name : {"step-1", "step-2", "step-3"})
+            directory(name);
+        const Run run = openRun(place_->path().toStdString()).value().value();
+        const std::string state = place_->filePath("state").toStdString();
+        const auto lines = [&] {
+            const QDir records(place_->filePath("state"));
+            QFile record(records.filePath(records.entryList(QDir::Files).value(0)));
+            return record.open(QIODevice::ReadOnly) ? record.readAll().count('\n') : -1;
+        };
+        StepVerdict verdict;
+        RunVerdicts verdicts(run, "", state);
+        // A run of many steps: each adds its line, and what is out of date is dropped now and then.
+        for (uint32_t i = 1; i <= 50; ++i) {
+            for (const RunStep& step : run.directory.steps) {
+                verdict.ranks = i;
+                verdicts.keep(run, step, listStep(run, step).value(), verdict);
+            }
+            QVERIFY(lines() >= 4 && lines() <= 8);
+        }
+        const auto ranks = [&](const Run& now, const RunStep& step) {
+            const auto known =
+                RunVerdicts(now, "", state).find(step, listStep(now, step).value(), verdict.report.level);
+            return known ? known->ranks : 0;
+        };
+        for (const RunStep& step : run.directory.steps)
+            QCOMPARE(ranks(run, step), 50U);
+        // A line that was cut when the disk was full is no verdict.
+        {
+            const QDir records(place_->filePath("state"));
+            QFile record(records.filePath(records.entryList(QDir::Files).value(0)));
+            QVERIFY(record.open(QIODevice::Append) && record.write("{\"step\":\"step-1\"") > 0);
+        }
+        verdict.ranks = 51;
+        RunVerdicts(run, "", state)
+            .keep(run, run.directory.steps[0], listStep(run, run.directory.steps[0]).value(), verdict);
+        QCOMPARE(ranks(run, run.directory.steps[1]), 50U);
+        // Steps that are gone are forgotten.
+        QVERIFY(QDir(place_->filePath("step-1")).removeRecursively());
+        const Run left = openRun(place_->path().toStdString()).value().value();
+        RunVerdicts(left, "", state)
+            .keep(left, left.directory.steps[0], listStep(left, left.directory.steps[0]).value(), verdict);
+        QCOMPARE(lines(), 3);
+    }
     void otherDirectoriesAreNone() {
         directory("logs");
         QCOMPARE(choice(), std::string("none"));
