@@ -63,9 +63,7 @@ class Expectation {
         step_.isStep = isStepName(step_.name);
         const Contract& contract = contractOf(step_);
         addWeights();
-        // Before the first step there are no moments.
-        if (stepNumber(step_.name).value_or(0) > 0)
-            if (auto lost = lostMomentsNote(checkpoint_.catalog())) notes_.push_back(*std::move(lost));
+        addLostMoments(checkpoint_.catalog(), "");
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize();
         if (level_ > ValidateLevel::metadata) {
@@ -122,6 +120,15 @@ class Expectation {
             "save",
             kTrainerState, stated->step, *named);
         notes_.push_back(std::move(note));
+    }
+
+    void addLostMoments(const Catalog& catalog, const std::string& file) {
+        // Before the first step there are no moments.
+        if (stepNumber(step_.name).value_or(0) <= 0) return;
+        auto lost = lostMomentsNote(catalog);
+        if (!lost) return;
+        lost->file = file;
+        notes_.push_back(*std::move(lost));
     }
 
     // What was begun and never ended costs space, and may be what is missing here. A store may keep it to
@@ -186,7 +193,9 @@ class Expectation {
             const Format* format = detectFormat(one);
             if (!format) return unsupported("no format takes it");
             const auto opened = format->open(one, how);
-            return opened.ok() ? Status() : Status(opened.error());
+            if (!opened.ok()) return opened.error();
+            addLostMoments((*opened)->catalog(), path);
+            return {};
         };
         SHARDSCOPE_ASSIGN(auto notes,
                           contentNotes(*source.directory, step_, contract, known, open, resources_.stop));

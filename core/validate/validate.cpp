@@ -1,7 +1,9 @@
 #include "validate/validate.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -418,28 +420,50 @@ class Validation {
 
     // ------------------------------------------------------------------ what the files say themselves
 
+    // After a crash a million chunks may fail for one reason.
+    struct OtherReason {
+        bool operator()(const Error& a, const Error& b) const {
+            return std::tie(a.code, a.location.rule, a.message) <
+                   std::tie(b.code, b.location.rule, b.message);
+        }
+    };
     struct Failure {
         ChunkId chunk = kNone;
-        Error error;
+        const Error* error = nullptr;
     };
+
+    // Those that can be read, of one file after the other: a file is opened once.
+    std::vector<ChunkId> readableByFile() const {
+        std::vector<size_t> place(catalog_.files().size() + 1, 0);
+        const auto fileOf = [&](size_t c) {
+            return readable_[c] ? catalog_.chunk(static_cast<ChunkId>(c)).file : kNone;
+        };
+        for (size_t c = 0; c < readable_.size(); ++c)
+            if (const FileId file = fileOf(c); file != kNone) ++place[file + 1];
+        std::partial_sum(place.begin(), place.end(), place.begin());
+        std::vector<ChunkId> chunks(place.back());
+        for (size_t c = 0; c < readable_.size(); ++c)
+            if (const FileId file = fileOf(c); file != kNone) chunks[place[file]++] = static_cast<ChunkId>(c);
+        return chunks;
+    }
 
     Status locateChunks() {
         constexpr size_t kBlock = 64;
+        std::set<Error, OtherReason> reasons;
         std::vector<Failure> failures;
         std::mutex mutex;
         const size_t count = catalog_.chunkCount();
+        const std::vector<ChunkId> chunks = readableByFile();
         std::vector<uint8_t> failed(count, 0);
         SHARDSCOPE_TRY(resources_.pool->parallelFor(
-            (count + kBlock - 1) / kBlock, resources_.stop, [&](size_t block) -> Status {
-                for (size_t c = block * kBlock; c < std::min(count, (block + 1) * kBlock); ++c) {
-                    const auto id = static_cast<ChunkId>(c);
-                    if (!readable_[c] || catalog_.chunk(id).file == kNone) continue;
-                    auto extent = reader_.locate(id);
+            (chunks.size() + kBlock - 1) / kBlock, resources_.stop, [&](size_t block) -> Status {
+                for (size_t i = block * kBlock; i < std::min(chunks.size(), (block + 1) * kBlock); ++i) {
+                    auto extent = reader_.locate(chunks[i]);
                     if (extent.ok()) continue;
                     if (extent.error().code == ErrorCode::cancelled) return std::move(extent).error();
-                    failed[c] = 1;
+                    failed[chunks[i]] = 1;
                     std::lock_guard lock(mutex);
-                    failures.push_back({id, std::move(extent).error()});
+                    failures.push_back({chunks[i], &*reasons.insert(std::move(extent).error()).first});
                 }
                 return {};
             }));
@@ -459,7 +483,7 @@ class Validation {
         for (const Failure& failure : failures) {
             const ChunkInfo chunk = catalog_.chunk(failure.chunk);
             const FileInfo& file = catalog_.files()[chunk.file];
-            const Error& error = failure.error;
+            const Error& error = *failure.error;
             const bool all = failedInFile[chunk.file] == inFile[chunk.file];
             if (all && !zeroed.contains(chunk.file)) zeroed[chunk.file] = onlyZeros(chunk.file);
             if (all && zeroed[chunk.file]) {

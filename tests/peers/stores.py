@@ -35,6 +35,14 @@ def free_ports(count, apart=10000):
     return ports
 
 
+def certificate_in(place):
+    """Makes a certificate of localhost and its key, cert.pem and key.pem; gives the path of the certificate."""
+    files = ["-keyout", os.path.join(place, "key.pem"), "-out", os.path.join(place, "cert.pem")]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                    "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", *files], check=True, capture_output=True)
+    return files[-1]
+
+
 @contextlib.contextmanager
 def seaweed(bucket):
     """Sets the variables by which all clients find the server; gives a client of boto3, which also knows the server's address with TLS
@@ -47,9 +55,7 @@ def seaweed(bucket):
             json.dump({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
                                        "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}, f)
         os.mkdir(os.path.join(place, "data"))
-        certificate = ["-keyout", os.path.join(place, "key.pem"), "-out", os.path.join(place, "cert.pem")]
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
-                        "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", *certificate], check=True, capture_output=True)
+        certificate = certificate_in(place)
         port, secure, master, volume, filer = free_ports(5)
         log = open(os.path.join(place, "log"), "wb")
         server = subprocess.Popen(
@@ -77,7 +83,7 @@ def seaweed(bucket):
                         with open(log.name, encoding="utf-8", errors="replace") as f:
                             raise RuntimeError("the server ended: " + f.read()[-2000:])
                     time.sleep(0.2)
-            client.secure, client.certificate = "https://localhost:%d" % secure, os.path.join(place, "cert.pem")
+            client.secure, client.certificate = "https://localhost:%d" % secure, certificate
             yield client
         finally:
             server.kill()  # it takes long to end by itself

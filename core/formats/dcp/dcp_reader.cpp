@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kTransformSlack = uint64_t{1}
                                      << 20;  // what a blob adds to the elements of its chunk, generously
-constexpr uint64_t kZeroProbe = uint64_t{64} << 10;
+constexpr uint64_t kShortEntry = uint64_t{64} << 10, kZeroProbe = uint64_t{4} << 10;
 
 bool isDataFile(const DirectoryEntry& entry) {
     return entry.kind == DirectoryEntry::Kind::file && rankOfDataFile(entry.name) != kNone;
@@ -59,6 +59,16 @@ class DcpReader final : public CatalogReader {
     const StoredEntries entries_;
 };
 
+bool isZeros(std::span<const std::byte> bytes) {
+    return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+}
+
+// What no archive does; a zip reader would look for its end in 64 KiB first.
+bool beginsWithZeros(const EntrySlice& slice) {
+    std::array<std::byte, 16> head{};
+    return slice.length >= head.size() && slice.file->readAt(slice.offset, head).ok() && isZeros(head);
+}
+
 // Whether a safetensors file begins here: the length of its header, then the header, which is JSON.
 bool beginsSafetensors(const EntrySlice& slice) {
     std::array<std::byte, 10> head{};
@@ -86,13 +96,12 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
                 "torch cannot load it either; save again with torch's HuggingFaceStorageWriter, or without "
                 "that option");
     }
-    // As each of thousands of entries is asked, after a crash that left preallocated files: its two ends.
-    const uint64_t probed = std::min(slice.length, kZeroProbe);
+    // As each of a million entries is asked, after a crash that left preallocated files: the two ends of one
+    // that is not short.
+    const uint64_t probed = slice.length <= kShortEntry ? slice.length : kZeroProbe;
     std::vector<std::byte> buffer(static_cast<size_t>(probed));
     for (const uint64_t at : {uint64_t{0}, slice.length - probed}) {
-        if (!slice.file->readAt(slice.offset + at, buffer).ok()) return error;
-        if (std::any_of(buffer.begin(), buffer.end(), [](std::byte b) { return b != std::byte{0}; }))
-            return error;
+        if (!slice.file->readAt(slice.offset + at, buffer).ok() || !isZeros(buffer)) return error;
     }
     if (probed == 0) return error;
     error.message = probed == slice.length
@@ -127,7 +136,8 @@ Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
     PickleLimits limits;
     limits.textBytes = limits_.pickleText;
     limits.memory = limits_.valueMemory;
-    auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
+    auto archive = beginsWithZeros(slice) ? Result<TorchArchive>(damaged("the entry begins with zero bytes"))
+                                          : openTorchArchive(slice.file, slice.offset, slice.length, limits);
     if (!archive.ok()) return explain(std::move(archive).error(), slice);
     SHARDSCOPE_ASSIGN(const auto tensor, asTorchTensor(archive->pickle.graph, archive->pickle.root));
     if (!tensor) {
