@@ -357,6 +357,8 @@ function measure() { viewWidth = scroll.clientWidth; viewHeight = scroll.clientH
 
 export function layout() {
   if (!scroll || page.hidden) return;
+  if (fitted) { set(scroll, "right", "0px"); measure(); fit(); }
+  placeMinimap();
   measure();
   // Another width or another screen: names have other room, pictures other pixels.
   const pixels = ratio();
@@ -374,7 +376,6 @@ export function layout() {
   const cells = (pixels, size, least, most) => Math.max(least, Math.min(most, 2 ** Math.floor(Math.log2(pixels / size))));
   const rows = cells(160, cellHeight, 2, 8), columns = cells(320, cellWidth, 4, 16);
   if (rows !== partRows || columns !== partColumns) { partRows = rows; partColumns = columns; forgetParts(); }
-  placeMinimap();
   redraw();
 }
 
@@ -551,18 +552,19 @@ function cross(at, color, left, top, right, height) {
   paint.stroke();
 }
 
-// ------------------------------------------------------------------ the minimap in a corner
+// ------------------------------------------------------------------ the minimap beside the grid
 
-const kMinimap = { width: 168, height: 112, margin: 12 };
+const kMinimap = { width: 120, height: 168, margin: 10 };
 
 // Where the map is larger than what is seen of it, and there is room.
 function placeMinimap() {
-  minimapShown = !!head && minimapWanted && head.row_count > 0 && gridWidth() > 3 * kMinimap.width && gridHeight() > 2 * kMinimap.height &&
-    (head.column_count * cellWidth > gridWidth() + 1 || head.row_count * cellHeight > gridHeight() + 1);
+  const wholeWidth = box.clientWidth - labelWidth - gapWidth(), wholeHeight = box.clientHeight - headHeight();
+  minimapShown = !!head && minimapWanted && head.row_count > 0 && wholeWidth > 4 * kMinimap.width && wholeHeight > kMinimap.height &&
+    (head.column_count * cellWidth > wholeWidth + 1 || head.row_count * cellHeight > wholeHeight + 1);
+  set(scroll, "right", minimapShown ? kMinimap.width + 2 * kMinimap.margin + "px" : "0px");
   if (minimap.hidden === minimapShown) minimap.hidden = !minimapShown;
   if (!minimapShown) return;
-  set(minimap, "right", box.clientWidth - viewWidth + gapWidth() + kMinimap.margin + "px");
-  set(minimap, "bottom", box.clientHeight - viewHeight + kMinimap.margin + "px");
+  for (const side of ["right", "top"]) set(minimap, side, kMinimap.margin + "px");
   const [wide, high] = [kMinimap.width, kMinimap.height].map((length) => Math.round(length * ratio()));
   if (minimap.width !== wide || minimap.height !== high) { minimap.width = wide; minimap.height = high; }
 }
