@@ -12,13 +12,17 @@ def numbers(version):
     return tuple(int(part) for part in version.split("."))
 
 
+def output_of(compiler, option):
+    return subprocess.run([*compiler, option], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def place_of(compiler, name):
-    return subprocess.run([*compiler, "-print-file-name=" + name], capture_output=True, text=True, check=True).stdout.strip()
+    return output_of(compiler, "-print-file-name=" + name)
 
 
-def names_of(library, newest):
+def names_of(compiler, library, newest):
     """name -> (version, whether it is a function)"""
-    lines = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", library], capture_output=True, text=True,
+    lines = subprocess.run([output_of(compiler, "-print-prog-name=nm"), "-D", "--defined-only", "--with-symbol-versions", library], capture_output=True, text=True,
                            check=True).stdout
     found = {}
     for kind, name, version in re.findall(r"^\S+ (\S) (\w+)@@?GLIBC_([0-9.]+)$", lines, re.M):
@@ -46,7 +50,7 @@ def main():
     os.makedirs(directory, exist_ok=True)
     loader = os.path.basename(glob.glob(os.path.join(os.path.dirname(place_of(compiler, "libc.so.6")), "ld-linux*.so.*"))[0])
     for file in ("libc.so.6", "libm.so.6", loader):
-        stub(compiler, os.path.join(directory, file), file, names_of(place_of(compiler, file), newest))
+        stub(compiler, os.path.join(directory, file), file, names_of(compiler, place_of(compiler, file), newest))
     # Before 2.34 threads and dlopen had libraries of their own, which must be asked for.
     for file in ("libpthread.so.0", "libdl.so.2"):
         stub(compiler, os.path.join(directory, file), file, {})
