@@ -245,6 +245,12 @@ Result<Fingerprint> fingerprintOf(int fd, const std::string& path) {
     return print;
 }
 
+bool isHole(const ReadFile& file, uint64_t offset, uint64_t length) {
+    if (file.descriptor() < 0) return false;
+    const off_t data = ::lseek(file.descriptor(), static_cast<off_t>(offset), SEEK_DATA);
+    return data < 0 ? errno == ENXIO && offset < file.size() : static_cast<uint64_t>(data) - offset >= length;
+}
+
 Result<std::shared_ptr<const ReadFile>> makeReadFile(Descriptor fd, std::string path, IoMode mode) {
     struct stat info {};
     if (::fstat(fd.get(), &info) != 0) return systemError(errno, "look at", path);

@@ -81,4 +81,8 @@ Result<std::shared_ptr<const ReadFile>> makeReadFile(Descriptor fd, std::string 
 
 Result<Fingerprint> fingerprintOf(int fd, const std::string& path);
 
+// Whether the file system says that nothing was ever written to a range of a file: its bytes are zeros. False
+// where it does not know.
+bool isHole(const ReadFile& file, uint64_t offset, uint64_t length);
+
 }  // namespace shardscope

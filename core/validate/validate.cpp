@@ -15,6 +15,7 @@
 #include "formats/companions.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
+#include "storage/system_file.h"
 #include "validate/findings.h"
 
 namespace shardscope {
@@ -561,6 +562,7 @@ class Validation {
     bool onlyZeros(FileId id) const {
         const auto file = reader_.openFile(id);
         if (!file.ok() || (*file)->size() == 0) return false;
+        if (isHole(**file, 0, (*file)->size())) return true;
         // Its entries hold nothing; both ends tell zeros from other damage.
         std::vector<std::byte> block(std::min<uint64_t>((*file)->size(), 1 << 20));
         for (const uint64_t at : {uint64_t{0}, (*file)->size() - block.size()}) {

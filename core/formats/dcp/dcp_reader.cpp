@@ -15,6 +15,7 @@
 #include "formats/dcp/metadata.h"
 #include "formats/dcp/stored_entries.h"
 #include "formats/open_files.h"
+#include "storage/system_file.h"
 
 namespace shardscope::dcp {
 
@@ -59,6 +60,8 @@ class DcpReader final : public CatalogReader {
     const StoredEntries entries_;
 };
 
+constexpr const char* kOnlyZeros = "the entry holds only zero bytes: its data was never written, or is lost";
+
 bool isZeros(std::span<const std::byte> bytes) {
     return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
 }
@@ -66,6 +69,7 @@ bool isZeros(std::span<const std::byte> bytes) {
 // What no archive does; a zip reader would look for its end in 64 KiB first.
 bool beginsWithZeros(const EntrySlice& slice) {
     std::array<std::byte, 16> head{};
+    if (isHole(*slice.file, slice.offset, slice.length)) return true;
     return slice.length >= head.size() && slice.file->readAt(slice.offset, head).ok() && isZeros(head);
 }
 
@@ -86,6 +90,11 @@ bool beginsSafetensors(const EntrySlice& slice) {
 // a safetensors file.
 Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     if (error.code != ErrorCode::damaged) return error;
+    if (isHole(*slice.file, slice.offset, slice.length)) {
+        error.message = kOnlyZeros;
+        error.location.offset = slice.offset;
+        return error;
+    }
     if (beginsSafetensors(slice)) {
         return damaged(
                    "the save was made with SerializationFormat.SAFETENSORS and the ordinary writer, whose "
@@ -105,7 +114,7 @@ Error DcpReader::explain(Error error, const EntrySlice& slice) const {
     }
     if (probed == 0) return error;
     error.message = probed == slice.length
-                        ? "the entry holds only zero bytes: its data was never written, or is lost"
+                        ? kOnlyZeros
                         : "the entry begins and ends with zero bytes: its data was never written, or is lost";
     error.location.offset = slice.offset;
     return error;
