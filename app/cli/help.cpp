@@ -43,9 +43,9 @@ std::string wrappedLine(std::string_view line, size_t width, size_t indent) {
 
 // Options that --help-all alone shows: few need them.
 constexpr std::string_view kRare[] = {
-    "--color",  "--memory", "--threads", "--io",     "--remote-program", "--variant",  "--max-file-size",
-    "--keys",   "--expect", "--set",     "--stage",  "--split",          "--objects",  "--master-weights",
-    "--strict", "--finish", "--part",    "--report", "--records",        "--fill-gaps"};
+    "--color",  "--memory",    "--threads", "--io",    "--remote-program", "--variant", "--max-file-size",
+    "--keys",   "--expect",    "--set",     "--stage", "--split",          "--objects", "--master-weights",
+    "--strict", "--unguarded", "--finish",  "--part",  "--report",         "--records", "--fill-gaps"};
 
 bool isRare(const CLI::Option& option) {
     return std::ranges::any_of(option.get_lnames(), [](const std::string& name) {

@@ -63,7 +63,7 @@ class Expectation {
         step_.isStep = isStepName(step_.name);
         const Contract& contract = contractOf(step_);
         addWeights();
-        addLostMoments(checkpoint_.catalog(), "");
+        addLostMoments(checkpoint_.catalog(), "", contract);
         append(notes_, lackingNotes(step_, contract, checkpoint_.catalog()));
         addModelSize();
         if (level_ > ValidateLevel::metadata) {
@@ -122,9 +122,9 @@ class Expectation {
         notes_.push_back(std::move(note));
     }
 
-    void addLostMoments(const Catalog& catalog, const std::string& file) {
-        // Before the first step there are no moments.
-        if (stepNumber(step_.name).value_or(0) <= 0) return;
+    void addLostMoments(const Catalog& catalog, const std::string& file, const Contract& contract) {
+        // Before the first step there are no moments; Accelerate counts its saves, not steps.
+        if (stepNumber(step_.name).value_or(0) <= 0 || contract.framework == "Accelerate") return;
         auto lost = lostMomentsNote(catalog);
         if (!lost) return;
         lost->file = file;
@@ -194,7 +194,7 @@ class Expectation {
             if (!format) return unsupported("no format takes it");
             const auto opened = format->open(one, how);
             if (!opened.ok()) return opened.error();
-            addLostMoments((*opened)->catalog(), path);
+            addLostMoments((*opened)->catalog(), path, contract);
             return {};
         };
         SHARDSCOPE_ASSIGN(auto notes,

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -59,8 +58,9 @@ std::string loadsIn(const Checkpoint& checkpoint, const Contract& contract, uint
     if (pieces) text += "; on others after resharding";
     const Catalog& catalog = checkpoint.catalog();
     if (catalog.format() != "safetensors" && mayBecomeModel(catalog))
-        text += fmt::format("; transformers after a conversion ({}){}", option("to", "hf"),
-                            modelBeside(checkpoint).empty() ? " with the model's config.json" : "");
+        text += modelBeside(checkpoint).empty()
+                    ? "; transformers after a conversion to Hugging Face with the model's config.json"
+                    : "; transformers after a conversion to Hugging Face";
     return text;
 }
 

@@ -34,7 +34,8 @@ class RunHistory {
                 sourceFor(splitPath(ask_.path).first, IoMode::automatic, ask_.checkpoint.fileSystem);
             auto directory = source.ok() ? findRun(*source) : std::nullopt;
             if (!directory) return std::move(notes_);
-            known = &found.emplace(*std::move(source), *std::move(directory));
+            found = Run{*std::move(source), *std::move(directory)};
+            known = &*found;
         }
         run_ = known;
         const auto& steps = run_->directory.steps;
@@ -132,6 +133,8 @@ class RunHistory {
         });
         SHARDSCOPE_ASSIGN(auto torn, zeroTailNotes(step, ask_.contract, earlier_, ask_.resources.stop));
         append(std::move(torn));
+        // Elsewhere each look at a file is a request.
+        if (ask_.checkpoint.fileSystem && ask_.level < ValidateLevel::values) return {};
         SHARDSCOPE_ASSIGN(auto stale,
                           staleFileNotes(ask_.step, ask_.held, ask_.contract, earlier_, ask_.resources.stop));
         append(std::move(stale));

@@ -61,31 +61,34 @@ std::string pathInAnyStep(std::string_view path, std::string_view stepName) {
     return text;
 }
 
-// The files of a step by their paths in any step.
+// The files of a step by their paths, and by those in any step.
 class StepIndex {
   public:
     explicit StepIndex(const StepOnDisk& step) : step_(step) {
-        for (const StepFile& file : step.contents.files)
-            byPath_.emplace(pathInAnyStep(file.path, step.contents.name), &file);
+        for (const StepFile& file : step.contents.files) {
+            byPath_.emplace(file.path, &file);
+            inAnyStep_.emplace(pathInAnyStep(file.path, step.contents.name), &file);
+        }
     }
     // Whether it has a file like this one of another step with the same bytes; nullopt = it has none.
     std::optional<bool> hasSame(const StepOnDisk& other, const StepFile& file) const {
-        const auto at = byPath_.find(pathInAnyStep(file.path, other.contents.name));
-        if (at == byPath_.end()) return std::nullopt;
-        if (at->second->size != file.size) return false;
-        const auto here = step_.directory->openFile(at->second->path),
-                   there = other.directory->openFile(file.path);
+        const StepFile* const own = find(other, file);
+        if (!own) return std::nullopt;
+        if (own->size != file.size) return false;
+        const auto here = step_.directory->openFile(own->path), there = other.directory->openFile(file.path);
         if (!here.ok() || !there.ok()) return std::nullopt;
         return sameContent(**here, **there);
     }
+    // A number in a name may be that of a rank: what has the very path comes first.
     const StepFile* find(const StepOnDisk& other, const StepFile& file) const {
-        const auto at = byPath_.find(pathInAnyStep(file.path, other.contents.name));
-        return at == byPath_.end() ? nullptr : at->second;
+        if (const auto same = byPath_.find(file.path); same != byPath_.end()) return same->second;
+        const auto at = inAnyStep_.find(pathInAnyStep(file.path, other.contents.name));
+        return at == inAnyStep_.end() ? nullptr : at->second;
     }
 
   private:
     const StepOnDisk& step_;
-    std::unordered_map<std::string, const StepFile*> byPath_;
+    std::unordered_map<std::string, const StepFile*> byPath_, inAnyStep_;
 };
 
 class StaleFiles {

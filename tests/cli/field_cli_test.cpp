@@ -154,7 +154,7 @@ class FieldCliTest : public QObject {
                 if (line.value("id", "") == "loads_in") return line.value("text", "");
             return std::string();
         };
-        const std::string promise = "transformers after a conversion (--to hf)",
+        const std::string promise = "transformers after a conversion to Hugging Face",
                           needs = " with the model's config.json";
         QVERIFY(loads("optimizer-without-groups/ckpt").ends_with(promise + needs));
         QVERIFY(loads("verl-megatron-data-pt/ckpt/run/global_step_5").ends_with(promise));

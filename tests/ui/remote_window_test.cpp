@@ -471,7 +471,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         click(*wizard, "Check");
         QTRY_VERIFY(treeText(*places).contains("… node2"));
         click(*wizard, "Cancel");
-        QTRY_VERIFY2(treeText(*places).contains("– node2: Cancelled."), qPrintable(treeText(*places)));
+        QTRY_VERIFY2(treeText(*places).contains("– node2: Canceled."), qPrintable(treeText(*places)));
         QVERIFY(shownButton(*wizard, "Check"));
         killSleepers();
 

@@ -31,7 +31,8 @@ bool isHere(const Checkpoint& checkpoint, const StopToken& stop) {
     if (!stamps.ok()) return false;
     const auto& files = checkpoint.catalog().files();
     for (size_t f = 0; f < files.size(); ++f) {
-        if (files[f].state != FileInfo::State::missing && (*stamps)[f].size != static_cast<int64_t>(files[f].size))
+        if (files[f].state != FileInfo::State::missing &&
+            (*stamps)[f].size != static_cast<int64_t>(files[f].size))
             return false;
     }
     return true;

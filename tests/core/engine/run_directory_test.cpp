@@ -165,7 +165,10 @@ class RunDirectoryTest : public QObject {
         QVERIFY(run && run->directory.steps.size() == 2);
         // Of two it is not known which is meant.
         directory("v1-20260102-101010/checkpoint-10");
-        QVERIFY(!openRun(place_->path().toStdString()).value());
+        const auto several = openRun(place_->path().toStdString());
+        QVERIFY(!several.ok() && several.error().code == ErrorCode::usage);
+        QCOMPARE(several.error().message,
+                 std::string("holds 2 runs: v0-20260101-101010, v1-20260102-101010"));
     }
     void whatChangedSettles() {
         directory("step-10");

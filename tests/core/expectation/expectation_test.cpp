@@ -395,6 +395,14 @@ class ExpectationTest : public QObject {
                     held),
             std::string());
         QCOMPARE(staleOf({{"model.pt", "-", "2", "3"}, {"rng.pt", "-", "b", "="}}, held), std::string());
+        // Ranks have the numbers of steps, in a copy of a whole step.
+        const HeldByFile ranks{
+            {"__0_0.distcp", {true, true}}, {"__20_0.distcp", {true, true}}, {"__30_0.distcp", {true, true}}};
+        QCOMPARE(staleOf({{"__0_0.distcp", "-", "a", "="},
+                          {"__20_0.distcp", "-", "b", "="},
+                          {"__30_0.distcp", "-", "c", "="}},
+                         ranks),
+                 std::string());
     }
 
     void contentsAreWhatNamesSay() {
