@@ -111,7 +111,8 @@ void Session::open(const QString& path, const SourceOptions& options) {
         opened.directory = QString::fromStdString(directoryOf(*opened.checkpoint));
         // Once the metadata is read, what is left is short: a cancel that comes now loses nothing.
         opened.tree = std::make_shared<ModuleTree>(ModuleTree::buildAll(opened.checkpoint->catalog(), {}));
-        if (auto stamps = stampsOf(*opened.checkpoint, false, {}); stamps.ok()) opened.stamps = *std::move(stamps);
+        if (auto stamps = stampsOf(*opened.checkpoint, false, {}); stamps.ok())
+            opened.stamps = *std::move(stamps);
         auto kept = ScanStore::load(*opened.checkpoint, asText(options), context.stop);
         opened.scan = std::move(kept.scan);
         opened.scanKey = std::move(kept.key);
