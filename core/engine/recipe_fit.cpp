@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/regular_expression.h"
 #include "base/text.h"
 #include "engine/engine.h"
 #include "engine/model_config.h"
@@ -228,21 +229,19 @@ std::string wrapperOf(const std::vector<std::string>& names, std::string_view of
 }
 
 // torch.compile, FSDP and checkpointing of activations name the module that they wrap; here in the middle.
-constexpr std::array<std::string_view, 3> kWrappers{"._orig_mod.", "._fsdp_wrapped_module.",
-                                                    "._checkpoint_wrapped_module."};
-constexpr const char* kUnwrap = "(?:[.](?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module))+[.]=.";
+constexpr std::string_view kWrappers =
+    "(?:[.](?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module))+[.]";
 
-bool isWrapped(const std::string& name) {
-    return std::ranges::any_of(kWrappers,
-                               [&](std::string_view part) { return name.find(part) != name.npos; });
-}
-
-std::string unwrapped(std::string name) {
-    for (const std::string_view part : kWrappers) {
-        for (size_t at = name.find(part); at != name.npos; at = name.find(part))
-            name.replace(at, part.size(), ".");
+// Takes them out of the names; whether there were any.
+bool unwrap(std::vector<std::string>& names) {
+    static const RegularExpression wrappers = RegularExpression::parse(kWrappers).value();
+    bool any = false;
+    for (std::string& name : names) {
+        std::string plain = wrappers.replaceAll(name, ".");
+        any = any || plain != name;
+        name = std::move(plain);
     }
-    return name;
+    return any;
 }
 
 // A rule that takes it off. `prefix` is made of letters, digits, '_' and '.'.
@@ -355,11 +354,9 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
         if (best != fits.end()) choice.why += ": " + leavesText(*best);
         results = weightsOf(source);
     }
-    if (names == "hf" && std::ranges::any_of(results, isWrapped)) {
-        choice.rename.push_back(kUnwrap);
+    if (names == "hf" && unwrap(results)) {
+        choice.rename.push_back(fmt::format("{}=.", kWrappers));
         choice.why += "; what wrappers of modules put into the names goes";
-        for (std::string& name : results)
-            name = unwrapped(name);
     }
     if (const std::string prefix = wrapperOf(results, names); !prefix.empty()) {
         choice.rename.push_back(withoutRule(prefix));

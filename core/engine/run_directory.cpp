@@ -13,6 +13,7 @@
 #include "engine/parts_of_step.h"
 #include "engine/step_number.h"
 #include "engine/surroundings.h"
+#include "formats/files_below.h"
 #include "formats/open_files.h"
 #include "formats/step_part.h"
 
@@ -67,12 +68,6 @@ bool isMovingName(std::string_view name) {
     static const RegularExpression pattern =
         RegularExpression::parse(R"((?i)(?:.*[._-])?(?:latest|last|newest)(?:[._-].*)?)").value();
     return pattern.matchesWhole(name);
-}
-
-bool hasDirectory(const Source& source, std::string_view name) {
-    return std::any_of(source.entries.begin(), source.entries.end(), [&](const DirectoryEntry& entry) {
-        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
-    });
 }
 
 // Checkpoints that are one file each, such as Lightning's. Numbers that repeat are not those of steps:
@@ -159,7 +154,7 @@ std::string withoutEnd(std::string text) {
 void track(const Source& source, std::string_view tracker, std::string text, RunDirectory& run) {
     run.tracker = tracker;
     run.tracked = text.substr(text.rfind('/') + 1);
-    run.trackedExists = hasDirectory(source, run.tracked) || stepNamed(run, run.tracked);
+    run.trackedExists = holdsDirectory(source, run.tracked) || stepNamed(run, run.tracked);
     const auto number = numberIn(run.tracked);
     for (const RunStep& step : run.steps) {
         if (run.trackedExists || step.step != number) continue;
@@ -183,7 +178,7 @@ void readTracker(const Source& source, RunDirectory& run) {
     }
     for (const char* name : {"last.ckpt", "latest", "last"}) {
         const bool file = name == std::string_view("last.ckpt") && source.hasFile(name);
-        if (!file && !hasDirectory(source, name)) continue;
+        if (!file && !holdsDirectory(source, name)) continue;
         run.tracker = run.tracked = name;
         run.trackedExists = true;
         return;
@@ -278,7 +273,7 @@ std::optional<RunDirectory> findRun(const Source& source) {
     // A link to another step of the run is no step of its own.
     std::erase_if(run.steps, [&](const RunStep& step) {
         const std::string target = source.directory->linkTarget(step.name);
-        return !target.empty() && target.find('/') == target.npos && hasDirectory(source, target) &&
+        return !target.empty() && target.find('/') == target.npos && holdsDirectory(source, target) &&
                stepOf(target);
     });
     if (run.steps.empty()) run.steps = fileSteps(source);
@@ -288,7 +283,7 @@ std::optional<RunDirectory> findRun(const Source& source) {
     readTracker(source, run);
     const auto tracked = [&](const RunStep& step) { return run.tracks(step); };
     if (run.trackedExists && std::none_of(run.steps.begin(), run.steps.end(), tracked))
-        run.steps.insert(run.steps.begin(), {run.tracked, -1, !hasDirectory(source, run.tracked)});
+        run.steps.insert(run.steps.begin(), {run.tracked, -1, !holdsDirectory(source, run.tracked)});
     if (run.steps.empty()) return std::nullopt;
     return run;
 }

@@ -116,8 +116,8 @@ class Gaps {
     // Whether all weights are plain floats that the configuration does not call otherwise.
     bool quantization() {
         const auto settings = config_.find("quantization_config");
-        const bool said =
-            (settings != config_.end() && settings->is_object()) || config_.contains("compression_config");
+        const bool has = settings != config_.end() && settings->is_object();
+        const bool said = has || config_.contains("compression_config");
         std::string_view first;
         const size_t found = count(
             [&](TensorId t) {
@@ -138,11 +138,9 @@ class Gaps {
                             found, inQuotes(first), option("dequantize", "bf16")));
         }
         if (!said) return found == 0;
-        const std::string method = settings != config_.end() && settings->is_object() &&
-                                           settings->contains("quant_method") &&
-                                           (*settings)["quant_method"].is_string()
-                                       ? (*settings)["quant_method"].get<std::string>()
-                                       : std::string();
+        std::string method;
+        if (has && settings->contains("quant_method") && (*settings)["quant_method"].is_string())
+            method = (*settings)["quant_method"].get<std::string>();
         constexpr std::array kStored{"fp8", "mxfp4", "gptq", "awq"};
         const size_t any = count(
             [&](TensorId t) { return dtypeBits(target_.dtype(t)) <= 8 || !dtypeIsFloat(target_.dtype(t)); },

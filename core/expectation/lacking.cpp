@@ -12,6 +12,7 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/files_below.h"
 
 namespace shardscope {
 
@@ -24,11 +25,6 @@ Note noteOf(const char* rule, Need need, const std::string& file, std::string me
     note.file = file;
     note.message = std::move(message);
     return note;
-}
-
-std::string_view directoryOf(std::string_view path) {
-    const size_t slash = path.rfind('/');
-    return slash == path.npos ? std::string_view() : path.substr(0, slash);
 }
 
 std::string purpose(std::string_view path, Need need) {

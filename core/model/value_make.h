@@ -19,7 +19,7 @@ Value makeValueBy(Add&& add) {
     return makeValue(std::move(graph), node);
 }
 
-// Copies; None where there is no value.
+// Copies `value` into `graph`; adds None where it is empty.
 inline NodeId copyOrNone(const Value& value, ValueGraph& graph) {
     return value ? copyValue(value, graph) : graph.addNone();
 }

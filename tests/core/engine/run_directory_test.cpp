@@ -317,7 +317,7 @@ class RunDirectoryTest : public QObject {
         };
         for (const RunStep& step : run.directory.steps)
             QCOMPARE(ranks(run, step), 50U);
-        // A line that was cut when the disk was full is no verdict.
+        // A full disk leaves half a line in the records. It is skipped.
         {
             const QDir records(place_->filePath("state"));
             QFile record(records.filePath(records.entryList(QDir::Files).value(0)));

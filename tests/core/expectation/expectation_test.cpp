@@ -40,17 +40,39 @@ class ExpectationTest : public QObject {
             all += std::string(severityName(note.severity)) + ' ' + note.file + ';';
         return all;
     }
+    static void addTensor(CatalogBuilder& builder, const char* name, const Dims& shape, Role role) {
+        TensorInfo info;
+        info.name = name;
+        info.path = {keyPart(name)};
+        info.shape = shape;
+        info.role = role;
+        if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok()) qFatal("no tensor");
+    }
     static Catalog catalogOf(std::initializer_list<std::tuple<const char*, Dims, Role>> tensors) {
         CatalogBuilder builder("torch", "", "");
-        for (const auto& [name, shape, role] : tensors) {
-            TensorInfo info;
-            info.name = name;
-            info.path = {keyPart(name)};
-            info.shape = shape;
-            info.role = role;
-            if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok()) qFatal("no tensor");
-        }
+        for (const auto& [name, shape, role] : tensors)
+            addTensor(builder, name, shape, role);
         return std::move(builder).finish();
+    }
+    // An optimizer's param_groups of one group, with a setting beside its parameters if there is one.
+    static void addGroups(CatalogBuilder& builder, const char* name, std::initializer_list<int64_t> listed,
+                          const char* setting = nullptr) {
+        ValueGraph graph;
+        std::vector<NodeId> numbers, group;
+        for (const int64_t number : listed)
+            numbers.push_back(graph.addInteger(number));
+        group.push_back(graph.addText(ValueKind::text, "params"));
+        group.push_back(graph.addContainer(ValueKind::list, numbers));
+        if (setting) {
+            group.push_back(graph.addText(ValueKind::text, setting));
+            group.push_back(graph.addReal(0.9));
+        }
+        const NodeId groups =
+            graph.addContainer(ValueKind::list, {graph.addContainer(ValueKind::dict, group)});
+        ObjectInfo object;
+        object.name = name;
+        object.value = makeValue(std::move(graph), groups);
+        builder.addObject(std::move(object));
     }
     static std::string rulesOf(const std::vector<Note>& notes) {
         std::string all;
@@ -457,27 +479,9 @@ class ExpectationTest : public QObject {
     void statesBelongToTheGroupsOfTheirOptimizer() {
         const auto rules = [](std::initializer_list<int64_t> listed) {
             CatalogBuilder builder("torch", "", "");
-            for (const char* name : {"optim.state.0.exp_avg", "optim.state.1.exp_avg"}) {
-                TensorInfo info;
-                info.name = name;
-                info.path = {keyPart(name)};
-                info.shape = {4};
-                info.role = Role::optimizer;
-                if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok())
-                    qFatal("no tensor");
-            }
-            ValueGraph graph;
-            std::vector<NodeId> numbers;
-            for (const int64_t number : listed)
-                numbers.push_back(graph.addInteger(number));
-            const NodeId parameters = graph.addContainer(ValueKind::list, numbers);
-            const NodeId key = graph.addText(ValueKind::text, "params");
-            const NodeId group = graph.addContainer(ValueKind::dict, {key, parameters});
-            const NodeId groups = graph.addContainer(ValueKind::list, {group});
-            ObjectInfo object;
-            object.name = "optim.param_groups";
-            object.value = makeValue(std::move(graph), groups);
-            builder.addObject(std::move(object));
+            for (const char* name : {"optim.state.0.exp_avg", "optim.state.1.exp_avg"})
+                addTensor(builder, name, {4}, Role::optimizer);
+            addGroups(builder, "optim.param_groups", listed);
             return rulesOf(agreementNotes(std::move(builder).finish()));
         };
         QCOMPARE(rules({0, 1}), std::string());
@@ -487,28 +491,8 @@ class ExpectationTest : public QObject {
     void anOptimizerWithoutItsMomentsShows() {
         const auto lost = [](const char* setting, std::initializer_list<int64_t> listed, const char* tensor) {
             CatalogBuilder builder("torch", "", "");
-            if (tensor) {
-                TensorInfo info;
-                info.name = tensor;
-                info.path = {keyPart(tensor)};
-                info.shape = {4};
-                info.role = Role::optimizer;
-                if (!builder.addTensor(info).ok() || !builder.addWhole(0, kNone, 0, 0).ok())
-                    qFatal("no tensor");
-            }
-            ValueGraph graph;
-            std::vector<NodeId> numbers;
-            for (const int64_t number : listed)
-                numbers.push_back(graph.addInteger(number));
-            const NodeId parameters = graph.addContainer(ValueKind::list, numbers);
-            const NodeId key = graph.addText(ValueKind::text, "params");
-            const NodeId name = graph.addText(ValueKind::text, setting), value = graph.addReal(0.9);
-            const NodeId group = graph.addContainer(ValueKind::dict, {key, parameters, name, value});
-            const NodeId groups = graph.addContainer(ValueKind::list, {group});
-            ObjectInfo object;
-            object.name = "optimizer.pt:param_groups";
-            object.value = makeValue(std::move(graph), groups);
-            builder.addObject(std::move(object));
+            if (tensor) addTensor(builder, tensor, {4}, Role::optimizer);
+            addGroups(builder, "optimizer.pt:param_groups", listed, setting);
             return lostMomentsNote(std::move(builder).finish()).has_value();
         };
         QVERIFY(lost("betas", {0, 1}, nullptr));
