@@ -104,14 +104,41 @@ class SlowDoor:
         await task
 
 
+class Nginx:
+    """Serves the files of a directory over plain http."""
+    PROGRAM = os.path.join(os.path.dirname(os.path.dirname(PEERS)), "nginx/usr/sbin/nginx")
+
+    def __init__(self, files):
+        self.place = tempfile.TemporaryDirectory()
+        port, place = free_port(), self.place.name
+        with open(os.path.join(place, "conf"), "w", encoding="utf-8") as f:
+            f.write("daemon off; pid %s/pid; worker_processes 2; events { worker_connections 256; } http { access_log off; sendfile on;" % place +
+                    "".join(" %s_temp_path %s/t;" % (kind, place) for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")) +
+                    " server { listen 127.0.0.1:%d; root %s; } }" % (port, files))
+        self.process = subprocess.Popen([self.PROGRAM, "-p", place, "-c", os.path.join(place, "conf"), "-e", os.path.join(place, "errors")])
+        self.url = "http://127.0.0.1:%d" % port
+        while subprocess.run(["curl", "-s", "-o", "/dev/null", self.url]).returncode:
+            if self.process.poll() is not None:
+                raise RuntimeError("nginx ended")
+            time.sleep(0.05)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        self.place.cleanup()
+
+
 MAKE = """
-import os, sys, torch
+import json, os, sys, torch
 from safetensors.torch import save_file
 torch.manual_seed(0)
 n = int(float(sys.argv[2]) * 2**30 / 2)
 state = {'model.layers.%d.weight' % i: torch.randn(n // 32 // 4096, 4096).to(torch.bfloat16) for i in range(32)}
 for s in range(4): save_file({k: v for i, (k, v) in enumerate(state.items()) if i % 4 == s}, os.path.join(sys.argv[1], 'model-0000%d-of-00004.safetensors' % (s + 1)))
+with open(os.path.join(sys.argv[1], sys.argv[3]), 'w') as f:
+    json.dump({'metadata': {}, 'weight_map': {k: 'model-0000%d-of-00004.safetensors' % (i % 4 + 1) for i, k in enumerate(state)}}, f)
 """
+INDEX = "model.safetensors.index.json"
 LOAD = """
 import sys, time, torch, torch.distributed.checkpoint as dcp
 who, url, elements = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -166,52 +193,65 @@ def run(work, size, row, child, best):
     try:
         local = os.path.join(work, "places-source")
         os.makedirs(local, exist_ok=True)
-        subprocess.run([sys.executable, "-c", MAKE, local, str(size)], check=True)
+        subprocess.run([sys.executable, "-c", MAKE, local, str(size), INDEX], check=True)
         write = ours("convert", local, "s3://bench/dcp", "--to", "dcp", "--mesh", "dp=4", "--shard", "*:dp=0", "--verify", "checksums")
         upload = float(child([python, "-c", UPLOAD, local], env=environment)[2])
-        row("places: %g GiB of safetensors into s3:// as DCP of 4 ranks, checked by the store" % size, "%.2f s, %d MiB" % (write[0], write[1] >> 20),
+        row("%g GiB of safetensors into s3:// as DCP of 4 ranks, checked by the store" % size, "%.2f s, %d MiB" % (write[0], write[1] >> 20),
             "boto3 upload_file %.2f s" % upload, "%.1fx" % (upload / write[0]), "memory <= 576 MiB")
         objects = json.loads(child([python, "-c", LIST, "dcp/"], env=environment)[2])
         total = sum(s for _, s in objects)
-        step = 8 << 20
-        ranges = [(k, a, min(a + step, s) - 1) for k, s in objects for a in range(0, s, step)]
         config = os.path.join(work, "curl.txt")
 
-        def curls(url=store.url):
+        def curls(url, files, signed=""):
+            step = 8 << 20
             with open(config, "w", encoding="utf-8") as f:
-                f.write("next\n".join('url = "%s/bench/%s"\nrange = %d-%d\noutput = /dev/null\naws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "%s:%s"\nfail\nsilent\nshow-error\n' %
-                                      (url, k, a, b, KEY, SECRET) for k, a, b in ranges))
+                f.write("next\n".join('url = "%s/%s"\nrange = %d-%d\noutput = /dev/null\n%sfail\nsilent\nshow-error\n' % (url, name, at, min(at + step, end) - 1, signed)
+                                      for name, end in files for at in range(0, end, step)))
             start = time.monotonic()
             subprocess.run(["curl", "--parallel", "--parallel-immediate", "--parallel-max", "32", "-K", config], check=True)
-            return (time.monotonic() - start,)
+            return time.monotonic() - start
+
         def against_curls(url=store.url):
-            times = [(ours("digest", "s3://bench/dcp", url=url)[0], curls(url)[0]) for _ in range(3)]
+            signed = 'aws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "%s:%s"\n' % (KEY, SECRET)
+            times = [(ours("digest", "s3://bench/dcp", url=url)[0], curls(url + "/bench", objects, signed)) for _ in range(3)]
             return [sorted(each)[1] for each in zip(*times)]
         door = SlowDoor(store.port, 0.04)
         slow = "http://127.0.0.1:%d" % door.port
         digest, curl = against_curls(slow)
-        row("places: digest s3:// of %.2f GiB, 40 ms for each answer" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl,
+        row("digest s3:// of %.2f GiB, 40 ms for each answer" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl,
             "%.2f" % (curl / digest), ">= 0.8")
         digest, curl = against_curls()
-        row("places: digest s3:// of %.2f GiB" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl, "%.2f" % (curl / digest), ">= 0.9")
+        row("digest s3:// of %.2f GiB" % (total / 2**30), "%.2f s" % digest, "32 parallel ranged curls %.2f s" % curl, "%.2f" % (curl / digest), ">= 0.9")
+        for name in os.listdir(local):
+            os.chmod(os.path.join(local, name), 0o644)  # nginx's workers are another user
+        nginx = Nginx(local)
+        try:
+            files = [(name, os.path.getsize(os.path.join(local, name))) for name in sorted(os.listdir(local))]
+            address = nginx.url + "/" + INDEX
+            times = [(ours("digest", address)[0], curls(nginx.url, files)) for _ in range(3)]
+        finally:
+            nginx.end()
+        of_nginx, curl_of_nginx = [sorted(each)[1] for each in zip(*times)]
+        row("digest http:// of nginx, the same tensors in safetensors", "%.2f s" % of_nginx, "32 parallel ranged curls %.2f s" % curl_of_nginx,
+            "%.2f" % (curl_of_nginx / of_nginx), ">= 0.85")
         boto = best(3, lambda: (float(child([python, "-c", DOWNLOAD, "dcp/"], env=environment)[2]),))[0]
-        row("places: the same bytes", "%.2f s" % digest, "boto3 download_file %.2f s" % boto, "%.1fx" % (boto / digest), ">= 1.3x")
+        row("the same bytes", "%.2f s" % digest, "boto3 download_file %.2f s" % boto, "%.1fx" % (boto / digest), ">= 1.3x")
         s5cmd = shutil.which("s5cmd", path=PEERS + os.pathsep + os.environ["PATH"])
         if s5cmd:
             copy = os.path.join(work, "places-copy")
             fast = best(3, lambda: child([s5cmd, "--endpoint-url", store.url, "cp", "s3://bench/dcp/*", copy + "/"], env=environment))[0]
             shutil.rmtree(copy)
-            row("places: the same bytes", "%.2f s" % digest, "s5cmd cp, into files, %.2f s" % fast, "%.1fx" % (fast / digest), ">= 1.1x")
+            row("the same bytes", "%.2f s" % digest, "s5cmd cp, into files, %.2f s" % fast, "%.1fx" % (fast / digest), ">= 1.1x")
         elements = int(size * 2**30 / 2)
         loads = {}
         for who in ("ours", "s3torchconnector", "fsspec"):
             loads[who] = best(3, lambda: tuple(map(float, child([python, "-c", LOAD, who, "s3://bench/dcp/", str(elements)], env=environment)[2].split())))
         assert len({l[1] for l in loads.values()}) == 1
         for who, target in (("s3torchconnector", ">= 3x"), ("fsspec", ">= 8x")):
-            row("places: dcp.load from s3:// through StorageReader", "%.2f s" % loads["ours"][0], "%s %.2f s" % (who, loads[who][0]),
+            row("dcp.load from s3:// through StorageReader", "%.2f s" % loads["ours"][0], "%s %.2f s" % (who, loads[who][0]),
                 "%.1fx" % (loads[who][0] / loads["ours"][0]), target)
         copied = ours("convert", "s3://bench/dcp", "s3://bench/hf", "--to", "safetensors", "--max-file-size", "%dM" % (size * 512), "--verify", "checksums")
-        row("places: s3:// to s3://, DCP to safetensors, checked by the store", "%.2f s, %d MiB" % (copied[0], copied[1] >> 20),
+        row("s3:// to s3://, DCP to safetensors, checked by the store", "%.2f s, %d MiB" % (copied[0], copied[1] >> 20),
             "the slower of reading %.2f s and writing %.2f s" % (digest, write[0]), "%.2f" % (copied[0] / max(digest, write[0])), "<= 1.15")
         # The same read back, which holds both directions' buffers at once; a disk must not be needed.
         room = os.path.join(work, "places-room")
@@ -228,9 +268,9 @@ def run(work, size, row, child, best):
                      env=dict(environment, TMPDIR=room))
         over.set()
         watching.join()
-        row("places: memory of s3:// to s3://, %.2f GiB, read back" % (total / 2**30), "%d MiB, without %d MiB" % (back[1] >> 20, copied[1] >> 20), "", "",
+        row("memory of s3:// to s3://, %.2f GiB, read back" % (total / 2**30), "%d MiB, without %d MiB" % (back[1] >> 20, copied[1] >> 20), "", "",
             "<= 576 MiB")
-        row("places: unsent bytes on this machine meanwhile", "%d MiB" % (most >> 20), "", "%.2f of the bytes" % (most / total), "no copy")
+        row("unsent bytes on this machine meanwhile", "%d MiB" % (most >> 20), "", "%.2f of the bytes" % (most / total), "no copy")
         small = os.path.join(work, "places-shards")
         os.makedirs(small, exist_ok=True)
         subprocess.run([sys.executable, "-c", "import sys, torch\nfrom safetensors.torch import save_file\nfor i in range(100):"
@@ -245,6 +285,6 @@ def run(work, size, row, child, best):
                                          ("latest", "100 steps", "s3://bench/run", "<= 12 requests")):
             door.requests = 0
             seconds = ours(verb, path, url=slow)[0]
-            row("places: %s of %s, 40 ms for each answer" % (verb, what), "%.2f s, %d requests" % (seconds, door.requests), "", "", target)
+            row("%s of %s, 40 ms for each answer" % (verb, what), "%.2f s, %d request%s" % (seconds, door.requests, "s"[:door.requests != 1]), "", "", target)
     finally:
         store.end()
