@@ -639,10 +639,10 @@ void refuseUnloadable(PreparedConversion& p) {
 Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop) {
     PreparedConversion p;
-    p.source = given;
+    p.source = request.fillGaps == FillGaps::refuse ? given : withoutLostChunks(given);
     if (!request.dequantize.empty()) {
         SHARDSCOPE_ASSIGN(const DType dtype, dequantizedDtype(request.dequantize));
-        SHARDSCOPE_ASSIGN(p.source, dequantized(given, dtype, stop));
+        SHARDSCOPE_ASSIGN(p.source, dequantized(p.source, dtype, stop));
     }
     std::optional<AdapterMerge> merge;
     const Checkpoint base = p.source;

@@ -137,21 +137,11 @@ class DamageFinder {
     void lookAtFiles(TensorId t) {
         for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
             const ChunkInfo chunk = catalog_.chunk(t, c);
-            if (chunk.file == kNone || chunk.elements() == 0) continue;
-            const FileInfo& file = catalog_.files()[chunk.file];
-            std::optional<Error> error;
-            if (file.state == FileInfo::State::missing)
-                error = makeError(ErrorCode::notFound, "the file is missing").byRule(rule::fileMissing);
-            else if (file.state == FileInfo::State::wrongKind)
-                error = makeError(ErrorCode::unsafe, "is not a regular file").byRule(rule::securityPath);
-            else if (chunk.offset > file.size || chunk.length > file.size - chunk.offset)
-                error = damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
-                                            file.size, chunk.offset + chunk.length),
-                                chunk.offset)
-                            .byRule(rule::fileTruncated);
+            std::optional<Error> error = whyLost(catalog_, chunk);
             if (!error) continue;
-            damage_.tensors.insert_or_assign(
-                t, std::move(*error).inFile(pathOf(file.path)).ofTensor(catalog_.name(t)));
+            damage_.tensors.insert_or_assign(t, std::move(*error)
+                                                    .inFile(pathOf(catalog_.files()[chunk.file].path))
+                                                    .ofTensor(catalog_.name(t)));
             return;
         }
     }
@@ -198,8 +188,25 @@ Error Damage::asError(const Catalog& source) const {
     }
     return std::move(first).withHint(fmt::format(
         "'shardscope validate' lists everything that is hurt; {} converts the rest and lists what is "
-        "left out, {} leaves it out by name",
-        option("skip-damaged"), option("exclude")));
+        "left out, {} leaves it out by name{}",
+        option("skip-damaged"), option("exclude"),
+        lacking.empty()
+            ? fmt::format(", {} nan or zero fills what missing or truncated files held", option("fill-gaps"))
+            : ""));
+}
+
+std::optional<Error> whyLost(const Catalog& catalog, const ChunkInfo& chunk) {
+    if (chunk.file == kNone || chunk.elements() == 0) return std::nullopt;
+    const FileInfo& file = catalog.files()[chunk.file];
+    if (file.state == FileInfo::State::missing)
+        return makeError(ErrorCode::notFound, "the file is missing").byRule(rule::fileMissing);
+    if (file.state == FileInfo::State::wrongKind)
+        return makeError(ErrorCode::unsafe, "is not a regular file").byRule(rule::securityPath);
+    if (chunk.offset <= file.size && chunk.length <= file.size - chunk.offset) return std::nullopt;
+    return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}", file.size,
+                               chunk.offset + chunk.length),
+                   chunk.offset)
+        .byRule(rule::fileTruncated);
 }
 
 Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked) {

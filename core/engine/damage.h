@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct Damage {
     // One error for all of it, which names them. any() holds.
     Error asError(const Catalog& source) const;
 };
+
+// Why the bytes of a chunk are not there: its file is missing, too short, or no regular file. Nothing where
+// they are, or where the chunk has none.
+std::optional<Error> whyLost(const Catalog& catalog, const ChunkInfo& chunk);
 
 // `used`: the source tensors that the result is made of. `asked` decides which damage matters.
 Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked);

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "engine/damage.h"
 #include "engine/expected.h"
 #include "engine/quantized.h"
 #include "engine/whole_file.h"
@@ -97,11 +98,48 @@ Result<std::optional<FilledElements>> readRecord(const Directory& directory, con
     return std::optional(std::move(*filled));
 }
 
+class EmptiedReader final : public Reader {
+  public:
+    EmptiedReader(std::shared_ptr<const Reader> source, Catalog catalog)
+        : source_(std::move(source)), catalog_(std::move(catalog)) {}
+
+    const Catalog& catalog() const override { return catalog_; }
+    Result<Extent> locate(ChunkId chunk) const override { return source_->locate(chunk); }
+    Result<Value> objectValue(ObjectId object) const override { return source_->objectValue(object); }
+    Result<std::vector<Note>> fileNotes() const override { return source_->fileNotes(); }
+    Result<std::shared_ptr<const ReadFile>> openFile(FileId file) const override {
+        return source_->openFile(file);
+    }
+    std::string dataElsewhere() const override { return source_->dataElsewhere(); }
+
+  private:
+    std::shared_ptr<const Reader> source_;
+    Catalog catalog_;
+};
+
 std::string besideName(const std::string& file) {
     return file + ".filled.json";
 }
 
 }  // namespace
+
+Checkpoint withoutLostChunks(const Checkpoint& source) {
+    const Catalog& catalog = source.catalog();
+    std::vector<ChunkId> lost;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        for (ChunkId c = catalog.firstChunk(t); c < catalog.endChunk(t); ++c) {
+            const std::optional<Error> why = whyLost(catalog, catalog.chunk(t, c));
+            if (why && why->code != ErrorCode::unsafe) lost.push_back(c);
+        }
+    }
+    if (lost.empty()) return source;
+    CatalogBuilder emptied(catalog);
+    for (const ChunkId c : lost)
+        emptied.emptyChunk(c);
+    Checkpoint rest = source;
+    rest.reader = std::make_shared<EmptiedReader>(source.reader, std::move(emptied).finish());
+    return rest;
+}
 
 FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,
                         const FilledElements& before) {

@@ -10,6 +10,10 @@
 
 namespace shardscope {
 
+// The checkpoint, in which chunks of missing and truncated files hold nothing: their elements are gaps. It
+// shares the reader of `source`, whose ids it keeps.
+Checkpoint withoutLostChunks(const Checkpoint& source);
+
 // Which elements of the wanted tensors no chunk of the source covers, when they are to be filled, and which
 // an earlier conversion filled in (`before`: the source's own record).
 FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,

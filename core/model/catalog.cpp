@@ -344,6 +344,11 @@ CatalogBuilder::Columns CatalogBuilder::columns() {
     return {catalog_.ranks_, catalog_.files_, catalog_.offsets_, catalog_.lengths_};
 }
 
+void CatalogBuilder::emptyChunk(ChunkId chunk) {
+    catalog_.flats_.resize(catalog_.chunkCount(), FlatRange{-1, -1});
+    catalog_.flats_[chunk] = {0, 0};
+}
+
 Status CatalogBuilder::addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length) {
     const auto t = static_cast<TensorId>(catalog_.dtypes_.size() - 1);
     const DimSpan shape = catalog_.shape(t);

@@ -223,6 +223,8 @@ class CatalogBuilder {
         std::optional<FlatRange> flat;
     };
     Status addChunk(const Chunk& chunk);
+    // The chunk stays, with none of its elements.
+    void emptyChunk(ChunkId chunk);
     // The whole tensor as one chunk.
     Status addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length);
 
