@@ -1,6 +1,7 @@
 """What `--to hf` writes is loaded by transformers' from_pretrained, whatever format and names it came from: no key is missing, none is
 unexpected, no shape differs, every weight has the same bits, and the logits are those of the model that was saved. All families of the recipes, by `--to hf --assets` alone."""
 import copy
+import json
 import os
 import sys
 import tempfile
@@ -33,7 +34,7 @@ def models():
     for name, kind, config, changes, more in families():
         # Without kernels of a GPU NemotronH is not even built; megatron_recipes_peer compares its tensors.
         # Of MiMo transformers has no class. Models with the recipe of another one add nothing here.
-        if changes is not None and name != "mimo" and "recipe" not in more:
+        if changes is not None and name != "mimo" and ("recipe" not in more or "model_type" in more):
             yield name, kind, config, more, True
     t = transformers
     # Alternating updates, LAuReL and embeddings of each layer; the last layers take keys and values from those before.
@@ -50,7 +51,7 @@ def sources(name, more, with_megatron):
     """What is saved, and how the program makes it from the model of Hugging Face."""
     yield from PLAIN.items()
     if with_megatron:
-        yield "Megatron", ["--to", "megatron", "--map", name + "-megatron-from-hf"]
+        yield "Megatron", ["--to", "megatron", "--map", more.get("recipe", name) + "-megatron-from-hf"]
     # Neither has layers that predict further tokens.
     ahead = more["mtp"].get("beside", more["mtp"]["layer"]) if "mtp" in more else "none"
     if name in TITAN:
@@ -85,6 +86,13 @@ def prove(name, kind, config, more, with_megatron, place):
     make_hf(kind, config).save_pretrained(hf)
     if "mtp" in more:
         add_prediction(hf, kind, config, more["mtp"])
+    if "model_type" in more:
+        # As its publisher calls it, whose code is DeepSeek's.
+        path = os.path.join(hf, "config.json")
+        with open(path, encoding="utf-8") as file:
+            stated = dict(json.load(file), model_type=more["model_type"])
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(stated, file)
     model, itself = load(kind, hf)
     wanted = logits(kind, config, model)
     assert wanted.isfinite().all() and wanted.std() > 0
