@@ -257,6 +257,8 @@ def add_prediction(path, kind, config, mtp):
     # Only the last layer is run.
     behind.model.layers = behind.model.layers[LAYERS:]
     behind.model.config.num_hidden_layers = 1
+    if getattr(deeper, "layer_types", None):
+        behind.model.config.layer_types = deeper.layer_types[-1:]
 
     def predict(model, tokens):
         """Logits of the tokens after the next ones. DeepSeek-V3's report, 2.2: the state of a token and the next token's embedding,

@@ -60,6 +60,15 @@ def sources(name, more, with_megatron):
         yield "MaxText", ["--to", "dcp", "--map", name + "-maxtext-from-hf", "--exclude", ahead + "*"]
 
 
+def restate(path, model_type):
+    """The name by which a model is known whose code is that of another one."""
+    file = os.path.join(path, "config.json")
+    with open(file, encoding="utf-8") as stated:
+        config = json.load(stated)
+    with open(file, "w", encoding="utf-8") as stated:
+        json.dump(dict(config, model_type=model_type), stated)
+
+
 def load(kind, path):
     model, report = kind.from_pretrained(path, output_loading_info=True, dtype="auto")
     return model.eval(), {k: sorted(map(str, v)) for k, v in report.items() if k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")}
@@ -86,13 +95,6 @@ def prove(name, kind, config, more, with_megatron, place):
     make_hf(kind, config).save_pretrained(hf)
     if "mtp" in more:
         add_prediction(hf, kind, config, more["mtp"])
-    if "model_type" in more:
-        # As its publisher calls it, whose code is DeepSeek's.
-        path = os.path.join(hf, "config.json")
-        with open(path, encoding="utf-8") as file:
-            stated = dict(json.load(file), model_type=more["model_type"])
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(stated, file)
     model, itself = load(kind, hf)
     wanted = logits(kind, config, model)
     assert wanted.isfinite().all() and wanted.std() > 0
@@ -100,11 +102,15 @@ def prove(name, kind, config, more, with_megatron, place):
     for number, (what, words) in enumerate(sources(name, more, with_megatron)):
         there, again = (os.path.join(place, "%s%d" % (end, number)) for end in ("there", "again"))
         try:
+            if "model_type" in more:
+                restate(hf, more["model_type"])
             shardscope("convert", hf, there, *words)
             report = shardscope("convert", there, again, "--to", "hf", "--assets", hf)
             said = report["plan"]["transformers"]
             assert said and said["loads"], "the plan says that it does not load: %s" % said
             assert not report["unknown"], "unknown: %s" % report["unknown"][:5]
+            if "model_type" in more:
+                restate(again, config.model_type)
             loaded, found = load(kind, again)
             more_found = {k: sorted(set(v) - set(itself[k])) for k, v in found.items()}
             assert not any(more_found.values()), "from_pretrained finds %s" % more_found
