@@ -78,23 +78,38 @@ Result<std::vector<AddedFile>> adapterFiles(const Catalog& target, const TargetR
 
 namespace {
 
+bool ofExperts(std::string_view name) {
+    return name.find(".experts.") != name.npos;
+}
+
+// The layer of Megatron that a module is a part of: "qkv", "fc1"; empty where it is a layer by itself.
+std::string_view sharedLayer(std::string_view module) {
+    constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kShared{{{"q_proj", "qkv"},
+                                                                                    {"k_proj", "qkv"},
+                                                                                    {"v_proj", "qkv"},
+                                                                                    {"gate_proj", "fc1"},
+                                                                                    {"up_proj", "fc1"},
+                                                                                    {"w1", "fc1"},
+                                                                                    {"w3", "fc1"}}};
+    const std::string_view last = module.substr(module.rfind('.') + 1);
+    const auto found = std::ranges::find(kShared, last, &decltype(kShared)::value_type::first);
+    return found == kShared.end() ? std::string_view() : found->second;
+}
+
 // Modules that Megatron keeps as one have one A there.
-Status checkShared(const Checkpoint& source) {
-    constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kShared{
-        {{"q_proj", "qkv"}, {"k_proj", "qkv"}, {"v_proj", "qkv"}, {"gate_proj", "fc1"}, {"up_proj", "fc1"}}};
+Status checkShared(const Checkpoint& source, const AdapterTarget& target) {
     std::vector<TensorId> tensors;
     std::vector<std::string> keys;
     for (TensorId t = 0; t < source.catalog().tensorCount(); ++t) {
         std::string_view name = source.catalog().name(t);
         if (!name.ends_with(kDownName)) continue;
         name.remove_suffix(kDownName.size());
-        const size_t dot = name.rfind('.') + 1;
-        const auto found =
-            std::ranges::find(kShared, name.substr(dot), &decltype(kShared)::value_type::first);
-        if (found == kShared.end()) continue;
+        const std::string_view layer = sharedLayer(name);
+        if (layer.empty() || !(ofExperts(name) ? target.fusedExperts : target.fused)) continue;
         tensors.push_back(t);
-        keys.push_back(std::string(name.substr(0, dot)) + std::string(found->second));
+        keys.push_back(std::string(name.substr(0, name.rfind('.') + 1)) + std::string(layer));
     }
+    if (tensors.empty()) return {};
     const JobResources resources(1, uint64_t{64} << 20, nullptr, {});
     SHARDSCOPE_ASSIGN(const auto digests, digestTensors(*source.reader, tensors, {}, resources));
     std::map<std::string, Digest128> first;
@@ -105,22 +120,50 @@ Status checkShared(const Checkpoint& source) {
                        ErrorCode::impossible,
                        "its values are not those of the other parts, with which it is to share one matrix")
                 .ofTensor(std::string(source.catalog().name(tensors[i])))
-                .withHint("without fused=1 or swift=1 each part keeps its own");
+                .withHint(ofExperts(source.catalog().name(tensors[i]))
+                              ? "merge it into the weights with " + option("adapter") +
+                                    ", and convert those: gate and up of an expert share one in Megatron"
+                              : "without fused=1 or swift=1 each part keeps its own");
+    }
+    return {};
+}
+
+// Megatron-Bridge has DoRA of whole layers.
+Status checkMagnitudes(const Checkpoint& source, const AdapterTarget& target) {
+    constexpr std::string_view kMagnitude = ".lora_magnitude_vector";
+    const Catalog& catalog = source.catalog();
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
+        std::string_view name = catalog.name(t);
+        if (!name.ends_with(kMagnitude)) continue;
+        name.remove_suffix(kMagnitude.size());
+        const bool part = !sharedLayer(name).empty();
+        if (!ofExperts(name) && (target.dora || (!target.fused && !part))) continue;
+        const bool experts = ofExperts(name), swift = !experts && target.fused;
+        return unsupported(experts ? "Megatron has no DoRA of experts"
+                           : swift ? "ms-swift has no DoRA"
+                                   : "Megatron-Bridge has DoRA of whole layers: q, k and v, gate and up, "
+                                     "share one lora_A there")
+            .inFile(source.path)
+            .ofTensor(std::string(catalog.name(t)))
+            .withHint(experts || swift
+                          ? "merge it into the weights with " + option("adapter") + ", and convert those"
+                          : "fused=1 makes one adapter of parts that have one lora_A");
     }
     return {};
 }
 
 }  // namespace
 
-Result<EvenAdapter> evenAdapter(const Checkpoint& source, bool fused) {
+Result<EvenAdapter> evenAdapter(const Checkpoint& source, const AdapterTarget& target) {
     EvenAdapter even;
-    if (fused) SHARDSCOPE_TRY(checkShared(source));
+    SHARDSCOPE_TRY(checkMagnitudes(source, target));
+    if (target.fused || target.fusedExperts) SHARDSCOPE_TRY(checkShared(source, target));
     auto stated = adapterScaling(source);
     // Who has no configuration knows himself how it is scaled.
     if (!stated.ok() && stated.error().code == ErrorCode::usage) return even;
     if (!stated.ok()) return std::move(stated).error();
-    if (stated->dora || !stated->parameters.empty())
-        return unsupported("adapters of DoRA and of single parameters are not written for Megatron")
+    if (!stated->parameters.empty())
+        return unsupported("adapters of single parameters (target_parameters) are not written for Megatron")
             .inFile(stated->file)
             .withHint("merge it into the weights with " + option("adapter") + ", and convert those");
     struct Module {
@@ -163,7 +206,7 @@ Result<EvenAdapter> evenAdapter(const Checkpoint& source, bool fused) {
             {{"step", kind}, {"tensors", fmt::format("(?:{})[.]lora_{}[.]weight", names, matrix)}});
         return std::ref(even.steps.back());
     };
-    if (!padded.empty() && !fused) {
+    if (!padded.empty()) {
         for (const auto& [matrix, dim] : {std::pair{"A", 0}, std::pair{"B", 1}}) {
             nlohmann::json& pad = step("pad", padded, matrix);
             pad["length"] = rank;

@@ -25,10 +25,16 @@ struct EvenAdapter {
     std::string scaling;  // "16 for rank 8 (adapter_config.json)"; empty where nothing says it
 };
 
-// `fused`: q, k and v of a layer, and gate and up, are to share one A; ranks stay as they are then. Errors:
-// unsupported (DoRA; a kind of adapter that is not W + scaling * B @ A), impossible (a scaling that is not a
-// whole number of times another one; parts that are to share an A have different ones), damaged, those of
-// reading.
-Result<EvenAdapter> evenAdapter(const Checkpoint& source, bool fused);
+// What the framework's adapters are like.
+struct AdapterTarget {
+    bool fused = false;         // q, k and v of a layer, and gate and up, share one A
+    bool fusedExperts = false;  // gate and up of an expert do
+    bool dora = false;          // layers whose parts share one A may have magnitudes
+};
+
+// Errors: unsupported (DoRA that the framework does not have; a kind of adapter that is not
+// W + scaling * B @ A), impossible (a scaling that is not a whole number of times another one; parts that are
+// to share an A have different ones), damaged, those of reading.
+Result<EvenAdapter> evenAdapter(const Checkpoint& source, const AdapterTarget& target);
 
 }  // namespace shardscope

@@ -1,5 +1,6 @@
 #include "engine/adapter_scaling.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -53,10 +54,20 @@ Status checkKind(const OrderedJson& config, const std::string& file) {
         {"lora_bias", "has biases of its own (lora_bias)"}};
     for (const auto& [key, what] : kOthers)
         if (asks(config, key)) return refuse(what);
+    // Kinds that came later call themselves so, too.
+    constexpr std::array<std::string_view, 9> kKnown{"use_rslora",     "use_dora",        "loftq_config",
+                                                     "eva_config",     "corda_config",    "lora_ga_config",
+                                                     "runtime_config", "megatron_config", "velora_config"};
+    for (const auto& [key, value] : config.items())
+        if ((key.starts_with("use_") || key.ends_with("_config")) && !std::ranges::count(kKnown, key) &&
+            asks(config, key.c_str()))
+            return refuse(fmt::format("is of a kind that is not known ({})", printable(key, kNameInMessage)));
     // These take a part of the base's weights away before they train.
     const auto start = config.find("init_lora_weights");
     if (start == config.end() || !start->is_string()) return {};
-    const std::string how = start->get<std::string>();
+    std::string how = start->get<std::string>();
+    std::ranges::transform(
+        how, how.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 'a' - 'A') : c; });
     for (const char* other : {"pissa", "olora", "corda", "loftq", "lora_ga"})
         if (how.starts_with(other))
             return refuse(fmt::format("begins with {} (init_lora_weights): it belongs to a changed base",
@@ -161,6 +172,8 @@ Result<AdapterScaling> adapterScaling(const Checkpoint& adapter) {
         scaling.rank = numberIn(stated->values, "lora_rank");
         scaling.rootOfRank = numberIn(stated->values, "use_rslora").value_or(0) != 0;
     }
+    if (numberIn(stated->values, "gated_linear_unit").value_or(1) != 0)
+        scaling.tensorParallel = numberIn(stated->values, "tensor_model_parallel_size").value_or(1);
     if (alpha) {
         scaling.alpha = static_cast<double>(*alpha);
         return scaling;

@@ -20,7 +20,8 @@ struct AdapterScaling {
     std::optional<int64_t> rank;  // Megatron's configuration may leave it to the shapes
     double alpha = 0;
     bool rootOfRank = false, fanInFanOut = false, dora = false;
-    bool saysDora = true;  // false: the tensors alone say it
+    bool saysDora = true;        // false: the tensors alone say it
+    int64_t tensorParallel = 1;  // ranks of Megatron that trained it
     std::vector<std::pair<RegularExpression, int64_t>> ranks;
     std::vector<std::pair<RegularExpression, double>> alphas;
     std::vector<std::string> parameters;  // target_parameters: ends of names, "mlp.experts.down_proj"

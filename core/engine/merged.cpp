@@ -447,6 +447,16 @@ class MergeMaker {
                                     "lora_magnitude_vector is missing in the adapter"),
                 there ? factors.magnitude : factors.down);
         if (!there) return {};
+        // Megatron-Bridge, peft/dora_layers.py (sharded_state_dict): each rank's rows, unlike those of
+        // weights.
+        if (scaling_.tensorParallel > 1 &&
+            adapter_.name(factors.magnitude).ends_with("linear_fc1.adapter.weight_magnitude"))
+            return unsupported(fmt::format("its magnitudes are in the order of {} tensor-parallel ranks, "
+                                           "gate and up of each in turn",
+                                           scaling_.tensorParallel))
+                .inFile(path_)
+                .ofTensor(std::string(adapter_.name(factors.magnitude)))
+                .withHint("make it one of PEFT first, with " + option("map", "llama-peft-from-megatron"));
         if (factors.embedding || base_.shape(merged.base).size() != 2)
             return unsupported("DoRA of embeddings and convolutions is not merged")
                 .inFile(path_)

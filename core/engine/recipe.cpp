@@ -127,8 +127,12 @@ Result<ConversionRequest> recipeRules(const Json& recipe) {
                 value.size() != (value.contains("root_of_rank") ? 2U : 1U))
                 return wrongRecipe("'adapter' is not {\"alpha\": number, \"root_of_rank\": number}");
         } else if (key == "from_adapter") {
-            if (!value.is_object() || value.size() != 1 || !value.contains("fused"))
-                return wrongRecipe("'from_adapter' is not {\"fused\": number}");
+            const size_t fields =
+                value.is_object() ? 1U + value.contains("fused_experts") + value.contains("dora") : 0;
+            if (fields != value.size() || !value.contains("fused"))
+                return wrongRecipe(
+                    "'from_adapter' is not {\"fused\": number, \"fused_experts\": number, \"dora\": "
+                    "number}");
         } else if (key == "leaves") {
             SHARDSCOPE_ASSIGN(const std::vector<std::string> unused, patternsIn(key, value));
         } else if (key == "arranges" ? !value.is_boolean()
@@ -309,9 +313,16 @@ Status applyRecipe(const std::string& map, const std::vector<std::string>& set, 
         const RecipeSource numbers = recipeSource(source, model);
         auto parameters = RecipeParameters::make(recipe.value("parameters", Json::object()), set, numbers);
         if (!parameters.ok()) return wrongRecipe(parameters.error().message).inFile(map);
-        auto fused = parameters->number(recipe["from_adapter"]["fused"]);
-        if (!fused.ok()) return wrongRecipe(fused.error().message).inFile(map);
-        SHARDSCOPE_ASSIGN(EvenAdapter even, evenAdapter(source, fused->missing.empty() && fused->value != 0));
+        AdapterTarget target;
+        for (const auto& [key, says] :
+             {std::pair{"fused", &target.fused}, std::pair{"fused_experts", &target.fusedExperts},
+              std::pair{"dora", &target.dora}}) {
+            if (!recipe["from_adapter"].contains(key)) continue;
+            auto number = parameters->number(recipe["from_adapter"][key]);
+            if (!number.ok()) return wrongRecipe(number.error().message).inFile(map);
+            *says = number->missing.empty() && number->value != 0;
+        }
+        SHARDSCOPE_ASSIGN(EvenAdapter even, evenAdapter(source, target));
         even.steps.insert(even.steps.end(), recipe["steps"].begin(), recipe["steps"].end());
         recipe["steps"] = std::move(even.steps);
         if (!even.scaling.empty()) request.values.emplace_back("alpha", std::move(even.scaling));

@@ -1,7 +1,11 @@
 #include "engine/transformers.h"
 
+#include <algorithm>
+#include <initializer_list>
+
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -31,6 +35,56 @@ size_t optimizerTensors(const Catalog& target) {
     for (TensorId t = 0; t < target.tensorCount(); ++t)
         count += target.role(t) == Role::optimizer ? 1 : 0;
     return count;
+}
+
+bool containsAny(std::string_view name, std::initializer_list<std::string_view> marks) {
+    return std::ranges::any_of(marks, [&](std::string_view mark) { return name.find(mark) != name.npos; });
+}
+
+// Names that transformers takes or leaves: buffers that older releases saved, scales of weights that may be
+// plain now, an output layer that may be tied, layers that predict further tokens, which it does not build.
+bool mayDiffer(std::string_view name, const nlohmann::json& config) {
+    if (name.ends_with("_scale_inv") || name.starts_with("mtp.") ||
+        containsAny(name, {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids",
+                           ".mtp_layers."}) ||
+        (containsAny(name, {"lm_head.weight"}) && numberIn(config, "tie_word_embeddings").value_or(1) != 0))
+        return true;
+    constexpr std::string_view kLayers = "model.layers.";
+    const auto layers = numberIn(config, "num_hidden_layers");
+    if (!name.starts_with(kLayers) || !layers) return false;
+    name.remove_prefix(kLayers.size());
+    const auto number = parseNumber<int64_t>(name.substr(0, name.find('.')));
+    return number && *number >= *layers;
+}
+
+// Where the directory of the configuration has the weights of that model, names say what is missing.
+void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& config,
+                      std::vector<std::string>& why) {
+    const std::string& from = prepared.plan.assetsFrom;
+    if (from.starts_with(prepared.source.path) || !config.is_object()) return;
+    const auto model = openCheckpoint(from);
+    if (!model.ok() || model->format->info().name != "safetensors") return;
+    const Catalog &has = model->catalog(), &target = prepared.spec->target;
+    for (TensorId t = 0; t < has.tensorCount(); ++t)
+        if (dtypeBits(has.dtype(t)) <= 8 && !has.name(t).ends_with("_scale_inv") &&
+            !dtypeIsFloat(has.dtype(t)))
+            return;  // quantized in another way than the result
+    const auto differing = [&](const Catalog& one, const Catalog& other, std::string_view& first) {
+        size_t count = 0;
+        for (TensorId t = 0; t < one.tensorCount(); ++t) {
+            if (other.find(one.name(t)) != kNone || mayDiffer(one.name(t), config)) continue;
+            if (count++ == 0) first = one.name(t);
+        }
+        return count;
+    };
+    std::string_view first;
+    if (const size_t count = differing(has, target, first))
+        why.push_back(fmt::format("it lacks {} of the {} tensors of the model in {}, such as '{}'",
+                                  countText(count), countText(has.tensorCount()), from,
+                                  printable(first, kNameInMessage)));
+    if (const size_t count = differing(target, has, first))
+        why.push_back(fmt::format("{} of its tensors are not in the model of {}, such as '{}'",
+                                  countText(count), from, printable(first, kNameInMessage)));
 }
 
 }  // namespace
@@ -72,6 +126,7 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
                     ? note.message
                     : fmt::format("'{}': {}", printable(note.tensor, kNameInMessage), note.message));
     }
+    if (why.empty()) compareWithModel(prepared, config.values, why);
     if (!why.empty()) return why;
     nlohmann::json stated = config.values;
     if (prepared.source.dequantized && stated.is_object()) {

@@ -247,8 +247,11 @@ class TargetResolver {
         const std::string_view before = source_.name(t);
         // A view that is one whole tensor under another name needs nothing of its own.
         if (tensor.view && tensor.view->sameOrderAs(source_) == t &&
-            std::ranges::equal(tensor.view->shape(), source_.shape(t)))
+            std::ranges::equal(tensor.view->shape(), source_.shape(t))) {
             tensor.view = nullptr;
+            // Steps may make the same of it more than once (a row that is repeated): no tie of the source.
+            tensor.copy = tensor.copy || carriers_.contains(t);
+        }
         TensorInfo info;
         info.name = rename_(name);
         info.path = info.name == before ? source_.path(t) : renamedPath(source_.path(t), info.name);

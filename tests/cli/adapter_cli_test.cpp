@@ -505,9 +505,6 @@ class AdapterCliTest : public QObject {
         const Outcome odd = convert("odd", "never", words);
         QCOMPARE(odd.exitCode, 5);
         QVERIFY2((odd.out + odd.err).find("Megatron has one scaling") != std::string::npos, odd.out.c_str());
-        how["use_dora"] = true;
-        writeAdapter("dora-there", adapter, how);
-        QCOMPARE(convert("dora-there", "never", words).exitCode, 3);
     }
 
     // What Megatron keeps as one matrix must be one.

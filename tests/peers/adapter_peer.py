@@ -144,29 +144,65 @@ def compare(name, got, want):
     return failed
 
 
+HEADS, GROUPS = 6, 2
+NUMBERS = ["--set", "heads=%d" % HEADS]
+
+
+class Megatron:
+    """Llama, its checkpoint of Megatron, and the layers that Megatron-Bridge has adapters for."""
+
+    def __init__(self, place, dtype):
+        self.place = place
+        made = llama(dtype)
+        made.save_pretrained(self.at("base"))
+        shardscope("convert", self.at("base"), self.at("there"), "--to", "dcp", "--map", "llama-megatron-from-hf")
+        config = made.config
+        width, self.inner, size = config.hidden_size, config.intermediate_size, config.hidden_size // HEADS
+        self.layers = range(config.num_hidden_layers)
+        # columns, rows
+        self.shapes = {"self_attention.linear_qkv": (width, (HEADS + 2 * GROUPS) * size), "self_attention.linear_proj": (HEADS * size, width),
+                       "mlp.linear_fc1": (width, 2 * self.inner), "mlp.linear_fc2": (self.inner, width)}
+
+    def at(self, name):
+        return os.path.join(self.place, name)
+
+    def save(self, name, ranks, file, text, swift=False, magnitudes=False):
+        tensors = {}
+        for layer in self.layers:
+            for module, (columns, rows) in self.shapes.items():
+                stem = "decoder.layers.%d.%s." % (layer, module)
+                names = ("lora_A.default", "lora_B.default") if swift else ("adapter.linear_in", "adapter.linear_out")
+                rank = ranks[module.split("_")[-1]]
+                tensors[stem + names[0] + ".weight"], tensors[stem + names[1] + ".weight"] = torch.randn(rank, columns), torch.randn(rows, rank)
+                if magnitudes:
+                    tensors[stem + "adapter.weight_magnitude"] = torch.rand(rows) + 0.5
+        keep(self.at(name), tensors, file, text)
+        return tensors
+
+
+def keep(path, tensors, file, text):
+    dcp.save(tensors, checkpoint_id=path, no_dist=True)
+    with open(os.path.join(path, file), "w", encoding="utf-8") as out:
+        out.write(text)
+
+
+def run_config(alpha, rank, more="", model=""):
+    return "model:\n  num_attention_heads: %d\n  num_query_groups: %d\n%speft:\n  alpha: %d\n  dim: %d\n%s" % (HEADS, GROUPS, model, alpha, rank, more)
+
+
+def adapter_of(path):
+    return load_file(os.path.join(path, "adapter_model.safetensors"))
+
+
 def megatron():
     """An adapter under the names of Megatron-Bridge: merged there, or made one of PEFT and merged by that, gives the same bits."""
-    failed, heads, groups, rank, alpha = 0, 6, 2, 8, 20
+    failed, rank, alpha = 0, 8, 20
     with tempfile.TemporaryDirectory() as place:
-        def at(name):
-            return os.path.join(place, name)
-        made = llama(torch.bfloat16)
-        made.save_pretrained(at("base"))
-        config = made.config
-        width, inner, size = config.hidden_size, config.intermediate_size, config.hidden_size // heads
-        shapes = {"self_attention.linear_qkv": (width, (heads + 2 * groups) * size), "self_attention.linear_proj": (heads * size, width),
-                  "mlp.linear_fc1": (width, 2 * inner), "mlp.linear_fc2": (inner, width)}
-        tensors = {}
-        for layer in range(config.num_hidden_layers):
-            for module, (columns, rows) in shapes.items():
-                stem = "decoder.layers.%d.%s.adapter." % (layer, module)
-                tensors[stem + "linear_in.weight"], tensors[stem + "linear_out.weight"] = torch.randn(rank, columns), torch.randn(rows, rank)
-        dcp.save(tensors, checkpoint_id=at("bridge"), no_dist=True)
-        with open(os.path.join(at("bridge"), "run_config.yaml"), "w", encoding="utf-8") as file:
-            file.write("model:\n  num_attention_heads: %d\n  num_query_groups: %d\npeft:\n  alpha: %d\n  dim: %d\n" % (heads, groups, alpha, rank))
-        shardscope("convert", at("base"), at("there"), "--to", "dcp", "--map", "llama-megatron-from-hf")
+        of = Megatron(place, torch.bfloat16)
+        at = of.at
+        of.save("bridge", dict.fromkeys(("qkv", "proj", "fc1", "fc2"), rank), "run_config.yaml", run_config(alpha, rank))
         shardscope("convert", at("there"), at("merged"), "--adapter", at("bridge"))
-        shardscope("convert", at("merged"), at("back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", "--set", "heads=%d" % heads)
+        shardscope("convert", at("merged"), at("back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", *NUMBERS)
         shardscope("convert", at("bridge"), at("peft"), "--to", "safetensors", "--weights-only", "--map", "llama-peft-from-megatron")
         shardscope("convert", at("base"), at("here"), "--to", "hf", "--adapter", at("peft"))
         want = merged(llama, at("base"), at("peft"), torch.bfloat16)
@@ -175,12 +211,11 @@ def megatron():
             assert set(got) == set(load_file(os.path.join(at("base"), "model.safetensors"))), set(got)
             failed += compare("Megatron, " + name, got, want)
         # There and back: q, k and v by themselves, and as one where their A is the same.
-        before = load_file(os.path.join(at("peft"), "adapter_model.safetensors"))
+        before = adapter_of(at("peft"))
         for way, words in (("canonical", []), ("fused", ["--set", "fused=1"]), ("swift", ["--set", "swift=1"])):
-            numbers = ["--set", "heads=%d" % heads]
-            shardscope("convert", at("peft"), at(way), "--to", "dcp", "--map", "llama-megatron-from-peft", *words, *numbers, "--set", "kv_heads=%d" % groups)
-            shardscope("convert", at(way), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *numbers, "--set", "alpha=%d" % alpha)
-            after = load_file(os.path.join(at(way + "-back"), "adapter_model.safetensors"))
+            shardscope("convert", at("peft"), at(way), "--to", "dcp", "--map", "llama-megatron-from-peft", *words, *NUMBERS, "--set", "kv_heads=%d" % GROUPS)
+            shardscope("convert", at(way), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *NUMBERS, "--set", "alpha=%d" % alpha)
+            after = adapter_of(at(way + "-back"))
             assert set(after) == set(before), way
             failed += compare(way, after, before)
             again = merged(llama, at("base"), at(way + "-back"), torch.bfloat16)
@@ -191,38 +226,29 @@ def megatron():
 
 def megatron_by_module():
     """Ranks and scalings that differ by module, the root of the rank, DoRA: from Megatron to PEFT, and from PEFT to Megatron and back."""
-    failed, heads, groups = 0, 6, 2
-    numbers = ["--set", "heads=%d" % heads]
+    failed = 0
     with tempfile.TemporaryDirectory() as place:
-        def at(name):
-            return os.path.join(place, name)
-        made = llama(torch.float32)
-        made.save_pretrained(at("base"))
-        config = made.config
-        width, inner, size = config.hidden_size, config.intermediate_size, config.hidden_size // heads
-        shapes = {"self_attention.linear_qkv": (width, (heads + 2 * groups) * size, 8), "self_attention.linear_proj": (heads * size, width, 4),
-                  "mlp.linear_fc1": (width, 2 * inner, 8), "mlp.linear_fc2": (inner, width, 3)}
-        shardscope("convert", at("base"), at("there"), "--to", "dcp", "--map", "llama-megatron-from-hf")
-        section = "model:\n  num_attention_heads: %d\n  num_query_groups: %d\npeft:\n  alpha: 20\n  dim: 8\n  normalize_moe_lora: true\n" % (heads, groups)
-        arguments = json.dumps({"num_attention_heads": heads, "num_query_groups": groups, "lora_alpha": 5, "use_rslora": True})
+        of = Megatron(place, torch.float32)
+        at = of.at
+        section = run_config(20, 8, "  normalize_moe_lora: true\n")
+        arguments = json.dumps({"num_attention_heads": HEADS, "num_query_groups": GROUPS, "lora_alpha": 5, "use_rslora": True})
         for way, file, text in (("ranks", "run_config.yaml", section), ("dora", "run_config.yaml", section), ("swift", "args.json", arguments)):
-            tensors = {}
-            for layer in range(config.num_hidden_layers):
-                for module, (columns, rows, rank) in shapes.items():
-                    stem = "decoder.layers.%d.%s." % (layer, module)
-                    names = ("lora_A.default", "lora_B.default") if way == "swift" else ("adapter.linear_in", "adapter.linear_out")
-                    tensors[stem + names[0] + ".weight"], tensors[stem + names[1] + ".weight"] = torch.randn(rank, columns), torch.randn(rows, rank)
-                    if way == "dora":
-                        tensors[stem + "adapter.weight_magnitude"] = torch.rand(rows) + 0.5
-            dcp.save(tensors, checkpoint_id=at(way), no_dist=True)
-            with open(os.path.join(at(way), file), "w", encoding="utf-8") as out:
-                out.write(text)
+            of.save(way, {"qkv": 8, "proj": 4, "fc1": 8, "fc2": 2 if way == "dora" else 3}, file, text, swift=way == "swift", magnitudes=way == "dora")
             shardscope("convert", at(way), at(way + "-peft"), "--to", "safetensors", "--weights-only", "--strict", "--map", "llama-peft-from-megatron")
             shardscope("convert", at("there"), at(way + "-merged"), "--adapter", at(way))
-            shardscope("convert", at(way + "-merged"), at(way + "-back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", *numbers)
+            shardscope("convert", at(way + "-merged"), at(way + "-back"), "--to", "safetensors", "--map", "llama-hf-from-megatron", *NUMBERS)
             want = merged(llama, at("base"), at(way + "-peft"), torch.float32)
             got = load_file(os.path.join(at(way + "-back"), "model.safetensors"))
             failed += compare(way, got, {key: want[key] for key in got})
+        # DoRA there and back; magnitudes of gate and up lie in the order of the ranks that load them.
+        want = merged(llama, at("base"), at("dora-peft"), torch.float32)
+        for ranks in (1, of.inner):
+            there, again = at("dora-there%d" % ranks), at("dora-again%d" % ranks)
+            shardscope("convert", at("dora-peft"), there, "--to", "dcp", "--strict", "--map", "llama-megatron-from-peft", *NUMBERS, "--set", "fused=1", "--set",
+                       "kv_heads=%d" % GROUPS, "--set", "ranks=%d" % ranks)
+            # The largest scaling is that of rank 2, and the largest rank is 8.
+            shardscope("convert", there, again, "--to", "safetensors", "--map", "llama-peft-from-megatron", *NUMBERS, "--set", "alpha=80", "--set", "ranks=%d" % ranks)
+            failed += compare("dora, %d ranks" % ranks, merged(llama, at("base"), again, torch.float32), want)
         for way, how in {"patterns": {"r": 8, "lora_alpha": 16, "rank_pattern": {"q_proj": 4, "layers.1.mlp.up_proj": 2}, "alpha_pattern": {"down_proj": 2}},
                          "root": {"r": 4, "lora_alpha": 3, "use_rslora": True}}.items():
             model = LlamaForCausalLM.from_pretrained(at("base"), dtype=torch.float32)
@@ -232,11 +258,65 @@ def megatron_by_module():
             alpha = {"patterns": 64, "root": 6}[way]  # up_proj of layer 1 is scaled most, by 8, and the largest rank is 8
             assert "%d for rank %d" % (alpha, how["r"]) in json.dumps(plan["notes"]), plan["notes"]
             shardscope("convert", at(way), at(way + "-there"), "--to", "dcp", "--map", "llama-megatron-from-peft")
-            shardscope("convert", at(way + "-there"), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *numbers, "--set",
+            shardscope("convert", at(way + "-there"), at(way + "-back"), "--to", "safetensors", "--map", "llama-peft-from-megatron", *NUMBERS, "--set",
                        "alpha=%d" % alpha)
             again = merged(llama, at("base"), at(way + "-back"), torch.float32)
             failed += compare(way, again, want)
     print("Megatron, by module: %s" % ("differs" if failed else "the bits of peft"))
+    return failed
+
+
+def megatron_experts():
+    """Experts with an adapter each, with one for all, with one of both matrices for all: what becomes of them is merged by PEFT, and comes back."""
+    failed, rank, alpha = 0, 3, 9
+    for kind, made in (("qwen3", qwen3_moe), ("mixtral", mixtral)):
+        with tempfile.TemporaryDirectory() as place:
+            def at(name):
+                return os.path.join(place, name)
+            made(torch.float32).save_pretrained(at("base"))
+            base = type(made(torch.float32)).from_pretrained(at("base"), dtype=torch.float32).state_dict()
+            stem = "decoder.layers.%d.mlp.experts.experts.linear_fc%d.adapter.linear_%s.weight"
+            experts, rows, columns = base["model.layers.0.mlp.experts.gate_up_proj"].shape
+            shapes = {1: (columns, rows), 2: (rows // 2, columns)}
+            names = ["--set", "mixtral=%d" % (kind == "mixtral")]
+            for layout in ("each", "one", "outer", "sequential", "swift", "stacked"):
+                tensors, want = {}, dict(base)
+                for layer in range(2):
+                    for fc, (ins, outs) in shapes.items():
+                        shared_in, shared_out = layout == "one" or (layout == "outer" and fc == 1), layout == "one" or (layout == "outer" and fc == 2)
+                        down, up = torch.randn(*([] if shared_in else [experts]), rank, ins), torch.randn(*([] if shared_out else [experts]), outs, rank)
+                        parameter = "model.layers.%d.mlp.experts.%s" % (layer, "gate_up_proj" if fc == 1 else "down_proj")
+                        want[parameter] = base[parameter] + alpha / rank * (up.double() @ down.double()).float()
+                        for end, matrix in (("in", down), ("out", up)):
+                            name = stem % (layer, fc, end)
+                            if layout == "swift":
+                                name = name.replace("adapter.linear_in", "lora_A.default").replace("adapter.linear_out", "lora_B.default")
+                            if layout == "sequential":
+                                tensors.update({name.replace("experts.experts", "experts.local_experts.%d" % e): matrix[e].clone() for e in range(experts)})
+                            elif layout == "stacked":
+                                name = name.replace("layers.%d" % layer, "layers")
+                                tensors[name] = torch.stack([tensors[name], matrix]) if layer else matrix
+                            else:
+                                tensors[name] = matrix
+                keep(at(layout), tensors, "run_config.yaml", run_config(alpha, rank, model="  num_moe_experts: %d\n" % experts))
+                shardscope("convert", at(layout), at(layout + "-peft"), "--to", "safetensors", "--strict", "--map", "llama-peft-from-megatron", *names)
+                shardscope("convert", at("base"), at(layout + "-merged"), "--to", "hf", "--adapter", at(layout + "-peft"))
+                ours = type(made(torch.float32)).from_pretrained(at(layout + "-merged"), dtype=torch.float32).state_dict()
+                model = type(made(torch.float32)).from_pretrained(at("base"), dtype=torch.float32)
+                theirs = PeftModel.from_pretrained(model, at(layout + "-peft")).merge_and_unload().state_dict()
+                for name, tensor in want.items():
+                    for who, got in (("ours", ours), ("peft's", theirs)):
+                        if not torch.allclose(got[name], tensor, rtol=1e-5, atol=1e-5):
+                            print("experts of %s, %s: %s %s differs by %g" % (kind, layout, who, name, (got[name] - tensor).abs().max()))
+                            failed += 1
+                before = adapter_of(at(layout + "-peft"))
+                for way in ([], ["--set", "sequential_experts=1"], ["--set", "swift=1", "--set", "heads=6"]):
+                    there, again = (at("%s-%s%d" % (layout, end, len(way))) for end in ("there", "again"))
+                    shardscope("convert", at(layout + "-peft"), there, "--to", "dcp", "--strict", "--map", "llama-megatron-from-peft", *way)
+                    shardscope("convert", there, again, "--to", "safetensors", "--strict", "--map", "llama-peft-from-megatron", "--set", "alpha=%d" % alpha, *names)
+                    assert set(adapter_of(again)) == set(before), way
+                    failed += compare("%s, there and back" % layout, adapter_of(again), before)
+    print("Megatron, experts: %s" % ("differs" if failed else "the values of peft"))
     return failed
 
 
@@ -288,6 +368,7 @@ def main():
         print("%s: %s" % (case, "differs" if failed else "the bits of peft, but for the last ones" if "dora" in case else "the bits of peft"))
     failed += megatron()
     failed += megatron_by_module()
+    failed += megatron_experts()
     return 1 if failed else 0
 
 

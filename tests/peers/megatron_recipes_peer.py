@@ -7,6 +7,7 @@ import contextlib
 import copy
 import hashlib
 import logging
+import math
 import multiprocessing
 import os
 import sys
@@ -50,7 +51,8 @@ TITAN = {"llama": "llama", "qwen3": "qwen3", "qwen3-moe": "qwen3", "deepseek-v3"
 DEEPSEEK = dict(layer="model.layers.%d." % LAYERS, norms=("enorm", "hnorm", "shared_head.norm"), projection="eh_proj",
                 copies={"embed_tokens": "model.embed_tokens", "shared_head.head": "lm_head"})
 QWEN = dict(layer="mtp.layers.0.", beside="mtp.", norms=("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"), projection="fc", copies={})
-MIMO = dict(layer="model.mtp_layers.0.", norms=("token_layernorm", "hidden_layernorm", "final_layernorm"), projection="input_proj", copies={})
+MIMO = dict(layer="model.mtp_layers.0.", norms=("token_layernorm", "hidden_layernorm", "final_layernorm"), projection="input_proj", copies={},
+            hidden_first=True)
 SILU = torch.nn.functional.silu
 
 
@@ -167,6 +169,19 @@ def families():
                rope_type="rope", rotary_scaling_factor=1.0, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN, moe_router_score_function="sigmoid",
                moe_router_enable_expert_bias=True, moe_router_num_groups=2, moe_router_group_topk=1, moe_router_topk_scaling_factor=2.5, moe_router_dtype="fp32", mtp_num_layers=1),
            dict(stacked=False, spec=latent, scale=16 ** -0.5, attention_softcap=0.0, mtp=DEEPSEEK))
+    # DeepSeek's layers without groups of experts, and with longer contexts by YaRN.
+    yarn = dict(factor=4.0, beta_fast=1.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
+    stretched = (0.1 * math.log(yarn["factor"]) + 1) ** 2
+    yield ("kimi-k2", t.DeepseekV3ForCausalLM,
+           t.DeepseekV3Config(**dict(COMMON, num_key_value_heads=HEADS), q_lora_rank=14, kv_lora_rank=6, qk_rope_head_dim=4, qk_nope_head_dim=12, v_head_dim=10,
+                              n_routed_experts=EXPERTS, num_experts_per_tok=2, moe_intermediate_size=FFN // 2, n_shared_experts=1, first_k_dense_replace=1,
+                              n_group=1, topk_group=1, routed_scaling_factor=2.827, norm_topk_prob=True,
+                              rope_parameters=dict(yarn, rope_type="yarn", rope_theta=50000.0, original_max_position_embeddings=16)),
+           dict(moe(multi_latent_attention=True, q_lora_rank=14, kv_lora_rank=6, qk_pos_emb_head_dim=4, qk_head_dim=12, v_head_dim=10, qk_layernorm=True, num_query_groups=HEADS,
+                    rope_type="yarn", rotary_base=50000.0, rotary_scaling_factor=yarn["factor"], original_max_position_embeddings=16, beta_fast=1.0, beta_slow=1.0, mscale=1.0,
+                    mscale_all_dim=1.0, moe_layer_freq=[0, 1, 1], moe_shared_expert_intermediate_size=FFN // 2, moe_router_score_function="sigmoid",
+                    moe_router_enable_expert_bias=True, moe_router_topk_scaling_factor=2.827, moe_router_dtype="fp32"), moe_ffn_hidden_size=FFN // 2),
+           dict(recipe="deepseek-v3", model_type="kimi_k2", stacked=False, spec=latent, scale=16 ** -0.5 * stretched, attention_softcap=0.0))
     yield ("glm4.5", t.Glm4MoeForCausalLM,
            t.Glm4MoeConfig(**COMMON, head_dim=HEAD_DIM, attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, n_routed_experts=EXPERTS, num_experts_per_tok=2,
                            moe_intermediate_size=FFN, n_shared_experts=1, first_k_dense_replace=1, n_group=1, topk_group=1, routed_scaling_factor=2.5, norm_topk_prob=True),
@@ -222,21 +237,42 @@ def make_hf(kind, config):
 
 
 def add_prediction(path, kind, config, mtp):
-    """A layer that predicts further tokens, which transformers neither builds nor saves: as a layer of its own checkpoints."""
+    """A layer that predicts further tokens, which transformers neither builds nor saves: as a layer of its own checkpoints. Returns
+    what predicts with it, of transformers' own layers."""
     deeper = copy.deepcopy(config)
     deeper.num_hidden_layers = LAYERS + 1
     if getattr(deeper, "layer_types", None):
         deeper.layer_types = deeper.layer_types + deeper.layer_types[-1:]
-    make_hf(kind, deeper).save_pretrained(path + "-deeper")
+    behind = make_hf(kind, deeper)
+    behind.save_pretrained(path + "-deeper")
     file = os.path.join(path, "model.safetensors")
     state = load_file(file)
-    behind = "model.layers.%d." % LAYERS
-    layer = {k[len(behind):]: v for k, v in load_file(os.path.join(path + "-deeper", "model.safetensors")).items() if k.startswith(behind)}
+    stem = "model.layers.%d." % LAYERS
+    layer = {k[len(stem):]: v for k, v in load_file(os.path.join(path + "-deeper", "model.safetensors")).items() if k.startswith(stem)}
     beside = {norm: torch.randn(HIDDEN) for norm in mtp["norms"]}
     beside[mtp["projection"]] = torch.randn(HIDDEN, 2 * HIDDEN)
     state.update({mtp.get("beside", mtp["layer"]) + k + ".weight": v for k, v in beside.items()})
     layer.update({k + ".weight": state[v + ".weight"].clone() for k, v in mtp["copies"].items()})
     save_file(dict(state, **{mtp["layer"] + k: v for k, v in layer.items()}), file, {"format": "pt"})
+    # Only the last layer is run.
+    behind.model.layers = behind.model.layers[LAYERS:]
+    behind.model.config.num_hidden_layers = 1
+    if getattr(deeper, "layer_types", None):
+        behind.model.config.layer_types = deeper.layer_types[-1:]
+
+    def predict(model, tokens):
+        """Logits of the tokens after the next ones. DeepSeek-V3's report, 2.2: the state of a token and the next token's embedding,
+        normalized and projected, go through a layer, and through the head of the model."""
+        of_token, of_state, last = (type(model.model.norm)(HIDDEN, eps=1e-6) for _ in range(3))
+        for norm, name in zip((of_token, of_state, last), mtp["norms"]):
+            norm.weight.data = beside[name]
+        state = of_state(model.model(tokens, use_cache=False).last_hidden_state)[:, :-1]
+        token = of_token(model.model.embed_tokens(tokens[:, 1:]))
+        both = torch.cat([state, token] if mtp.get("hidden_first") else [token, state], -1) @ beside[mtp["projection"]].T
+        behind.model.norm = last
+        return model.lm_head(behind.model(inputs_embeds=both, use_cache=False).last_hidden_state)
+
+    return predict
 
 
 def make_megatron(config, changes, more):
@@ -289,15 +325,14 @@ def prove(name, kind, config, changes, more, place):
     hf_dir = os.path.join(place, "hf")
     model = make_hf(kind, config)
     model.save_pretrained(hf_dir)
-    if "mtp" in more:
-        add_prediction(hf_dir, kind, config, more["mtp"])
+    predict = add_prediction(hf_dir, kind, config, more["mtp"]) if "mtp" in more else None
     truth = hashes(hf_dir)
-    apart = 0.0 if changes is None else run_both(name, model, config, changes, more, place, truth)
+    apart = 0.0 if changes is None else run_both(name, model, predict, config, changes, more, place, truth)
     layouts_back(name, changes or {}, more, place, truth)
     return apart
 
 
-def run_both(name, model, config, changes, more, place, truth):
+def run_both(name, model, predict, config, changes, more, place, truth):
     """How far the logits are apart; what Megatron saves becomes the same tensors again."""
     hf_dir, mg_file = os.path.join(place, "hf"), os.path.join(place, "mg.pt")
     ours = "--set fused_norms=0 --set sequential_experts=1 --set padded_vocab_size=%d" % PADDED
@@ -307,18 +342,20 @@ def run_both(name, model, config, changes, more, place, truth):
     wanted = {k for k, v in megatron.state_dict().items() if "_extra_state" not in k}
     same(dict.fromkeys(wanted), dict.fromkeys(state), "names of Megatron's modules")
     megatron.load_state_dict(state, strict=False)
-    # Further tokens are only predicted where there are labels.
-    prediction = megatron.mtp_process, megatron.config.mtp_num_layers
-    megatron.mtp_process, megatron.config.mtp_num_layers = False, None
+    # Further tokens are only predicted where there are labels. Without the number of their layers the logits come behind the others.
+    ahead, megatron.config.mtp_num_layers = megatron.config.mtp_num_layers, None
     tokens = torch.randint(0, VOCAB, (2, LENGTH), generator=torch.Generator().manual_seed(3))
     with torch.no_grad():
         want = model(tokens).logits
         mask = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)[None, None]
         got = megatron(tokens, torch.arange(LENGTH).expand(2, -1), mask)[..., :VOCAB]
+        if predict:
+            # Of the last token the next one is not known.
+            want = torch.cat([want, predict(model, tokens)], 1)
+            got = got[:, :-1]
     apart = (want - got).abs().max().item()
     assert want.abs().max() > 0.01 and apart < 1e-5 * max(1.0, want.abs().max()), "%s: logits up to %g are %g apart" % (name, want.abs().max(), apart)
-
-    megatron.mtp_process, megatron.config.mtp_num_layers = prediction
+    megatron.config.mtp_num_layers = ahead
 
     # What Megatron saves, by args alone.
     saved = os.path.join(place, "dist")

@@ -1,6 +1,7 @@
 """What `--to hf` writes is loaded by transformers' from_pretrained, whatever format and names it came from: no key is missing, none is
 unexpected, no shape differs, every weight has the same bits, and the logits are those of the model that was saved. All families of the recipes, by `--to hf --assets` alone."""
 import copy
+import json
 import os
 import sys
 import tempfile
@@ -33,7 +34,7 @@ def models():
     for name, kind, config, changes, more in families():
         # Without kernels of a GPU NemotronH is not even built; megatron_recipes_peer compares its tensors.
         # Of MiMo transformers has no class. Models with the recipe of another one add nothing here.
-        if changes is not None and name != "mimo" and "recipe" not in more:
+        if changes is not None and name != "mimo" and ("recipe" not in more or "model_type" in more):
             yield name, kind, config, more, True
     t = transformers
     # Alternating updates, LAuReL and embeddings of each layer; the last layers take keys and values from those before.
@@ -50,13 +51,22 @@ def sources(name, more, with_megatron):
     """What is saved, and how the program makes it from the model of Hugging Face."""
     yield from PLAIN.items()
     if with_megatron:
-        yield "Megatron", ["--to", "megatron", "--map", name + "-megatron-from-hf"]
+        yield "Megatron", ["--to", "megatron", "--map", more.get("recipe", name) + "-megatron-from-hf"]
     # Neither has layers that predict further tokens.
     ahead = more["mtp"].get("beside", more["mtp"]["layer"]) if "mtp" in more else "none"
     if name in TITAN:
         yield "torchtitan", ["--to", "dcp", "--map", TITAN[name] + "-torchtitan-from-hf", "--exclude", ahead + "*"]
     if name in MAXTEXT:
         yield "MaxText", ["--to", "dcp", "--map", name + "-maxtext-from-hf", "--exclude", ahead + "*"]
+
+
+def restate(path, model_type):
+    """The name by which a model is known whose code is that of another one."""
+    file = os.path.join(path, "config.json")
+    with open(file, encoding="utf-8") as stated:
+        config = json.load(stated)
+    with open(file, "w", encoding="utf-8") as stated:
+        json.dump(dict(config, model_type=model_type), stated)
 
 
 def load(kind, path):
@@ -92,11 +102,15 @@ def prove(name, kind, config, more, with_megatron, place):
     for number, (what, words) in enumerate(sources(name, more, with_megatron)):
         there, again = (os.path.join(place, "%s%d" % (end, number)) for end in ("there", "again"))
         try:
+            if "model_type" in more:
+                restate(hf, more["model_type"])
             shardscope("convert", hf, there, *words)
             report = shardscope("convert", there, again, "--to", "hf", "--assets", hf)
             said = report["plan"]["transformers"]
             assert said and said["loads"], "the plan says that it does not load: %s" % said
             assert not report["unknown"], "unknown: %s" % report["unknown"][:5]
+            if "model_type" in more:
+                restate(again, config.model_type)
             loaded, found = load(kind, again)
             more_found = {k: sorted(set(v) - set(itself[k])) for k, v in found.items()}
             assert not any(more_found.values()), "from_pretrained finds %s" % more_found
