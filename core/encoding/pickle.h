@@ -50,12 +50,10 @@ Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits
 // returns one.
 class PickleWriter {
   public:
-    //   python       byte for byte what CPython's pickler writes
-    //   weightsOnly  the same, but empty bytes are spelled in a way that torch.load(weights_only=True)
-    //   accepts python3      protocol 4, for readers of Python 3 only: bytes are bytes, globals keep their
-    //   names framed       protocol 4 with frames and MEMOIZE, byte for byte what pickle.dumps() of
-    //   Python 3.8 to
-    //                3.13 writes; no persistent ids and no frozensets
+    // python: byte for byte what CPython's pickler writes. weightsOnly: the same, with empty bytes as
+    // torch.load(weights_only=True) accepts them. python3: protocol 4, for readers of Python 3 only. Bytes
+    // are bytes, globals keep their names. framed: protocol 4 with frames and MEMOIZE, byte for byte what
+    // pickle.dumps() of Python 3.8 to 3.13 writes. It has no persistent ids and no frozensets.
     enum class For : uint8_t { python, weightsOnly, python3, framed };
     explicit PickleWriter(For reader = For::python);  // writes PROTO
 

@@ -2,8 +2,9 @@
 // imported or executed; a class that is not plain data is a node that shows its name.
 //
 // Nodes live in one arena and refer to each other by index. So shared nodes stay shared (a "billion laughs"
-// pickle is small here), cycles can be held, and destruction is never recursive. Code that walks a graph must
-// bound its depth and the number of nodes that it visits (`kMaxValueDepth`, and a budget of its own).
+// pickle is small here), cycles can be held, and destruction is never recursive.
+// Code that walks a graph must bound its depth and the number of nodes that it visits (`kMaxValueDepth`, and
+// a budget of its own).
 #pragma once
 
 #include <cstdint>
