@@ -39,8 +39,8 @@ if(NOT TARGET CLI11::CLI11)
     shardscope_headers(CLI11::CLI11 "${cli11_SOURCE_DIR}/include")
 endif()
 if(NOT SHARDSCOPE_HTTPLIB)
-    shardscope_fetch(httplib cpp-httplib-0.41.0.tar.gz https://github.com/yhirose/cpp-httplib/archive/refs/tags/v0.41.0.tar.gz
-                     6d38a6b74ea33ac3133b8352f2b55b557c1d42f36e1ed0c01f852e3218329d39 none)
+    shardscope_fetch(httplib cpp-httplib-0.53.1.tar.gz https://github.com/yhirose/cpp-httplib/archive/refs/tags/v0.53.1.tar.gz
+                     185af9587e270de9a3bfee234c6740f02e82265da33c7a41f97e02ee42f979d2 none)
     shardscope_headers(httplib::httplib "${httplib_SOURCE_DIR}")
     set(SHARDSCOPE_HTTPLIB httplib::httplib Threads::Threads)
 endif()

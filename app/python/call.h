@@ -86,8 +86,8 @@ class Call {
         return {this, [](Call* call) { call->follow(nullptr); }};
     }
 
-    // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others
-    // run, looks for signals, and calls `asked` (None, a word that _progress.py knows, or called with phase,
+    // Runs work(*this) on a thread of its own and returns what it does. Meanwhile this thread lets others run
+    // and looks for signals. It calls `asked` (None, a word that _progress.py knows, or called with phase,
     // done, total and tensor). What either raises stops the work and is raised here.
     template <class Work>
     auto run(Work&& work, nb::handle asked = nb::none()) -> decltype(work(*this)) {

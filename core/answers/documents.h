@@ -53,12 +53,12 @@ class QuantizedParts {
     const std::vector<uint32_t> of_;  // by tensor
 };
 
-// How much of a tensor each rank holds, one digit for a rank. '0' nothing, '1' up to an eighth, '2' a
+// How much of a tensor each rank holds, one digit for a rank: '0' nothing, '1' up to an eighth, '2' a
 // quarter, '3' a half, '4' nearly all, '5' all.
 std::string placementCells(const Catalog& catalog, TensorId tensor);
 
-// shardscope.placement/1: rows as the window folds them, by ranks in the order of the mesh's axes; with
-// `columns` what heads them, with `slices` what the columns [columnBegin, columnEnd) of these rows hold.
+// shardscope.placement/1: rows as the window folds them, by ranks in the order of the mesh's axes. `columns`
+// adds what heads them. `slices` adds what the columns [columnBegin, columnEnd) of these rows hold.
 struct PlacementPart {
     uint64_t first = 0, count = UINT64_MAX;  // rows
     bool columns = true, slices = true;

@@ -1,5 +1,5 @@
-// Readings of all values, `validate --level values` and `digest`, that several processes share: parts that a
-// scheduler runs (execute/parts.h), or workers to which this process gives them out.
+// Readings of all values, `validate --level values` and `digest`, that several processes share. A scheduler
+// runs the parts (execute/parts.h), or this process gives them to workers.
 #pragma once
 
 #include <array>

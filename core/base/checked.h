@@ -35,7 +35,7 @@ constexpr uint64_t alignUp(uint64_t value, uint64_t alignment) {
     return offset <= size && length <= size - offset;
 }
 
-// Product of a shape; the result does not depend on the order of its dimensions: a 0 anywhere gives 0 only
+// Product of a shape. The result does not depend on the order of its dimensions. A 0 anywhere gives 0 only
 // when the product of the others fits as well. False for negative dimensions or overflow.
 [[nodiscard]] constexpr bool checkedProduct(std::span<const int64_t> dims, int64_t& out) {
     int64_t product = 1;

@@ -38,8 +38,8 @@ class MemoryBudget {
         uint64_t bytes_ = 0;
     };
 
-    // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased and
-    // then passes, so that work that cannot be cut smaller still continues, alone.
+    // Waits until `bytes` are free. A request above the whole limit waits until nothing else is leased, then
+    // passes. So work that cannot be cut smaller continues, alone.
     Lease acquire(uint64_t bytes);
 
     // Keeps a buffer that holds a lease and is not in use, for the next takeKept(). Kept buffers are freed

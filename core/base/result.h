@@ -1,5 +1,5 @@
-// A value or an Error. Ignoring one does not compile. An error is kept behind a pointer, so a Status is as
-// large as a pointer and success costs no more than a test for null.
+// A value or an Error. Ignoring one does not compile. An error is kept behind a pointer. So a Status is as
+// large as a pointer, and success costs a test for null.
 #pragma once
 
 #include <cassert>

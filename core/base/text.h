@@ -1,6 +1,6 @@
-// Text from files: UTF-8, and how it is shown. Names and messages of a checkpoint are untrusted: before they
-// reach a terminal, a window, a log or a report they go through printable() or oneLine(). All functions are
-// pure.
+// Text from files: UTF-8, and how it is shown. Names and messages of a checkpoint are untrusted. They go
+// through printable() or oneLine() before they reach a terminal, a window, a log or a report. All functions
+// are pure.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ constexpr bool isDeceptive(uint32_t codePoint) {
 enum class Surrogates : uint8_t { refuse, accept };
 bool isUtf8(std::string_view text, Surrogates surrogates = Surrogates::refuse);
 
-// `text` as valid UTF-8 without anything that drives a terminal or misleads a reader: deceptive characters,
+// `text` as valid UTF-8 without anything that drives a terminal or misleads a reader. Deceptive characters,
 // surrogates and bytes that are not UTF-8 become \n, \t, \xHH or \uHHHH. At most about `most` bytes, then
 // "...".
 std::string printable(std::string_view text, size_t most = std::string_view::npos);

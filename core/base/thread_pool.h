@@ -30,7 +30,7 @@ class ThreadPool {
     unsigned size() const { return static_cast<unsigned>(threads_.size()); }
 
     // Runs body(i) for every i in [0, count) on the pool's threads and waits. Indices are handed out in
-    // order. After an error, or when `stop` is raised, no new index starts; of the errors of those that had
+    // order. After an error, or when `stop` is raised, no new index starts. Of the errors of those that had
     // begun, the one of the lowest index is returned. The caller's thread works too, so nested calls cannot
     // deadlock.
     Status parallelFor(size_t count, const StopToken& stop, const std::function<Status(size_t)>& body);

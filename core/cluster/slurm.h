@@ -32,10 +32,10 @@ Result<SlurmRequest> parseSlurm(std::string_view options);
 
 class SlurmAllocation {
   public:
-    // The allocation that the request names, else the one that this process runs in, else a new one, for
-    // which it waits until Slurm grants it or `stopping` says that nobody wants it any more. `waiting` is
-    // told what salloc says meanwhile, and the job's number once it is known. Errors: usage, remote with
-    // Slurm's own words, cancelled.
+    // The allocation that the request names, else the one that this process runs in, else a new one. It waits
+    // until Slurm grants that, or `stopping` says that nobody wants it any more. `waiting` is told what
+    // salloc says meanwhile, and the job's number once it is known. Errors: usage, remote with Slurm's own
+    // words, cancelled.
     using Waiting = std::function<void(const std::string& job, const std::string& message)>;
     static Result<std::unique_ptr<SlurmAllocation>> obtain(const SlurmRequest& request,
                                                            const std::function<bool()>& stopping,

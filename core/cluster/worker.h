@@ -42,8 +42,8 @@ class WorkerSession {
     const std::string& request() const { return request_; }  // as CoordinatorOptions::request
     std::optional<int> gpu() const { return gpu_; }          // the device that is to make tiles
     // peers() is null where all files are on shared file systems. Elsewhere table() says who has which file
-    // of the source (null = all have it). diskByPeer() says where files of the destination are (PeerDisks;
-    // empty = on one file system).
+    // of the source (null = all have it). diskByPeer() says where files of the destination are. It is a
+    // PeerDisks; empty: on one file system.
     const std::shared_ptr<Peers>& peers() const { return peers_; }
     const std::shared_ptr<const PeerTable>& table() const { return table_; }
     const std::vector<int>& diskByPeer() const { return disks_; }

@@ -39,7 +39,7 @@ struct DTensorSpec {
     // For each dimension that is sharded, the axes that shard it, the first one first. nullopt = not stated.
     // It says nothing of strided shards.
     std::optional<std::vector<std::pair<int64_t, Dims>>> order;
-    // Strided shards are meant as they stand, where else their groups are the parts that other axes cut, if
+    // Strided shards are meant as they stand. Otherwise their groups are the parts that other axes cut, if
     // the sizes allow it (FSDP2 over tensor parallelism). Both give the same boxes where all splits are even.
     bool literal = false;
 };

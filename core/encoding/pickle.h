@@ -1,6 +1,6 @@
 // Python pickles, protocols 0 to 5, read as data and written. Nothing is ever imported or called: a class or
 // function is a `global` node, a call is an `object` node (model/value.h). Calls that only spell plain data
-// in old protocols become that data: bytes (_codecs.encode to latin1), bytearray, set, frozenset; OrderedDict
+// in old protocols become that data: bytes (_codecs.encode to latin1), bytearray, set, frozenset. OrderedDict
 // and Counter given their items as an argument get them as pairs. Python 2 names are given as Python 3 has
 // them (__builtin__ is builtins).
 //
@@ -45,15 +45,15 @@ struct Pickle {
 // NEXT_BUFFER, protocol above 5); limit.
 Result<Pickle> decodePickle(std::span<const std::byte> bytes, const PickleLimits& limits = {});
 
-// A stream that is put together piece by piece, for pickles that are not held as a Value (torch's data.pkl
-// with its storages, DCP's .metadata, Paddle's files of arrays). Memo indices are the caller's: put() returns
-// one.
+// A stream that is put together piece by piece, for pickles that are not held as a Value. These are torch's
+// data.pkl with its storages, DCP's .metadata, Paddle's files of arrays. Memo indices are the caller's: put()
+// returns one.
 class PickleWriter {
   public:
-    // python: byte for byte what CPython's pickler writes. weightsOnly: the same, except that empty bytes are
-    // spelled in a way that torch.load(weights_only=True) accepts. python3: protocol 4, for readers of Python
-    // 3 only; bytes are bytes, globals keep their names. framed: protocol 4 with frames and MEMOIZE, byte for
-    // byte what pickle.dumps() of Python 3.8 to 3.13 writes; no persistent ids and no frozensets.
+    // python: byte for byte what CPython's pickler writes. weightsOnly: the same, with empty bytes as
+    // torch.load(weights_only=True) accepts them. python3: protocol 4, for readers of Python 3 only. Bytes
+    // are bytes, globals keep their names. framed: protocol 4 with frames and MEMOIZE, byte for byte what
+    // pickle.dumps() of Python 3.8 to 3.13 writes. It has no persistent ids and no frozensets.
     enum class For : uint8_t { python, weightsOnly, python3, framed };
     explicit PickleWriter(For reader = For::python);  // writes PROTO
 

@@ -1,9 +1,9 @@
-// A pickle inside a file, read without the large values in it. numpy arrays of any size stay where they are,
-// and the graph says which bytes of the file they take.
+// A pickle inside a file, read without the large values in it. Arrays of numpy stay where they are, whatever
+// their size, and the graph says which bytes of the file they take.
 //
-// Bytes values of 256 bytes or more, and texts of 4 KiB or more (protocol 2 spells bytes as text), are taken
-// out of the stream. What is left is decoded as any pickle. So a checkpoint of many gigabytes costs a read of
-// some hundred bytes for each of its arrays.
+// Bytes values of 256 bytes or more are taken out of the stream. So are texts of 4 KiB or more, as protocol 2
+// spells bytes as text. What is left is decoded as any pickle. So a checkpoint of many gigabytes costs a read
+// of some hundred bytes for each of its arrays.
 #pragma once
 
 #include <cstdint>

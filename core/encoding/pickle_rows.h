@@ -232,8 +232,8 @@ class PickleRows {
     PickleStream& in() { return *in_; }
     void pin(const RowValue&) {}
     void taken(Pairs) {}
-    // Records of objects that are needed until their pair of a dict is a row, and longer only where the memo
-    // may hand them out again.
+    // Records of objects that are needed until their pair of a dict is a row. They stay longer only where the
+    // memo may hand them out again.
     template <class T>
     struct Passing : std::vector<T> {
         size_t pinned = 0;

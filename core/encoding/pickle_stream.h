@@ -20,8 +20,8 @@ namespace shardscope {
 
 class PickleLiveMemo;
 
-// Errors are kept, not returned, because an opcode takes a few nanoseconds: a function that fails says false,
-// and takeError() gives the reason, with the offset of the opcode.
+// Errors are kept, not returned, because an opcode takes a few nanoseconds. A function that fails says false.
+// takeError() gives the reason, with the offset of the opcode.
 class PickleStream {
   public:
     // A pickle that begins at `start` of the window's source. `textLimit`: bytes of one string.
@@ -60,7 +60,7 @@ class PickleStream {
     }
 
     // To be called before each opcode. A fixed operand is loaded at once, from the slack behind the window if
-    // need be: whether it was there is found here, before the next opcode.
+    // need be. Whether it was there is found here, before the next opcode.
     bool ready() { return p_ < pause_ || resume(); }
     // The value of a length of `width` bytes behind the opcode, and p_ behind it.
     uint64_t lengthOperand(size_t width);

@@ -12,8 +12,8 @@
 
 namespace shardscope {
 
-// Bytes [base, base + size) of the source, followed by kSlack zero bytes so that an opcode's fixed operand
-// may be loaded before its presence is checked. Refers to the source, which must outlive it.
+// Bytes [base, base + size) of the source, then kSlack zero bytes. So an opcode's fixed operand may be loaded
+// before its presence is checked. Refers to the source, which must outlive it.
 class PickleWindow {
   public:
     static constexpr size_t kSlack = 16;

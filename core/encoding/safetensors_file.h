@@ -30,9 +30,9 @@ struct FileLayout {
 
 enum class FileOrder : uint8_t {
     reference,  // as the reference implementation: widest dtypes first, then by name; a header of words
-    // Entries of whole pages of 4 KiB first, so that each begins with one, then by falling width, which keeps
-    // every element aligned; a header of whole pages. File systems can share such blocks, and direct I/O
-    // needs no copy.
+    // Entries of whole pages of 4 KiB come first, so that each begins with one. The others follow by falling
+    // width, which keeps every element aligned. The header has whole pages. File systems can share such
+    // blocks, and direct I/O needs no copy.
     paged,
 };
 constexpr uint64_t kPage = 4096;

@@ -45,7 +45,7 @@ struct Header {
     const std::string* metadataValue(std::string_view key) const;
 };
 
-// Reads and checks the header of an open file: every rule of the format except that the file may be shorter
+// Reads and checks the header of an open file by every rule of the format but one. The file may be shorter
 // than the header declares (see dataEnd). Errors: damaged, limit, unsupported (an unknown dtype), io; with
 // file and offset.
 Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader);

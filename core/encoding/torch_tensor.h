@@ -51,9 +51,9 @@ struct TorchTensor {
 };
 
 // Interprets `node` when it is a dense tensor: _rebuild_tensor, _v2, _v3, parameters, tensors with
-// attributes, plain subclasses and old NEWOBJ forms around them. nullopt when it is something else (sparse,
-// quantized, DTensor, not a tensor). Errors: damaged for malformed arguments, negative or overflowing sizes
-// and strides.
+// attributes, plain subclasses and old NEWOBJ forms around them. It is nullopt when it is something else
+// (sparse, quantized, DTensor, not a tensor). Errors: damaged for malformed arguments, negative or
+// overflowing sizes and strides.
 Result<std::optional<TorchTensor>> asTorchTensor(const ValueGraph& graph, NodeId node);
 
 // A tuple, list or torch.Size of integers. Errors: damaged; limit for more than kMaxRank of them.
@@ -83,8 +83,8 @@ struct TorchArchive {
     bool bigEndian = false;
     int alignment = 64;
 
-    // The record of the tensor's storage, checked: it is there, as long as the storage (a longer one is left
-    // to the caller), and the tensor is inside it.
+    // The record of the tensor's storage, checked. It is there and as long as the storage; a longer one is
+    // left to the caller. The tensor is inside it.
     Result<const ZipEntry*> storageEntry(const TorchTensor& tensor) const;
 };
 // Two reads for an archive with one tensor. Errors: damaged, unsupported (TorchScript, zips without data.pkl,

@@ -36,8 +36,8 @@ struct Found {
     std::vector<Note> notes;
 };
 
-// `streamBytes`: length of the pickle; the walk may visit a multiple of it, so that a small pickle that
-// repeats its parts cannot name billions of entries. Errors: damaged (a malformed tensor), limit.
+// `streamBytes`: length of the pickle. The walk may visit a multiple of it. So a small pickle that repeats
+// its parts cannot name billions of entries. Errors: damaged (a malformed tensor), limit.
 Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes);
 
 // ------------------------------------------------------------------ tensors that are not one dense array

@@ -54,8 +54,8 @@ struct ZarrArray {
     uint64_t chunkBytes() const;  // unpacked
     // Whether a stored chunk is its elements and nothing else.
     bool raw() const { return codecs.empty() && !sharding; }
-    // Of the elements of a chunk that are in the array, the first `lengths` along each dimension: the bytes
-    // up to the end of the last of them, and their strides in elements where they are not row-major.
+    // The elements of a chunk that are in the array: the first `lengths` along each dimension. The bytes up
+    // to the end of the last of them, and their strides in elements where they are not row-major.
     struct Cut {
         uint64_t bytes = 0;
         Dims strides;

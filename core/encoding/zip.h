@@ -55,9 +55,9 @@ struct ZipLimits {
     uint64_t inflatedBytes = uint64_t{2} << 30;
 };
 
-// Reads the end records and the central directory. Strict where readers of zip files differ: one end record
-// at the very end, nothing before the first record, unique plain names, records that do not overlap. One read
-// for a small archive. Errors: damaged / unsupported / limit, with the offset in the file.
+// Reads the end records and the central directory. Strict where readers of zip files differ. There is one end
+// record at the very end, and nothing before the first record. Names are unique and plain; records do not
+// overlap. One read for a small archive. Errors: damaged / unsupported / limit, with the offset in the file.
 Result<ZipArchive> openZip(std::shared_ptr<const ReadFile> file, uint64_t offset, uint64_t length,
                            const ZipLimits& limits = {});
 

@@ -1,4 +1,4 @@
-// LoRA adapters that conversions write: the files that PEFT loads, and what becomes of PEFT's adapters for
+// LoRA adapters that conversions write. These are the files that PEFT loads, and PEFT's adapters for
 // frameworks that have one rank and one scaling for all modules. Private to this room.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace shardscope {
 Result<std::vector<AddedFile>> adapterFiles(const Catalog& target, const TargetRequest::Adapter& adapter,
                                             TargetLayout& layout);
 
-// PEFT's adapter with one rank and one scaling for all modules: rows and columns of zeros make ranks equal,
-// and each B is divided by how much less its module is scaled than the others.
+// PEFT's adapter with one rank and one scaling for all modules. Rows and columns of zeros make ranks equal.
+// Each B is divided by how much less its module is scaled than the others.
 struct EvenAdapter {
     nlohmann::json steps = nlohmann::json::array();  // of a recipe, for the names of the source
     std::string scaling;  // "16 for rank 8 (adapter_config.json)"; empty where nothing says it

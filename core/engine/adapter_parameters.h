@@ -1,5 +1,5 @@
-// LoRA of single parameters (PEFT's target_parameters), such as the weights of all experts in one tensor:
-// which parameter a pair of matrices is for, and where that is. Private to this room.
+// LoRA of single parameters (PEFT's target_parameters), such as the weights of all experts in one tensor.
+// Which parameter a pair of matrices is for, and where that is. Private to this room.
 //
 // Sources: peft 0.21, tuners/lora/layer.py (ParamWrapper), tuners/tuners_utils.py (_inject_parameters);
 // transformers 5.24, conversion_mapping.py (experts by themselves in files, in one tensor in memory).

@@ -20,9 +20,9 @@ namespace shardscope {
 // Errors: usage, and those of reading the file.
 Result<std::vector<double>> averageWeights(const std::string& rule, size_t count, bool raw);
 
-// Opens the other inputs of an average, makes a target of each as `specFor` does for the source, and says in
-// `p.average` what becomes of each tensor. What does not fit goes to `impossible`. Errors: usage; those of
-// opening and of `specFor`.
+// Opens the other inputs of an average and makes a target of each, as `specFor` does for the source.
+// `p.average` says what becomes of each tensor. What does not fit goes to `impossible`. Errors: usage; those
+// of opening and of `specFor`.
 using SpecFor = std::function<Result<TargetSpec>(const Checkpoint& source)>;
 Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, const SpecFor& specFor,
                       const StopToken& stop, std::vector<PlanLeftOut>& impossible);

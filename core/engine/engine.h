@@ -67,8 +67,8 @@ struct FormatMatch {
     std::string file;  // that it takes for a checkpoint
 };
 struct Dequantized;  // engine/quantized.h
-// How a tensor that is computed while it is read comes about ("dequantized: fp8 with one scale, of 'a',
-// 'b'"), and the bytes that it is computed of.
+// How a tensor that is computed while it is read comes about: "dequantized: fp8 with one scale, of 'a', 'b'".
+// And the bytes that it is computed of.
 struct ComputedTensor {
     std::string how;
     uint64_t stored = 0;
@@ -85,9 +85,9 @@ struct Checkpoint {
     const Format* format = nullptr;
     std::shared_ptr<const Reader> reader;
     std::shared_ptr<FileSystem> fileSystem;  // as in CheckpointOptions
-    // What is in the directory besides, where it says something about this checkpoint: data that no format
-    // accounts for (rule file.unreferenced: a warning, an error where it is the larger share), files of other
-    // formats.
+    // What else is in the directory, where it says something about this checkpoint: files of other formats,
+    // and data that no format accounts for. The latter have rule file.unreferenced: a warning, an error where
+    // they are the larger share.
     std::vector<Note> notes;
     // Of a checkpoint some of whose tensors are computed (ConversionRequest::dequantize and ::adapter); null
     // = none are.
@@ -130,8 +130,8 @@ Result<Source> sourceFor(const std::string& path, IoMode io = IoMode::automatic,
 // The mesh as the checkpoint declares it, else as its chunks suggest.
 std::optional<Mesh> meshOf(const Catalog& catalog);
 
-// Errors: notFound or damaged when the checkpoint holds tensors that its catalog lacks, because a file that
-// held them is missing or cannot be read; without `optimizerState` only what may have held others counts.
+// Errors: notFound or damaged when the checkpoint holds tensors that its catalog lacks. A file that held them
+// is missing or cannot be read. Without `optimizerState` only what may have held others counts.
 Status checkComplete(const Catalog& catalog, const std::string& path, bool optimizerState);
 
 // Another checkpoint of an average: what it would become alone.

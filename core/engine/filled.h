@@ -14,8 +14,8 @@ namespace shardscope {
 // shares the reader of `source`, whose ids it keeps.
 Checkpoint withoutLostChunks(const Checkpoint& source);
 
-// Which elements of the wanted tensors no chunk of the source covers, when they are to be filled, and which
-// an earlier conversion filled in (`before`: the source's own record).
+// Which elements of the wanted tensors no chunk of the source covers, when they are to be filled. And which
+// an earlier conversion filled in: `before` is the source's own record.
 FilledElements filledBy(const Catalog& source, const TargetSpec& spec, FillGaps fill,
                         const FilledElements& before);
 

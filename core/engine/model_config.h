@@ -31,8 +31,8 @@ struct StatedConfig {
 std::string modelTypeOf(const StatedConfig& config);  // "llama"; empty where it does not say
 
 struct Checkpoint;
-// What the first such file says: of the checkpoint's directory, of huggingface/ in it, else of `model`, a
-// directory that may be empty, "auto" or "none" (ConversionRequest::assets). Never null.
+// What the first such file says: of the checkpoint's directory, of huggingface/ in it, else of `model`. That
+// is a directory, which may be empty, "auto" or "none" (ConversionRequest::assets). Never null.
 std::shared_ptr<const StatedConfig> statedConfig(const Checkpoint& checkpoint, const std::string& model);
 // What the first such file of a directory says. Only numbers are taken from it, and checked where they are
 // used.

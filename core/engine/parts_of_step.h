@@ -7,14 +7,14 @@
 namespace shardscope {
 
 // Chooses among files of one directory that are checkpoints each. It takes the only one, or the one with the
-// weights if the others are state that belongs to it (companions.h). nullopt where more than one could be
-// meant; in the directory of a step (`isStep`) only where none is named like weights.
+// weights if the others are state that belongs to it (companions.h). The answer is nullopt where more than
+// one could be meant; in the directory of a step (`isStep`) only where none is named like weights.
 std::optional<std::string> fileOfWeights(const std::vector<std::string>& files, bool isStep);
 // Whether a file is state beside a model and never stands for a checkpoint while there is anything else.
 bool isSmallState(std::string_view name);
 
-// The checkpoint in a directory of `source`: itself, or the only one in it ("actor/dist_ckpt"); a path
-// relative to `source`. nullopt where there is none, or more than one.
+// The checkpoint in a directory of `source`: itself, or the only one in it ("actor/dist_ckpt"), as a path
+// relative to `source`. The answer is nullopt where there is none, or more than one.
 std::optional<std::string> checkpointIn(const Source& source, const std::string& name);
 // Whether it has a directory that is named like weights or optimizer state and holds a checkpoint.
 bool holdsParts(const Source& source);

@@ -37,8 +37,8 @@ Result<DType> dequantizedDtype(const std::string& text);
 // or none of a documented scheme), those of reading.
 Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const StopToken& stop);
 
-// Parts of a quantized weight go together or not at all: what the target would take of one without the
-// others, or changed, goes to `impossible`; parts whose new names no longer belong together to `notes`.
+// Parts of a quantized weight go together or not at all. What the target would take of one without the
+// others, or changed, goes to `impossible`. Parts whose new names no longer belong together go to `notes`.
 void checkQuantized(const Checkpoint& checkpoint, const TargetSpec& spec,
                     std::vector<PlanLeftOut>& impossible, std::vector<PlanLeftOut>& notes);
 

@@ -49,7 +49,7 @@ struct Run {
 // several runs.
 Result<std::optional<Run>> openRun(const std::string& path, const CheckpointOptions& options = {});
 
-// As openCheckpoint(), for callers that show a run as it is: the directory of one that is not a checkpoint
+// As openCheckpoint(), for callers that show a run as it is. That is a directory that is not a checkpoint
 // itself, or that has several steps and a tracker.
 using CheckpointOrRun = std::variant<Checkpoint, Run>;
 Result<CheckpointOrRun> openCheckpointOrRun(const std::string& path, const CheckpointOptions& options = {});

@@ -20,8 +20,8 @@ struct SeenStep {
 };
 
 struct StepFacts {
-    // From the save before it to this one, by the times of their newest files; nullopt for the first one and
-    // where a time is unknown.
+    // From the save before it to this one, by the times of their newest files. It is nullopt for the first
+    // one, and where a time is unknown.
     std::optional<double> secondsSincePrevious;
     uint32_t ranks = 0;  // that wrote it; 0 = not judged, or the format does not say
     std::string mesh;    // "dp=2,tp=4" as the checkpoint declares it; may be empty

@@ -155,7 +155,7 @@ struct ConvertJob {
 // Whether what is to be read has stored checksums; looks into files of the source.
 bool storesChecksums(const Reader& source, const TargetSpec& spec);
 
-// What became of the checksums (CRC-32 of torch's zip records) that the source stores: each is checked where
+// What became of the checksums that the source stores (CRC-32 of torch's zip records). Each is checked where
 // all bytes of its record are read in any case.
 struct ChecksumReport {
     uint64_t checked = 0, unchecked = 0;  // records that were read, whole or in part

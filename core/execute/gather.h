@@ -10,8 +10,8 @@
 namespace shardscope {
 
 // Calls rows(boxIndex, position, runLength, rowCount, rowStride) for the box's elements [first, last):
-// rowCount runs of runLength elements that are contiguous in both orders; consecutive in the box, rowStride
-// apart in the tensor.
+// rowCount runs of runLength elements that are contiguous in both orders. The runs are consecutive in the
+// box, and rowStride apart in the tensor.
 template <class Rows>
 void forEachRows(int64_t first, int64_t last, DimSpan shape, DimSpan offsets, DimSpan lengths, Rows&& rows) {
     if (first >= last) return;
@@ -79,9 +79,9 @@ void copyRows(std::byte* dst, ptrdiff_t dstStride, const std::byte* src, ptrdiff
 void copyStrided(std::byte* dst, DimSpan dstStrides, const std::byte* src, DimSpan srcStrides,
                  DimSpan lengths, size_t elementBytes);
 
-// Cuts [first, last) of a box's own order into boxes (a partial head, whole slices, a partial tail, for each
-// dimension) and calls part(start, offsets, lengths): `start` is where the part begins in the order; it is
-// contiguous there.
+// Cuts [first, last) of a box's own order into boxes: a partial head, whole slices, a partial tail, for each
+// dimension. Calls part(start, offsets, lengths) for each. `start` is where the part begins in the order; it
+// is contiguous there.
 template <class Part>
 void forEachPart(int64_t first, int64_t last, DimSpan lengths, Part&& part) {
     const size_t rank = lengths.size();

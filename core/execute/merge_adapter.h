@@ -35,16 +35,16 @@ struct MergedTensor {
     TensorId replacement = kNone;
 };
 
-// An element is W + scaling * (L @ R): the sum of products in the order of r, each one added with one
-// rounding (fused multiply-add), then the product with `scaling`, then the sum with W, each rounded to
-// float32; at the end the result is rounded to `dtype`, to nearest, ties to even. Source of the formula:
-// peft 0.21, tuners/lora/layer.py (get_delta_weight, merge); its matrix product on processors has this order.
-// With a magnitude the sum is multiplied by magnitude / norm before it is rounded; the norm is the root of
-// the sum of squares in float64, in the order of the row, rounded to float32 (DoraLinearVariant of
-// tuners/lora/ variants.py, dora.py; torch adds up its norms in float32 in an order of its own). The weight
-// is read once more for that. Shapes fit, dtypes are float16, bfloat16 or float32. A and B of a weight are
-// held while it is read. Errors: limit (matrices that are too large to be held) and those of locate() come
-// when a weight is read.
+// An element is W + scaling * (L @ R). Products are summed in the order of r, each one added with one
+// rounding (fused multiply-add). Then come the product with `scaling` and the sum with W, each rounded to
+// float32. At the end the result is rounded to `dtype`, to nearest, ties to even. Source of the formula: peft
+// 0.21, tuners/lora/layer.py (get_delta_weight, merge); its matrix product on processors has this order. With
+// a magnitude the sum is multiplied by magnitude / norm before it is rounded. The norm is the root of the sum
+// of squares in float64, in the order of the row, rounded to float32. Source: DoraLinearVariant of
+// tuners/lora/variants.py, dora.py. torch adds up its norms in float32 in an order of its own. The weight is
+// read once more for that. Shapes fit, dtypes are float16, bfloat16 or float32. A and B of a weight are held
+// while it is read. Errors: limit (matrices that are too large to be held) and those of locate() come when a
+// weight is read.
 Result<std::unique_ptr<Reader>> mergedReader(std::shared_ptr<const Reader> source, std::string directory,
                                              std::shared_ptr<const Reader> adapter,
                                              std::vector<MergedTensor> tensors, const StopToken& stop);

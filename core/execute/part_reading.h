@@ -1,4 +1,4 @@
-// A reading in parts that any scheduler can run: each process reads its share of the data and leaves what it
+// A reading in parts that any scheduler can run. Each process reads its share of the data, and leaves what it
 // found in a directory that all see. The last step takes all of it. As parts.h, without a destination: parts
 // run in any order, at once or one after the other, on any hosts, and again after a failure.
 //

@@ -1,6 +1,6 @@
-// Deals work out to parts: in order, in ranges of equal bytes, by nothing but the work itself and which
-// worker has which data at hand. Tiles do not depend on the latter, so that finished tiles count however they
-// were dealt out. Private to this room.
+// Deals work out to parts, in order, in ranges of equal bytes. Only the work itself counts, and which worker
+// has which data at hand. Tiles do not depend on the latter, so that finished tiles count however they were
+// dealt out. Private to this room.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A conversion in parts that any scheduler can run: each process does its share of the tiles and leaves a
+// A conversion in parts that any scheduler can run. Each process does its share of the tiles and leaves a
 // journal of them in the destination's staging directory, on storage that all see. The last step checks that
 // all parts are there, verifies and publishes. No process talks to another one. Parts run in any order, at
 // once or one after the other, on any hosts, and again after a failure.
@@ -59,17 +59,16 @@ struct PartReport {
     bool alone = false;   // of several parts no other one has begun
 };
 
-// Does one part; once all are sealed, reads back its share instead, unless nothing is to be verified; once
+// Does one part. Once all are sealed, reads back its share instead, unless nothing is to be verified. Once
 // the destination is published, see publishedPart(). Errors: exists (the destination, another job, another
 // process that does this part), changed (other words, another version or another source than those of the
 // parts that are there), remote (a part that was started with it does not begin here), and those of
-// runConversion(). What is finished stays, and the next run continues
-// from it.
+// runConversion(). What is finished stays, and the next run continues from it.
 Result<PartReport> runPart(const ConvertJob& job, const PartSpec& part, const Resources& resources);
 
 // The report of a part of a destination that the parts of this very job have published: nothing was left to
-// do. nullopt where they have not, where the file system stores no attributes, and when the destination is to
-// be replaced.
+// do. The answer is nullopt where they have not, and when the destination is to be replaced. So it is where
+// the file system stores no attributes.
 std::optional<PartReport> publishedPart(const ConvertJob& job, const PartSpec& part);
 
 // Seals the staged destination, so that the parts can verify it: writes what is not tensor data, and

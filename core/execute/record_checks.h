@@ -23,8 +23,8 @@ class RecordChecks {
                std::string_view tensor);
     // Reads these bytes from the extent's file, and sees them piece by piece while each is in the cache.
     Status read(const Extent& extent, uint64_t offset, std::span<std::byte> bytes, std::string_view tensor);
-    // Reads what is left of records of which a part was seen: another run has read it, and may have ended
-    // because of what it found. Not while others call saw(). Errors: those of saw() and of reading.
+    // Reads what is left of records of which a part was seen. Another run has read that part, and may have
+    // ended because of what it found. Not while others call saw(). Errors: those of saw() and of reading.
     Status complete(const StopToken& stop);
     // Not while others call saw().
     ChecksumReport report() const;

@@ -132,9 +132,9 @@ class ElementReader {
 
 class TensorReader final : public ElementReader {
   public:
-    // What becomes of chunks with unusual strides: held in memory where they fit, or always a scratch file
-    // (for a caller that prepares several tensors at once, and so must not wait for memory while it holds
-    // some).
+    // What becomes of chunks with unusual strides: held in memory where they fit, or always a scratch file.
+    // The latter is for a caller that prepares several tensors at once, and so must not wait for memory while
+    // it holds some.
     enum class Strided : uint8_t { held, scratch };
     // Finds the covering chunks and where their elements are, and makes chunks with unusual strides readable
     // in order. `kept` is the only lease that the calling thread may hold. It is dropped when others are

@@ -17,9 +17,9 @@ namespace shardscope {
 //   gathered).
 std::vector<Note> agreementNotes(const Catalog& catalog);
 
-// An optimizer that keeps moments (its groups have `betas`) lists parameters, and the checkpoint has no
-// optimizer state with elements: it was lost where the save was after the first step. nullopt where nothing
-// says so.
+// An optimizer that keeps moments (its groups have `betas`) lists parameters, but the checkpoint has no
+// optimizer state with elements. It was lost where the save was after the first step. It is nullopt where
+// nothing says so.
 std::optional<Note> lostMomentsNote(const Catalog& catalog);
 
 // How many parameters, named or numbered, have states with an element for each of theirs.

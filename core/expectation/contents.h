@@ -16,10 +16,10 @@ namespace shardscope {
 // `unsupported` where no format takes it.
 using OpenAsFormat = std::function<Status(const std::string& path)>;
 
-// Of the files that a resumed run reads and that no reader has opened (`known` are those that one has): those
-// that hold nothing but zero bytes, those that end too early, and those that are not the JSON or archive that
-// their names say. Empty files are in lacking.h. Reads each file of up to 64 MiB once, at most some thousands
-// of files. Errors: cancelled.
+// Of the files that a resumed run reads and that no reader has opened (`known` are those that one has), the
+// damaged ones. They hold nothing but zero bytes, end too early, or are not the JSON or archive that their
+// names say. Empty files are in lacking.h. Reads each file of up to 64 MiB once, at most some thousands of
+// files. Errors: cancelled.
 Result<std::vector<Note>> contentNotes(const Directory& directory, const StepContents& step,
                                        const Contract& contract,
                                        const std::set<std::string, std::less<>>& known,

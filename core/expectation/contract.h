@@ -1,7 +1,7 @@
 // What frameworks write into the directory of a step, and what a resumed run needs of it. One table for all
 // frameworks whose steps are folders of files by convention. Formats that state themselves what belongs to a
-// step (DCP, DeepSpeed, torch_dist, Orbax) are judged by their readers, and the table only says which of
-// their files are harmless.
+// step (DCP, DeepSpeed, torch_dist, Orbax) are judged by their readers. For these the table only says which
+// files are harmless.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ const Contract& contractOf(const StepContents& step);
 // What the same file is called in every step: withoutNumbers(), with '*' for a component that is a hash or a
 // time.
 std::string familyOf(std::string_view path);
-// Whether a file of this name holds something that a program reads: by the endings that frameworks use, or
-// because it has none and is named like state ("latest", "lr_scheduler").
+// Whether a file of this name holds something that a program reads. It has an ending that frameworks use, or
+// none and is named like state ("latest", "lr_scheduler").
 bool isStateFile(std::string_view name);
 // Joins relative paths, either of which may be empty.
 std::string inside(std::string_view directory, std::string_view name);

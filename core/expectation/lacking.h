@@ -1,5 +1,5 @@
-// What a step should hold and does not, by the contract of its framework, by the ranks that its own names
-// tell, and by earlier steps. Names and sizes only; nothing is read.
+// What a step should hold and does not. It follows from the contract of its framework, the ranks that its own
+// names tell, and earlier steps. Names and sizes only; nothing is read.
 #pragma once
 
 #include <span>
@@ -26,7 +26,7 @@ std::vector<Note> historyNotes(const StepContents& step, std::span<const StepCon
                                const Contract& contract);
 
 // Files of two saves in one step: its weights or optimizer were written long after the file that the
-// framework writes last, measured by how long the saves of the earlier steps took.
+// framework writes last. The measure is how long the saves of the earlier steps took.
 std::vector<Note> mixedSaveNotes(const StepContents& step, std::span<const StepContents> earlier,
                                  const Contract& contract);
 

@@ -12,7 +12,7 @@ namespace shardscope {
 bool sizesDiffer(const StepContents& step, const StepContents& earlier);
 
 // Parameters and optimizer states of `earlier`, the step of that name, which `catalog` lacks while it has
-// others of their role, and parameters of another shape. Nothing where most of them differ: that is another
+// others of their role. Parameters of another shape, too. Nothing where most of them differ: that is another
 // model. Parameters are errors; optimizer state is a warning, since parameters can be frozen on purpose.
 std::vector<Note> lostTensorNotes(const Catalog& catalog, const Catalog& earlier, std::string_view name);
 

@@ -1,5 +1,5 @@
-// Files of a step that are byte for byte those of an earlier step of its run, while others of the step went
-// on: a copy that was not replaced, or a save that died in between.
+// Files of a step that are byte for byte those of an earlier step of its run, while others of the step
+// changed. It is a copy that was not replaced, or a save that died in between.
 #pragma once
 
 #include <map>
@@ -22,8 +22,8 @@ HeldByFile heldByFile(const Catalog& catalog, const std::string& below);
 
 // `earlier`: the last whole steps, newest first. Optimizer state changes with every step; what else does is
 // told by the steps before. A step that is a copy as a whole agrees with itself, so it gives nothing. Reads
-// the ends of all files, at most some thousands, and more of those that are alike: all of a file of up to
-// 16 MiB, else samples. Errors: cancelled.
+// the ends of all files, at most some thousands. Of files that are alike it reads more: all of a file of up
+// to 16 MiB, else samples. Errors: cancelled.
 Result<std::vector<Note>> staleFileNotes(const StepOnDisk& step, const HeldByFile& held,
                                          const Contract& contract, std::span<const StepOnDisk> earlier,
                                          const StopToken& stop);

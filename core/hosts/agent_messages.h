@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kBeat{1000};
 constexpr std::chrono::milliseconds kLease = 3 * kBeat;
 
 // How long the other end, which sends heartbeats, has been silent. Call check() at least once a beat. Of the
-// time since its last call at most one beat counts: a process that stood still does not take its own pause
+// time since its last call at most one beat counts. So a process that stood still does not take its own pause
 // for the other's. One thread at a time.
 class Silence {
   public:

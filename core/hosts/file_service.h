@@ -2,7 +2,7 @@
 // (FileAccess). An agent that ssh started is not.
 //
 // Requests after "files" {}; each has an id that its answer repeats, and several may be under way. Paths are
-// in the body, as they are not text; `path` says how many bytes of it are the path (absolute), the rest is a
+// in the body, as they are not text. `path` says how many bytes of it are the path (absolute). The rest is a
 // name inside that directory, checked as any name from metadata (storage/file_system.h).
 //
 //   stat  {path} + path, name            -> stat  {kind, size}          the path itself when there is no name

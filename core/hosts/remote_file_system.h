@@ -9,8 +9,8 @@
 // A file that is a symbolic link out of its directory is refused.
 //
 // The program must ignore SIGPIPE. Paths are shown as "ssh://host/path". Unless the other side lets this one
-// write (FileAccess), every writing operation is refused with `impossible`, but for scratch files, which are
-// made on this machine. freeBytes() answers for the host.
+// write (FileAccess), every writing operation is refused with `impossible`. Only scratch files are not: they
+// are made on this machine. freeBytes() answers for the host.
 #pragma once
 
 #include <functional>

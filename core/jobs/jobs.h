@@ -1,5 +1,5 @@
 // Conversions that outlive the terminal or window that started them. Each is a child process of its own
-// session; its directory under $XDG_STATE_HOME/shardscope/jobs is all that is known of it, for the command
+// session. Its directory under $XDG_STATE_HOME/shardscope/jobs is all that is known of it, for the command
 // line and the window:
 // - job.json: shardscope.job/1: the request (engine/request.h), program, title, host, boot, times, attempts
 // - process: /proc/<pid>/stat of the shell that records the exit code: pid, and start time against reused

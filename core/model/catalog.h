@@ -229,7 +229,7 @@ class CatalogBuilder {
     Status addWhole(uint32_t rank, FileId file, uint64_t offset, uint64_t length);
 
     // For a reader that holds the boxes of all chunks in one column already: `count` chunks of the tensor
-    // that was added last, none with a flat range, whose boxes (offsets, lengths, offsets, lengths, ...)
+    // that was added last, none with a flat range. Their boxes (offsets, lengths, offsets, lengths, ...)
     // stand at `firstDim` of a column that takeDims() hands over before finish(). Where they are stored is
     // for the caller to fill in, in columns(); until then they have no file. Not to be mixed with addChunk().
     // Errors: as addChunk.

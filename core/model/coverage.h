@@ -19,7 +19,7 @@ struct CoverageResult {
     uint64_t overlapCount = 0;  // of such pairs, also those beyond `maxPairs`
     std::vector<std::pair<ChunkId, ChunkId>>
         replicas;  // (first, later chunk with the same box and flat range)
-    // False when a hostile arrangement (millions of crossing boxes) used up the work that is allowed: what is
+    // False when a hostile arrangement (millions of crossing boxes) used up the work that is allowed. What is
     // listed is true, but there may be more.
     bool complete = true;
     bool whole() const { return complete && gapElements == 0 && overlapCount == 0; }

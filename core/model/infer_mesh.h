@@ -17,9 +17,9 @@ struct TensorCut {
 };
 TensorCut tensorCut(const Catalog& catalog, TensorId tensor);
 
-// The mesh that explains most cut tensors: axes named by what they do (tp for a cut along a weight's
-// dimension that some tensors of the same layer lack, dp/fsdp for one that all share, pp when ranks hold
-// different tensors). nullopt when nothing is cut and all is on one rank. Never contradicts rankCount().
+// The mesh that explains most cut tensors, with axes named by what they do: tp cuts a dimension of a weight
+// that some tensors of its layer lack, dp or fsdp one that all share, pp gives ranks different tensors. The
+// answer is nullopt when nothing is cut and all is on one rank. Never contradicts rankCount().
 std::optional<Mesh> inferMesh(const Catalog& catalog);
 
 }  // namespace shardscope

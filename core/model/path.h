@@ -1,4 +1,4 @@
-// Where an entry is in the nested state dict. A full name is its parts joined with "."; the parts are kept
+// Where an entry is in the nested state dict. A full name is its parts joined with ".". The parts are kept,
 // because names alone cannot tell a dot inside a key, an integer key or a list index.
 #pragma once
 

@@ -92,9 +92,9 @@ std::string schemeText(const QuantizedWeight& weight);
 // What a part is called in this scheme: "values", "scale".
 std::string_view partWord(const QuantScheme& scheme, QuantPart part);
 
-// Completes a weight whose shape stands in a part of it (QuantKind::packed, and QuantKind::table, whose
-// blockColumns are set): dimensions that a catalog could hold, values of 2, 4 or 8 bits. Sets `problem` where
-// the other parts do not fit.
+// Completes a weight whose shape stands in a part of it: QuantKind::packed, and QuantKind::table, whose
+// blockColumns are set. It has dimensions that a catalog could hold, and values of 2, 4 or 8 bits. Sets
+// `problem` where the other parts do not fit.
 void setShape(const Catalog& catalog, QuantizedWeight& weight, DimSpan shape, unsigned bits);
 
 }  // namespace shardscope

@@ -1,10 +1,10 @@
 // Inert data: what a pickle or a JSON document says, as a graph of plain nodes. Nothing here is ever called,
 // imported or executed; a class that is not plain data is a node that shows its name.
 //
-// Nodes live in one arena and refer to each other by index, so that shared nodes stay shared (a "billion
-// laughs" pickle is small here), cycles are representable, and destruction is never recursive. Code that
-// walks a graph must bound its depth and the number of nodes that it visits (`kMaxValueDepth`, and a budget
-// of its own).
+// Nodes live in one arena and refer to each other by index. So shared nodes stay shared (a "billion laughs"
+// pickle is small here), cycles can be held, and destruction is never recursive.
+// Code that walks a graph must bound its depth and the number of nodes that it visits (`kMaxValueDepth`, and
+// a budget of its own).
 #pragma once
 
 #include <cstdint>

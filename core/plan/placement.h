@@ -13,9 +13,9 @@ struct PlacedBox {
     Box box;
 };
 
-// The compiled rules of one request. Each shard is stored once: of the ranks that would hold a replica, the
-// one with the fewest bytes so far keeps it (the lowest rank on a tie), so that files come out even. With
-// `replicas` all of them keep it and, without rules, the last axis shards dimension 0 of tensors that are not
+// The compiled rules of one request. Each shard is stored once. Of the ranks that would hold a replica, the
+// one with the fewest bytes so far keeps it (the lowest rank on a tie). So files come out even. With
+// `replicas` all of them keep it. Without rules the last axis then shards dimension 0 of tensors that are not
 // kept whole (keptWhole()), as FSDP does.
 class Placer {
   public:

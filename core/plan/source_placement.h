@@ -1,5 +1,5 @@
-// Shard rules that cut the tensors of a checkpoint over another mesh along the dimensions along which they
-// are cut already: what somebody means who asks for another number of ranks.
+// Shard rules that cut the tensors of a checkpoint over another mesh, along the dimensions along which they
+// are cut already. That is what somebody means who asks for another number of ranks.
 #pragma once
 
 #include <string>
@@ -28,8 +28,8 @@ struct SourcePlacement {
     std::vector<ShardRule> rules() const;
 };
 
-// `from`: the mesh of the source (meshOf()). An axis goes to the axis of its name; where the source cuts over
-// one axis, and the target has one that it does not name, to that.
+// `from`: the mesh of the source (meshOf()). An axis goes to the axis of its name. Where the source cuts over
+// one axis, and the target has one that it does not name, it goes to that.
 SourcePlacement placementOfSource(const Catalog& catalog, const Mesh& from, const Mesh& to);
 
 }  // namespace shardscope

@@ -1,5 +1,5 @@
 // The steps of a recipe that make other tensors out of those of the source. They run one after the other,
-// each on the names and shapes that those before it left, and only on paper: what they make are views
+// each on the names and shapes that those before it left. They run only on paper: what they make are views
 // (plan/view.h).
 #pragma once
 

@@ -1,7 +1,7 @@
 // A tensor that is put together from parts of other tensors: their rows and columns split, joined, reordered.
 //
 // Everything that a recipe does to the order of a tensor is one of five operations: reshape, permute, narrow,
-// concatenate, repeat. Every result of them is a list of pieces. A piece is a box of the new tensor whose
+// concatenate, repeat. Every result of them is a list of pieces. A piece is a box of the new tensor. Its
 // elements are at constant strides in a source tensor's row-major order, or are all one number. The boxes
 // stand in a finer index space than the tensor's own shape: one dimension may be factored into several. Its
 // row-major order is the same. So the rotary permutation of a projection with 64 heads is one piece, not
@@ -30,8 +30,8 @@ struct ViewPiece {
     bool operator==(const ViewPiece&) const = default;
 };
 
-// Arithmetic on every element of a view after it was read: with `operand`, in float32 (float64 for a float64
-// tensor), then rounded to the tensor's dtype, to nearest, ties to even. Float dtypes only.
+// Arithmetic with `operand` on every element of a view after it was read, in float32 (float64 for a float64
+// tensor). The result is rounded to the tensor's dtype, to nearest, ties to even. Float dtypes only.
 struct ValueChange {
     enum class Kind : uint8_t { multiply, divide, add };
     Kind kind = Kind::multiply;

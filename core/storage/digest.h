@@ -1,5 +1,5 @@
-// Digests of tensors that do not depend on format or sharding, because they are taken over the tensor's own
-// row-major order on a grid that depends on the tensor alone.
+// Digests of tensors that do not depend on format or sharding. They are taken over the tensor's own row-major
+// order, on a grid that depends on the tensor alone.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@
 namespace shardscope {
 
 // Bytes in one cell of the digest grid (the last cell of a tensor may be shorter). A work tile is a whole
-// number of cells. Also a multiple of 3, 4 and 6 bits' worth of whole elements for every dtype but the 6-bit
-// ones, whose cells hold kDigestCellBytes * 8 / 6 elements rounded down to a multiple of 4.
+// number of cells. These are whole elements of every dtype but the 6-bit ones, whose cells are a little
+// smaller: kDigestCellBytes * 8 / 6 elements, rounded down to a multiple of 4.
 constexpr uint64_t kDigestCellBytes = uint64_t{1} << 20;
 
 // Elements in a full cell.

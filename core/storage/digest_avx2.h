@@ -1,6 +1,5 @@
-// XXH3 (128 bits) in the instructions of AVX2, which the library of the system uses only where it was built
-// for them: twice as fast in the cache, the same hash. Only on processors that have them. Private to this
-// room.
+// XXH3 (128 bits) in the instructions of AVX2: twice as fast in the cache, the same hash. The library of the
+// system uses them only where it was built for them. Only on processors that have them. Private to this room.
 #pragma once
 
 #include <cstddef>

@@ -91,9 +91,9 @@ class Directory {
     virtual const std::string& path() const = 0;
     virtual Result<std::vector<DirectoryEntry>> list(std::string_view subdirectory = "") const = 0;
 
-    // For reading. `name` comes from untrusted metadata: absolute paths, "..", empty components, symbolic
-    // links that leave the directory (except those of a Hugging Face cache, models--*/snapshots/*/x ->
-    // ../../blobs/*), devices, sockets and pipes are refused with `unsafe`; nothing blocks.
+    // For reading. `name` comes from untrusted metadata. Absolute paths, "..", empty components, devices,
+    // sockets and pipes are refused with `unsafe`. So are symbolic links that leave the directory, except
+    // those of a Hugging Face cache (models--*/snapshots/*/x -> ../../blobs/*). Nothing blocks.
     virtual Result<std::shared_ptr<const ReadFile>> openFile(std::string_view name) const = 0;
     // Kind and size without opening; notFound when absent.
     virtual Result<DirectoryEntry> stat(std::string_view name) const = 0;
@@ -128,8 +128,8 @@ class FileSystem {
     // Replaces nothing: errors with `exists` when `to` is there.
     virtual Status rename(const std::string& from, const std::string& to) = 0;
     // Swaps `a` with `b`, which exists. The former `b` is at `a` afterwards, or gone when both are files.
-    // Atomic where the kernel can swap. Elsewhere a directory stands at asidePath(b) in between; it stays
-    // there when the process ends at that moment or renaming back fails (the error's hint says so).
+    // Atomic where the kernel can swap. Elsewhere a directory stands at asidePath(b) in between. It stays
+    // there when the process ends at that moment, or renaming back fails (the error's hint says so).
     virtual Status exchange(const std::string& a, const std::string& b) = 0;
     virtual Status removeTree(const std::string& path) = 0;
     virtual Status syncDirectory(const std::string& path) = 0;

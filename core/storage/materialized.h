@@ -24,7 +24,7 @@ std::shared_ptr<const ReadFile> fileInMemory(std::shared_ptr<const ReadFile> ori
                                              std::vector<std::byte> bytes);
 
 // A bounded cache of plain entries. Thread-safe: threads that ask for the same entry wait until one of them
-// has produced it; no lock is held that threads with other entries need. An entry lives as long as a reader
+// has produced it. No lock is held that threads with other entries need. An entry lives as long as a reader
 // holds it; the cache itself holds the few that were used last. A failure is not remembered.
 class Materialized {
   public:

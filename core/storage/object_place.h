@@ -41,12 +41,12 @@ class ObjectPlace {
     virtual bool lists() const { return true; }
     // Keys that begin with `prefix`. Unless `recursive`, keys with a slash after it are listed as prefixes.
     virtual Result<ObjectPage> list(const std::string& prefix, bool recursive, const std::string& next) = 0;
-    // Uploads of keys that begin with `prefix` which were neither completed nor abandoned: bytes so far (of
-    // the first ones), when each was begun, and as its version what the store calls it.
+    // Uploads of keys that begin with `prefix` which were neither completed nor abandoned. Bytes so far (of
+    // the first ones), and when each was begun. The version is what the store calls the upload.
     virtual Result<std::vector<ObjectState>> unfinished(const std::string& prefix);
     virtual Result<ObjectState> head(const std::string& key) = 0;
-    // Bytes of a request of a large read, which ends at a multiple of them, as most parts of uploads do: a
-    // range of two parts costs a store more than two ranges.
+    // Bytes of a request of a large read. It ends at a multiple of them, as most parts of uploads do: a range
+    // of two parts costs a store more than two ranges.
     static constexpr uint64_t kRequest = uint64_t{8} << 20;
     struct Range {
         uint64_t offset = 0;

@@ -17,7 +17,7 @@ struct PlannedRange {
 class PlannedReads {
   public:
     virtual ~PlannedReads() = default;
-    // While the returned object lives, these ranges, which are in ascending order and do not overlap, are
+    // The ranges are in ascending order and do not overlap. While the returned object lives, they are
     // expected to be read once, in any order, by any thread. What one request brings for several reads is
     // kept until they took it, in at most `memory` bytes for all files of one file system. Other reads work
     // as ever, and so do these if they come otherwise than planned.

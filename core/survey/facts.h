@@ -1,5 +1,5 @@
-// What window and page work out from a catalog once: the state of every chunk and tensor, what ranks and
-// files hold, how layers are spread over ranks. Immutable; shared by all views of one checkpoint.
+// What window and page work out once from a catalog. It is the state of every chunk and tensor, what ranks
+// and files hold, how layers are spread over ranks. Immutable; shared by all views of one checkpoint.
 #pragma once
 
 #include <cstdint>

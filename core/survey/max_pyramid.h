@@ -21,8 +21,8 @@ class MaxPyramid {
     void finish();  // after the last raise()
 
     uint8_t worst(uint32_t rowBegin, uint32_t rowEnd, uint32_t columnBegin, uint32_t columnEnd) const;
-    // A picture of width x height values: pixel (i, j) is the worst of the cells from (x + i * dx, y + j *
-    // dy) up to the next pixel's; 0 outside of the grid.
+    // A picture of width x height values. Pixel (i, j) is the worst of the cells from (x + i * dx, y + j *
+    // dy) up to the next pixel's. It is 0 outside of the grid.
     void sample(double x, double dx, int width, double y, double dy, int height, uint8_t* out) const;
 
   private:

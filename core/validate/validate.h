@@ -114,8 +114,8 @@ struct ValidateOptions {
     // Notes that the reader cannot know, such as Checkpoint::notes. A note of severity info replaces the
     // reader's own notes with its rule and file.
     const std::vector<Note>* notes = nullptr;
-    // For level `values`: when the reading is stopped, the answer is a report of what was seen until then
-    // (`stopped`) instead of an error, and the scan keeps it.
+    // For level `values`. A reading that is stopped answers with a report of what was seen until then
+    // (`stopped`) instead of an error. The scan keeps it.
     std::shared_ptr<ValueScan> scan;
     // For level `values`: what parts have read is not read again.
     const ValueParts* parts = nullptr;

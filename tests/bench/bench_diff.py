@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 
+from measure import BIN, row
+
 MAKE = """
 import sys, torch
 from safetensors.torch import save_file
@@ -67,7 +69,7 @@ def check(ours, theirs):
             assert abs(ours[name][key] - value) <= (0 if exact else 1e-5 * abs(value)), (name, key, ours[name][key], value)
 
 
-def run(work, size, row, program):
+def run(work, size):
     place = os.path.join(work, "diff")
     for dtype, width in (("bfloat16", 2), ("float32", 4)):
         shutil.rmtree(place, ignore_errors=True)
@@ -76,7 +78,7 @@ def run(work, size, row, program):
         subprocess.run([sys.executable, "-c", MAKE, a, b, dtype, str(size), str(width)], check=True)
         runs, peers = [], []
         for _ in range(3):
-            runs.append(spent([program, "diff", a, b, "--values", "--json"]))
+            runs.append(spent([BIN + "/shardscope", "diff", a, b, "--values", "--json"]))
             peers.append(spent([sys.executable, "-c", PEER, a, b])[1])
         check({v["name"]: v for v in runs[0][1]["values"]}, peers[0]["values"])
         ours, theirs = min(r[0] for r in runs), min(p["processor"] for p in peers)

@@ -11,8 +11,9 @@ import tempfile
 import threading
 import time
 
+from measure import TOP, best, child, row
+
 KEY, SECRET = "AKBENCH", "SKBENCHSECRET"
-TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PEERS = os.path.join(os.environ.get("SHARDSCOPE_PEERS", os.path.join(TOP, "build/peers")), "places/bin")
 
 
@@ -181,7 +182,7 @@ print(time.monotonic() - start)
 """
 
 
-def run(work, size, row, child, best):
+def run(work, size):
     store = Store(work)
     program = os.path.join(TOP, "build/release/bin/shardscope")
     environment = store.environment()

@@ -8,7 +8,8 @@ import struct
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+from measure import BIN, HERE, best, child, row
+
 FILES, TENSORS = 1000, 10  # of 1 GiB
 
 
@@ -29,9 +30,9 @@ def make_holes(path):
         json.dump({"metadata": {"total_size": FILES * TENSORS << 30}, "weight_map": places}, out)
 
 
-def run(work, row, best, child, program):
+def run(work):
     def measure(what, words, most_seconds, most_memory, times=3):
-        seconds, rss, _ = best(times, lambda: child([program, *words]))
+        seconds, rss, _ = best(times, lambda: child([BIN + "/shardscope", *words]))
         row(what + ": time", "%.2f s" % seconds, "", "", most_seconds)
         row(what + ": memory (whole process)", "%.0f MiB" % (rss / 2**20), "", "", most_memory)
 

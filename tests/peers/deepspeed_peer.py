@@ -15,6 +15,9 @@ warnings.simplefilter("ignore")
 
 from forked_ranks import forked_ranks  # noqa: E402
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
+from pages import block_with  # noqa: E402
+
 BEFORE, AFTER = 3, 3  # steps up to the save and behind it
 BATCH = 6  # samples of one step, of all ranks together
 NEAR = 1e-5
@@ -97,6 +100,7 @@ def worker(job):
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
     net = model(torch)
+    page = block_with("docs/formats/deepspeed.md", "load_universal").splitlines()  # what users are told to write
     if job.get("load"):
         with torch.no_grad():
             for parameter in net.parameters():
@@ -118,13 +122,16 @@ def worker(job):
     if job.get("fp32_gradients"):
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     if job.get("load"):
-        config["checkpoint"] = {"load_universal": True}
+        exec(page[0], {"config": config})
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + step / 10))
     engine, _, _, _ = deepspeed.initialize(model=net, optimizer=optimizer, lr_scheduler=scheduler, config=config, dist_init_required=False)
     first = 0
     said = {}
     if job.get("load"):
-        path, client = engine.load_checkpoint(job["load"], load_lr_scheduler_states=job["scheduler"])
+        if job["scheduler"]:
+            path, client = eval(page[1].replace('"DST"', repr(job["load"])), {"engine": engine})
+        else:
+            path, client = engine.load_checkpoint(job["load"], load_lr_scheduler_states=False)
         assert path is not None, "load_checkpoint returned None"
         first = BEFORE
         said = {"steps": engine.global_steps, "client": client.get("epoch")}

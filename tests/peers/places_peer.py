@@ -1,5 +1,6 @@
 """Checkpoints in a real S3 server, written and read by its real clients and by us: boto3, torch's dcp through s3torchconnector and through
 fsspec, and huggingface_hub of a hub."""
+import contextlib
 import json
 import os
 import shutil
@@ -11,9 +12,11 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 from peerlib import DATA, PROGRAM, dcp_load_all, shardscope
-from stores import SECRET, hub, seaweed
+from stores import KEY, SECRET, hub, seaweed
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "python"))
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
+from pages import block_with
 import shardscope.torch as shardscope_torch
 import torch
 import torch.distributed.checkpoint as dcp
@@ -280,6 +283,36 @@ def refused(_):
     assert missing["code"] == "not-found", missing
 
 
+def the_page(client):
+    """The page's own commands, on a bucket, a hub and a web server that have what they name."""
+    from nginx_peer import NGINX, nginx
+
+    dcp.save(state(), checkpoint_id=here("page/step-1000"))
+    upload(client, here("page/step-1000"), "run/step-1000")
+    directory, files = genuine("safetensors/hf-sharded"), {}
+    for name in os.listdir(directory):
+        with open(os.path.join(directory, name), "rb") as f:
+            files[name] = f.read()
+    kept = dict(os.environ)
+    with hub("org/model", files, "hf_hidden"), nginx() if os.path.exists(NGINX) else contextlib.nullcontext((None, 0, 0)) as (place, web, _):
+        # Google's address is the same server, which takes HMAC keys, too.
+        os.environ.update(STORAGE_EMULATOR_HOST=kept["AWS_ENDPOINT_URL"], GS_ACCESS_KEY_ID=KEY, GS_SECRET_ACCESS_KEY=SECRET, HF_HOME=here("page/hf"))
+        try:
+            for line in block_with("docs/places.md", "s3://bucket/run").splitlines():
+                program, *words = line.split()
+                assert program == "shardscope", line
+                if "https://" in line and not web:
+                    print("not run, nginx is not here:", line)
+                    continue
+                words = [w.replace("//bucket/", "//%s/" % BUCKET).replace("https://host/model", "https://localhost:%d" % web) for w in words]
+                words = [w.removeprefix("/data").lstrip("/") if w.startswith("/data/") else w for w in words]
+                run = subprocess.run([PROGRAM, *words], cwd=here("page"), capture_output=True, text=True)
+                assert run.returncode == 0, (line, run.stdout, run.stderr)
+        finally:
+            os.environ.clear()
+            os.environ.update(kept)
+
+
 def of_a_hub():
     """The same repository through huggingface_hub and by ourselves."""
     directory, files = genuine("safetensors/hf-sharded"), {}
@@ -299,7 +332,7 @@ def of_a_hub():
         assert run.returncode == 4 and "gated" in run.stderr and "hf_other" not in run.stderr, run.stderr
 
 
-STEPS = [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, a_single_file, killed_while_it_uploads,
+STEPS = [the_page, what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, a_single_file, killed_while_it_uploads,
          several_at_once, in_parts, more_than_a_page, over_tls, refused]
 
 

@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -200,11 +201,47 @@ def runs(root):
     (root / "runs/7/latest_checkpointed_iteration.txt").write_text("300")
 
 
+class Slurm:
+    """One of the test's own on this machine, with nodes as large as the page's; `there` is False where it cannot be had."""
+
+    COMMAND = ROOT / "tests/cluster/slurm"
+
+    def __init__(self, root):
+        self.root = root
+        started = subprocess.run([self.COMMAND, "start", root / "slurm", "4", "16"], capture_output=True, text=True)
+        assert started.returncode in (0, 77), started
+        self.there = started.returncode == 0
+        if not self.there:
+            print(started.stdout, file=sys.stderr)
+            return
+        # Its own programs; they find it by this variable, which the shell of the blocks has, too.
+        (root / "bin/srun").unlink()
+        os.environ["SLURM_CONF"] = str(root / "slurm/slurm.conf")
+
+    def end(self):
+        """What the blocks left to run ends well."""
+        if not self.there:
+            return
+        try:
+            for _ in range(600):
+                if not subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout.strip():
+                    break
+                time.sleep(0.2)
+            left = [name for name in ("model", "step-1000-tp8", "model-of-a-job", "model-of-a-recipe") if not (self.root / "scratch" / name).exists()]
+            assert not left, f"not written: {left}"
+        finally:
+            subprocess.run([self.COMMAND, "stop", self.root / "slurm"])
+            del os.environ["SLURM_CONF"]
+
+
 def distributed(root):
     save_dcp(model_state(), root / "here/step-1000")
+    job = {"source": f"{root}/scratch/step-1000", "destination": f"{root}/scratch/model-of-a-recipe", "format": "safetensors"}
+    (root / "here/saved.json").write_text(json.dumps({"schema": "shardscope.recipe/1", "job": job}))
     for disk in ("data", "local", "scratch"):
         save_dcp(model_state(), root / disk / "step-1000")
     torch.save(model_state(), root / "here/model.pt")
+    return {"slurm": Slurm(root)}
 
 
 def remote(root):

@@ -5,11 +5,13 @@ import os
 import pathlib
 import sys
 import tempfile
+import types
 import warnings
 
 import torch
 
 import shardscope
+from pages import block_with
 
 warnings.filterwarnings("ignore")
 heard = []  # (path, verdict or code), of one run
@@ -52,6 +54,14 @@ def damaging(module, name, places):
         setattr(module, name, write)
 
 
+def as_on_the_page(name, **names):
+    """Runs the page's own line for a framework; what it names are the objects of a real run."""
+    line = next(line for line in block_with("docs/python.md", "shardscope.callbacks.trainer").splitlines() if f"callbacks.{name}(" in line)
+    names["shardscope"] = shardscope
+    exec(line, names)
+    return names
+
+
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -62,18 +72,25 @@ class Model(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(logits.view(-1, 64), labels.view(-1)), "logits": logits}
 
 
-def trainer(place, **how):
+def trainer(place, page=False, **how):
     from transformers import Trainer, TrainingArguments
 
     tokens = torch.arange(8)
     rows = [{"input_ids": tokens, "labels": tokens}] * 16
     arguments = TrainingArguments(output_dir=place, max_steps=4, save_steps=2, per_device_train_batch_size=2, use_cpu=True, report_to=[],
                                   disable_tqdm=True)
-    Trainer(model=Model(), args=arguments, train_dataset=rows, callbacks=[shardscope.callbacks.trainer(**how)]).train()
+
+    def train(*_, callbacks):
+        Trainer(model=Model(), args=arguments, train_dataset=rows, callbacks=callbacks).train()
+
+    if page:
+        as_on_the_page("trainer", Trainer=train)
+    else:
+        train(callbacks=[shardscope.callbacks.trainer(**how)])
     return ["checkpoint-2", "checkpoint-4"]
 
 
-def lightning(place, **how):
+def lightning(place, page=False, **how):
     import lightning as framework
     from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -89,19 +106,26 @@ def lightning(place, **how):
             return torch.optim.AdamW(self.parameters())
 
     saves = ModelCheckpoint(dirpath=place, filename="{step}", every_n_train_steps=2, save_top_k=-1)
-    framework.Trainer(accelerator="cpu", devices=1, max_steps=4, logger=False, enable_progress_bar=False, enable_model_summary=False,
-                      callbacks=[saves, shardscope.callbacks.lightning(**how)], default_root_dir=place).fit(
-                          Module(), torch.utils.data.DataLoader(torch.ones(16, 64), batch_size=2))
+
+    def train(*_, callbacks):
+        framework.Trainer(accelerator="cpu", devices=1, max_steps=4, logger=False, enable_progress_bar=False, enable_model_summary=False,
+                          callbacks=[saves, *callbacks], default_root_dir=place).fit(
+                              Module(), torch.utils.data.DataLoader(torch.ones(16, 64), batch_size=2))
+
+    if page:
+        as_on_the_page("lightning", lightning=types.SimpleNamespace(Trainer=train))
+    else:
+        train(callbacks=[shardscope.callbacks.lightning(**how)])
     return ["step=2.ckpt", "step=4.ckpt"]
 
 
-def accelerate(place, **how):
+def accelerate(place, page=False, **how):
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
     model = Model()
     model, _ = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
-    save_state = shardscope.callbacks.accelerate(accelerator, **how)
+    save_state = as_on_the_page("accelerate", accelerator=accelerator)["save_state"] if page else shardscope.callbacks.accelerate(accelerator, **how)
     for step in (2, 4):
         assert os.fspath(save_state(os.path.join(place, f"checkpoint_{step}"))) == os.path.join(place, f"checkpoint_{step}")
     return ["checkpoint_2", "checkpoint_4"]
@@ -118,7 +142,10 @@ def titan(place, mode, how):
     manager = CheckpointManager(config, dataloader=None, model_parts=[model], optimizers=Optimizers(model.parameters()), lr_schedulers=None,
                                 states={}, sd_adapter=None, base_folder=place)
     manager.states = {name: state for name, state in manager.states.items() if state is not None}
-    shardscope.callbacks.torchtitan(manager, **how)
+    if how.pop("page", False):
+        as_on_the_page("torchtitan", checkpointer=manager)
+    else:
+        shardscope.callbacks.torchtitan(manager, **how)
     for step in (1, 2, 3, 4):
         manager.save(step)
     manager.close()
@@ -130,7 +157,7 @@ def torchtitan(place, **how):
         torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     if how.get("then") is stop:  # what is being saved then would outlive the directory
         return titan(place, "disabled", how)
-    return [*titan(os.path.join(place, "async"), "async", how), *titan(place, "disabled", how)]
+    return [*titan(os.path.join(place, "async"), "async", dict(how)), *titan(place, "disabled", dict(how))]
 
 
 FRAMEWORKS = {"trainer": trainer, "lightning": lightning, "accelerate": accelerate, "torchtitan": torchtitan}
@@ -165,7 +192,7 @@ def main(name):
         assert [step for step, _ in heard] == saved and all(verdict not in ("safe", "care") for _, verdict in heard), heard
         assert not said
     with tempfile.TemporaryDirectory() as place, damaged_write(name):
-        run(place)
+        run(place, page=True)
         assert len(said) == len(saved) and all(step in text for step, text in zip(saved, said)), said
     with tempfile.TemporaryDirectory() as place:
         try:

@@ -10,6 +10,7 @@ class Block:
         self.page, self.line, self.language, self.text = page, line, language, text
         self.not_run = re.search(r"<!-- not run: (.+?) -->", note)
         self.run_by = re.search(r"<!-- run by (\S+) -->", note)
+        self.needs_slurm = "<!-- needs Slurm -->" in note
         self.example = "<!-- example output -->" in note
         self.exit = int(match.group(1)) if (match := re.search(r"<!-- exit (\d+) -->", note)) else 0
 

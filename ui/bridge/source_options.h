@@ -1,5 +1,5 @@
-// How a checkpoint is opened beyond its path, in the words of the command line, so that commands, jobs and
-// the list of recent checkpoints can repeat it (engine/request.h: openingOf).
+// How a checkpoint is opened beyond its path, in the words of the command line. So commands, jobs and the
+// list of recent checkpoints can repeat it (engine/request.h: openingOf).
 #pragma once
 
 #include <QList>

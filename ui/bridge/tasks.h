@@ -1,5 +1,5 @@
-// Work off the GUI thread. Every piece of work has a ticket; its answer comes back on the GUI thread, unless
-// the ticket was dropped in the meantime: then the answer is thrown away, however late it comes.
+// Work off the GUI thread. Every piece of work has a ticket. Its answer comes back on the GUI thread, unless
+// the ticket was dropped in the meantime. Then the answer is thrown away, however late it comes.
 #pragma once
 
 #include <QObject>
@@ -15,8 +15,8 @@
 
 namespace shardscope::ui {
 
-// What a task does most. Each kind has threads of its own, so that a filter answers while values are read,
-// and while a look at a file system that does not answer is waited for.
+// What a task does most. Each kind has threads of its own. So a filter answers while values are read, or
+// while a file system does not answer.
 enum class Work {
     query,     // computes on what is in memory: filter, map, search
     metadata,  // reads little: opening, listings, headers, a slice of values; may hang with its file system
@@ -80,8 +80,8 @@ class Tasks : public QObject {
     // Of work that was not dropped, oldest first.
     std::vector<Ticket> running() const;
 
-    // Waits until no work of the whole program runs any more, at its end and in tests, or so many
-    // milliseconds (negative: without end); false when some still runs.
+    // Waits until no work of the whole program runs any more, or so many milliseconds (negative: without
+    // end). For its end and for tests. False when some still runs.
     static bool waitForAll(int milliseconds = -1);
 
   signals:

@@ -1,5 +1,5 @@
-// Looks at the files of an open checkpoint every few seconds: whether they are as they were when it was
-// opened, and whether somebody still writes them.
+// Looks at the files of an open checkpoint every few seconds. Are they as they were when it was opened, and
+// does somebody still write them?
 #pragma once
 
 #include <QObject>

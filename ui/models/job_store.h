@@ -1,6 +1,6 @@
 // The conversions that were started from windows, and by `shardscope jobs run`. Each is a child process of
-// its own session, so that it outlives the window; its directory under $XDG_STATE_HOME/shardscope/jobs says
-// all that is known of it (see core/jobs/jobs.h), and several windows may watch the same ones.
+// its own session, so that it outlives the window. Its directory under $XDG_STATE_HOME/shardscope/jobs says
+// all that is known of it (see core/jobs/jobs.h). Several windows may watch the same jobs.
 #pragma once
 
 #include <QObject>

@@ -1,5 +1,5 @@
-// The steps of the run that a session names: listed again every few seconds, and judged one after the other,
-// newest first, once their saves are complete. What did not change is not read again.
+// The steps of the run that a session names. They are listed again every few seconds. Each is judged once its
+// save is complete, newest first. What did not change is not read again.
 #pragma once
 
 #include <QObject>

@@ -1,7 +1,7 @@
-// Modules and tensors as a tree for views, over a ModuleTree, and behind them, each under a row of their own,
+// Modules and tensors as a tree for views, over a ModuleTree. Behind them, each under a row of their own, are
 // the tensors that could not be taken over, and the objects. A module whose only child is a module or tensor
-// shares its row, that of the last one. No object per row; the internal id of an index is its node's number
-// spread over 64 bits, because Qt's own hash of persistent indexes piles up small consecutive ids.
+// shares its row, that of the last one. There is no object per row. The internal id of an index is its node's
+// number spread over 64 bits: Qt's own hash of persistent indexes piles up small consecutive ids.
 #pragma once
 
 #include <memory>

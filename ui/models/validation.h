@@ -1,5 +1,5 @@
-// What was found out about an open checkpoint by validating it: begun, stopped, continued and remembered
-// here, and with the findings that the user accepted taken off.
+// What was found out about an open checkpoint by validating it. It is begun, stopped, continued and
+// remembered here. Findings that the user accepted are taken off.
 #pragma once
 
 #include <QObject>

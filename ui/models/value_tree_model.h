@@ -1,5 +1,5 @@
 // One value of a checkpoint (a dict, a list, a number, ...) as a tree. Rows are made when a view opens their
-// parent. Values are graphs: what contains itself ends there, and is marked; classes and functions that a
+// parent. Values are graphs: what contains itself ends there, and is marked. Classes and functions that a
 // pickle names are shown by name and never looked up.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The checkpoint as if it were on another mesh (survey/as_if.h): a line for the mesh, which stands under the
-// picture of the mesh, and below the answer, which is there once a mesh was typed. Nothing is written.
+// The checkpoint as if it were on another mesh (survey/as_if.h). A line for the mesh stands under the picture
+// of the mesh. The answer is below, once a mesh was typed. Nothing is written.
 #pragma once
 
 #include <QTimer>

@@ -1,5 +1,5 @@
-// What to compare with, and how: the other checkpoint's path (typed, chosen, recent or dropped), the recipe
-// that this one goes through first, and the rules that rename its tensors.
+// What to compare with, and how. It is the other checkpoint's path (typed, chosen, recent or dropped), the
+// recipe that this one goes through first, and rules that rename its tensors.
 #pragma once
 
 #include <QWidget>

@@ -1,5 +1,5 @@
-// What a checkpoint holds, at a glance: the verdict with its causes, the resume card beside the picture of
-// the mesh, figures, bytes by dtype and module.
+// What a checkpoint holds, at a glance: the verdict with its causes, and the resume card beside the picture
+// of the mesh. Then come figures, and bytes by dtype and module.
 #pragma once
 
 #include <QWidget>

@@ -1,5 +1,5 @@
 // The steps of a run, as a timeline and as a table: when each was saved, by how many ranks, its format and
-// size, and whether it is whole; and the one to resume from.
+// size. It shows whether each is whole, and the one to resume from.
 #pragma once
 
 #include <QWidget>

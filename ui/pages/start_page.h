@@ -1,5 +1,5 @@
 // What a window shows while no checkpoint is open: the start page with a drop zone, running jobs, recents and
-// formats, an opening under way, the steps of a run, or why it failed and what can be done.
+// formats. Or an opening under way, the steps of a run, or why it failed and what can be done.
 #pragma once
 
 #include <QWidget>

@@ -1,5 +1,5 @@
-// What the pages of the wizard share: the conversion that is being put together, and what it would come to,
-// worked out off the GUI thread a moment after each change.
+// What the pages of the wizard share: the conversion that is being put together, and what it would come to.
+// That is worked out off the GUI thread, a moment after each change.
 #pragma once
 
 #include <QObject>

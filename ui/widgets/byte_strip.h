@@ -1,6 +1,6 @@
 // The bytes of one file from its first to its last: chunks in colors, objects, what nothing refers to
-// (hatched) and what should be there but is not (vermillion, hatched). The wheel zooms at the pointer,
-// dragging or the bar under the strip moves, left and right step through the pieces.
+// (hatched). What should be there but is not is vermillion, hatched. The wheel zooms at the pointer, dragging
+// or the bar under the strip moves, left and right step through the pieces.
 #pragma once
 
 #include <QColor>

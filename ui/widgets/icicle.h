@@ -1,4 +1,4 @@
-// Bytes by module, as layers of tiles under each other: a module's width is its share of bytes, its children
+// Bytes by module, as layers of tiles under each other. A module's width is its share of bytes. Its children
 // stand below it in the order of the tree. A click selects, a double click zooms in, Backspace or Escape
 // zooms out, the arrows walk the tree.
 #pragma once

@@ -17,8 +17,8 @@ QLabel* textBlock(QWidget* parent, const QString& text = {});
 void makeBold(QWidget* widget, double size = 1);  // of the usual size
 void setTextColor(QWidget& widget, const QColor& color);
 
-// A name of a tensor that is too wide loses its first parts, then those behind its layer's number: what tells
-// names apart stays, the number included, and no part is abbreviated. Other texts lose their middle.
+// A name of a tensor that is too wide loses its first parts, then those behind its layer's number. What tells
+// names apart stays, the number included. No part is abbreviated. Other texts lose their middle.
 QString elidedName(const QString& name, const QFontMetrics& metrics, int width);
 
 // Draws texts of a list or table so.

@@ -1,6 +1,6 @@
-// Amounts over time, as small area charts above one another with one time axis and one scale: what a job read
-// and wrote, or what its threads spent their time on (the table twin of both: rateColumns()); the same of
-// each of its workers.
+// Amounts over time, as small area charts above one another with one time axis and one scale. They show what
+// a job or each of its workers read and wrote, or what threads spent their time on. The table twin of both is
+// rateColumns().
 #pragma once
 
 #include <vector>

@@ -1,13 +1,14 @@
 // The placement map: tensors (rows) by ranks (columns). Zoomed out it is a picture of the matrix's pyramid,
-// one color a pixel; from some 12 pixels a cell on it shows tiles with the slice of the tensor that a rank
-// holds, with hatches and glyphs for what is wrong. A column at the right edge, always in view, shows rows
-// with elements that no rank holds.
+// one color a pixel. From some 12 pixels a cell on it shows tiles with the slice of the tensor that a rank
+// holds. Hatches and glyphs show what is wrong. A column at the right edge, always in view, shows rows with
+// elements that no rank holds.
 //
 // Pinned rows stay at the top however far one scrolls. The row of a group sums up those that follow it while
 // it is open; a click on its name opens and closes it (activated).
 //
-// Mouse: wheel zooms at the cursor (Shift: scrolls sideways, Ctrl: up and down), middle button or Space and
-// drag pans, drag marks a region, click takes a cell, double click opens it. Keys: see keyPressEvent().
+// Mouse: the wheel zooms at the cursor (Shift: scrolls sideways, Ctrl: up and down). The middle button or
+// Space and drag pans. Drag marks a region, click takes a cell, double click opens it. Keys: see
+// keyPressEvent().
 #pragma once
 
 #include <QAbstractScrollArea>
@@ -93,9 +94,10 @@ class PlacementMap : public QAbstractScrollArea {
     void mouseReleaseEvent(QMouseEvent* event) override;
     void mouseDoubleClickEvent(QMouseEvent* event) override;
     void contextMenuEvent(QContextMenuEvent* event) override;
-    // Arrows move, with Shift they mark a region, with Ctrl they scroll; Home, End, with Ctrl first and last
-    // row; PgUp, PgDown; Enter opens; N, Shift+N next and previous finding; + - F zoom; R takes the
-    // rank, Shift+R adds it to others; P pins the row or lets it go; Escape unmarks; Menu.
+    // Arrows move, with Shift they mark a region, with Ctrl they scroll. Home and End go to the first and
+    // last column, with Ctrl to the first and last row. PgUp, PgDown, Menu. Enter opens. N and Shift+N go to
+    // the next and previous finding. + - F zoom. R takes the rank, Shift+R adds it to others. P pins the row
+    // or lets it go. Escape unmarks.
     void keyPressEvent(QKeyEvent* event) override;
     void keyReleaseEvent(QKeyEvent* event) override;
     void focusInEvent(QFocusEvent* event) override;

@@ -1,5 +1,5 @@
-// The icons of the window: line drawings on a grid of 24, as SVG in the color of the text, sharp at every
-// scale and right in both themes. They are the project's own.
+// The icons of the window: line drawings on a grid of 24, as SVG in the color of the text. They are sharp at
+// every scale and right in both themes. They are the project's own.
 #pragma once
 
 #include <QIcon>

@@ -1,5 +1,5 @@
-// The global box of a tensor: its chunks at their offsets in the colors of their ranks, copies as depth,
-// gaps and overlaps as shapes of their own, and on request the cuts of a target sharding over them.
+// The global box of a tensor: its chunks at their offsets in the colors of their ranks, copies as depth. Gaps
+// and overlaps are shapes of their own. On request the cuts of a target sharding go over them.
 //
 // Mouse: click takes a chunk, another click the next one that is there; double click opens its place in the
 // table. Keys: arrows go to the neighbor, PgUp and PgDown through chunks that overlap, Home and

@@ -1,5 +1,5 @@
-// Colors, hatches and marks, one place for all views; light and dark. Hues say what a color is about: blue,
-// green and earth tell categories apart (ranks, dtypes, roles), orange, red and violet are trouble, and never
+// Colors, hatches and marks, one place for all views; light and dark. Hues say what a color is about. Blue,
+// green and earth tell categories apart (ranks, dtypes, roles). Orange, red and violet are trouble, and never
 // the other way round. States never rely on color alone.
 #pragma once
 

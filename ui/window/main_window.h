@@ -1,5 +1,5 @@
-// The window of one checkpoint: tree, pages, details of what is selected, and below, once they are asked for,
-// findings, jobs and log; one selection shared by all.
+// The window of one checkpoint: tree, pages, details of what is selected. Below are findings, jobs and log,
+// once they are asked for. All share one selection.
 #pragma once
 
 #include <QMainWindow>

@@ -30,8 +30,8 @@ class GpuTiles : public TileCompute {
 // counts.
 std::string castProgram(DType from, DType to);
 std::string digestProgram();
-// How they are started: threads of a block (in the digest, a warp that chains and eight for each of 32 blocks
-// of a cell, a cell each), and blocks of the cast.
+// How they are started: threads of a block, and blocks of the cast. In the digest a block has a cell: a warp
+// that chains, and eight threads for each of its 32 blocks.
 constexpr unsigned kCastThreads = 256, kDigestThreads = 32 + 8 * 32;
 unsigned castBlocks(DType from, DType to, int64_t elements);
 
