@@ -41,6 +41,20 @@ std::string wrappedLine(std::string_view line, size_t width, size_t indent) {
     return out;
 }
 
+// As wide as the help. Lines that begin with a space are left as they are.
+std::string wrapped(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        const std::string_view line = text.substr(0, text.find('\n'));
+        out += line.starts_with(' ') ? std::string(line) : wrappedLine(line, helpWidth(), 0);
+        text.remove_prefix(line.size());
+        if (text.empty()) break;
+        out += '\n';
+        text.remove_prefix(1);
+    }
+    return out;
+}
+
 // Options that --help-all alone shows: few need them.
 constexpr std::string_view kRare[] = {
     "--color",  "--memory",    "--threads", "--io",    "--remote-program", "--variant", "--max-file-size",
@@ -79,7 +93,7 @@ class HelpFormatter final : public CLI::Formatter {
 
     std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
         if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
-        std::string out = wrapped(make_description(app), helpWidth()) + make_usage(app, name);
+        std::string out = wrapped(make_description(app)) + make_usage(app, name);
         out += make_positionals(app);
         const bool all = mode == CLI::AppFormatMode::All;
         std::string more, rare;
@@ -107,11 +121,9 @@ class HelpFormatter final : public CLI::Formatter {
             if (!rows.empty()) out += fmt::format("\n{}:\n{}", group, rows);
         }
         if (!rare.empty() || !more.empty())
-            out += "\n" +
-                   wrapped("More with --help-all: " + (rare.empty() ? more.substr(2) : rare + more),
-                           helpWidth()) +
+            out += "\n" + wrapped("More with --help-all: " + (rare.empty() ? more.substr(2) : rare + more)) +
                    "\n";
-        return out + make_subcommands(app, mode) + "\n" + wrapped(make_footer(app), helpWidth());
+        return out + make_subcommands(app, mode) + "\n" + wrapped(make_footer(app));
     }
 
     std::string make_option(const CLI::Option* option, bool positional) const override {
@@ -186,18 +198,6 @@ std::string meantOption(CLI::App& app, const CLI::App& verb, const std::string& 
 }
 
 }  // namespace
-
-std::string wrapped(const std::string& text, size_t width, size_t indent) {
-    std::string out;
-    for (size_t begin = 0; begin < text.size();) {
-        const size_t end = std::min(text.find('\n', begin), text.size());
-        const std::string_view line = std::string_view(text).substr(begin, end - begin);
-        out += line.starts_with(' ') ? std::string(line) : wrappedLine(line, width, indent);
-        if (end < text.size()) out += '\n';
-        begin = end + 1;
-    }
-    return out;
-}
 
 std::shared_ptr<CLI::FormatterBase> helpFormatter() {
     return std::make_shared<HelpFormatter>();

@@ -18,9 +18,6 @@ constexpr const char* kForRanks = "For ranks (--on ranks)";  // as core/engine/r
 
 // Lines as wide as the terminal, 80 to 120 columns.
 std::shared_ptr<CLI::FormatterBase> helpFormatter();
-// `text` in lines of at most `width` columns, those after the first behind `indent` spaces. Lines that begin
-// with a space are left as they are.
-std::string wrapped(const std::string& text, size_t width, size_t indent = 0);
 
 // What `app` said to the words, as an error with what may be meant.
 Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI::ParseError& error);

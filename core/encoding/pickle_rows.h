@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "base/rule.h"
 #include "encoding/pickle_machine.h"
 #include "encoding/text_table.h"
 
@@ -258,6 +261,13 @@ class PickleRows {
     Dict dictOf(const RowValue& value) const {
         return value.kind == Kind::dict && value.a != RowValue::kNoRow ? dicts_[value.a] : Dict{};
     }
+    // Hands `take` the attributes whose names are texts, until it returns false.
+    template <class Take>
+    static bool eachAttribute(Pairs pairs, Take&& take) {
+        for (size_t i = 0; i + 1 < pairs.size(); i += 2)
+            if (pairs[i].kind == Kind::text && !take(pairs[i].a, pairs[i + 1])) return false;
+        return true;
+    }
     // An object begins, with a record of its own.
     template <class T>
     bool record(RowValue& object, std::vector<T>& records, std::type_identity_t<T> made = {}) {
@@ -285,6 +295,14 @@ class PickleRows {
         }
         if (rows.size() >= most) return in_->failLimit("the pickle holds too many values");
         rows.push_back(row);
+        ++slice.count;
+        return true;
+    }
+    // Row `at` becomes the next one of a slice; as a rule it already stands behind it.
+    template <class T>
+    bool joinRow(std::vector<T>& rows, RowSlice& slice, uint32_t at) {
+        if (slice.count == 0) slice.first = at;
+        if (slice.end() != at) return appendRow(rows, slice, T(rows[at]));
         ++slice.count;
         return true;
     }
@@ -370,6 +388,43 @@ bool PickleRows<Format>::addInts(std::span<const RowValue> items, uint32_t& at) 
     }
     at = known;
     return true;
+}
+
+// What Rows(limits, number of objects) makes of the pickle that a file is. A first pass finds what the memo
+// hands out again. Errors, with file and, if known, offset: damaged, limit, io, those of Rows::finish().
+template <class Rows, class Limits>
+auto decodeRows(const ReadFile& file, const Limits& limits, const StopToken& stop)
+    -> decltype(std::declval<Rows&>().finish(RowValue(), 0)) {
+    SHARDSCOPE_TRY(stop.poll());
+    if (file.size() == 0) {
+        return damaged("the metadata file is empty", 0)
+            .byRule(rule::fileTruncated)
+            .inFile(file.path())
+            .withHint("the save died while it wrote its metadata; use an earlier one");
+    }
+    if (file.size() > limits.pickleBytes) {
+        return makeError(ErrorCode::limit,
+                         fmt::format("{} bytes of metadata are more than the {} that are read", file.size(),
+                                     limits.pickleBytes))
+            .inFile(file.path());
+    }
+    PickleLiveMemo use;
+    PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
+    const auto failed = [&](PickleStream& in) {
+        Error error = in.takeError().inFile(file.path());
+        if (!in.truncated()) return error;
+        return std::move(error)
+            .byRule(rule::fileTruncated)
+            .withHint("the metadata was probably not written or copied completely");
+    };
+    if (!first.scan(use)) return failed(first);
+    Rows rows(limits, use.objects());
+    constexpr uint64_t kStackBytes = uint64_t{64} << 20;
+    PickleMachine machine(rows, PickleWindow(file, stop), 0, limits.pickleText, kStackBytes, &use);
+    if (!machine.run()) return failed(machine);
+    auto made = rows.finish(machine.root(), machine.protocol());
+    if (!made.ok()) return std::move(made).error().at(machine.offset()).inFile(file.path());
+    return made;
 }
 
 }  // namespace shardscope

@@ -111,11 +111,17 @@ class PartsFixture {
         QVERIFY(QFile::exists(staging() + "/sealed"));
     }
     // What one process writes.
-    std::map<QString, QByteArray> whole() const {
-        const Outcome plain = runShardscope(words({}, "plain"));
+    const std::map<QString, QByteArray>& whole() {
+        if (!whole_.empty()) return whole_;
+        QStringList alone = words({});
+        alone[2] = sources_.filePath("plain");
+        const Outcome plain = runShardscope(alone);
         if (plain.exitCode != 0) qFatal("%s", plain.err.c_str());
-        return bytesBelow(target("plain"));
+        return whole_ = bytesBelow(alone[2]);
     }
+
+  private:
+    std::map<QString, QByteArray> whole_;
 };
 
 }  // namespace shardscope::test

@@ -289,39 +289,34 @@ bool MetadataRows::transformsOf(const RowValue& value, uint16_t& out) {
 }
 
 bool MetadataRows::setChunk(MetaChunk& chunk, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const bool offsets = pairs[i].a == wOffsets;
-        if (pairs[i].kind != Kind::text || (!offsets && pairs[i].a != wSizes)) continue;
+    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+        const bool offsets = word == wOffsets;
+        if (!offsets && word != wSizes) return true;
         DimsRef ref;
-        if (!dimsOf(pairs[i + 1], ref)) return false;
+        if (!dimsOf(value, ref)) return false;
         if ((offsets ? chunk.lengths : chunk.offsets) != kNone && chunk.rank != ref.rank)
             return in().fail("the offsets and sizes of a chunk differ in their number of dimensions");
         chunk.rank = ref.rank;
         (offsets ? chunk.offsets : chunk.lengths) = ref.at;
-    }
-    return true;
+        return true;
+    });
 }
 
 bool MetadataRows::setIndex(IndexRecord& record, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const RowValue& value = pairs[i + 1];
-        if (pairs[i].kind != Kind::text) continue;
-        if (pairs[i].a == wFqn) {
+    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+        if (word == wFqn) {
             if (value.kind != Kind::text) return in().fail("the fqn of a storage key is not a text");
             record.name = value.a;
-        } else if (pairs[i].a == wOffset) {
+        } else if (word == wOffset) {
             record.offsets = {kNone, 0};
             if (value.kind != Kind::none && !dimsOf(value, record.offsets)) return false;
         }
-    }
-    return true;
+        return true;
+    });
 }
 
 bool MetadataRows::setInfo(InfoRecord& record, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const TextId word = pairs[i].a;
-        const RowValue& value = pairs[i + 1];
-        if (pairs[i].kind != Kind::text) continue;
+    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
         if (word == wRelativePath) {
             if (value.kind != Kind::text)
                 return in().fail("the relative_path of a storage entry is not a text");
@@ -334,59 +329,52 @@ bool MetadataRows::setInfo(InfoRecord& record, Pairs pairs) {
         } else if (word == wTransformDescriptors) {
             if (!transformsOf(value, record.transforms)) return false;
         }
-    }
-    return true;
+        return true;
+    });
 }
 
 bool MetadataRows::setTensor(TensorRecord& record, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const RowValue& value = pairs[i + 1];
-        if (pairs[i].kind != Kind::text) continue;
-        if (pairs[i].a == wProperties) {
+    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+        if (word == wProperties) {
             if (!value.is(kProperties))
                 return in().fail("the properties of a tensor are not a TensorProperties object");
             record.hasProperties = true;
             record.dtype = properties_[value.a];
-        } else if (pairs[i].a == wSize) {
+        } else if (word == wSize) {
             if (!dimsOf(value, record.shape)) return false;
             record.hasShape = true;
-        } else if (pairs[i].a == wChunks) {
+        } else if (word == wChunks) {
             if (value.kind != Kind::list) return in().fail("the chunks of a tensor are not a list");
             if (!itemsOf(value).empty())
                 return in().fail("the chunk list of a tensor holds something else than chunks");
             record.chunks = listOf(value) ? listOf(value)->rows : RowSlice{};
         }
-    }
-    return true;
+        return true;
+    });
 }
 
 bool MetadataRows::setRoot(Root& root, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const RowValue& value = pairs[i + 1];
+    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
         const bool dict = value.kind == Kind::dict;
-        if (pairs[i].kind != Kind::text) continue;
-        if (pairs[i].a == wStateDictMetadata) {
+        if (word == wStateDictMetadata) {
             if (!dict) return in().fail("state_dict_metadata is not a dictionary");
             root.stateDict = value;
-        } else if (pairs[i].a == wPlannerData) {
+        } else if (word == wPlannerData) {
             root.plannerData = dict ? std::optional(value) : std::nullopt;
-        } else if (pairs[i].a == wStorageData) {
+        } else if (word == wStorageData) {
             root.storageData = dict ? std::optional(value) : std::nullopt;
-        } else if (pairs[i].a == wMcoreData) {
+        } else if (word == wMcoreData) {
             root.mcoreData = dict ? std::optional(value) : std::nullopt;
-        } else if (pairs[i].a == wVersion && value.kind == Kind::text) {
+        } else if (word == wVersion && value.kind == Kind::text) {
             out_.version = texts_[value.a];
         }
-    }
-    return true;
+        return true;
+    });
 }
 
 bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
-    const auto has = [&](TextId word) {
-        for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-            if (pairs[i].kind == Kind::text && pairs[i].a == word) return true;
-        }
-        return false;
+    const auto has = [&](TextId wanted) {
+        return !eachAttribute(pairs, [&](TextId word, const RowValue&) { return word != wanted; });
     };
     // A subclass of Metadata, such as Megatron's, is known by its attributes.
     if (object.kind == Kind::opaque && object.b == 0 && has(wStateDictMetadata)) {
@@ -406,10 +394,10 @@ bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
         case kMetadata:
             return setRoot(roots_[object.a], pairs);
         case kProperties:
-            for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-                if (pairs[i].kind == Kind::text && pairs[i].a == wDtype && pairs[i + 1].isGlobal(kDType))
-                    properties_[object.a] = globals_[pairs[i + 1].a].name;
-            }
+            eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+                if (word == wDtype && value.isGlobal(kDType)) properties_[object.a] = globals_[value.a].name;
+                return true;
+            });
             out_.sixProperties |= has(wStrides);
             return true;
         case kStorageMeta:
@@ -437,14 +425,7 @@ bool MetadataRows::setState(RowValue& object, const RowValue& state, bool& done)
 
 bool MetadataRows::addListRow(List& list, const RowValue& value, bool& done) {
     done = value.is(kChunk);
-    if (!done) return true;
-    RowSlice& rows = list.rows;
-    if (rows.count == 0) rows.first = value.a;
-    if (rows.end() == value.a) {
-        ++rows.count;
-        return true;
-    }
-    return appendRow(out_.chunks, rows, MetaChunk(out_.chunks[value.a]));
+    return !done || joinRow(out_.chunks, list.rows, value.a);
 }
 
 bool MetadataRows::addStored(Dict& dict, const RowValue& key, const RowValue& value) {
@@ -587,32 +568,10 @@ Result<Metadata> MetadataRows::finish(const RowValue& root, int protocol) {
     return std::move(out_);
 }
 
-Result<Metadata> decode(const ReadFile& file, const Limits& limits, const StopToken& stop) {
-    PickleLiveMemo use;
-    PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
-    if (!first.scan(use)) return first.takeError();
-    MetadataRows rows(limits, use.objects());
-    constexpr uint64_t kStackBytes = uint64_t{64} << 20;
-    PickleMachine machine(rows, PickleWindow(file, stop), 0, limits.pickleText, kStackBytes, &use);
-    if (!machine.run()) return machine.takeError();
-    auto made = rows.finish(machine.root(), machine.protocol());
-    if (!made.ok()) return std::move(made).error().at(machine.offset());
-    return made;
-}
-
 }  // namespace
 
 Result<Metadata> decodeMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop) {
-    if (file.size() > limits.pickleBytes) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("the metadata file has {} bytes, more than the {} that are read",
-                                     file.size(), limits.pickleBytes))
-            .inFile(file.path());
-    }
-    if (file.size() == 0) return damaged("the metadata file is empty", 0).inFile(file.path());
-    auto decoded = decode(file, limits, stop);
-    if (!decoded.ok()) return std::move(decoded).error().inFile(file.path());
-    return decoded;
+    return decodeRows<MetadataRows>(file, limits, stop);
 }
 
 }  // namespace shardscope::dcp

@@ -100,8 +100,17 @@ class MetadataRows final : public PickleRows<MetadataRows> {
         bool bigEndian = false;
     };
 
-    bool dimsOf(const RowValue& value, std::string_view what, DimsAt& out, std::string& problem);
+    bool dimsOf(const RowValue& value, std::string_view what, std::string_view of, DimsAt& out,
+                std::string& problem);
+    // The same, where None gives none.
+    bool givenDimsOf(const RowValue& value, std::string_view what, std::string_view of, DimsAt& out,
+                     std::string& problem) {
+        out = {};
+        return value.kind == Kind::none || dimsOf(value, what, of, out, problem);
+    }
     bool rangeOf(const RowValue& value, DimsAt& out, std::string& problem);
+    template <class Row, class Other>
+    bool setPiece(Row& row, Pairs pairs, std::string_view of, std::string& problem, Other&& other);
     bool setShard(ShardRow& row, Pairs pairs, std::string& problem);
     bool setIndex(StoredRow& row, Pairs pairs, std::string& problem);
     void setRoot(Root& root, Pairs pairs);
@@ -231,9 +240,10 @@ bool MetadataRows::setState(RowValue& object, const RowValue& state, bool& done)
 }
 
 // Tuples, and the lists that 2.6 and 3.2 write in places.
-bool MetadataRows::dimsOf(const RowValue& value, std::string_view what, DimsAt& out, std::string& problem) {
+bool MetadataRows::dimsOf(const RowValue& value, std::string_view what, std::string_view of, DimsAt& out,
+                          std::string& problem) {
     const auto bad = [&](std::string_view why) {
-        if (problem.empty()) problem = fmt::format("{} {}", what, why);
+        if (problem.empty()) problem = fmt::format("the {} of {} {}", what, of, why);
         return true;
     };
     RowValue ints = value;
@@ -279,91 +289,64 @@ bool MetadataRows::rangeOf(const RowValue& value, DimsAt& out, std::string& prob
     return addInts(std::vector(items.begin(), items.begin() + 2), out.at);
 }
 
-bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
+// What pieces and entries of storage_metadata have both; `other` takes the rest.
+template <class Row, class Other>
+bool MetadataRows::setPiece(Row& row, Pairs pairs, std::string_view of, std::string& problem, Other&& other) {
     RowValue range;
     bool flat = false;
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const RowValue& value = pairs[i + 1];
-        if (pairs[i].kind != Kind::text) continue;
-        switch (pairs[i].a) {
+    const bool fine = eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+        switch (word) {
             case wOffset:
-                if (!dimsOf(value, "the offset of a piece", row.offset, problem)) return false;
-                break;
+                return dimsOf(value, "offset", of, row.offset, problem);
             case wShape:
-                if (!dimsOf(value, "the shape of a piece", row.shape, problem)) return false;
-                break;
-            case wGlobal:
-                seenGlobal_ = true;
-                row.global = {};
-                if (value.kind != Kind::none &&
-                    !dimsOf(value, "the global shape of a piece", row.global, problem))
-                    return false;
-                break;
-            case wDType:
-                if (value.kind == Kind::none) break;
-                if (value.kind != Kind::text)
-                    problem = "the dtype of a piece is not a text";
-                else
-                    row.dtype = value.a;
-                seenDType_ |= value.kind == Kind::text;
-                break;
+                return givenDimsOf(value, "shape", of, row.shape, problem);
             case wIsFlat:
                 flat = value.kind == Kind::boolean && value.b != 0;
-                break;
+                return true;
             case wRange:
                 range = value;
-                break;
+                return true;
             default:
-                break;
+                return other(word, value);
         }
-    }
-    return !flat || range.kind == Kind::none || rangeOf(range, row.range, problem);
+    });
+    return fine && (!flat || range.kind == Kind::none || rangeOf(range, row.range, problem));
+}
+
+bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
+    constexpr std::string_view of = "a piece";
+    return setPiece(row, pairs, of, problem, [&](TextId word, const RowValue& value) {
+        if (word == wGlobal) {
+            seenGlobal_ = true;
+            return givenDimsOf(value, "global shape", of, row.global, problem);
+        }
+        if (word != wDType || value.kind == Kind::none) return true;
+        if (value.kind != Kind::text)
+            problem = "the dtype of a piece is not a text";
+        else
+            row.dtype = value.a;
+        seenDType_ |= value.kind == Kind::text;
+        return true;
+    });
 }
 
 bool MetadataRows::setIndex(StoredRow& row, Pairs pairs, std::string& problem) {
-    RowValue range;
-    bool flat = false;
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        const RowValue& value = pairs[i + 1];
-        if (pairs[i].kind != Kind::text) continue;
-        switch (pairs[i].a) {
-            case wKey:
-                row.key = value.kind == Kind::text ? value.a : kNone;
-                break;
-            case wOffset:
-                if (!dimsOf(value, "the offset of a stored piece", row.offset, problem)) return false;
-                break;
-            case wShape:
-                row.shape = {};
-                if (value.kind != Kind::none &&
-                    !dimsOf(value, "the shape of a stored piece", row.shape, problem))
-                    return false;
-                break;
-            case wReplica:
-                seenReplica_ = true;
-                row.replica = value.kind == Kind::integer ? value.b : 0;
-                break;
-            case wIsFlat:
-                flat = value.kind == Kind::boolean && value.b != 0;
-                break;
-            case wRange:
-                range = value;
-                break;
-            default:
-                break;
-        }
-    }
-    return !flat || range.kind == Kind::none || rangeOf(range, row.range, problem);
+    return setPiece(row, pairs, "a stored piece", problem, [&](TextId word, const RowValue& value) {
+        if (word == wKey) row.key = value.kind == Kind::text ? value.a : kNone;
+        if (word == wReplica) row.replica = value.kind == Kind::integer ? value.b : 0;
+        seenReplica_ |= word == wReplica;
+        return true;
+    });
 }
 
 void MetadataRows::setRoot(Root& root, Pairs pairs) {
-    for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
-        if (pairs[i].kind != Kind::text) continue;
-        if (pairs[i].a == wStateDict) root.stateDict = pairs[i + 1];
-        if (pairs[i].a == wStorage) root.storage = pairs[i + 1];
-        if (pairs[i].a == wMapping) root.mapping = pairs[i + 1];
-        root.hasMapping |= pairs[i].a == wMapping;
-    }
+    eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+        if (word == wStateDict) root.stateDict = value;
+        if (word == wStorage) root.storage = value;
+        if (word == wMapping) root.mapping = value;
+        root.hasMapping |= word == wMapping;
+        return true;
+    });
 }
 
 bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
@@ -395,11 +378,7 @@ bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
 
 bool MetadataRows::addListRow(List& list, const RowValue& value, bool& done) {
     done = value.is(kShard);
-    if (!done) return true;
-    if (list.rows.count == 0) list.rows.first = value.a;
-    if (list.rows.end() != value.a) return appendRow(out_.rows, list.rows, ShardRow(out_.rows[value.a]));
-    ++list.rows.count;
-    return true;
+    return !done || joinRow(out_.rows, list.rows, value.a);
 }
 
 bool MetadataRows::addTensor(Dict& dict, TextId key, const RowValue& value) {
@@ -632,36 +611,7 @@ std::string_view generationWriter(Generation generation) {
 }
 
 Result<Metadata> readMetadata(const ReadFile& file, const Limits& limits, const StopToken& stop) {
-    SHARDSCOPE_TRY(stop.poll());
-    if (file.size() == 0) {
-        return damaged("the metadata file is empty", 0)
-            .byRule(rule::fileTruncated)
-            .inFile(file.path())
-            .withHint("the save died while it wrote its metadata; use an earlier one");
-    }
-    if (file.size() > limits.pickleBytes) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("{} bytes of metadata are more than the {} that are read", file.size(),
-                                     limits.pickleBytes))
-            .inFile(file.path());
-    }
-    PickleLiveMemo use;
-    PickleStream first(PickleWindow(file, stop), 0, limits.pickleText);
-    const auto failed = [&](PickleStream& in) {
-        Error error = in.takeError().inFile(file.path());
-        if (!in.truncated()) return error;
-        return std::move(error)
-            .byRule(rule::fileTruncated)
-            .withHint("the metadata was probably not written or copied completely");
-    };
-    if (!first.scan(use)) return failed(first);
-    MetadataRows rows(limits, use.objects());
-    constexpr uint64_t kStackBytes = uint64_t{64} << 20;
-    PickleMachine machine(rows, PickleWindow(file, stop), 0, limits.pickleText, kStackBytes, &use);
-    if (!machine.run()) return failed(machine);
-    auto made = rows.finish(machine.root(), machine.protocol());
-    if (!made.ok()) return std::move(made).error().at(0).inFile(file.path());
-    return made;
+    return decodeRows<MetadataRows>(file, limits, stop);
 }
 
 bool looksLikeMetadata(std::string_view first) {

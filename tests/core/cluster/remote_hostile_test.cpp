@@ -84,73 +84,95 @@ class RemoteHostileTest : public QObject {
         qInfo("%zu answers of %zu bytes", record.size(), total);
         QVERIFY(record.size() >= 5);
 
-        size_t errors = 0, fine = 0;
-        for (size_t frame = 0; frame < record.size(); ++frame) {
-            for (size_t at = 0; at < record[frame].size(); ++at) {
-                // 0 = the stream ends there.
-                for (const int flip : {0, 0x01, 0xff}) {
-                    std::string changed = record[frame];
-                    if (flip)
-                        changed[at] = static_cast<char>(changed[at] ^ flip);
-                    else
-                        changed.resize(at);
-                    const Ends ends = makeEnds();
-                    std::thread agent([&, fd = ends.agent] {
-                        // Below the channel, as what is sent is not a frame any more.
-                        const auto put = [&](std::string_view bytes) {
-                            return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-                        };
-                        put("\xF5\xC9\xB1");
-                        std::array<char, 3> mark;
-                        (void)recv(fd, mark.data(), mark.size(), MSG_WAITALL);
-                        size_t next = 0;
-                        const auto answer = [&] {
-                            put(next == frame ? changed : record[next]);
-                            return next++ != frame || flip != 0;
-                        };
-                        bool going = answer();
-                        timeval patience{0, 15'000};  // a whole request is on its way at once
-                        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-                        while (going && next < record.size()) {
-                            std::array<uint32_t, 2> sizes;
-                            if (recv(fd, sizes.data(), sizeof sizes, MSG_WAITALL) != sizeof sizes) break;
-                            std::string rest(sizes[0] + sizes[1], '\0');
-                            if (recv(fd, rest.data(), rest.size(), MSG_WAITALL) !=
-                                static_cast<ssize_t>(rest.size()))
-                                break;
-                            const Json asked = Json::parse(rest.substr(0, sizes[0]), nullptr, false);
-                            if (asked["say"] == "files" || asked["say"] == "close") continue;
-                            going = answer();
-                        }
-                        if (going) {  // let the last answer be used
-                            std::array<char, 4096> rest;
-                            while (recv(fd, rest.data(), rest.size(), 0) > 0) {
-                            }
-                        }
-                        ::close(fd);
-                    });
-                    auto host = std::make_shared<RemoteHost>(
-                        kHost, "v", [&, once = false]() mutable -> Result<Launched> {
-                            if (once) return makeError(ErrorCode::remote, "only once");
-                            once = true;
-                            Launched launched;
-                            launched.channel = std::make_unique<Channel>(ends.client, ends.client);
-                            SHARDSCOPE_TRY(launched.channel->greet(Clock::now() + 10s));
-                            return launched;
-                        });
-                    const auto begin = Clock::now();
-                    const Status status = readAll(host);
-                    host->close();
-                    const double seconds = secondsSince(begin);
-                    agent.join();
-                    QVERIFY2(seconds < kSoon, std::to_string(seconds).c_str());
-                    ++(status.ok() ? fine : errors);
-                    if (!status.ok()) QVERIFY(!status.error().message.empty());
-                    if (!flip) QVERIFY(!status.ok());
+        // What is wrong with how a session ends whose answer `frame` is changed at a byte; empty = nothing.
+        // A flip of 0: the stream ends there.
+        std::atomic<size_t> errors{0}, fine{0};
+        const auto play = [&](size_t frame, size_t at, int flip) -> std::string {
+            std::string changed = record[frame];
+            if (flip)
+                changed[at] = static_cast<char>(changed[at] ^ flip);
+            else
+                changed.resize(at);
+            const Ends ends = makeEnds();
+            std::thread agent([&, fd = ends.agent] {
+                // Below the channel, as what is sent is not a frame any more.
+                const auto put = [&](std::string_view bytes) {
+                    return send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+                };
+                put("\xF5\xC9\xB1");
+                std::array<char, 3> mark;
+                (void)recv(fd, mark.data(), mark.size(), MSG_WAITALL);
+                size_t next = 0;
+                const auto answer = [&] {
+                    put(next == frame ? changed : record[next]);
+                    return next++ != frame || flip != 0;
+                };
+                bool going = answer();
+                timeval patience{0, 40'000};  // a whole request is on its way at once
+                setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+                while (going && next < record.size()) {
+                    std::array<uint32_t, 2> sizes;
+                    if (recv(fd, sizes.data(), sizeof sizes, MSG_WAITALL) != sizeof sizes) break;
+                    std::string rest(sizes[0] + sizes[1], '\0');
+                    if (recv(fd, rest.data(), rest.size(), MSG_WAITALL) != static_cast<ssize_t>(rest.size()))
+                        break;
+                    const Json asked = Json::parse(rest.substr(0, sizes[0]), nullptr, false);
+                    if (asked["say"] == "files" || asked["say"] == "close") continue;
+                    going = answer();
                 }
-            }
-        }
-        qInfo("%zu ended in an error, %zu did not matter", errors, fine);
+                if (going) {  // let the last answer be used
+                    std::array<char, 4096> rest;
+                    while (recv(fd, rest.data(), rest.size(), 0) > 0) {
+                    }
+                }
+                ::close(fd);
+            });
+            auto host =
+                std::make_shared<RemoteHost>(kHost, "v", [&, once = false]() mutable -> Result<Launched> {
+                    if (once) return makeError(ErrorCode::remote, "only once");
+                    once = true;
+                    Launched launched;
+                    launched.channel = std::make_unique<Channel>(ends.client, ends.client);
+                    SHARDSCOPE_TRY(launched.channel->greet(Clock::now() + 10s));
+                    return launched;
+                });
+            const auto begin = Clock::now();
+            const Status status = readAll(host);
+            host->close();
+            const double seconds = secondsSince(begin);
+            agent.join();
+            ++(status.ok() ? fine : errors);
+            if (seconds >= kSoon) return std::to_string(seconds) + " s";
+            if (!status.ok() && status.error().message.empty()) return "an error without words";
+            return !flip && status.ok() ? "a stream that ended is no error" : "";
+        };
+
+        struct Change {
+            size_t frame, at;
+            int flip;
+            std::string wrong = {};
+        };
+        std::vector<Change> changes;
+        for (size_t frame = 0; frame < record.size(); ++frame)
+            for (size_t at = 0; at < record[frame].size(); ++at)
+                for (const int flip : {0, 0x01, 0xff})
+                    changes.push_back({frame, at, flip});
+        // Most of a session is waiting, so there are several at a time.
+        std::atomic<size_t> taken{0};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 16; ++t)
+            threads.emplace_back([&] {
+                for (size_t i; (i = taken++) < changes.size();)
+                    changes[i].wrong = play(changes[i].frame, changes[i].at, changes[i].flip);
+            });
+        for (std::thread& thread : threads)
+            thread.join();
+        for (const Change& change : changes)
+            QVERIFY2(change.wrong.empty(),
+                     (change.wrong + ": answer " + std::to_string(change.frame) + ", byte " +
+                      std::to_string(change.at) + ", flip " + std::to_string(change.flip))
+                         .c_str());
+        qInfo("%zu ended in an error, %zu did not matter", errors.load(), fine.load());
         QVERIFY(errors > fine);
     }
 
