@@ -99,7 +99,7 @@ void printFinding(const Finding& finding, const Style& style, size_t indent) {
         if (e.box) line += formatBox(e.box->offsets, e.box->lengths) + " ";
         if (e.rank != kNone) line += fmt::format("rank {} ", e.rank);
         if (!e.file.empty()) line += fmt::format("in {} ", printable(e.file));
-        if (e.offset) line += fmt::format("at byte {} ", *e.offset);
+        if (e.offset) line += fmt::format("at byte {} ", countText(*e.offset));
         if (!detail.empty()) line += fmt::format("({}) ", printable(detail));
         line.pop_back();
         fmt::print("{}\n", line);

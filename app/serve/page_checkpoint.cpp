@@ -40,9 +40,13 @@ Json suppressionsJson(const std::vector<Suppression>& list) {
 }
 
 // A page that holds a hundred thousand examples is slow, whatever it shows.
+size_t mostExamples(const ValidationReport& report) {
+    return std::clamp<size_t>(kMostExamples / std::max<size_t>(1, report.findings.size()), 5,
+                              ValidateOptions().maxExamples);
+}
+
 ValidationReport trimmed(ValidationReport report) {
-    const size_t most = std::clamp<size_t>(kMostExamples / std::max<size_t>(1, report.findings.size()), 5,
-                                           ValidateOptions().maxExamples);
+    const size_t most = mostExamples(report);
     for (Finding& finding : report.findings)
         finding.examples.resize(std::min(finding.examples.size(), most));
     return report;
@@ -174,7 +178,8 @@ std::string PageCheckpoint::findings() const {
     std::lock_guard lock(mutex_);
     if (!validating_ && !failed_.empty()) return failed_;
     if (!validating_ && report_) {
-        if (findings_.empty() || findingsBut_ != list) findings_ = validationJson(trimmed(*report_), list);
+        if (findings_.empty() || findingsBut_ != list)
+            findings_ = validationJson(*report_, list, mostExamples(*report_));
         findingsBut_ = list;
         return findings_;
     }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 std::string_view errorCodeName(ErrorCode code) {
@@ -170,10 +172,10 @@ std::string describe(const Error& error) {
     std::string text;
     if (!error.location.file.empty()) {
         text += error.location.file;
-        if (error.location.offset) text += fmt::format(" at byte {}", *error.location.offset);
+        if (error.location.offset) text += " at byte " + countText(*error.location.offset);
         text += ": ";
     } else if (error.location.offset) {
-        text += fmt::format("at byte {}: ", *error.location.offset);
+        text += "at byte " + countText(*error.location.offset) + ": ";
     }
     if (!error.location.tensor.empty()) text += fmt::format("tensor '{}': ", error.location.tensor);
     text += error.message;

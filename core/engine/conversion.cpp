@@ -14,6 +14,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/adapter.h"
 #include "engine/average.h"
 #include "engine/damage.h"
@@ -159,7 +160,7 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
             impossible.push_back(
                 {name,
                  fmt::format("{} elements are in no chunk (coverage.gap):{}{}; {} nan|zero would fill them",
-                             coverage.gapElements, boxes, coverage.gaps.size() > 3 ? ", ..." : "",
+                             countText(coverage.gapElements), boxes, coverage.gaps.size() > 3 ? ", ..." : "",
                              option("fill-gaps"))});
         } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan &&
                    !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {

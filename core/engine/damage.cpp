@@ -9,6 +9,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/companions.h"
 #include "formats/roles.h"
 
@@ -203,8 +204,8 @@ std::optional<Error> whyLost(const Catalog& catalog, const ChunkInfo& chunk) {
     if (file.state == FileInfo::State::wrongKind)
         return makeError(ErrorCode::unsafe, "is not a regular file").byRule(rule::securityPath);
     if (chunk.offset <= file.size && chunk.length <= file.size - chunk.offset) return std::nullopt;
-    return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}", file.size,
-                               chunk.offset + chunk.length),
+    return damaged(fmt::format("the file ends at byte {}, this entry should end at byte {}",
+                               countText(file.size), countText(chunk.offset + chunk.length)),
                    chunk.offset)
         .byRule(rule::fileTruncated);
 }

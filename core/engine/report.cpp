@@ -104,7 +104,8 @@ bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>&
     });
 }
 
-std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions) {
+std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions,
+                           size_t mostExamples) {
     OrderedJson json;
     json["schema"] = "shardscope.validate/1";
     const Judgement judgement = judgementOf(report, suppressions);
@@ -127,10 +128,12 @@ std::string validationJson(const ValidationReport& report, const std::vector<Sup
         entry["count"] = finding.count;
         entry["message"] = finding.message;
         entry["cause"] = finding.cause;
+        if (const std::string about = aboutText(finding); !about.empty()) entry["about"] = about;
         if (const Suppression* accepted = suppressionOf(finding, suppressions))
             entry["accepted"] = {{"reason", accepted->reason}, {"by", accepted->by}, {"at", accepted->at}};
         entry["examples"] = OrderedJson::array();
         for (const FindingExample& example : finding.examples) {
+            if (entry["examples"].size() == mostExamples) break;
             OrderedJson e;
             e["tensor"] = example.tensor.empty() ? OrderedJson() : OrderedJson(example.tensor);
             e["rank"] = example.rank == kNone ? OrderedJson() : OrderedJson(example.rank);

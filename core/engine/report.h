@@ -39,7 +39,9 @@ bool anyAsSevere(const ValidationReport& report, const std::vector<Suppression>&
                  Severity severity);
 
 // Compact JSON. Each finding says whether it is accepted; `verdict` does not count accepted ones.
-std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions = {});
+// `mostExamples`: of each finding.
+std::string validationJson(const ValidationReport& report, const std::vector<Suppression>& suppressions = {},
+                           size_t mostExamples = SIZE_MAX);
 // Reads validationJson(). Errors: damaged.
 Result<ValidationReport> validationFromJson(std::string_view text);
 // With a summary of the checkpoint; every text from the checkpoint is escaped.

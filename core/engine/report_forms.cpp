@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/html_template.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
@@ -255,6 +257,23 @@ std::string validationJunit(const std::string& path, const ValidationReport& rep
     return junit(std::span(&of, 1));
 }
 
+std::string aboutText(const Finding& finding) {
+    std::set<uint32_t> ranks;
+    std::set<std::string_view> tensors;
+    for (const FindingExample& example : finding.examples) {
+        if (example.rank != kNone) ranks.insert(example.rank);
+        if (!example.tensor.empty()) tensors.insert(example.tensor);
+    }
+    std::string text;
+    if (ranks.size() == 1) text = fmt::format("rank {}", *ranks.begin());
+    if (ranks.size() > 1) text = fmt::format("{} ranks", countText(ranks.size()));
+    // A message without a cause counts by itself.
+    if (!finding.cause.empty() && finding.examples.size() >= finding.count && !tensors.empty())
+        text += (text.empty() ? "" : ", ") +
+                fmt::format("{} tensor{}", countText(tensors.size()), tensors.size() == 1 ? "" : "s");
+    return text;
+}
+
 std::string exampleText(const FindingExample& e) {
     std::string text;
     const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -262,7 +281,7 @@ std::string exampleText(const FindingExample& e) {
     if (e.box) add(formatBox(e.box->offsets, e.box->lengths));
     if (e.rank != kNone) add(fmt::format("rank {}", e.rank));
     if (!e.file.empty()) add(e.file);
-    if (e.offset) add(fmt::format("byte {}", *e.offset));
+    if (e.offset) add("byte " + countText(*e.offset));
     if (!e.detail.empty()) add(e.detail);
     return text;
 }

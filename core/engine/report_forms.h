@@ -34,6 +34,9 @@ std::string runHtml(const std::string& path, std::span<const JudgedPath> steps, 
 
 // Most examples of a finding that reports show.
 inline constexpr size_t kMostExamplesShown = 50;
+// Of a finding with a cause, what it is about: "rank 22, 678 tensors", as far as its examples are all. Empty
+// = its message has said it.
+std::string aboutText(const Finding& finding);
 std::string exampleText(const FindingExample& example);  // "model.weight, [0:4], rank 3, a.distcp, byte 12"
 
 }  // namespace shardscope

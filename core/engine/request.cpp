@@ -113,7 +113,7 @@ constexpr Field kFields[] = {
      "checkpoint), none, or a directory"},
     {"strict", "strict", "Strict", &Request::strict, kWhat, "", "Refuse to leave anything out"},
     {"fill_gaps", "fill-gaps", "Elements that no chunk holds", &Request::fillGaps, kWhat, "VALUE",
-     "Fill elements that no chunk holds with nan or zero (otherwise an error)", kOfOne, nullptr, kFills},
+     "Fill elements that no chunk or file holds with nan or zero (otherwise an error)", kOfOne, nullptr, kFills},
     {"mesh", "mesh", "Mesh", &Request::mesh, kWhere, "MESH",
      "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)", kAllVerbs, malformed<parseMesh>},
     {"shard", "shard", "Shard rules", &Request::shard, kWhere, "RULE",

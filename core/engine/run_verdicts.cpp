@@ -146,6 +146,11 @@ bool SaveWatch::isComplete(const Run& run, const RunStep& step, const StepFiles&
     return now - before.since >= settle_;
 }
 
+bool SaveWatch::isOld(const StepFiles& files) const {
+    const std::chrono::nanoseconds modified(files.modifiedNs);
+    return files.modifiedNs > 0 && std::chrono::system_clock::now().time_since_epoch() - modified > settle_;
+}
+
 const Finding* StepVerdict::reason() const {
     for (const Finding& finding : report.findings) {
         const bool doubt = finding.rule == rule::saveMixed || finding.rule == rule::saveTorn;

@@ -36,6 +36,8 @@ class SaveWatch {
   public:
     explicit SaveWatch(std::chrono::seconds settle) : settle_(settle) {}
     bool isComplete(const Run& run, const RunStep& step, const StepFiles& files);
+    // Whether the newest file is older than that wait: by its time, which a copy may keep.
+    bool isOld(const StepFiles& files) const;
 
   private:
     struct Seen {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "execute/part_shares.h"
 
 namespace shardscope {
@@ -567,7 +568,8 @@ Status Staging::makeFiles() {
     // One per cent on top for the file system's own records.
     if (needed > available || needed / 100 > available - needed) {
         return makeError(ErrorCode::noSpace,
-                         fmt::format("{} bytes are needed, {} are free", needed + needed / 100, available))
+                         fmt::format("{} are needed, {} are free", bytesText(needed + needed / 100),
+                                     bytesText(available)))
             .inFile(parent_)
             .withHint("free some space or choose another destination");
     }

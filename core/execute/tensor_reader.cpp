@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "execute/gather.h"
 #include "execute/restride.h"
 #include "model/coverage.h"
@@ -111,16 +112,17 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
     const uint64_t needed = wrongStrides ? UINT64_MAX : spanBytes(chunk);
     if (needed > extent.length) {
         return damaged(fmt::format("the chunk {} needs {} bytes, its entry has {}",
-                                   formatBox(shape.offsets, shape.lengths), needed, extent.length),
+                                   formatBox(shape.offsets, shape.lengths), countText(needed),
+                                   countText(extent.length)),
                        extent.offset)
             .inFile(extent.file->path())
             .byRule(rule::metaInconsistent);
     }
     if (!rangeFits(extent.offset, needed, extent.file->size())) {
-        return damaged(
-                   fmt::format("the file has {} bytes, but the chunk {} ends at byte {}", extent.file->size(),
-                               formatBox(shape.offsets, shape.lengths), extent.offset + needed),
-                   extent.offset)
+        return damaged(fmt::format("the file has {} bytes, but the chunk {} ends at byte {}",
+                                   countText(extent.file->size()), formatBox(shape.offsets, shape.lengths),
+                                   countText(extent.offset + needed)),
+                       extent.offset)
             .inFile(extent.file->path())
             .byRule(rule::fileTruncated);
     }
@@ -136,15 +138,15 @@ Status TensorReader::checkGaps() {
                                                     : ", the first at " + formatBox(coverage.gaps[0].offsets,
                                                                                     coverage.gaps[0].lengths);
     if (context_.fill == FillGaps::refuse) {
-        return damaged(fmt::format("no chunk holds {} of its {} elements{}", coverage.gapElements, elements_,
-                                   where))
+        return damaged(fmt::format("no chunk holds {} of its {} elements{}", countText(coverage.gapElements),
+                                   countText(static_cast<uint64_t>(elements_)), where))
             .byRule(rule::coverageGap)
             .withHint(option("fill-gaps") + " nan or zero fills them");
     }
     if (fillPattern(dtype_, context_.fill) && dtypeIsWholeBytes(dtype_)) return {};
     return makeError(ErrorCode::impossible,
                      fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
-                                 coverage.gapElements, where, dtypeName(dtype_)))
+                                 countText(coverage.gapElements), where, dtypeName(dtype_)))
         .withHint(option("fill-gaps", "zero"));
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_file.h"
@@ -21,8 +22,8 @@ constexpr size_t kPiece = size_t{64} << 10;
 
 Status checkInside(const Extent& extent) {
     if (rangeFits(extent.offset, extent.length, extent.file->size())) return {};
-    return damaged(fmt::format("its {} bytes end at {}, the file has {}", extent.length,
-                               extent.offset + extent.length, extent.file->size()),
+    return damaged(fmt::format("its {} bytes end at {}, the file has {}", countText(extent.length),
+                               countText(extent.offset + extent.length), countText(extent.file->size())),
                    extent.offset)
         .inFile(extent.file->path())
         .byRule(rule::fileTruncated)
@@ -235,7 +236,8 @@ Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
         file.notes.push_back({rule::fileTruncated,
                               Severity::error,
                               fmt::format("the header declares {} bytes, the file has {}: {} are missing",
-                                          header.dataEnd, header.fileSize, header.dataEnd - header.fileSize),
+                                          countText(header.dataEnd), countText(header.fileSize),
+                                          countText(header.dataEnd - header.fileSize)),
                               {},
                               {},
                               header.fileSize});
@@ -375,8 +377,8 @@ Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& n
     if (!file.ok()) return file;
     if ((*file)->size() != size) {
         return makeError(ErrorCode::changed,
-                         fmt::format("the file had {} bytes when it was opened, now it has {}", size,
-                                     (*file)->size()))
+                         fmt::format("the file had {} bytes when it was opened, now it has {}",
+                                     countText(size), countText((*file)->size())))
             .inFile((*file)->path());
     }
     return file;

@@ -16,6 +16,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "storage/aligned_buffer.h"
 
 namespace shardscope {
@@ -134,14 +135,15 @@ SystemReadFile::SystemReadFile(Descriptor fd, std::string path, uint64_t size, I
 
 Status SystemReadFile::endedEarly(uint64_t at, uint64_t wantedEnd) const {
     if (wantedEnd > size_) {
-        return damaged(fmt::format("the file has {} bytes, but bytes up to {} are needed", size_, wantedEnd),
+        return damaged(fmt::format("the file has {} bytes, but bytes up to {} are needed", countText(size_),
+                                   countText(wantedEnd)),
                        at)
             .inFile(path_)
             .byRule(rule::fileTruncated);
     }
     return makeError(ErrorCode::changed,
                      fmt::format("the file shrank while it was read: it had {} bytes and now ends at byte {}",
-                                 size_, at))
+                                 countText(size_), countText(at)))
         .inFile(path_)
         .at(at);
 }

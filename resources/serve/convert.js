@@ -136,8 +136,9 @@ const kNaming = ["map", "set", "rename"], kPlacing = ["mesh", "like", "shard", "
 // A damaged source: what is left of it can be converted.
 function mendDamage(message, submit) {
   if (!message.includes("Skip what is damaged")) return [];
-  return [element("p", {}, button("Leave out what is damaged, and plan again", () => { fields.skip_damaged.checked = true; submit(); })),
-    element("p", { class: "quiet" }, "The rest is converted; the plan lists what is left out. Who loads the result does not find it.")];
+  const way = (words, meaning, choose) => [element("p", {}, button(words + ", and plan again", () => { choose(); submit(); })), element("p", { class: "quiet" }, meaning)];
+  return [...way("Leave out what is damaged", "The rest is converted; the plan lists what is left out. Who loads the result does not find it.", () => { fields.skip_damaged.checked = true; }),
+    ...(message.includes("“Gaps”") ? way("Fill what is lost with NaN", "Every computation with these elements shows it. What is filled is recorded beside the result.", () => { fields.fill_gaps.value = "nan"; }) : [])];
 }
 
 // What a person wants, in the words of the job: each choice fills the form. `submit` plans what it says then.

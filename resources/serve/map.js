@@ -382,6 +382,8 @@ export function layout() {
 // Where the pixels of the screen changed, the map is laid out anew.
 export function followScreen() { if (laidRatio && laidRatio !== ratio()) layout(); }
 
+// 1, 2, 5, 10, 20, ...: the first of these that is not below it.
+const roundStep = (least) => { for (let ten = 1; ; ten *= 10) for (const step of [1, 2, 5]) if (step * ten >= least) return step * ten; };
 const rankText = (column) => column[0] + (column[1] > 1 ? " ×" + column[1] : "");
 
 function makeBands() {
@@ -726,7 +728,7 @@ function drawHead(first, end, x0, right, left) {
     paint.textAlign = "start";
   });
   const y = head.axes.length * lineHeight + 2;
-  const room = 0.58 * textSize * head.rankLength + 8, every = Math.max(1, Math.ceil(room / cellWidth));
+  const room = 0.58 * textSize * head.rankLength + 8, every = roundStep(room / cellWidth);
   for (const c of head.marked) {
     if (c < first || c >= end) continue;
     paint.fillStyle = theme.css.states[head.column_states[c]];

@@ -72,17 +72,9 @@ function causesOf(report) {
 }
 
 // "rank 22, 678 tensors"
-function aboutText({ examples, count }) {
-  const distinct = (key) => new Set(examples.map((example) => example[key]).filter((one) => one != null));
-  const ranks = distinct("rank"), tensors = distinct("tensor");
-  return [ranks.size === 1 ? "rank " + [...ranks][0] : ranks.size > 1 && ranks.size + " ranks",
-    examples.length >= count && tensors.size > 0 && counted(tensors.size, "tensor", "tensors")].filter(Boolean).join(", ");
-}
-
 function causeLinks(causes) {
   const lines = causes.slice(0, kCauses).map((finding) => {
-    const about = aboutText(finding);
-    return element("p", {}, button(finding.cause || finding.message, () => tell("finding", finding.rule + ": " + finding.message), { class: "link" }), about && " (" + about + ")");
+    return element("p", {}, button(finding.cause || finding.message, () => tell("finding", finding.rule + ": " + finding.message), { class: "link" }), finding.about && " (" + finding.about + ")");
   });
   return causes.length > kCauses ? [...lines, element("p", {}, button(countText(causes.length - kCauses) + " more", () => tell("open", "findings"), { class: "link" }))] : lines;
 }
@@ -104,7 +96,7 @@ function verdictWords() {
   const odd = unchecked.filter((item, i) => !report.not_checked_options[i]), short = odd.length ? odd : unchecked.slice(0, 1);
   const named = causes.some((finding) => head.endsWith(": " + finding.message));
   return { tone, mark: { safe: "✓", care: "▲", unsafe: "✕" }[tone], head: named ? head.split(":")[0] : head, causes,
-    text: doing + (partly ? "" : kDepths[report.level] + (ready ? ": " + found : "") + ".") +
+    text: doing + (partly ? "" : (shown.info?.data_elsewhere ? "Index checked" : kDepths[report.level]) + (ready ? ": " + found : "") + ".") +
       (short.length ? " Not checked: " + short.join("; ") + (unchecked.length > short.length ? ", and " + (unchecked.length - short.length) + " more." : ".") : ""),
     tip: unchecked.length ? "Not checked: " + unchecked.join("; ") + "." : null };
 }

@@ -107,13 +107,13 @@ class WalkthroughTest : public QObject, WindowFixture {
         wizard->setSpec(spec);
         auto* steps = wizard->findChild<QListWidget*>();
         clickItem(*steps, steps->model()->index(kWizardPagePlacement, 0));
-        clickOn(shownButton(*wizard, QStringLiteral("TP on weights' dim 0")));
+        clickOn(shownButton(*wizard, QStringLiteral("Tensor parallel")));
         // The size is selected and has the keyboard.
         QTest::keyClicks(
             QApplication::focusWidget() ? QApplication::focusWidget() : wizard->findChild<QLineEdit*>("mesh"),
             QStringLiteral("4"));
         QCOMPARE(wizard->spec().mesh, QStringLiteral("tp=4"));
-        QCOMPARE(wizard->spec().shard, QStringList{QStringLiteral("*.weight:tp=0")});
+        QCOMPARE(wizard->spec().shard.size(), 2);
         frame(*wizard);
         clickItem(*steps, steps->model()->index(kWizardPagePlan, 0));
         QTRY_VERIFY2_WITH_TIMEOUT(wizard->findChild<QPushButton*>("start")->isEnabled(),

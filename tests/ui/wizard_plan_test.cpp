@@ -7,6 +7,7 @@
 #include <QTreeView>
 #include <atomic>
 
+#include "model/name_pattern.h"
 #include "plan/request_text.h"
 #include "support/wizard_fixture.h"
 #include "ui/models/model_config.h"
@@ -94,6 +95,27 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
     }
 
+    // So does filling what a lost file held.
+    void lostFilesCanBeFilled() {
+        auto session = openSession(genuineCheckpoint("dcp/t2.15.0-damaged-missing-file"));
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        ConversionSpec spec;
+        spec.destination = fresh() + "/out";
+        wizard.setSpec(spec);
+        wizard.show();
+        waitForPlan(wizard);
+        QPushButton* start = named<QPushButton>(wizard, "start");
+        QVERIFY(!start->isEnabled());
+        wizard.showPage(source);
+        auto* fill = named<QComboBox>(wizard, "sourceFillGaps");
+        QVERIFY(fill->isVisible());
+        fill->setFocus();
+        QTest::keyClick(fill, Qt::Key_Down);
+        QCOMPARE(wizard.spec().fillGaps, FillGaps::nan);
+        QTRY_VERIFY_WITH_TIMEOUT(start->isEnabled(), kPatience);
+    }
+
     void placementByHand() {
         auto session = openSession(sampleCheckpoint());
         auto store = jobs();
@@ -106,10 +128,8 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         }
         QVERIFY(!wizard.spec().mesh.isEmpty());
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp=8"));
-        QTest::mouseClick(buttonWith(wizard, QStringLiteral("TP on weights' dim 0")), Qt::LeftButton);
-        QCOMPARE(wizard.spec().mesh, QStringLiteral("tp=8"));
-        QCOMPARE(wizard.spec().shard, (QStringList{"*.weight:tp=0"}));
         auto* rules = named<QTableWidget>(wizard, "shardRules");
+        addRule(rules, {QStringLiteral("*.weight"), QStringLiteral("tp=0")});
         addRule(rules, {QStringLiteral("*"), QStringLiteral("tp=0")});
         QCOMPARE(wizard.spec().shard, (QStringList{"*.weight:tp=0", "*:tp=0"}));
         waitUntilReady(wizard);
@@ -126,6 +146,53 @@ class WizardPlanTest : public QObject, protected WizardFixture {
         QCOMPARE(wizard.spec().shard.size(), 1);
         type(named<QLineEdit>(wizard, "mesh"), QStringLiteral("tp="));
         QTRY_VERIFY_WITH_TIMEOUT(status(wizard).startsWith(QStringLiteral("✕")), kPatience);
+    }
+
+    // Presets shard as frameworks do: column and row parallel, norms whole, moments as their parameter.
+    void presets() {
+        auto session = openSession(QStringLiteral(SHARDSCOPE_TEST_DATA "/index/llama3-8b.ssidx"));
+        auto store = jobs();
+        ConvertWizard wizard(*session, *store);
+        wizard.show();
+        wizard.showPage(placement);
+        const auto press = [&](const char* text) {
+            QTest::mouseClick(buttonWith(wizard, QString(text)), Qt::LeftButton);
+        };
+        press("Tensor parallel");
+        QCOMPARE(wizard.spec().mesh, QStringLiteral("tp=2"));
+        QCOMPARE(wizard.spec().shard.size(), 2);
+        const auto axisOf = [&](std::string_view name) {
+            for (const QString& text : wizard.spec().shard) {
+                const auto rule = parseShardRule(text.toStdString());
+                if (rule.ok() && NamePattern::parse(rule->pattern)->matches(name)) return rule->axisDims;
+            }
+            return decltype(ShardRule().axisDims)();
+        };
+        using Dims = decltype(ShardRule().axisDims);
+        for (const std::string& state :
+             {std::string(), std::string(".exp_avg"), std::string(".exp_avg_sq")}) {
+            const std::string of = state.empty() ? "model." : "optimizer.state.";
+            QCOMPARE(axisOf(of + "layers.3.attention.wq.weight" + state), (Dims{{"tp", 0}}));
+            QCOMPARE(axisOf(of + "layers.3.feed_forward.w1.weight" + state), (Dims{{"tp", 0}}));
+            QCOMPARE(axisOf(of + "layers.3.attention.wo.weight" + state), (Dims{{"tp", 1}}));
+            QCOMPARE(axisOf(of + "layers.3.feed_forward.w2.weight" + state), (Dims{{"tp", 1}}));
+            QCOMPARE(axisOf(of + "output.weight" + state), (Dims{{"tp", 0}}));
+            QCOMPARE(axisOf(of + "layers.3.attention_norm.weight" + state), Dims{});
+        }
+        press("FSDP");
+        QCOMPARE(wizard.spec().mesh, QStringLiteral("tp=2,dp=2"));
+        QCOMPARE(axisOf("model.layers.3.attention.wo.weight"), (Dims{{"tp", 1}, {"dp", 0}}));
+        QCOMPARE(axisOf("model.norm.weight"), (Dims{{"dp", 0}}));
+        // In the other order they come to the same.
+        const QStringList both = wizard.spec().shard;
+        ConversionSpec none = wizard.spec();
+        none.shard.clear();
+        wizard.setSpec(none);
+        press("FSDP");
+        press("Tensor parallel");
+        QCOMPARE(wizard.spec().shard, both);
+        press("Tensor parallel");
+        QCOMPARE(wizard.spec().shard, both);
     }
 
     // A mesh on which attention heads cannot be shared out is legal for bytes, but not for a training run.

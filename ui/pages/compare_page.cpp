@@ -357,14 +357,14 @@ void ComparePage::refreshToggles() {
 void ComparePage::refreshEmpty() {
     if (!comparison()) return;
     QString text;
-    if (comparison()->rows.empty())
-        text = tr("There is nothing to list.");
-    else if (model_->busy())
+    if (model_->busy())
         text = tr("Sorting…");
     else if (model_->rowCount() == 0)
         text =
             tr("None of the %1 differences passes the filters.").arg(numberText(comparison()->rows.size()));
-    detail_->setVisible(!comparison()->rows.empty());
+    // The headline has said that there is nothing to list.
+    for (QWidget* part : {static_cast<QWidget*>(panel_), detail_})
+        part->setVisible(!comparison()->rows.empty());
     panel_->setEmptyText(text);
 }
 

@@ -259,11 +259,6 @@ QWidget* TensorPage::makeTable() {
     table_ = ui::makeTable(chunks_, tr("Chunks of the tensor"), this);
     table_->setFrameShape(QFrame::NoFrame);
     table_->setColumnHidden(ChunkTableModel::tensor, true);
-    const int widths[] = {0, 48, 90, 140, 76, 130, 190, 80};
-    for (int c = 1; c < ChunkTableModel::columnCountValue; ++c)
-        table_->setColumnWidth(c, widths[c]);
-    // Names of files are what needs room.
-    table_->horizontalHeader()->setSectionResizeMode(ChunkTableModel::file, QHeaderView::Stretch);
     table_->horizontalHeader()->setMinimumSectionSize(40);
     offerMenu(table_, [this](QMenu& menu, const QPoint&) { fillMenu(menu); });
     connect(table_->selectionModel(), &QItemSelectionModel::currentRowChanged, this,
@@ -307,6 +302,7 @@ void TensorPage::refresh() {
         view_ = defaultView(session_.catalog().shape(tensor));
         fillAxes();
         chunks_->setTensor(tensor);
+        fitColumns(*table_);
         tabs_->setTabText(0, tr("Chunks (%1)").arg(numberText(static_cast<uint64_t>(chunks_->rowCount()))));
         const ChunkId chunk = session_.selection().current().chunk;
         const QScopedValueRollback applying(applying_, true);

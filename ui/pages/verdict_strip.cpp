@@ -8,8 +8,8 @@
 #include <QPushButton>
 #include <QTextDocumentFragment>
 #include <algorithm>
-#include <set>
 
+#include "engine/report_forms.h"
 #include "ui/models/texts.h"
 #include "ui/widgets/building.h"
 #include "ui/widgets/labels.h"
@@ -36,23 +36,6 @@ std::vector<const Finding*> causesOf(const ValidationReport& report,
         causes.push_back(&finding);
     }
     return causes;
-}
-
-// "rank 22, 678 tensors"
-QString aboutText(const Finding& finding, const Catalog& catalog) {
-    std::set<uint32_t> ranks;
-    std::set<TensorId> tensors;
-    for (const FindingExample& example : finding.examples) {
-        if (example.rank != kNone) ranks.insert(example.rank);
-        if (const TensorId t = catalog.find(example.tensor); t != kNone) tensors.insert(t);
-    }
-    QStringList parts;
-    if (ranks.size() == 1) parts += VerdictStrip::tr("rank %1").arg(*ranks.begin());
-    if (ranks.size() > 1) parts += VerdictStrip::tr("%1 ranks").arg(numberText(ranks.size()));
-    // A message without a cause counts by itself.
-    if (!finding.cause.empty() && finding.examples.size() < kReadyExamples && !tensors.empty())
-        parts += countedText(tensors.size(), VerdictStrip::tr("1 tensor"), VerdictStrip::tr("%1 tensors"));
-    return parts.join(QStringLiteral(", "));
 }
 
 // What no other level would check, else the first of them; the tooltip has all.
@@ -166,10 +149,10 @@ void VerdictStrip::showCauses() {
     QStringList lines;
     for (size_t i = 0; i < std::min(causes_.size(), kCausesNamed); ++i) {
         const Finding& finding = *causes_[i];
-        const QString about = aboutText(finding, session_.catalog());
+        const std::string about = aboutText(finding);
         QString line =
             linkTo(QString::number(i), toQString(finding.cause.empty() ? finding.message : finding.cause));
-        if (!about.isEmpty()) line += QStringLiteral(" (%1)").arg(about);
+        if (!about.empty()) line += QStringLiteral(" (%1)").arg(toQString(about));
         lines += line;
     }
     if (causes_.size() > kCausesNamed)

@@ -242,7 +242,8 @@ void DamageChoice::show() {
     const size_t damaged = session.hasFacts() ? session.facts()->damagedTensors : 0;
     const bool lack = countHealth(session, Health::missing) == damaged;
     const bool skips = damaged > 0 || state_.spec().skipDamaged;
-    const bool gaps = countHealth(session, Health::gap) > 0 || state_.spec().fillGaps != FillGaps::refuse;
+    const bool gaps = countHealth(session, Health::gap) > 0 || countHealth(session, Health::missing) > 0 ||
+                      state_.spec().fillGaps != FillGaps::refuse;
     skip_->setText((lack ? tr("&Leave out %1 that lack bytes") : tr("&Leave out %1 that are damaged"))
                        .arg(countedText(damaged, tr("the one tensor"), tr("the %1 tensors"))));
     skip_->setChecked(state_.spec().skipDamaged);

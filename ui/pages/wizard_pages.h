@@ -188,7 +188,7 @@ class PlacementStep : public WizardPage {
     Mode mode() const;
     void buildMesh(QVBoxLayout* into);
     void choose(Mode mode);
-    void preset(const QString& axis, const QString& pattern);
+    void preset(const QString& axis);
     void presetOfSource();
     void takeRules();
     void fillRankTable();

@@ -30,6 +30,12 @@ namespace {
 const QString kOneRank = QStringLiteral("dp=1");
 constexpr size_t kMostRankRows = 10'000;
 constexpr uint32_t kPresetSize = 2;
+// How Megatron-LM, torchtitan and vLLM cut the layers of a transformer; what follows is an optimizer's
+// moment.
+const QString kColumnParallel = QStringLiteral(
+    R"(re:(.*\.)?(q_proj|k_proj|v_proj|gate_proj|up_proj|wq|wk|wv|w1|w3|fc1|linear_qkv|linear_fc1|embed_tokens|lm_head|tok_embeddings|output|word_embeddings|output_layer)\.(weight|bias)(\..*)?:tp=0)");
+const QString kRowParallel =
+    QStringLiteral(R"(re:(.*\.)?(o_proj|down_proj|wo|w2|fc2|linear_proj|linear_fc2)\.weight(\..*)?:tp=1)");
 
 std::vector<QStringList> splitRules(const QStringList& rules) {
     std::vector<QStringList> cells;
@@ -90,16 +96,18 @@ PlacementStep::PlacementStep(WizardState& state)
         connect(button, &QPushButton::clicked, this, apply);
         return button;
     };
-    const auto presetButton = [&](const QString& text, const QString& axis, const QString& pattern) {
-        addPreset(text, [this, axis, pattern] { preset(axis, pattern); });
-    };
     asSource_ = addPreset(tr("Sharded as the source is"), [this] { presetOfSource(); });
     asSource_->setObjectName(QStringLiteral("asSource"));
     asSource_->setToolTip(
         tr("One rule for each way in which the source shards its tensors; then choose other sizes of the "
            "mesh."));
-    presetButton(tr("TP on weights' dim 0"), QStringLiteral("tp"), QStringLiteral("*.weight"));
-    presetButton(tr("FSDP on dim 0"), QStringLiteral("dp"), QStringLiteral("*"));
+    addPreset(tr("Tensor parallel"), [this] { preset(QStringLiteral("tp")); })
+        ->setToolTip(
+            tr("As Megatron-LM, torchtitan and vLLM do: column-parallel layers along dim 0, row-parallel "
+               "ones along dim 1, norms whole, optimizer state as its parameter."));
+    addPreset(tr("FSDP"), [this] {
+        preset(QStringLiteral("dp"));
+    })->setToolTip(tr("As FSDP2 does: every tensor along dim 0."));
     presets->addStretch();
     layout_->addWidget(presets_);
 
@@ -234,7 +242,8 @@ void PlacementStep::choose(Mode mode) {
     if (mode == Mode::mesh) mesh_->setFocus();
 }
 
-void PlacementStep::preset(const QString& axis, const QString& pattern) {
+void PlacementStep::preset(const QString& axis) {
+    const bool tensors = axis == QLatin1String("tp");
     chosen_ = Mode::mesh;
     state_.edit([&](ConversionSpec& spec) {
         spec.like.clear();
@@ -243,8 +252,16 @@ void PlacementStep::preset(const QString& axis, const QString& pattern) {
             const QString more = QStringLiteral("%1=%2").arg(axis).arg(kPresetSize);
             spec.mesh = mesh.ok() && mesh->ranks() > 1 ? spec.mesh + ',' + more : more;
         }
-        const QString rule = pattern + ':' + axis + QStringLiteral("=0");
-        if (!spec.shard.contains(rule)) spec.shard += rule;
+        // What both axes shard, one rule says of both.
+        const QString all = QStringLiteral("*:dp=0"), too = QStringLiteral(",dp=0");
+        QStringList rules = tensors ? QStringList{kColumnParallel, kRowParallel} : QStringList{all};
+        if (tensors && spec.shard.contains(all))
+            for (QString& rule : rules)
+                rule += too;
+        for (QString& rule : spec.shard)
+            if (!tensors && !rule.contains(QLatin1String("dp="))) rule += too;
+        rules.removeIf([&](const QString& rule) { return spec.shard.contains(rule); });
+        spec.shard = tensors ? rules + spec.shard : spec.shard + rules;
     });
     showSpec();
     showOutlook();

@@ -85,12 +85,18 @@ QString elidedName(const QString& name, const QFontMetrics& metrics, int width) 
         const QString text = dots + parts.mid(first).join(QLatin1Char('.'));
         if (metrics.horizontalAdvance(text) <= width) return text;
     }
-    const QString head = dots + parts[number] + QStringLiteral(".…");
+    const QString head = (number > 0 ? dots : QString()) + parts[number] + QStringLiteral(".…");
     for (qsizetype from = number + 2; from < parts.size(); ++from) {
         const QString text = head + parts.mid(from).join(QLatin1Char('.'));
         if (metrics.horizontalAdvance(text) <= width) return text;
     }
     return metrics.elidedText(name, Qt::ElideLeft, width);
+}
+
+int roundStep(int least) {
+    for (int ten = 1;; ten *= 10)
+        for (const int step : {ten, 2 * ten, 5 * ten})
+            if (step >= least) return step;
 }
 
 void NameDelegate::initStyleOption(QStyleOptionViewItem* option, const QModelIndex& index) const {

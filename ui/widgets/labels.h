@@ -21,6 +21,9 @@ void setTextColor(QWidget& widget, const QColor& color);
 // names apart stays, the number included. No part is abbreviated. Other texts lose their middle.
 QString elidedName(const QString& name, const QFontMetrics& metrics, int width);
 
+// 1, 2, 5, 10, 20, ...: the first of these that is not below `least`. For numbers beside an axis.
+int roundStep(int least);
+
 // Draws texts of a list or table so.
 class NameDelegate : public QStyledItemDelegate {
   public:

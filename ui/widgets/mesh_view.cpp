@@ -15,13 +15,10 @@ namespace {
 
 constexpr double kMeshMargin = 4;
 constexpr double kMostHeight = 300;  // pixels, of the view
+constexpr double kUsualWidth = 700;  // of the view; on a larger screen the picture grows with it
 constexpr double kSmallCell = 6;     // below, cells have no outline and their state fills them
 constexpr double kCorner = 12;       // of a state
 constexpr double kGlyphCell = 18;    // cells of this size have the glyph of their state
-
-QRectF rectOf(const DrawnRect& r) {
-    return {r.x + kMeshMargin, r.y + kMeshMargin, r.width, r.height};
-}
 
 QColor washed(QColor color, double alpha) {
     color.setAlphaF(static_cast<float>(alpha));
@@ -40,12 +37,18 @@ void MeshView::setPicture(std::shared_ptr<const MeshPicture> picture) {
     layOut();
 }
 
+QRectF MeshView::rectOf(const DrawnRect& r) const {
+    return {r.x * zoom_ + kMeshMargin, r.y * zoom_ + kMeshMargin, r.width * zoom_, r.height * zoom_};
+}
+
 void MeshView::layOut() {
     const QFontMetricsF metrics(font());
-    const DrawnType type{metrics.averageCharWidth() * 1.06, metrics.height()};
-    drawing_ = picture_ ? drawMesh(*picture_, width() - 2 * kMeshMargin, kMostHeight - 2 * kMeshMargin, type)
+    zoom_ = std::clamp(width() / kUsualWidth, 1.0, 2.0);
+    const DrawnType type{metrics.averageCharWidth() * 1.06 / zoom_, metrics.height() / zoom_};
+    drawing_ = picture_ ? drawMesh(*picture_, (width() - 2 * kMeshMargin) / zoom_,
+                                   kMostHeight - 2 * kMeshMargin, type)
                         : MeshDrawing();
-    if (picture_) setFixedHeight(static_cast<int>(drawing_.height + 2 * kMeshMargin) + 1);
+    if (picture_) setFixedHeight(static_cast<int>(drawing_.height * zoom_ + 2 * kMeshMargin) + 1);
     if (current_ >= static_cast<int>(drawing_.cells.size())) current_ = -1;
     hover_ = -1;
     update();
@@ -61,7 +64,7 @@ QPointF MeshView::centerOf(int cell) const {
 }
 
 int MeshView::cellAt(const QPointF& at) const {
-    return drawing_.cellAt(at.x() - kMeshMargin, at.y() - kMeshMargin);
+    return drawing_.cellAt((at.x() - kMeshMargin) / zoom_, (at.y() - kMeshMargin) / zoom_);
 }
 
 QString MeshView::cellText(int index) const {

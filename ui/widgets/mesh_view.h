@@ -40,6 +40,7 @@ class MeshView : public PaintedView {
 
   private:
     void layOut();
+    QRectF rectOf(const DrawnRect& r) const;  // in the view
     int cellAt(const QPointF& at) const;
     void choose(int cell);
     void hover(int cell);
@@ -50,6 +51,7 @@ class MeshView : public PaintedView {
     void paintGroups(QPainter& painter) const;
 
     std::shared_ptr<const MeshPicture> picture_;
+    double zoom_ = 1;
     MeshDrawing drawing_;
     std::vector<uint32_t> selected_;  // ascending
     int current_ = -1, hover_ = -1;

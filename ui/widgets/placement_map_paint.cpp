@@ -594,7 +594,7 @@ void PlacementMap::paintRankRow(QPainter& painter, const QRectF& line) {
     for (const int c : {columns.begin, (columns.begin + columns.end) / 2, columns.end - 1})
         widest = std::max(
             widest, metrics.horizontalAdvance(textOf(std::clamp(c, columns.begin, columns.end - 1))) + 8);
-    const int every = std::max(1, static_cast<int>(std::ceil(widest / cellWidth_)));
+    const int every = roundStep(static_cast<int>(std::ceil(widest / cellWidth_)));
     for (int c = columns.begin; c < columns.end; ++c) {
         const MatrixColumn& column = matrix_->column(static_cast<uint32_t>(c));
         const QRectF box(columnLeft(c), line.top(), cellWidth_, line.height());

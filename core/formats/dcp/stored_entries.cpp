@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/zstd.h"
 
 namespace shardscope::dcp {
@@ -27,8 +28,8 @@ Result<EntrySlice> StoredEntries::open(const std::string& path, uint64_t offset,
     }
     SHARDSCOPE_ASSIGN(const auto file, openFile(path));
     if (!rangeFits(offset, length, file->size())) {
-        return damaged(fmt::format("the entry takes bytes {} to {}, the file ends at {}", offset,
-                                   offset + length, file->size()))
+        return damaged(fmt::format("the entry takes bytes {} to {}, the file ends at {}", countText(offset),
+                                   countText(offset + length), countText(file->size())))
             .inFile(file->path())
             .at(offset)
             .byRule(rule::fileTruncated);

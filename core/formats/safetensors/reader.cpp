@@ -10,6 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "encoding/safetensors_header.h"
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
@@ -123,8 +124,9 @@ class Opener : private CatalogOpener {
                  "the header starts with white space; most readers accept it", name);
         if (header.dataEnd > header.fileSize) {
             note(rule::fileTruncated, Severity::error,
-                 fmt::format("the header declares {} bytes, the file has {}: {} are missing", header.dataEnd,
-                             header.fileSize, header.dataEnd - header.fileSize),
+                 fmt::format("the header declares {} bytes, the file has {}: {} are missing",
+                             countText(header.dataEnd), countText(header.fileSize),
+                             countText(header.dataEnd - header.fileSize)),
                  name, {}, Note::Lacks::nothing, header.fileSize);
         }
         open.header = std::move(header);
