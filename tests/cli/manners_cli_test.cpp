@@ -282,6 +282,7 @@ class MannersCliTest : public QObject {
         row("tensor", {"show", sharded_, "model.fc1.wieght"}, "did you mean 'model.fc1.weight'?");
         row("extracted", {"extract", sharded_, "model.fc1.wieght", "/x.npy"},
             "did you mean 'model.fc1.weight'?");
+        row("path", {"info", source + "x"}, "there is no such file or directory (did you mean '");
         row("rule", {"validate", source, "--accept", "file.mising", "--because", "x"},
             "did you mean 'file.missing'?");
     }

@@ -214,8 +214,11 @@ class Slurm:
         if not self.there:
             print(started.stdout, file=sys.stderr)
             return
-        # Its own programs; they find it by this variable, which the shell of the blocks has, too.
-        (root / "bin/srun").unlink()
+        # The ranks of a step stay here: its nodes are names of this machine, which are no addresses. Workers get steps of it.
+        srun = root / "bin/srun"
+        srun.rename(root / "bin/ranks-here")
+        srun.write_text(f'#!/bin/sh\ncase " $* " in *" --on ranks"*) exec "{root}/bin/ranks-here" "$@" ;; esac\nexec {shutil.which("srun")} "$@"\n')
+        srun.chmod(0o755)
         os.environ["SLURM_CONF"] = str(root / "slurm/slurm.conf")
 
     def end(self):

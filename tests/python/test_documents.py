@@ -184,12 +184,13 @@ def test_most_blocks():
     """What does not run says why."""
     runs = [b for page in PAGES for b in blocks_of(page) if is_runnable(b)]
     stays = [b for page in PAGES for b in blocks_of(page) if b.not_run]
-    for block in (b for page in PAGES for b in blocks_of(page) if b.run_by):
+    elsewhere = [b for page in PAGES for b in blocks_of(page) if b.run_by]
+    for block in elsewhere:
         places = [ROOT / "tests" / room / block.run_by.group(1) for room in ("python", "peers")]
         script = next(place for place in places if place.exists()).read_text(encoding="utf-8")
         assert f'block_with("{block.page.relative_to(ROOT)}"' in script, f"{block} does not run in {block.run_by.group(1)}"
-    print(f"{len(runs)} blocks run, {len(stays)} do not:", *(f"{b}: {b.not_run.group(1)}" for b in stays), sep="\n  ", file=sys.stderr)
-    assert len(stays) * 20 < len(runs)
+    print(f"{len(runs)} blocks run here, {len(elsewhere)} in other environments, {len(stays)} do not:", *(f"{b}: {b.not_run.group(1)}" for b in stays), sep="\n  ", file=sys.stderr)
+    assert len(stays) * 20 < len(runs) + len(elsewhere)
 
 
 def test_numbers_of_the_readme():
