@@ -80,8 +80,8 @@ Error explained(Error error, FileSystem& files, const std::string& path) {
     for (const DirectoryEntry& entry : *entries)
         similar.see(entry.name);
     if (similar.best().empty()) return error;
-    return std::move(error).withHint(fmt::format(
-        "did you mean '{}'?", printable((std::filesystem::path(directory) / similar.best()).string())));
+    const std::string meant = path.substr(0, path.rfind(name)) + similar.best();
+    return std::move(error).withHint(fmt::format("did you mean '{}'?", printable(meant)));
 }
 
 }  // namespace
