@@ -131,7 +131,7 @@ def test_blocks(page, tmp_path):
     name = str(page.relative_to(ROOT))
     assert name in documents_worlds.WORLDS, f"{name} has blocks that run: say in documents_worlds.py what they find"
     names = documents_worlds.make(name, tmp_path)
-    shell, slurm = Shell(tmp_path), names.pop("slurm", None)
+    shell, slurm, passed = Shell(tmp_path), names.pop("slurm", None), False
     try:
         for block in blocks_of(page):
             if not is_runnable(block) or (block.needs_slurm and not slurm.there):
@@ -143,9 +143,10 @@ def test_blocks(page, tmp_path):
                     pytest.fail(f"{block}: {type(error).__name__}: {error}\n{block.text}", pytrace=False)
             else:
                 run_shell(shell, block)
+        passed = True
     finally:
         if slurm:
-            slurm.end()
+            slurm.end(passed)
 
 
 def program_text():
