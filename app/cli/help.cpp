@@ -226,7 +226,14 @@ Error usageError(CLI::App& app, const std::vector<std::string>& words, const CLI
         return makeError(ErrorCode::usage, std::move(message)).withHint(meantOr(meant, see));
     };
     const std::vector<std::string> verbs = namesOf(verbsOf(app));
-    if (words.empty() || words[0].starts_with('-')) return wrong(error.what(), {}, "see 'shardscope --help'");
+    if (words.empty() || words[0].starts_with('-')) {
+        const std::string see = "see 'shardscope --help'";
+        if (const std::string unknown = unknownOption(app); !unknown.empty())
+            return wrong(fmt::format("no option {} comes before a verb", unknown),
+                         didYouMean(unknown, optionNames(app)), see);
+        const bool required = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+        return wrong(required && app.get_subcommands().empty() ? "a verb is missing" : error.what(), {}, see);
+    }
     if (!std::ranges::count(verbs, words[0]))
         return wrong(fmt::format("'{}' is not a verb", words[0]), didYouMean(words[0], verbs),
                      "see 'shardscope --help'");

@@ -104,7 +104,8 @@ Result<int> info(const Context& context, const InfoOptions& options) {
                countText(catalog.rankCount()), catalog.rankCount() == 1 ? "" : "s",
                bytesText(summary.fileBytes));
     for (const auto& [name, share] : summary.dtypes) {
-        fmt::print("  {:<11} {} in {} tensors\n", name, bytesText(share.bytes), countText(share.tensors));
+        fmt::print("  {:<11} {} in {} tensor{}\n", name, bytesText(share.bytes), countText(share.tensors),
+                   share.tensors == 1 ? "" : "s");
     }
     for (const QuantizedShare& share : summary.quantized) {
         fmt::print("  quantized   {} weights, {} in {} tensors: {}\n", countText(share.weights),

@@ -256,8 +256,10 @@ Result<int> ls(const Context& context, const LsOptions& options) {
     if (options.files) print(fileTable(catalog, options));
     if (first) print(tensorTable(checkpoint, chosen, options.csv));
     if (options.rank >= 0 && !options.csv)
-        fmt::print("\nrank {} holds {} in {} chunks of {} tensors\n", options.rank,
-                   bytesText(chosen.sum.bytes), countText(chosen.sum.chunks), countText(chosen.sum.tensors));
+        fmt::print("\nrank {} holds {} in {} chunk{} of {} tensor{}\n", options.rank,
+                   bytesText(chosen.sum.bytes), countText(chosen.sum.chunks),
+                   chosen.sum.chunks == 1 ? "" : "s", countText(chosen.sum.tensors),
+                   chosen.sum.tensors == 1 ? "" : "s");
     return 0;
 }
 

@@ -541,7 +541,7 @@ nb::object judged(const OpenCheckpoint& open, Asked& how, ValidateRequest what, 
             SHARDSCOPE_ASSIGN(const Execution by, readersOf(how.access, how.parts, how.program));
             if (open.isOnOtherHost() && !std::holds_alternative<Alone>(by))
                 return makeError(ErrorCode::usage, "workers read no checkpoint of another host")
-                    .withHint("start them there, or where its files are mounted");
+                    .withHint("run them there, or where its files are mounted");
             SHARDSCOPE_ASSIGN(const ValidatedInParts done,
                               validateBy(how.access, checkpoint, what, by, how.parts.records));
             const std::string said = answer(checkpoint, done.report);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/similar.h"
 #include "base/text.h"
 #include "encoding/tar.h"
 #include "engine/engine.h"
@@ -66,6 +67,23 @@ Status usePlace(std::string& path, std::shared_ptr<FileSystem>& files) {
     return {};
 }
 
+// A path that is not there: says so, and which name beside it was meant, if one is like it.
+Error explained(Error error, FileSystem& files, const std::string& path) {
+    if (error.code != ErrorCode::notFound || !schemeOf(path).empty()) return error;
+    error.message = "there is no such file or directory";
+    const auto [directory, name] = splitPath(path);
+    const auto opened = files.openDirectory(directory);
+    if (!opened.ok()) return error;
+    const auto entries = (*opened)->list();
+    if (!entries.ok()) return error;
+    Similar similar(name);
+    for (const DirectoryEntry& entry : *entries)
+        similar.see(entry.name);
+    if (similar.best().empty()) return error;
+    const std::string meant = path.substr(0, path.rfind(name)) + similar.best();
+    return std::move(error).withHint(fmt::format("did you mean '{}'?", printable(meant)));
+}
+
 }  // namespace
 
 Result<Source> sourceFor(const std::string& named, IoMode io, std::shared_ptr<FileSystem> fileSystem) {
@@ -77,7 +95,7 @@ Result<Source> sourceFor(const std::string& named, IoMode io, std::shared_ptr<Fi
     source.display = path;
     SHARDSCOPE_ASSIGN(source.fileSystem, withArchive(std::move(source.fileSystem), path));
     auto entry = source.fileSystem->stat(path);
-    if (!entry.ok()) return std::move(entry).error();
+    if (!entry.ok()) return explained(std::move(entry).error(), *source.fileSystem, path);
     std::string directory = path;
     if (entry->kind != DirectoryEntry::Kind::directory) {
         if (entry->kind != DirectoryEntry::Kind::file) {

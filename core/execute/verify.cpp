@@ -120,7 +120,7 @@ TileGrid StagedOutput::grid(TensorId target, uint64_t tileBytes) const {
 Result<std::unique_ptr<TensorTask>> StagedOutput::tilesOf(TensorId target, uint64_t tileBytes,
                                                           SourceContext& context, WorkerMemory& kept,
                                                           const Take& take) const {
-    if (ids_[target] == kNone) return makeError(ErrorCode::usage, "the unit names tiles that do not exist");
+    if (ids_[target] == kNone) return makeError(ErrorCode::usage, "the part names tiles that do not exist");
     const int64_t tileElements = grid(target, tileBytes).tileElements;
     const auto visit = [target, tileElements, take,
                         dtype = job_.spec->target.dtype(target)](const TileView& view) -> Status {

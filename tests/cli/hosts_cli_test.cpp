@@ -169,10 +169,11 @@ class HostsCliTest : public QObject {
             "what answers is not shardscope");
         row("an older agent",
             second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 1}}),
-            "shardscope there is version 0.0.9 and talks in another way than this one, 0.1.0");
+            "shardscope there is version 0.0.9 and talks in another way than this one, " SHARDSCOPE_VERSION);
         row("an agent of another version",
             second + agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 10}}),
-            "shardscope there is version 0.0.9 and this one 0.1.0, which cannot share a conversion");
+            "shardscope there is version 0.0.9 and this one " SHARDSCOPE_VERSION
+            ", which cannot share a conversion");
         const auto hiding = [&](const QByteArray& mount) {
             return second + "exec unshare -rm sh -c '" + mount + " && exec sh -c \"$0\"' \"$command\"";
         };
@@ -239,7 +240,8 @@ class HostsCliTest : public QObject {
                                             << QString();
         QTest::newRow("an older agent")
             << agentThatSays({{"say", "hello"}, {"version", "0.0.9"}, {"protocol", 1}})
-            << "shardscope there is version 0.0.9 and talks in another way than this one, 0.1.0";
+            << "shardscope there is version 0.0.9 and talks in another way than this "
+               "one, " SHARDSCOPE_VERSION;
     }
     void verbs() {
         QFETCH(QByteArray, host);

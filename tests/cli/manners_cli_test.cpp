@@ -264,6 +264,11 @@ class MannersCliTest : public QObject {
             QTest::newRow(name) << words << meant;
         };
         row("verb", {"inf", source}, "did you mean 'info'?");
+        row("option in place of a verb", {"--versoin"},
+            "no option --versoin comes before a verb (did you mean "
+            "'--version'?");
+        row("option before its verb", {"--color", "never", "info", source},
+            "no option --color comes before a verb");
         row("verb of help", {"help", "convrt"}, "did you mean 'convert'?");
         row("nested verb", {"jobs", "lst"}, "did you mean 'list'?");
         row("option", {"info", source, "--jsn"}, "did you mean '--json'?");
@@ -282,6 +287,7 @@ class MannersCliTest : public QObject {
         row("tensor", {"show", sharded_, "model.fc1.wieght"}, "did you mean 'model.fc1.weight'?");
         row("extracted", {"extract", sharded_, "model.fc1.wieght", "/x.npy"},
             "did you mean 'model.fc1.weight'?");
+        row("path", {"info", source + "x"}, "there is no such file or directory (did you mean '");
         row("rule", {"validate", source, "--accept", "file.mising", "--because", "x"},
             "did you mean 'file.missing'?");
     }

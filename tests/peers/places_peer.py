@@ -288,7 +288,7 @@ def the_page(client):
     from nginx_peer import NGINX, nginx
 
     dcp.save(state(), checkpoint_id=here("page/step-1000"))
-    upload(client, here("page/step-1000"), "run/step-1000")
+    upload(client, here("page/step-1000"), "page/run/step-1000")
     directory, files = genuine("safetensors/hf-sharded"), {}
     for name in os.listdir(directory):
         with open(os.path.join(directory, name), "rb") as f:
@@ -304,7 +304,7 @@ def the_page(client):
                 if "https://" in line and not web:
                     print("not run, nginx is not here:", line)
                     continue
-                words = [w.replace("//bucket/", "//%s/" % BUCKET).replace("https://host/model", "https://localhost:%d" % web) for w in words]
+                words = [w.replace("//bucket/", "//%s/page/" % BUCKET).replace("https://host/model", "https://localhost:%d" % web) for w in words]
                 words = [w.removeprefix("/data").lstrip("/") if w.startswith("/data/") else w for w in words]
                 run = subprocess.run([PROGRAM, *words], cwd=here("page"), capture_output=True, text=True)
                 assert run.returncode == 0, (line, run.stdout, run.stderr)

@@ -214,21 +214,26 @@ class Slurm:
         if not self.there:
             print(started.stdout, file=sys.stderr)
             return
-        # Its own programs; they find it by this variable, which the shell of the blocks has, too.
-        (root / "bin/srun").unlink()
+        # The ranks of a step stay here: its nodes are names of this machine, which are no addresses. Workers get steps of it.
+        srun = root / "bin/srun"
+        srun.rename(root / "bin/ranks-here")
+        srun.write_text(f'#!/bin/sh\ncase " $* " in *" --on ranks"*) exec "{root}/bin/ranks-here" "$@" ;; esac\nexec {shutil.which("srun")} "$@"\n')
+        srun.chmod(0o755)
         os.environ["SLURM_CONF"] = str(root / "slurm/slurm.conf")
 
-    def end(self):
-        """What the blocks left to run ends well."""
+    def busy(self):
+        return bool(subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout.strip())
+
+    def end(self, passed):
+        """What blocks that passed have left to run ends well."""
         if not self.there:
             return
         try:
-            for _ in range(600):
-                if not subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout.strip():
-                    break
+            names = ("model", "step-1000-tp8", "model-of-a-job", "model-of-a-recipe")
+            until = time.monotonic() + 240
+            while passed and ((left := [name for name in names if not (self.root / "scratch" / name).exists()]) or self.busy()):
+                assert time.monotonic() < until, f"not written: {left}"
                 time.sleep(0.2)
-            left = [name for name in ("model", "step-1000-tp8", "model-of-a-job", "model-of-a-recipe") if not (self.root / "scratch" / name).exists()]
-            assert not left, f"not written: {left}"
         finally:
             subprocess.run([self.COMMAND, "stop", self.root / "slurm"])
             del os.environ["SLURM_CONF"]

@@ -205,6 +205,12 @@ def test_names_that_were_meant(tmp_path):
             with pytest.raises(KeyError) as raised:
                 use(wrong)
             assert f"did you mean '{NAME}'?" == raised.value.hint
+    with pytest.raises(KeyError) as raised:
+        checkpoint.torch(["module.*"])
+    assert f"such as '{next(iter(checkpoint))}'" in raised.value.hint
+    with pytest.raises(FileNotFoundError) as raised:
+        shardscope.open(STANDARD + "x")
+    assert (raised.value.message, raised.value.hint) == ("there is no such file or directory", f"did you mean '{STANDARD}'?")
     for options, meant in (({"mehs": "tp=4"}, "mesh"), ({"weight_only": True}, "weights_only"), ({"selct": "*"}, "select")):
         with pytest.raises(ValueError) as raised:
             shardscope.convert(STANDARD, tmp_path / "x", **options)

@@ -200,8 +200,9 @@ class Checkpoint(_Tensors):
                 found = [self._open.find(pattern)] if pattern in self else self._open.matching(pattern)
                 if not found:
                     meant = self._open.similar(pattern)
+                    names = f"list(checkpoint) has the names, such as '{next(iter(self))}'" if len(self) else "there are no tensors"
                     raise NoTensor("not-found", f"no tensor matches '{pattern}'", file=self.path,
-                                   hint=f"did you mean '{meant}'?" if meant else "list(checkpoint) has the names")
+                                   hint=f"did you mean '{meant}'?" if meant else names)
                 chosen.update(found)
             ids = sorted(chosen)
         tensors = [Tensor(self, id) for id in ids]

@@ -320,12 +320,12 @@ Result<std::unique_ptr<Reader>> openDcp(const Source& own, const OpenOptions& op
         return makeError(ErrorCode::notFound, "the checkpoint was never committed: it has no .metadata file")
             .inFile(source.directory->path())
             .withHint(
-                begun ? std::string("the save died while it wrote .metadata.tmp; use an earlier checkpoint")
-                      : fmt::format("the save died before its metadata was written (use an earlier "
-                                    "checkpoint), or .metadata was not copied: its name begins with a "
-                                    "dot, and where hosts have no disk in common it is on that of rank 0 "
-                                    "alone: name its directory with {}",
-                                    option("also", "DIR")));
+                begun
+                    ? std::string("the save died while it wrote .metadata.tmp; use an earlier checkpoint")
+                    : fmt::format("the save died before it wrote that: use an earlier checkpoint; or the "
+                                  "file, whose name begins with a dot, was not copied, or is on the disk of "
+                                  "rank 0 alone: name its directory with {}",
+                                  option("also", "DIR")));
     }
     std::vector<MetadataFile> files;
     for (std::string& name : names) {
