@@ -224,7 +224,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     }
     Status partDone(const std::string& journal, std::span<const std::byte> content) override {
         const StopScope scope(job_.stop);
-        SHARDSCOPE_TRY(upload_->sendPieces());
+        SHARDSCOPE_TRY(upload_->sendPieces(journal));
         SHARDSCOPE_TRY(place_->put(staged(journal), content, {false, {}, crc32cOf(content)}));
         removeHere();
         return {};
