@@ -461,7 +461,9 @@ void Http::Work::finish(const Ticket& ticket, CURLcode code) {
         }
     } else if (answer.failed.empty()) {
         answer.failed = transfer.why[0] ? std::string(transfer.why.data()) : curl_easy_strerror(code);
-        answer.temporary = isTemporary(code);
+        // A server without TLS stays one.
+        answer.temporary =
+            isTemporary(code) && answer.failed.find("wrong version number") == std::string::npos;
     }
     release(ticket);
     learn(hosts[transfer.host], transfer);

@@ -31,15 +31,18 @@ struct StoreSettings {
     bool pays = false;       // for requests, in the owner's place
 };
 
+Error notAStore() {
+    return makeError(ErrorCode::remote, "what answers there is not a store that speaks like S3")
+        .withHint("AWS_ENDPOINT_URL names the store's API, not its web page");
+}
+
 // One page of ListObjectsV2.
 Result<ObjectPage> parseListing(std::string_view text) {
     ObjectPage page;
     ObjectState object;
     bool encoded = false, truncated = false;
     std::string next;
-    if (text.find("<ListBucketResult") == text.npos)
-        return makeError(ErrorCode::remote, "what answers there is not a store that speaks like S3")
-            .withHint("AWS_ENDPOINT_URL names the store's API, not its web page");
+    if (text.find("<ListBucketResult") == text.npos) return notAStore();
     const Status status = readXml(
         text,
         [&](std::string_view path, std::string_view value) -> Status {
@@ -454,6 +457,8 @@ class StorePlace final : public HttpPlace {
 
     Error errorOf(const HttpAnswer& answer, const std::string& shown) const override {
         const std::string_view location = answer.header("location");
+        if (answer.status == 404 && !answer.body.empty() && storeErrorOf(answer).code.empty())
+            return notAStore().inFile(shown);
         if (answer.status < 300 || answer.status >= 400 || answer.status == 304 || location.empty() ||
             settings_.endpoint.empty())
             return HttpPlace::errorOf(answer, shown);
