@@ -197,7 +197,6 @@ Status BucketUpload::claim() {
         createNew(*place_, claim_, std::as_bytes(std::span(token_)), token_, job_.unguarded && !inParts());
     if (!guarded.ok() && guarded.error().code != ErrorCode::exists) return guarded.error();
     guarded_ = !guarded.ok() || *guarded;
-    if (job_.foundUnguarded) *job_.foundUnguarded = !guarded_;
     return checkClaimed();
 }
 

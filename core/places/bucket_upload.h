@@ -103,6 +103,8 @@ class BucketUpload {
 
     // Whether the store refuses bytes that do not match the checksum sent with them. Known after begin().
     bool checks() const { return checks_; }
+    // Whether it creates an object only where there is none. Known after begin().
+    bool isGuarded() const { return guarded_; }
 
   private:
     static constexpr unsigned kSending = 8;  // transfers at a time

@@ -173,6 +173,9 @@ class PlacesTroubleTest : public QObject {
         const auto report = convert(kSample, "s3://b1/out/");
         QVERIFY2(report.ok(), report.ok() ? "" : qPrintable(textOf(report.error())));
         QVERIFY(bucket_->objects.contains("out/.metadata"));
+        // Some stores take two slashes for one.
+        for (const char* name : {"s3://b1/run//step-2", "s3://b1/run/../step-2"})
+            QCOMPARE(convert(kSample, name).error().code, ErrorCode::usage);
     }
 
     // Whose bytes are paid for by whoever reads them.
@@ -219,6 +222,12 @@ class PlacesTroubleTest : public QObject {
         qputenv("AWS_ENDPOINT_URL", QByteArray::fromStdString(console.url()));
         QCOMPARE(errorAt("s3://b1/d/f", ErrorCode::remote, "not a store that speaks like S3"), QString());
         QCOMPARE(errorAt("s3://b1/d/m.bin", ErrorCode::remote, "not a store that speaks like S3"), QString());
+    }
+
+    void endpointOfSomethingElse() {
+        HttpServer other([](const Asked&) -> Answered { return {404, {}, "404 page not found"}; });
+        qputenv("AWS_ENDPOINT_URL", QByteArray::fromStdString(other.url()));
+        QCOMPARE(errorAt("s3://b1/d/f", ErrorCode::remote, "not a store that speaks like S3"), QString());
     }
 
     void endpointWithAPath() {
