@@ -1,6 +1,6 @@
 # shardscope-static: `shardscope` without any library of the system, which core/hosts copies to other hosts. It is linked from the
 # same objects. Where a static library is missing, or under a sanitizer, there is none, and hosts get a copy of `shardscope` itself.
-# The Python module of a wheel is linked alike (app/python).
+# The library of a wheel, which holds the command line and the Python module, is linked alike (app/python).
 
 # shardscope_archives(<output> <target>...): our static libraries among these and among what they link, each once.
 function(shardscope_archives output)
@@ -73,15 +73,19 @@ function(shardscope_link_static target library re2)
     set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${files}")
 endfunction()
 
-add_executable(shardscope-static static/shardscope_static.cpp)
-set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
-target_link_options(shardscope-static PRIVATE -static-pie -Wl,--gc-sections $<$<CONFIG:Release>:-s>)
+# What `shardscope` is linked from, and its sources.
+set(shardscope_static_rooms shardscope_cli)
+set(shardscope_static_sources)
 if(SHARDSCOPE_HTTPLIB_HEADER)
-    shardscope_link_static(shardscope-static "shardscope_cli;shardscope_page" -l:libre2.a)
+    list(APPEND shardscope_static_rooms shardscope_page)
 else()
     message(STATUS "shardscope-static serves no page: packaging/static-libraries makes what it needs")
-    target_sources(shardscope-static PRIVATE static/no_page_server.cpp)
-    shardscope_link_static(shardscope-static shardscope_cli -l:libre2.a)
+    list(APPEND shardscope_static_sources "${CMAKE_SOURCE_DIR}/app/static/no_page_server.cpp")
 endif()
+
+add_executable(shardscope-static static/shardscope_static.cpp ${shardscope_static_sources})
+set_target_properties(shardscope-static PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/libexec/shardscope")
+target_link_options(shardscope-static PRIVATE -static-pie -Wl,--gc-sections $<$<CONFIG:Release>:-s>)
+shardscope_link_static(shardscope-static "${shardscope_static_rooms}" -l:libre2.a)
 # Hosts get what was built last.
 add_dependencies(shardscope shardscope-static)

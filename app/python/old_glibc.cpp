@@ -8,7 +8,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
-#include <spawn.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
@@ -106,10 +105,5 @@ uint32_t arc4random() noexcept {
     while (getrandom(&number, sizeof number, 0) != sizeof number) {
     }
     return number;
-}
-
-// 2.29; for jobs that outlive the terminal, which the command line starts and the module never.
-int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t*, const char*) noexcept {
-    return ENOSYS;
 }
 }

@@ -63,13 +63,12 @@ std::string aDataFile(const PreparedConversion& p) {
 }
 
 // Where this process writes a destination of its own; null = on this machine.
-Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p,
-                                                     const ConversionRequest& request, Progress* progress,
-                                                     const StopToken& stop, std::atomic<bool>* unguarded) {
-    if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
+Result<std::shared_ptr<BucketFiles>> destinationFiles(const PreparedConversion& p,
+                                                      const ConversionRequest& request, Progress* progress,
+                                                      const StopToken& stop) {
+    if (schemeOf(p.destination).empty()) return std::shared_ptr<BucketFiles>();
     SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, progress, stop));
     job.unguarded = request.unguarded;
-    job.foundUnguarded = unguarded;
     return bucketFileSystem(job);
 }
 
@@ -195,11 +194,12 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler,
-                                  std::atomic<bool>* unguarded) {
+                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
-    SHARDSCOPE_ASSIGN(auto files, destinationFiles(p, request, progress, stop, unguarded));
-    return runJob(p, request, conversionJob(p, request, scheduler, std::move(files)), *own);
+    SHARDSCOPE_ASSIGN(const auto bucket, destinationFiles(p, request, progress, stop));
+    auto report = runJob(p, request, conversionJob(p, request, scheduler, bucket), *own);
+    if (report.ok()) report->unguarded = bucket && bucket->isUnguarded();
+    return report;
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -316,7 +316,7 @@ Status Conversion::checkDestinationKind() const {
 Result<ConvertReport> Conversion::run(Progress* progress) {
     SHARDSCOPE_TRY(checkDestinationKind());
     if (std::holds_alternative<Alone>(execution_)) {
-        auto report = runPrepared(*prepared_, request_, progress, stop_, nullptr, &unguarded_);
+        auto report = runPrepared(*prepared_, request_, progress, stop_);
         finished_ = report.ok();
         return report;
     }

@@ -10,6 +10,7 @@
 
 #include "base/numbers.h"
 #include "base/option_words.h"
+#include "base/own_library.h"
 #include "base/text.h"
 #include "storage/digest.h"
 #include "storage/file_system.h"
@@ -68,14 +69,17 @@ Result<Launched> launch(const std::string& who, const std::vector<std::string>& 
     return error;
 }
 
+// What hosts get a copy of, all in one directory.
+struct HostFile {
+    std::string path, name, sha256{};
+};
 struct OwnProgram {
-    std::string path;
-    std::string sha256;
-    std::string system;  // "Linux x86_64"
+    std::vector<HostFile> files;  // the program last, which then finds the others
+    std::string system;           // "Linux x86_64"
 };
 
-Result<OwnProgram> describeProgram(const std::string& program) {
-    const auto [directory, name] = splitPath(program);
+Result<std::string> sha256Of(const std::string& path) {
+    const auto [directory, name] = splitPath(path);
     SHARDSCOPE_ASSIGN(const auto opened, systemFileSystem()->openDirectory(directory));
     SHARDSCOPE_ASSIGN(const auto file, opened->openFile(name));
     const auto sha = makeSha256();
@@ -87,22 +91,36 @@ Result<OwnProgram> describeProgram(const std::string& program) {
         sha->update(part);
         at += part.size();
     }
-    utsname system{};
-    uname(&system);
-    return OwnProgram{program, sha->hex(), fmt::format("{} {}", system.sysname, system.machine)};
+    return sha->hex();
 }
 
 // The same program without libraries of the system, where it was built or installed beside this one: a host
-// may lack them. A copy of this one otherwise.
-std::string programForHosts(const std::string& program) {
+// may lack them. This one otherwise, with the library that it is in.
+std::vector<HostFile> filesForHosts(const std::string& program) {
     const std::unique_ptr<char, void (*)(void*)> own(::realpath(program.c_str(), nullptr), std::free);
-    if (!own) return program;
-    std::string found = splitPath(splitPath(own.get()).first).first + "/libexec/shardscope/shardscope-static";
-    return ::access(found.c_str(), X_OK) == 0 ? found : program;
+    if (own) {
+        std::string found =
+            splitPath(splitPath(own.get()).first).first + "/libexec/shardscope/shardscope-static";
+        if (::access(found.c_str(), X_OK) == 0) return {HostFile{std::move(found), "shardscope"}};
+    }
+    std::vector<HostFile> files;
+    if (!ownLibrary().empty()) files.push_back({ownLibrary(), "_shardscope.so"});
+    files.push_back({program, "shardscope"});
+    return files;
 }
 
-// Puts a copy of the program where later jobs find it too; it appears whole or not at all.
-Status install(const HostSpec& spec, const std::string& directory, const OwnProgram& own,
+Result<OwnProgram> programForHosts(const std::string& program) {
+    utsname system{};
+    uname(&system);
+    OwnProgram own{filesForHosts(program), fmt::format("{} {}", system.sysname, system.machine)};
+    for (HostFile& file : own.files) {
+        SHARDSCOPE_ASSIGN(file.sha256, sha256Of(file.path));
+    }
+    return own;
+}
+
+// Puts a copy of a file where later jobs find it too; it appears whole or not at all.
+Status install(const HostSpec& spec, const std::string& directory, const HostFile& own,
                const std::function<bool()>& stopping) {
     const int file = ::open(own.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return systemError(errno, "read the program", own.path);
@@ -110,8 +128,8 @@ Status install(const HostSpec& spec, const std::string& directory, const OwnProg
         "umask 077; d=\"$HOME\"/{0}; mkdir -p \"$d\" && t=\"$d/.new.$$\" && cat > \"$t\" && "
         "echo \"{1}  $t\" | sha256sum -c - > /dev/null && chmod 700 \"$t\" && {{ sync \"$t\" 2> /dev/null || "
         "true; }} && "
-        "mv -f \"$t\" \"$d/shardscope\" || {{ rm -f \"$t\"; exit 1; }}",
-        directory, own.sha256);
+        "mv -f \"$t\" \"$d/{2}\" || {{ rm -f \"$t\"; exit 1; }}",
+        directory, own.sha256, own.name);
     auto process = Process::start(sshWords(spec, command), file);
     ::close(file);
     if (!process.ok()) return std::move(process).error();
@@ -135,15 +153,18 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
         return launch(host, sshWords(spec, "exec " + shellQuoted(agent.remoteProgram) + " agent --stdio"),
                       kRemoteAnswer, stopping);
     }
-    SHARDSCOPE_ASSIGN(const OwnProgram own, describeProgram(programForHosts(agent.program)));
+    SHARDSCOPE_ASSIGN(const OwnProgram own, programForHosts(agent.program));
     const std::string directory =
-        fmt::format(".cache/shardscope/{}-{}", agent.version, own.sha256.substr(0, 16));
+        fmt::format(".cache/shardscope/{}-{}", agent.version, own.files.front().sha256.substr(0, 16));
+    std::string sums;  // as sha256sum prints them
+    for (const HostFile& file : own.files)
+        sums += fmt::format(" {} \"$d/{}\"", file.sha256, file.name);
     // What a crash of the host has left short is copied again. That it is missing is said on standard output:
     // of what a host writes to the other stream, and it may write much, only the end is kept.
     const std::string command = fmt::format(
-        "p=\"$HOME\"/{}/shardscope; test -x \"$p\" && echo \"{}  $p\" | sha256sum -c - > /dev/null 2>&1 && "
-        "exec \"$p\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\"; exit 127",
-        directory, own.sha256, kMissing);
+        "d=\"$HOME\"/{}; test -x \"$d/shardscope\" && printf '%s  %s\\n'{} | sha256sum -c - > /dev/null 2>&1 "
+        "&& exec \"$d/shardscope\" agent --stdio; echo \"{}$(uname -s) $(uname -m)\"; exit 127",
+        directory, sums, kMissing);
     std::string instead;
     auto first = launch(host, sshWords(spec, command), kRemoteAnswer, stopping, &instead);
     const size_t at = instead.rfind(kMissing);
@@ -155,7 +176,8 @@ Result<Launched> launchRemote(const HostSpec& spec, const AgentProgram& agent,
                          fmt::format("{} is {}, this program is for {}", host, there, own.system))
             .withHint("install shardscope there and name it with " + option("remote-program"));
     }
-    SHARDSCOPE_TRY(install(spec, directory, own, stopping));
+    for (const HostFile& file : own.files)
+        SHARDSCOPE_TRY(install(spec, directory, file, stopping));
     instead.clear();
     auto second = launch(host, sshWords(spec, command), kRemoteAnswer, stopping, &instead);
     if (second.ok() || instead.find(kMissing) == std::string::npos) return second;

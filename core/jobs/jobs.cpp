@@ -42,7 +42,8 @@ constexpr int kStartSeconds = 15;            // a shell that has not recorded it
 // its child. How it ended is on disk before it says so; who it is counts until the host goes down.
 constexpr const char* kWrapper = R"(trap : INT
 directory=$1
-shift
+cd "$2" || exit
+shift 2
 cat "/proc/$$/stat" > "$directory/process.new" && mv -f "$directory/process.new" "$directory/process"
 "$@" < /dev/null > "$directory/result.json" 2>> "$directory/progress.ndjson"
 code=$?
@@ -391,6 +392,9 @@ class StartLock {
 }  // namespace
 
 Status JobDirectory::launch(JobRecord job, bool resume) const {
+    const std::string where = job.workingDirectory.empty() ? "." : job.workingDirectory;
+    if (access((where + "/.").c_str(), X_OK) != 0)
+        return systemError(errno, "enter the job's directory", where);
     SHARDSCOPE_ASSIGN(const std::string record, descriptionOf(job));
     std::error_code unknown;
     if (const auto space = std::filesystem::space(job.directory, unknown);
@@ -411,7 +415,8 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
         out << fmt::format("{{\"event\":\"attempt\",\"number\":{}}}\n", job.attempts);
         if (!out.flush()) return systemError(errno, "record the job", logPath(job));
     }
-    std::vector<std::string> words{"/bin/sh", "-c", kWrapper, "shardscope-job", job.directory, job.program};
+    std::vector<std::string> words{"/bin/sh",     "-c",  kWrapper,   "shardscope-job",
+                                   job.directory, where, job.program};
     // What follows "--" is not an option.
     const auto paths = std::find(job.arguments.begin(), job.arguments.end(), "--");
     words.insert(words.end(), job.arguments.begin(), paths);
@@ -428,8 +433,6 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
     posix_spawn_file_actions_init(&actions);
     for (const int fd : {0, 1, 2})
         posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", fd == 0 ? O_RDONLY : O_WRONLY, 0);
-    if (!job.workingDirectory.empty())
-        posix_spawn_file_actions_addchdir_np(&actions, job.workingDirectory.c_str());
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t defaults;
@@ -443,11 +446,7 @@ Status JobDirectory::launch(JobRecord job, bool resume) const {
         posix_spawn(&child, words[0].c_str(), &actions, &attributes, arguments.data(), environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
-    if (failed != 0) {
-        const bool gone = !job.workingDirectory.empty() && access(job.workingDirectory.c_str(), X_OK) != 0;
-        return systemError(failed, gone ? "enter the job's directory" : "start the job",
-                           gone ? job.workingDirectory : words[0]);
-    }
+    if (failed != 0) return systemError(failed, "start the job", words[0]);
     Children::ours().add(child);
     return {};
 }

@@ -41,9 +41,9 @@ Result<Credentials> fromJson(const std::string& text, const std::string& source)
 }
 
 Found fromEnvironment() {
-    Credentials c{environment("AWS_ACCESS_KEY_ID"), Secret(environment("AWS_SECRET_ACCESS_KEY")),
-                  Secret(environment("AWS_SESSION_TOKEN")), "the environment"};
-    if (c.session.empty()) c.session = Secret(environment("AWS_SECURITY_TOKEN"));
+    Credentials c{keyInEnvironment("AWS_ACCESS_KEY_ID"), Secret(keyInEnvironment("AWS_SECRET_ACCESS_KEY")),
+                  Secret(keyInEnvironment("AWS_SESSION_TOKEN")), "the environment"};
+    if (c.session.empty()) c.session = Secret(keyInEnvironment("AWS_SECURITY_TOKEN"));
     if (c.keyId.empty() || c.key.empty()) return std::optional<Credentials>();
     return std::optional(std::move(c));
 }
@@ -243,19 +243,21 @@ AwsSettings awsSettings() {
     };
     if (const std::string services = value("services"); !services.empty())
         add(config, "services " + services, "services.");
-    settings.region = environment("AWS_REGION");
-    if (settings.region.empty()) settings.region = environment("AWS_DEFAULT_REGION");
+    settings.region = keyInEnvironment("AWS_REGION");
+    if (settings.region.empty()) settings.region = keyInEnvironment("AWS_DEFAULT_REGION");
     if (settings.region.empty()) settings.region = value("region");
     if (settings.region.empty()) settings.region = "us-east-1";
     if (environment("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS") != "true") {
         for (const std::string& endpoint :
-             {environment("AWS_ENDPOINT_URL_S3"), environment("AWS_ENDPOINT_URL"),
+             {keyInEnvironment("AWS_ENDPOINT_URL_S3"), keyInEnvironment("AWS_ENDPOINT_URL"),
               value("services.s3.endpoint_url"), value("endpoint_url")}) {
             if (settings.endpoint.empty()) settings.endpoint = endpoint;
         }
     }
     const std::string style = value("s3.addressing_style");
     if (style == "path" || style == "virtual") settings.pathStyle = style == "path";
+    const std::string payer = keyInEnvironment("AWS_REQUEST_PAYER");
+    settings.pays = payer == "requester" || payer == "true";
     return settings;
 }
 

@@ -113,7 +113,7 @@ class StagedDirectory final : public Directory {
 };
 
 // Maps what is at and beside the destination to a directory of this machine.
-class BucketFileSystem final : public FileSystem, public SharedStaging {
+class BucketFileSystem final : public BucketFiles, public SharedStaging {
   public:
     BucketFileSystem(BucketJob job, std::shared_ptr<ObjectPlace> place, std::string uploads, std::string base)
         : job_(std::move(job)),
@@ -189,6 +189,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         if (upload_ && upload_->streamsAny()) return std::numeric_limits<uint64_t>::max() / 4;
         return here_->freeBytes(local(path));
     }
+    bool isUnguarded() const override { return unguarded_ || (upload_ && !upload_->isGuarded()); }
     bool provesWrites() const override { return upload_ && upload_->begin().ok() && upload_->checks(); }
     bool showsUnfinished() const override { return false; }  // parts of an upload cannot be read
     std::string shown(const std::string& path) const override { return local(path); }
@@ -224,7 +225,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     }
     Status partDone(const std::string& journal, std::span<const std::byte> content) override {
         const StopScope scope(job_.stop);
-        SHARDSCOPE_TRY(upload_->sendPieces());
+        SHARDSCOPE_TRY(upload_->sendPieces(journal));
         SHARDSCOPE_TRY(place_->put(staged(journal), content, {false, {}, crc32cOf(content)}));
         removeHere();
         return {};
@@ -303,6 +304,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
         const StopScope goesOn({});  // also of a job that was stopped
         const bool gone = upload_->abandon();
         const std::string token = std::exchange(token_, {});
+        unguarded_ = isUnguarded();
         upload_.reset();
         removeHere();
         // The claim that stays is this host's, so that the next job from here is not refused.
@@ -334,6 +336,7 @@ class BucketFileSystem final : public FileSystem, public SharedStaging {
     const std::string uploads_, base_, staging_;
     std::string token_;
     std::shared_ptr<BucketUpload> upload_;  // null = nothing of this job is here
+    bool unguarded_ = false;                // as the last upload found
     Mutex mutex_;
     std::shared_ptr<Directory> sent_ SHARDSCOPE_GUARDED_BY(mutex_);
 };
@@ -368,6 +371,11 @@ Result<std::shared_ptr<ObjectPlace>> placeFor(const std::string& to) {
             .inFile(to)
             .withHint(scheme == "hf" ? "write to a directory, then 'hf upload ORG/NAME DIRECTORY'"
                                      : "name a place in a bucket, such as s3://bucket/run/step-100");
+    // Stores do not agree on what two slashes in a row are.
+    if (!checkRelativeName(to.substr(placeLength(to) + 1)).ok())
+        return makeError(ErrorCode::usage, "no file can have such a name")
+            .inFile(to)
+            .withHint("leave out empty names, '.' and '..'");
     return scheme == "s3" ? s3Place(bucket) : googlePlace(bucket);
 }
 
@@ -382,9 +390,9 @@ Result<std::shared_ptr<BucketFileSystem>> openBucket(const BucketJob& job) {
 
 }  // namespace
 
-Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job) {
+Result<std::shared_ptr<BucketFiles>> bucketFileSystem(const BucketJob& job) {
     SHARDSCOPE_ASSIGN(auto files, openBucket(job));
-    return std::shared_ptr<FileSystem>(std::move(files));
+    return std::shared_ptr<BucketFiles>(std::move(files));
 }
 
 Status checkMayPutObject(const std::string& url) {

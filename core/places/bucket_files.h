@@ -4,7 +4,6 @@
 // a checkpoint or none of it.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,8 +43,12 @@ struct BucketJob {
     // Whether a store without conditional writes will do, for Role::all only. Another job that wants the same
     // destination is then seen only if it has begun well before.
     bool unguarded = false;
-    // Set where the store has none; not owned, may be null.
-    std::atomic<bool>* foundUnguarded = nullptr;
+};
+
+class BucketFiles : public FileSystem {
+  public:
+    // Whether the store was found to have no conditional writes.
+    virtual bool isUnguarded() const = 0;
 };
 
 // Maps the destination to a private directory of this machine ($TMPDIR/shardscope-uploads-UID), from which an
@@ -53,7 +56,7 @@ struct BucketJob {
 // them. rename() to the destination uploads the rest. What is at the destination is never replaced. Errors:
 // impossible (the destination is not below a bucket), unsafe (others may write to the directory), those of
 // the place.
-Result<std::shared_ptr<FileSystem>> bucketFileSystem(const BucketJob& job);
+Result<std::shared_ptr<BucketFiles>> bucketFileSystem(const BucketJob& job);
 
 // The same for one process of a job in parts.
 struct BucketParts {

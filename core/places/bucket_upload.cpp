@@ -28,44 +28,6 @@ uint64_t partBytesOf(uint64_t size) {
     return std::max(kLeastPart, (least + mib - 1) / mib * mib);
 }
 
-// Adds [begin, end) to ranges that do not touch each other.
-void addRange(std::map<uint64_t, uint64_t>& ranges, uint64_t begin, uint64_t end) {
-    auto it = ranges.upper_bound(begin);
-    if (it != ranges.begin() && std::prev(it)->second >= begin) --it;
-    while (it != ranges.end() && it->first <= end) {
-        begin = std::min(begin, it->first);
-        end = std::max(end, it->second);
-        it = ranges.erase(it);
-    }
-    ranges[begin] = end;
-}
-
-bool covers(const std::map<uint64_t, uint64_t>& ranges, uint64_t begin, uint64_t end) {
-    const auto it = ranges.upper_bound(begin);
-    return it != ranges.begin() && std::prev(it)->second >= end;
-}
-
-// Of a name such as "0-4096", of bytes of a file of this size.
-std::optional<std::pair<uint64_t, uint64_t>> rangeOf(std::string_view name, uint64_t size) {
-    const size_t dash = std::min(name.find('-'), name.size());
-    const auto begin = parseNumber<uint64_t>(name.substr(0, dash), 0, size),
-               end = parseNumber<uint64_t>(name.substr(std::min(dash + 1, name.size())), 0, size);
-    if (!begin || !end || *begin >= *end) return std::nullopt;
-    return std::pair(*begin, *end);
-}
-
-// One of the transfers that may be under way.
-class Slot {
-  public:
-    explicit Slot(std::counting_semaphore<>& slots) : slots_(slots) { slots_.acquire(); }
-    ~Slot() { slots_.release(); }
-    Slot(const Slot&) = delete;
-    Slot& operator=(const Slot&) = delete;
-
-  private:
-    std::counting_semaphore<>& slots_;
-};
-
 }  // namespace
 
 Result<std::string> textOfObject(ObjectPlace& place, const std::string& key) {
@@ -163,12 +125,8 @@ Status BucketUpload::readRecord() {
         MutexLock lock(file.mutex);
         if (line.contains("upload")) file.upload = textOf(line, "upload");
         if (line.contains("complete")) file.complete = true;
-        if (const auto ranges = line.find("ranges"); ranges != line.end() && ranges->is_array()) {
-            for (const auto& range : *ranges)
-                if (range.is_array() && range.size() == 2 && range[0].is_number_unsigned() &&
-                    range[1].is_number_unsigned() && range[0] < range[1] && range[1] <= file.size)
-                    addRange(file.written, range[0], range[1]);
-        }
+        if (const auto ranges = line.find("ranges"); ranges != line.end())
+            (void)addRanges(file.written, *ranges, file.size);
         const uint64_t part = number("part");
         if (part == 0 || part > file.parts.size()) continue;
         file.parts[part - 1] = {{static_cast<unsigned>(part), textOf(line, "tag")},
@@ -239,7 +197,6 @@ Status BucketUpload::claim() {
         createNew(*place_, claim_, std::as_bytes(std::span(token_)), token_, job_.unguarded && !inParts());
     if (!guarded.ok() && guarded.error().code != ErrorCode::exists) return guarded.error();
     guarded_ = !guarded.ok() || *guarded;
-    if (job_.foundUnguarded) *job_.foundUnguarded = !guarded_;
     return checkClaimed();
 }
 
@@ -375,150 +332,12 @@ Status BucketUpload::synced(const std::string& name) {
     MutexLock lock(filesMutex_);
     const auto found = files_.find(name);
     if (found == files_.end()) return {};
-    nlohmann::json ranges = nlohmann::json::array();
+    nlohmann::json ranges;
     {
         MutexLock one(found->second->mutex);
-        for (const auto& [begin, end] : found->second->written)
-            ranges.push_back({begin, end});
+        ranges = jsonOf(found->second->written);
     }
     return book(*found->second, {{"ranges", std::move(ranges)}});
-}
-
-// ------------------------------------------------------------------ in parts
-
-// The upload that all parts send this file to: that of the first one that has said so.
-Result<std::string> BucketUpload::sharedUpload(const File& file) {
-    const std::string key = staging_ + "uploads/" + file.name;
-    auto known = textOfObject(*place_, key);
-    if (known.ok() || known.error().code != ErrorCode::notFound) return known;
-    SHARDSCOPE_ASSIGN(std::string own, place_->startUpload(file.key, {false, mark_, 0}));
-    const auto bytes = std::as_bytes(std::span(own));
-    const Status first = place_->put(key, bytes, {true, mark_, crc32cOf(bytes)});
-    if (first.ok()) return own;
-    (void)place_->abandon(file.key, own);
-    if (first.error().code != ErrorCode::exists) return first.error();
-    return textOfObject(*place_, key);
-}
-
-// What is written here of a file and not sent, in pieces that do not cross parts of its upload.
-std::vector<BucketUpload::Piece> BucketUpload::piecesOf(File& file) const {
-    std::vector<Piece> pieces;
-    MutexLock lock(file.mutex);
-    for (const auto& [begin, end] : file.written) {
-        for (uint64_t at = begin; at < end;) {
-            const uint64_t i = at / file.partBytes, next = std::min(end, (i + 1) * file.partBytes);
-            if (i >= file.parts.size() || file.parts[i].part.number == 0) pieces.push_back({&file, at, next});
-            at = next;
-        }
-    }
-    return pieces;
-}
-
-Status BucketUpload::sendPiece(const Piece& piece) {
-    const StopScope scope(job_.stop);
-    const Slot slot(sending_);
-    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes,
-                      bytesOf(*piece.file, piece.begin, piece.end - piece.begin));
-    return place_->put(fmt::format("{}data/{}/{}-{}", staging_, piece.file->name, piece.begin, piece.end),
-                       bytes, {false, mark_, crc32cOf(bytes)});
-}
-
-Status BucketUpload::sendPieces() {
-    std::vector<File*> files, streamed;
-    {
-        MutexLock lock(filesMutex_);
-        for (const auto& [name, file] : files_) {
-            files.push_back(file.get());
-            if (streams(name)) streamed.push_back(file.get());
-        }
-    }
-    SHARDSCOPE_TRY(sendRest(streamed, true));
-    std::vector<Piece> pieces;
-    for (File* file : files)
-        std::ranges::copy(piecesOf(*file), std::back_inserter(pieces));
-    ThreadPool pool(kSending - 1);
-    return pool.parallelFor(pieces.size(), job_.stop, [&](size_t i) { return sendPiece(pieces[i]); });
-}
-
-Status BucketUpload::gather() {
-    const StopScope scope(job_.stop);
-    SHARDSCOPE_TRY(begin());
-    SHARDSCOPE_ASSIGN(const std::vector<ObjectState> objects, listAll(*place_, staging_));
-    const std::string uploads = staging_ + "uploads/", data = staging_ + "data/";
-    std::map<std::string, std::vector<ObjectState>> found;  // by file
-    for (const ObjectState& object : objects) {
-        if (object.key.starts_with(uploads)) found[object.key.substr(uploads.size())];
-        if (!object.key.starts_with(data)) continue;
-        const std::string name = splitPath(object.key.substr(data.size())).first;
-        found[name].push_back(object);
-    }
-    std::vector<std::pair<File*, const std::vector<ObjectState>*>> files;
-    SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
-    for (const auto& [name, pieces] : found) {
-        SHARDSCOPE_TRY(checkRelativeName(name));
-        SHARDSCOPE_ASSIGN(const DirectoryEntry entry, directory->stat(name));
-        files.emplace_back(&fileOf(name, entry.size), &pieces);
-    }
-    ThreadPool pool(kSending - 1);
-    return pool.parallelFor(files.size(), job_.stop, [&](size_t i) -> Status {
-        const StopScope inner(job_.stop);
-        SHARDSCOPE_TRY(gatherParts(*files[i].first));
-        return gatherPieces(*files[i].first, *files[i].second);
-    });
-}
-
-// The parts of its upload that the store has.
-Status BucketUpload::gatherParts(File& file) {
-    MutexLock lock(file.mutex);
-    const auto upload = textOfObject(*place_, staging_ + "uploads/" + file.name);
-    if (!upload.ok()) return upload.error().code == ErrorCode::notFound ? Status() : upload.error();
-    if (!streams(file.name))
-        return makeError(ErrorCode::unsupported, "the store no longer refuses parts with a wrong checksum")
-            .inFile(place_->root() + "/" + file.key)
-            .withHint("finish the job once it does");
-    const auto parts = place_->parts(file.key, *upload);
-    if (!parts.ok() && parts.error().code != ErrorCode::notFound) return parts.error();
-    if (!parts.ok()) {
-        // An earlier process that was to finish has got as far as this.
-        SHARDSCOPE_ASSIGN(file.complete, isThere(file));
-        return file.complete ? Status() : Status(parts.error());
-    }
-    file.upload = *upload;
-    for (const ObjectPlace::Part& part : *parts) {
-        if (part.number > file.parts.size() || part.size != file.partSize(part.number - 1)) continue;
-        file.parts[part.number - 1] = {part, 0, true, true};
-    }
-    return {};
-}
-
-Status BucketUpload::gatherPieces(File& file, const std::vector<ObjectState>& objects) {
-    std::shared_ptr<WriteFile> here;
-    for (const ObjectState& object : objects) {
-        const auto range = rangeOf(splitPath(object.key).second, file.size);
-        if (!range || object.size != range->second - range->first)
-            return makeError(ErrorCode::damaged, "the object holds other bytes than its name says")
-                .inFile(place_->root() + "/" + object.key);
-        MutexLock lock(file.mutex);
-        const auto part = static_cast<size_t>(range->first / file.partBytes);
-        if (file.complete || (part < file.parts.size() && file.parts[part].part.number != 0)) continue;
-        std::vector<std::byte> bytes(object.size);
-        SHARDSCOPE_TRY(place_->read(object, 0, bytes));
-        if (!here) {
-            SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
-            SHARDSCOPE_ASSIGN(here, directory->createFile(file.name, true));
-        }
-        SHARDSCOPE_TRY(here->writeAt(range->first, bytes));
-        if (!file.parts.empty()) (void)note(file, range->first, range->second);
-    }
-    return {};
-}
-
-// As far as the store lets it.
-void BucketUpload::removeShared() {
-    const auto objects = listAll(*place_, staging_);
-    for (const ObjectState& object : objects.ok() ? *objects : std::vector<ObjectState>()) {
-        if (object.key != claim_) (void)place_->remove(object.key);
-    }
 }
 
 // ------------------------------------------------------------------ once all is written

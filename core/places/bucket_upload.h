@@ -16,6 +16,7 @@
 
 #include "base/mutex.h"
 #include "places/bucket_files.h"
+#include "places/byte_ranges.h"
 #include "storage/file_system.h"
 #include "storage/object_place.h"
 
@@ -26,6 +27,7 @@ namespace shardscope {
 // and for a job in parts
 //   parts                  what all parts agree on
 //   part-3.journal         says that part 3 is done
+//   part-3.sent            which bytes it has sent: {FILE: [[BEGIN, END], ...], ...}
 //   uploads/NAME           the id of a file's multipart upload, which all parts send to
 //   data/NAME/BEGIN-END    bytes of a file that do not fill a part of its upload
 std::string stagingKey(const ObjectPlace& place, const std::string& key);
@@ -82,10 +84,11 @@ class BucketUpload {
     // io.
     Status synced(const std::string& name);
 
-    // For a part: sends the bytes that it has written and not sent yet.
-    Status sendPieces();
+    // For a part: sends the bytes that it has written and not sent yet, and records all that it has sent.
+    // `journal` is the name of the object that will say so.
+    Status sendPieces(const std::string& journal);
     // For the process that finishes: takes over what all parts have sent. The files must be on this machine
-    // in their full sizes.
+    // in their full sizes. Errors: damaged (the bucket no longer has all of it), those of the store.
     Status gather();
 
     // Sends the rest of the streamed files and completes their uploads. Nothing may be written to them
@@ -100,9 +103,23 @@ class BucketUpload {
 
     // Whether the store refuses bytes that do not match the checksum sent with them. Known after begin().
     bool checks() const { return checks_; }
+    // Whether it creates an object only where there is none. Known after begin().
+    bool isGuarded() const { return guarded_; }
 
   private:
     static constexpr unsigned kSending = 8;  // transfers at a time
+
+    // One of the transfers that may be under way.
+    class Slot {
+      public:
+        explicit Slot(std::counting_semaphore<>& slots) : slots_(slots) { slots_.acquire(); }
+        ~Slot() { slots_.release(); }
+        Slot(const Slot&) = delete;
+        Slot& operator=(const Slot&) = delete;
+
+      private:
+        std::counting_semaphore<>& slots_;
+    };
 
     struct Sent {
         ObjectPlace::Part part;  // number 0 = not sent
@@ -114,12 +131,14 @@ class BucketUpload {
         std::string name, key;
         uint64_t size = 0, partBytes = 0;
         Mutex mutex;
-        std::string upload SHARDSCOPE_GUARDED_BY(mutex);                    // its id; empty = not started
-        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);               // empty = sent in one request
-        std::map<uint64_t, uint64_t> written SHARDSCOPE_GUARDED_BY(mutex);  // by this process: begin to end
+        std::string upload SHARDSCOPE_GUARDED_BY(mutex);       // its id; empty = not started
+        std::vector<Sent> parts SHARDSCOPE_GUARDED_BY(mutex);  // empty = sent in one request
+        // By this process, and of what was gathered: begin to end.
+        ByteRanges written SHARDSCOPE_GUARDED_BY(mutex);
         bool complete SHARDSCOPE_GUARDED_BY(mutex) = false;
 
         uint64_t partSize(size_t i) const { return std::min(partBytes, size - i * partBytes); }
+        uint64_t endOf(size_t i) const { return i * partBytes + partSize(i); }
     };
     // Sent bytes whose space on this disk is not freed yet.
     struct Hole {
@@ -141,6 +160,8 @@ class BucketUpload {
     Status sendPiece(const Piece& piece);
     Status gatherParts(File& file);
     Status gatherPieces(File& file, const std::vector<ObjectState>& objects);
+    Result<File*> gathered(const Directory& directory, const std::string& name);
+    Status checkSent(const Directory& directory, const std::vector<ObjectState>& objects);
     Result<std::string> sharedUpload(const File& file);
     void removeShared();
     File& fileOf(const std::string& name, uint64_t size);

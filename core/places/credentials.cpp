@@ -12,6 +12,10 @@ std::string environment(const char* name) {
     return value ? value : "";
 }
 
+std::string keyInEnvironment(const char* name) {
+    return std::string(trimmedText(environment(name)));
+}
+
 std::string contentOf(const std::string& path) {
     constexpr size_t most = size_t{4} << 20;
     std::ifstream file(path, std::ios::binary);

@@ -46,6 +46,7 @@ class CredentialSource {
 struct AwsSettings {
     std::string profile, region, endpoint;
     std::optional<bool> pathStyle;
+    bool pays = false;   // for requests, in the owner's place
     IniSection section;  // of the profile, from both files
 };
 AwsSettings awsSettings();
@@ -61,7 +62,9 @@ Credentials findHubToken();
 std::string hubEndpoint();
 bool hubOffline();  // HF_HUB_OFFLINE: no requests, only the cache is read
 
-std::string environment(const char* name);       // empty where it is not set
+std::string environment(const char* name);  // empty where it is not set
+std::string keyInEnvironment(
+    const char* name);  // without blanks around it: secrets of clusters end with a line
 std::string contentOf(const std::string& path);  // up to 4 MiB; empty where it cannot be read
 
 }  // namespace shardscope

@@ -133,12 +133,12 @@ std::string googleEndpoint() {
 
 Result<Credentials> findGoogleCredentials() {
     for (const char* name : {"GOOGLE_OAUTH_ACCESS_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN"}) {
-        if (const std::string token(trimmedText(environment(name))); !token.empty())
+        if (const std::string token(keyInEnvironment(name)); !token.empty())
             return Credentials{{}, {}, Secret(token), name};
     }
     // Keys in the style of Amazon's, which Google's own variables do not collide with.
-    if (Credentials c{environment("GS_ACCESS_KEY_ID"),
-                      Secret(environment("GS_SECRET_ACCESS_KEY")),
+    if (Credentials c{keyInEnvironment("GS_ACCESS_KEY_ID"),
+                      Secret(keyInEnvironment("GS_SECRET_ACCESS_KEY")),
                       {},
                       "GS_ACCESS_KEY_ID"};
         !c.keyId.empty() && !c.key.empty())

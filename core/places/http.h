@@ -31,8 +31,9 @@ struct HttpRequest {
     uint64_t most = uint64_t{1} << 20;                       // size limit of any other body, in bytes
     std::chrono::seconds connecting{10};                     // timeout
     std::optional<std::chrono::milliseconds> patience = {};  // timeout of all; empty = while bytes flow
-    // Fails early, to be retried, where no bytes flow for several times as long as other reads of the host
-    // took. Otherwise bytes may stand still for 30 seconds.
+    // For a read into a buffer: asked for a second time where no bytes flow for several times as long as
+    // other reads of the host took; the answer that is whole first counts. Bytes may stand still for 30
+    // seconds.
     bool hurried = false;
 };
 

@@ -23,6 +23,7 @@ constexpr uint64_t kSmallTransfer = uint64_t{256} << 10;                // goes 
 constexpr unsigned kFirstLimit = 16, kLeastLimit = 2, kMostLimit = 64;  // transfers to one host
 constexpr std::chrono::milliseconds kStopInterval{100};
 constexpr long kShortStall = 2, kLongStall = 30;  // seconds
+constexpr unsigned kMostSecond = 4;               // reads that are asked for twice, at a time
 
 class HttpTransfer {
   public:
@@ -32,7 +33,10 @@ class HttpTransfer {
     HttpAnswer answer;
     // All that follows belongs to the transfers' thread, but `done` and `unwanted`, which the mutex guards.
     CURL* easy = nullptr;
-    Clock::time_point begun{};
+    Clock::time_point begun{}, moved{};    // moved: when something of it arrived
+    std::shared_ptr<HttpTransfer> second;  // the same read, asked for once more
+    HttpTransfer* first = nullptr;         // the one that this is the second of
+    std::vector<std::byte> own;            // buffer of a second one
     curl_slist* lines = nullptr;
     std::string host;
     size_t headerBytes = 0;
@@ -91,6 +95,7 @@ std::string checkRange(const HttpTransfer& transfer) {
 size_t onHeader(const char* data, size_t one, size_t count, void* user) {
     HttpTransfer& transfer = *static_cast<HttpTransfer*>(user);
     const size_t size = one * count;
+    transfer.moved = Clock::now();
     const std::string_view line(data, size);
     if ((transfer.headerBytes += size) > kMostHeaders) {
         transfer.answer.failed = "its headers are longer than any should be";
@@ -109,6 +114,7 @@ size_t onHeader(const char* data, size_t one, size_t count, void* user) {
 size_t onBody(const char* data, size_t one, size_t count, void* user) {
     HttpTransfer& transfer = *static_cast<HttpTransfer*>(user);
     const size_t size = one * count;
+    transfer.moved = Clock::now();
     HttpAnswer& answer = transfer.answer;
     if (!transfer.range) {
         long status = 0;
@@ -212,6 +218,7 @@ struct Http::Work {
     // Of the thread alone.
     std::map<std::string, Host> hosts;
     std::vector<Ticket> running;
+    unsigned second = 0;  // of these, second ones
     std::thread thread;
 
     void run();
@@ -219,6 +226,11 @@ struct Http::Work {
     void begin(Host& host);
     void start(const Ticket& ticket);
     void finish(const Ticket& ticket, CURLcode code);
+    void end(HttpTransfer& transfer);
+    void askAgain();
+    void takeSecond(HttpTransfer& second);
+    void dropSecond(HttpTransfer& first);
+    Ticket takeRunning(const HttpTransfer* transfer);
     void release(const Ticket& ticket);
     void dropUnwanted();
     void learn(Host& host, const HttpTransfer& transfer);
@@ -243,16 +255,14 @@ void Http::Work::run() {
             if (message->msg != CURLMSG_DONE) continue;
             char* own = nullptr;
             curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &own);
-            const auto it = std::find_if(running.begin(), running.end(), [&](const Ticket& t) {
-                return t.get() == reinterpret_cast<HttpTransfer*>(own);
-            });
-            if (it == running.end()) continue;
-            const Ticket ticket = *it;
-            running.erase(it);
-            finish(ticket, message->data.result);
+            const CURLcode code = message->data.result;
+            const Ticket ticket = takeRunning(reinterpret_cast<HttpTransfer*>(own));
+            if (!ticket) continue;
+            finish(ticket, code);
             finished = true;
         }
         if (finished) continue;
+        askAgain();
         {
             MutexLock lock(mutex);
             if (ending && running.empty() && posted.empty()) return;
@@ -296,13 +306,71 @@ void Http::Work::dropUnwanted() {
         }
     }
     for (const Ticket& ticket : gone) {
+        dropSecond(*ticket);
         if (ticket->easy) release(ticket);
         ticket->answer = {};
         ticket->answer.failed = "given up";
-        MutexLock lock(mutex);
-        ticket->done = true;
-        ticket->ended.notify_all();
+        end(*ticket);
     }
+}
+
+Http::Ticket Http::Work::takeRunning(const HttpTransfer* transfer) {
+    const auto it = std::find_if(running.begin(), running.end(),
+                                 [&](const Ticket& ticket) { return ticket.get() == transfer; });
+    if (it == running.end()) return nullptr;
+    Ticket ticket = std::move(*it);
+    running.erase(it);
+    return ticket;
+}
+
+void Http::Work::end(HttpTransfer& transfer) {
+    MutexLock lock(mutex);
+    transfer.done = true;
+    transfer.ended.notify_all();
+}
+
+// Reads that stand still are asked for a second time, into memory of their own: bytes of two answers are
+// never mixed.
+void Http::Work::askAgain() {
+    const auto now = Clock::now();
+    for (size_t i = 0, count = running.size(); i < count && second < kMostSecond; ++i) {
+        const Ticket ticket = running[i];
+        if (!ticket->request.hurried || ticket->first || ticket->second) continue;
+        Host& host = hosts[ticket->host];
+        if (now - ticket->moved < std::chrono::seconds(host.stall())) continue;
+        const auto other = std::make_shared<HttpTransfer>(ticket->request);
+        other->own.resize(ticket->request.into.size());
+        other->request.into = other->own;
+        other->host = ticket->host;
+        other->first = ticket.get();
+        ticket->second = other;
+        ++second;
+        ++host.underWay;
+        start(other);
+        countOne(retries);
+    }
+}
+
+// A second transfer has ended: its bytes are those of the first, which is given up. A failure says nothing
+// about the first, which may be asked for again after as long a time.
+void Http::Work::takeSecond(HttpTransfer& transfer) {
+    HttpTransfer* const first = transfer.first;
+    const std::shared_ptr<HttpTransfer> own = std::exchange(first->second, nullptr);
+    --second;
+    first->moved = Clock::now();
+    if (!transfer.answer.good()) return;
+    const Ticket ticket = takeRunning(first);
+    release(ticket);
+    std::memcpy(first->request.into.data(), transfer.own.data(), transfer.own.size());
+    first->answer = std::move(transfer.answer);
+    end(*first);
+}
+
+void Http::Work::dropSecond(HttpTransfer& first) {
+    const std::shared_ptr<HttpTransfer> other = std::exchange(first.second, nullptr);
+    if (!other) return;
+    release(takeRunning(other.get()));
+    --second;
 }
 
 void Http::Work::begin(Host& host) {
@@ -335,7 +403,7 @@ void Http::Work::start(const Ticket& ticket) {
         set(CURLOPT_TIMEOUT_MS, static_cast<long>(request.patience->count()));
     } else {
         set(CURLOPT_LOW_SPEED_LIMIT, 1024L);
-        set(CURLOPT_LOW_SPEED_TIME, request.hurried ? hosts[transfer.host].stall() : kLongStall);
+        set(CURLOPT_LOW_SPEED_TIME, transfer.first ? hosts[transfer.host].stall() : kLongStall);
     }
     if (!certificatesFile().empty()) set(CURLOPT_CAINFO, certificatesFile().c_str());
     set(CURLOPT_ERRORBUFFER, transfer.why.data());
@@ -363,7 +431,7 @@ void Http::Work::start(const Ticket& ticket) {
     }
     set(CURLOPT_CUSTOMREQUEST, request.method == "HEAD" ? nullptr : request.method.c_str());
     set(CURLOPT_HTTPHEADER, transfer.lines);
-    transfer.begun = Clock::now();
+    transfer.begun = transfer.moved = Clock::now();
     running.push_back(ticket);
     curl_multi_add_handle(multi, easy);
     countOne(transfers);
@@ -393,14 +461,19 @@ void Http::Work::finish(const Ticket& ticket, CURLcode code) {
         }
     } else if (answer.failed.empty()) {
         answer.failed = transfer.why[0] ? std::string(transfer.why.data()) : curl_easy_strerror(code);
-        answer.temporary = isTemporary(code);
+        // A server without TLS stays one.
+        answer.temporary =
+            isTemporary(code) && answer.failed.find("wrong version number") == std::string::npos;
     }
     release(ticket);
     learn(hosts[transfer.host], transfer);
     if (status == 429 || status == 503) countOne(throttled);
-    MutexLock lock(mutex);
-    transfer.done = true;
-    transfer.ended.notify_all();
+    if (transfer.first) {
+        takeSecond(transfer);
+        return;
+    }
+    dropSecond(transfer);
+    end(transfer);
 }
 
 // More at a time while it brings more, half as many when it is too much for the host.

@@ -149,10 +149,16 @@ Error HttpPlace::errorOf(const HttpAnswer& answer, const std::string& shown) con
         return makeError(code, std::move(message)).inFile(shown).withHint(hint);
     };
     if (answer.status == 0) {
+        const bool untrusted = answer.failed.find("certificate") != std::string::npos,
+                   plain = answer.failed.find("wrong version number") != std::string::npos;
         return makeError(ErrorCode::remote, answer.failed.empty()
                                                 ? "the server does not answer"
                                                 : "cannot be read: " + oneLine(answer.failed))
-            .inFile(shown);
+            .inFile(shown)
+            .withHint(untrusted ? "SSL_CERT_FILE names a file of certificates to trust; now it is " +
+                                      (Http::certificates().empty() ? "none" : Http::certificates())
+                      : plain ? "it may speak http and not https: name it as http://"
+                              : "");
     }
     switch (answer.status) {
         case 401:

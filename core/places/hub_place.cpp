@@ -2,6 +2,7 @@
 // that it names when it is first asked for, so that what is read belongs together.
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -129,12 +130,8 @@ class HubPlace final : public HttpPlace {
         const std::string url =
             fmt::format("{}/api/{}/{}/revision/{}", endpoint_, repository_.kind,
                         percentEncoded(repository_.id, true), percentEncoded(repository_.revision));
-        const auto make = [&]() -> Result<HttpRequest> {
-            HttpRequest request = asUser(url);
-            request.most = kMostTree;
-            return request;
-        };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, root()));
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askApi(url, root()));
+        if (!answer.good()) return errorOf(answer, root());
         const Json json = Json::parse(answer.body, nullptr, false);
         const std::string commit = json.is_object() ? textOf(json, "sha") : std::string();
         if (commit.empty()) return damaged("the hub does not say which commit that is").inFile(root());
@@ -142,13 +139,26 @@ class HubPlace final : public HttpPlace {
         return commit_;
     }
 
+    // Follows what the hub says of a repository that was renamed.
+    Result<HttpAnswer> askApi(std::string url, const std::string& shown) const {
+        for (int hops = 0; hops < 5; ++hops) {
+            const auto make = [&]() -> Result<HttpRequest> {
+                HttpRequest request = asUser(url);
+                request.most = kMostTree;
+                return request;
+            };
+            SHARDSCOPE_ASSIGN(HttpAnswer answer, askAny(make, shown));
+            const std::string_view location = answer.header("location");
+            if (answer.status < 300 || answer.status >= 400 || location.empty()) return answer;
+            url = absoluteUrl(location, *parseUrl(url));
+            if (!url.starts_with(endpoint_ + "/"))
+                return damaged("the hub redirects to another host").inFile(shown);
+        }
+        return damaged("the hub redirects in a circle").inFile(shown);
+    }
+
     Result<ObjectPage> treePage(const std::string& url, const std::string& prefix) const {
-        const auto make = [&]() -> Result<HttpRequest> {
-            HttpRequest request = asUser(url);
-            request.most = kMostTree;
-            return request;
-        };
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
+        SHARDSCOPE_ASSIGN(const HttpAnswer answer, askApi(url, shown(prefix)));
         // A directory that is not there is one without files.
         if (answer.status == 404 && answer.header("x-error-code") == "EntryNotFound") return ObjectPage{};
         if (!answer.good()) return errorOf(answer, shown(prefix));
@@ -322,6 +332,27 @@ class HubPlace final : public HttpPlace {
 };
 
 }  // namespace
+
+std::string hubPathOf(const std::string& url) {
+    const std::string endpoint = hubEndpoint() + "/";
+    if (!url.starts_with(endpoint)) return {};
+    std::string_view rest = std::string_view(url).substr(endpoint.size());
+    const auto take = [&] {
+        const size_t slash = std::min(rest.find('/'), rest.size());
+        const std::string part(rest.substr(0, slash));
+        rest.remove_prefix(std::min(slash + 1, rest.size()));
+        return part;
+    };
+    std::string owner = take(), kind;
+    if (owner == "datasets" || owner == "spaces") kind = std::exchange(owner, take()) + "/";
+    const std::string name = take(), view = take(), revision = take();
+    std::string path = "hf://" + kind + owner + "/" + name;
+    if (owner.empty() || name.empty() || owner == "api") return {};
+    if (view.empty()) return path;
+    if ((view != "tree" && view != "blob" && view != "resolve") || revision.empty()) return {};
+    path += "@" + revision;
+    return rest.empty() ? path : path + "/" + percentDecoded(rest);
+}
 
 Result<std::shared_ptr<ObjectPlace>> hubPlace(const std::string& root) {
     std::string_view rest = std::string_view(root).substr(5);  // "hf://"

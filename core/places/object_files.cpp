@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "base/mutex.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "places/joined_reads.h"
 #include "places/places.h"
@@ -307,6 +308,7 @@ class Listings {
             if (next.empty() || (page == 0 && direct * 2 < objects.size())) break;
         }
         if (next.empty()) {
+            SHARDSCOPE_TRY(checkNames(prefix, objects));
             add(directory, objects, {}, true);
             return {};
         }
@@ -322,6 +324,22 @@ class Listings {
                 .inFile(place_->root() + "/" + directory);
         add(directory, objects, prefixes, false);
         return {};
+    }
+
+    // Programs that join "run/" and "/step" make names with an empty component.
+    Status checkNames(const std::string& prefix, const std::vector<ObjectState>& objects) const {
+        const auto isUnfit = [&](const ObjectState& object) {
+            std::string_view name = std::string_view(object.key).substr(prefix.size());
+            while (name.ends_with('/'))
+                name.remove_suffix(1);
+            return !name.empty() && !checkRelativeName(name).ok();
+        };
+        if (objects.empty() || !std::all_of(objects.begin(), objects.end(), isUnfit)) return {};
+        return makeError(ErrorCode::notFound,
+                         fmt::format("what is there has names that no file can have, such as '{}'",
+                                     printable(objects.front().key, kNameInMessage)))
+            .inFile(place_->root() + "/" + prefix)
+            .withHint("name the directory with all its slashes, such as s3://bucket/run//step-1");
     }
 
     // `whole`: the objects are all that there are below the directory, at any depth.
@@ -576,6 +594,7 @@ Result<Place> placeOf(const std::string& path) {
             shown.resize(mark);
         }
     }
+    if (const std::string hub = hubPathOf(shown); !hub.empty()) return placeOf(hub);
     const size_t length = placeLength(shown);
     while (shown.size() > length && shown.ends_with('/'))
         shown.pop_back();

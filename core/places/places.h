@@ -24,6 +24,8 @@ Result<Place> placeOf(const std::string& path);
 Result<std::shared_ptr<ObjectPlace>> s3Place(const std::string& bucket);
 Result<std::shared_ptr<ObjectPlace>> googlePlace(const std::string& bucket);
 Result<std::shared_ptr<ObjectPlace>> hubPlace(const std::string& root);
+// "hf://org/model@main/file" of the hub's web page of a repository or a file; empty for any other address.
+std::string hubPathOf(const std::string& url);
 // `query`: follows '?' in each request; empty = none.
 Result<std::shared_ptr<ObjectPlace>> webPlace(const std::string& root, const std::string& query);
 

@@ -12,6 +12,7 @@
 #include "places/places.h"
 #include "places/sigv4.h"
 #include "places/xml.h"
+#include "storage/url.h"
 
 namespace shardscope {
 namespace {
@@ -26,8 +27,14 @@ struct StoreSettings {
     std::string endpoint;  // "https://host[:port][/path]"
     std::string region, bucket;
     bool pathStyle = true;   // the bucket is in the path, not in the host's name
-    bool redirects = false;  // the region may be wrong, which the store says
+    bool redirects = false;  // the region is in the host's name and may be wrong, which the store says
+    bool pays = false;       // for requests, in the owner's place
 };
+
+Error notAStore() {
+    return makeError(ErrorCode::remote, "what answers there is not a store that speaks like S3")
+        .withHint("AWS_ENDPOINT_URL names the store's API, not its web page");
+}
 
 // One page of ListObjectsV2.
 Result<ObjectPage> parseListing(std::string_view text) {
@@ -35,6 +42,7 @@ Result<ObjectPage> parseListing(std::string_view text) {
     ObjectState object;
     bool encoded = false, truncated = false;
     std::string next;
+    if (text.find("<ListBucketResult") == text.npos) return notAStore();
     const Status status = readXml(
         text,
         [&](std::string_view path, std::string_view value) -> Status {
@@ -211,8 +219,16 @@ class StorePlace final : public HttpPlace {
     }
 
     Result<ObjectState> head(const std::string& key) override {
-        SHARDSCOPE_ASSIGN(const HttpAnswer answer,
-                          ask([&] { return signedRequest("HEAD", key, {}); }, shown(key)));
+        const auto make = [&] { return signedRequest("HEAD", key, {}); };
+        SHARDSCOPE_ASSIGN(HttpAnswer answer, askAny(make, shown(key)));
+        if (answer.status == 400 || answer.status == 403) {
+            // Such an answer has no body. One with a body says why: a clock, a token or a region can be
+            // mended.
+            SHARDSCOPE_ASSIGN(const HttpAnswer said, askAny([&] { return firstByte(key); }, shown(key)));
+            if (!said.good() && said.status != 416) return errorOf(said, shown(key));
+            SHARDSCOPE_ASSIGN(answer, askAny(make, shown(key)));
+        }
+        if (!answer.good()) return errorOf(answer, shown(key));
         const auto size = parseNumber<uint64_t>(answer.header("content-length"), 0, kMostObject);
         if (!size) return damaged("the server does not say how large it is").inFile(shown(key));
         const std::string_view mark = answer.header("x-amz-meta-shardscope");
@@ -376,6 +392,7 @@ class StorePlace final : public HttpPlace {
         HttpRequest request{
             method, base->scheme + "://" + host + path + (parts.query.empty() ? "" : "?" + parts.query)};
         request.headers = more;
+        if (settings_.pays) request.headers.emplace_back("x-amz-request-payer", "requester");
         request.content = content;
         if (credentials.anonymous()) return request;
         if (credentials.keyId.empty()) {  // a token of Google's
@@ -400,8 +417,9 @@ class StorePlace final : public HttpPlace {
         if (!credentials.session.empty())
             parts.headers.emplace_back("x-amz-security-token", credentials.session.reveal());
         // libcurl sends the host by itself.
+        const Headers others = request.headers;
         request.headers.insert(request.headers.end(), parts.headers.begin() + 1, parts.headers.end());
-        parts.headers.insert(parts.headers.end(), more.begin(), more.end());
+        parts.headers.insert(parts.headers.end(), others.begin(), others.end());
         request.headers.emplace_back(
             "Authorization", authorization(parts, {credentials.keyId, credentials.key, region}, time));
         return request;
@@ -410,12 +428,18 @@ class StorePlace final : public HttpPlace {
     Result<HttpRequest> requestFor(const ObjectState& object) const override {
         return signedRequest("GET", object.key, {});
     }
+    Result<HttpRequest> firstByte(const std::string& key) const {
+        auto request = signedRequest("GET", key, {});
+        if (request.ok()) request->headers.emplace_back("Range", "bytes=0-0");
+        return request;
+    }
 
     bool mend(const HttpAnswer& answer, const StoreError& error, const ObjectState*) const override {
         MutexLock lock(mutex_);
         std::string region(answer.header("x-amz-bucket-region"));
         if (region.empty()) region = error.region;
-        if (settings_.redirects && !region.empty() && region != region_) {
+        // Elsewhere only the signature is of the wrong one.
+        if ((settings_.redirects || answer.status == 400) && !region.empty() && region != region_) {
             region_ = region;
             return true;
         }
@@ -429,6 +453,19 @@ class StorePlace final : public HttpPlace {
             return true;
         }
         return false;
+    }
+
+    Error errorOf(const HttpAnswer& answer, const std::string& shown) const override {
+        const std::string_view location = answer.header("location");
+        if (answer.status == 404 && !answer.body.empty() && storeErrorOf(answer).code.empty())
+            return notAStore().inFile(shown);
+        if (answer.status < 300 || answer.status >= 400 || answer.status == 304 || location.empty() ||
+            settings_.endpoint.empty())
+            return HttpPlace::errorOf(answer, shown);
+        return makeError(ErrorCode::remote, fmt::format("the endpoint redirects to {}",
+                                                        printable(withoutSecrets(location), kNameInMessage)))
+            .inFile(shown)
+            .withHint("name the store's own address (AWS_ENDPOINT_URL)");
     }
 
     std::string accessHint() const override {
@@ -471,6 +508,7 @@ Result<std::shared_ptr<ObjectPlace>> s3Place(const std::string& bucket) {
     const AwsSettings aws = awsSettings();
     StoreSettings settings{"s3", aws.endpoint, aws.region, bucket};
     settings.redirects = aws.endpoint.empty();
+    settings.pays = aws.pays;
     // A certificate of "*.s3.amazonaws.com" does not fit a bucket with dots in its name.
     const bool plain = !aws.endpoint.empty() || bucket.find('.') != std::string::npos;
     settings.pathStyle = aws.pathStyle.value_or(plain);

@@ -10,6 +10,19 @@
 namespace shardscope {
 namespace {
 
+// People give paths as browsers show them, encoded or not, and an index names files as they are called.
+std::string encodedAsNeeded(std::string_view path) {
+    constexpr std::string_view plain = "/%!$&'()*+,;=:@[]";
+    std::string out;
+    for (size_t i = 0; i < path.size(); ++i) {
+        const std::string_view one = path.substr(i, 1);
+        const bool stays = one == "%" ? path.size() - i >= 3 && percentDecoded(path.substr(i, 3)).size() == 1
+                                      : plain.find(one) != std::string_view::npos;
+        out += stays ? std::string(one) : percentEncoded(one);
+    }
+    return out;
+}
+
 class WebPlace final : public HttpPlace {
   public:
     WebPlace(std::string root, std::string query) : HttpPlace(std::move(root)), query_(std::move(query)) {}
@@ -59,7 +72,7 @@ class WebPlace final : public HttpPlace {
             MutexLock lock(mutex_);
             if (const auto it = moved_.find(key); it != moved_.end()) return it->second;
         }
-        return root() + "/" + key + (query_.empty() ? "" : "?" + query_);
+        return root() + "/" + encodedAsNeeded(key) + (query_.empty() ? "" : "?" + query_);
     }
 
     Status follow(const std::string& key, const HttpAnswer& answer) const {

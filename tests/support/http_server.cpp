@@ -212,7 +212,13 @@ void HttpServer::serve(int connection) {
         std::string_view body = asked.method == "HEAD" ? std::string_view() : std::string_view(answer.body);
         const bool half = answer.end == Answered::End::cut || answer.end == Answered::End::stall;
         if (half) body = body.substr(0, body.size() / 2);
-        if (!sendAll(connection, head + "\r\n") || !sendAll(connection, body)) return;
+        if (!sendAll(connection, head + "\r\n")) return;
+        if (answer.between) {
+            if (!sendAll(connection, body.substr(0, body.size() / 2))) return;
+            body.remove_prefix(body.size() / 2);
+            answer.between();
+        }
+        if (!sendAll(connection, body)) return;
         if (answer.end == Answered::End::stall) {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [&] { return ending_; });

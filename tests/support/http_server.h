@@ -32,6 +32,7 @@ struct Answered {
     // cut: half of the body, then the end of the connection; stall: half of the body, then nothing
     enum class End { whole, cut, reset, never, stall };
     End end = End::whole;
+    std::function<void()> between{};  // called when half of the body was sent
 };
 
 // `bytes`, or the range of them that was asked for, which must begin inside.

@@ -4,6 +4,7 @@
 #include <QtTest>
 #include <future>
 
+#include "core/places/place_content.h"
 #include "engine/engine.h"
 #include "places/http.h"
 #include "support/http_server.h"
@@ -15,35 +16,6 @@ using namespace shardscope::test;
 namespace {
 
 const std::string kSample = SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp";
-
-QString textOf(const Error& error) {
-    return QString::fromStdString(describe(error) + error.hint);
-}
-
-Result<std::string> contentAt(const std::string& path) {
-    SHARDSCOPE_ASSIGN(const Place place, placeOf(path));
-    SHARDSCOPE_TRY(place.files->stat(place.path));
-    const auto [parent, name] = splitPath(place.path);
-    SHARDSCOPE_ASSIGN(const auto directory, place.files->openDirectory(parent));
-    SHARDSCOPE_ASSIGN(const auto file, directory->openFile(name));
-    std::string bytes(file->size(), '\0');
-    SHARDSCOPE_TRY(file->readBulk(0, std::as_writable_bytes(std::span(bytes))));
-    return bytes;
-}
-
-Result<std::vector<std::string>> namesIn(const std::string& path, const std::string& sub = "") {
-    SHARDSCOPE_ASSIGN(const Place place, placeOf(path));
-    SHARDSCOPE_ASSIGN(const auto directory, place.files->openDirectory(place.path));
-    SHARDSCOPE_ASSIGN(const auto entries, directory->list(sub));
-    std::vector<std::string> names;
-    for (const DirectoryEntry& entry : entries)
-        names.push_back(entry.name + (entry.kind == DirectoryEntry::Kind::directory ? "/" : ""));
-    return names;
-}
-
-std::string xmlError(const std::string& code, const std::string& more = {}) {
-    return "<Error><Code>" + code + "</Code><Message>m</Message>" + more + "</Error>";
-}
 
 const std::string kLong(100'000, 'x');
 
@@ -181,8 +153,8 @@ class PlacesTest : public QObject {
         QCOMPARE(faults.load() <= 0, true);
     }
 
-    // A read that stands still while others took milliseconds is asked for again, long before the half minute
-    // that any transfer may stand still; the bytes that came before do no harm.
+    // A read that stands still while others took milliseconds is asked for a second time, long before the
+    // half minute that any transfer may stand still; the bytes that came before do no harm.
     void stalled_data() {
         QTest::addColumn<bool>("half");
         QTest::newRow("from the beginning") << false;
@@ -217,6 +189,183 @@ class PlacesTest : public QObject {
             if (!asked[i].header("range").empty()) ++ranges[asked[i].header("range")];
         QCOMPARE(std::ranges::count_if(ranges, [](const auto& range) { return range.second == 2; }), 1);
         QVERIFY2(timer.elapsed() < 25'000, qPrintable(QString::number(timer.elapsed())));
+    }
+
+    // The first request is not given up by that: whichever is answered first counts, once.
+    void askedTwice_data() {
+        QTest::addColumn<QString>("second");
+        for (const char* second : {"silent", "refused", "half"})
+            QTest::newRow(second) << second;
+    }
+    void askedTwice() {
+        QFETCH(QString, second);
+        FakeBucket bucket("b1");
+        bucket.use();
+        bucket.put("d/f", kLong);
+        for (int i = 0; i < 10; ++i)
+            QCOMPARE(contentAt("s3://b1/d/f").value(), kLong);
+        std::promise<void> again, ended;
+        const std::shared_future<void> askedAgain(again.get_future()), over(ended.get_future());
+        std::atomic<int> reads{0};
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.header("range").empty()) return {0};
+            const int read = reads++;
+            Answered answer = rangeOf(kLong, asked);
+            if (read == 0) {
+                answer.between = [&] { askedAgain.wait(); };
+                return answer;
+            }
+            if (read == 1) again.set_value();
+            if (second == "refused") return {503, {}, xmlError("SlowDown")};
+            if (second == "silent") answer.end = Answered::End::never;
+            answer.between = [&] { over.wait(); };
+            return answer;
+        };
+        const Http::Traffic before = Http::traffic();
+        QCOMPARE(contentAt("s3://b1/d/f").value(), kLong);
+        ended.set_value();
+        QCOMPARE(reads.load(), 2);
+        const Http::Traffic after = Http::traffic();
+        QCOMPARE(after.retries - before.retries, uint64_t{1});
+        QCOMPARE(after.throttled - before.throttled, uint64_t{second == "refused"});
+    }
+
+    // However many reads stand still, few of them are asked for twice at a time.
+    void fewAreAskedTwice() {
+        FakeBucket bucket("b1");
+        bucket.use();
+        constexpr int kFiles = 12, kMost = 4;
+        for (int i = 0; i < kFiles; ++i)
+            bucket.put("d/" + std::to_string(i), kLong);
+        for (int i = 0; i < kFiles; ++i)
+            QCOMPARE(contentAt("s3://b1/d/" + std::to_string(i)).value(), kLong);
+        std::mutex mutex;
+        std::map<std::string, int> reads;
+        int underWay = 0, most = 0, second = 0;
+        std::promise<void> enough;
+        const std::shared_future<void> goOn(enough.get_future());
+        bucket.before = [&](const Asked& asked) -> Answered {
+            if (asked.header("range").empty()) return {0};
+            const std::lock_guard lock(mutex);
+            Answered answer{206};
+            if (++reads[asked.path] == 1) {
+                answer.end = Answered::End::never;
+                return answer;
+            }
+            most = std::max(most, ++underWay);
+            if (++second == kMost) enough.set_value();
+            answer = rangeOf(kLong, asked);
+            answer.between = [&] {
+                goOn.wait();
+                const std::lock_guard again(mutex);
+                --underWay;
+            };
+            return answer;
+        };
+        std::vector<std::future<Result<std::string>>> work;
+        for (int i = 0; i < kFiles; ++i)
+            work.push_back(
+                std::async(std::launch::async, [i] { return contentAt("s3://b1/d/" + std::to_string(i)); }));
+        for (auto& one : work)
+            QCOMPARE(one.get().value(), kLong);
+        QCOMPARE(second, kFiles);
+        QCOMPARE(most, kMost);
+    }
+
+    // Sixteen transfers to a host at first, more while that brings more, never above 64; half as many each
+    // time that the host says it is too much, down to two.
+    void transfersAtATime() {
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool held = true, refuses = false;
+        int underWay = 0, most = 0, arrived = 0, few = 0;  // few: that found one other at most, in a row
+        HttpServer server([&](const Asked& asked) -> Answered {
+            std::unique_lock lock(mutex);
+            most = std::max(most, ++underWay);
+            ++arrived;
+            few = underWay <= 2 ? few + 1 : 0;
+            changed.notify_all();
+            changed.wait(lock, [&] { return !held; });
+            const bool refused = refuses;
+            lock.unlock();
+            // So the more at a time, the more it serves.
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            lock.lock();
+            --underWay;
+            return refused ? Answered{503} : rangeOf(kLong, asked);
+        });
+        constexpr size_t kQueued = 200;
+        std::vector<std::vector<std::byte>> buffers(kQueued, std::vector<std::byte>(1000));
+        std::deque<Http::Ticket> tickets;
+        size_t fed = 0;
+        const auto feed = [&] {
+            while (tickets.size() < kQueued) {
+                HttpRequest request{"GET", server.url() + "/f"};
+                request.into = buffers[fed++ % kQueued];
+                tickets.push_back(Http::ofProcess().start(std::move(request)));
+            }
+        };
+        // Asks and asks, in order, until that is so.
+        const auto askUntil = [&](auto&& holds) {
+            QElapsedTimer timer;
+            timer.start();
+            for (;;) {
+                {
+                    const std::lock_guard lock(mutex);
+                    if (holds()) return true;
+                }
+                if (timer.elapsed() > 180'000) return false;
+                feed();
+                (void)Http::ofProcess().wait(tickets.front());
+                tickets.pop_front();
+            }
+        };
+        const auto leave = qScopeGuard([&] {
+            {
+                const std::lock_guard lock(mutex);
+                held = false;
+            }
+            changed.notify_all();
+            for (const Http::Ticket& ticket : tickets)
+                Http::ofProcess().giveUp(ticket);
+        });
+        feed();
+        {
+            std::unique_lock lock(mutex);
+            QVERIFY(changed.wait_for(lock, std::chrono::minutes(3), [&] { return underWay >= 16; }));
+            QCOMPARE(most, 16);
+            held = false;
+        }
+        changed.notify_all();
+        QVERIFY(askUntil([&] { return most >= 64; }));
+        QVERIFY(askUntil([&, until = arrived + 200] { return arrived >= until; }));
+        QCOMPARE(most, 64);
+
+        const auto setRefuses = [&](bool now) {
+            const std::lock_guard lock(mutex);
+            refuses = now;
+        };
+        const uint64_t throttled = Http::traffic().throttled;
+        setRefuses(true);
+        QVERIFY(askUntil([&] { return Http::traffic().throttled > throttled; }));
+        setRefuses(false);
+        QVERIFY(askUntil([&] { return underWay <= 32; }));
+        {
+            const std::lock_guard lock(mutex);
+            most = 0;
+            arrived = 0;
+        }
+        QVERIFY(askUntil([&] { return arrived >= 20; }));
+        QVERIFY2(most > 2 && most < 60, qPrintable(QString::number(most)));
+
+        setRefuses(true);
+        QVERIFY(askUntil([&] { return few >= 20; }));
+        setRefuses(false);
+        {
+            const std::lock_guard lock(mutex);
+            most = 0;
+        }
+        QVERIFY(askUntil([&] { return most >= 6; }));
     }
 
     // What is no answer to the question is an error at once.
