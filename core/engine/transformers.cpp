@@ -111,7 +111,10 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
             fmt::format("the config.json of {} does not say 'model_type'", prepared.plan.assetsFrom));
         return why;
     }
-    if (const auto unknown = unknownToFamily(target, config); !unknown.empty())
+    auto unknown = unknownToFamily(target, config);
+    if (classNamed(config.values).ends_with("Classification"))
+        std::erase_if(unknown, [](const std::string& name) { return name.starts_with("score."); });
+    if (!unknown.empty())
         why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
                                   countText(unknown.size()), modelType,
                                   printable(unknown.front(), kNameInMessage)));
