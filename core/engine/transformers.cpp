@@ -78,6 +78,17 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
         return count;
     };
     std::string_view first;
+    if (differing(target, has, first) == target.tensorCount() && target.tensorCount() > 0) {
+        for (TensorId t = 0; t < has.tensorCount(); ++t)
+            if (first.ends_with("." + std::string(has.name(t)))) {
+                why.push_back(fmt::format(
+                    "'{}' stands before the names of the model in {}",
+                    printable(first.substr(0, first.size() - has.name(t).size()), kNameInMessage), from));
+                return;
+            }
+    }
+    // Models of several parts have other names in memory than in files, and transformers loads both.
+    if (2 * differing(target, has, first) > target.tensorCount()) return;
     if (const size_t count = differing(has, target, first))
         why.push_back(fmt::format("it lacks {} of the {} tensors of the model in {}, such as '{}'",
                                   countText(count), countText(has.tensorCount()), from,
@@ -85,6 +96,16 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     if (const size_t count = differing(target, has, first))
         why.push_back(fmt::format("{} of its tensors are not in the model of {}, such as '{}'",
                                   countText(count), from, printable(first, kNameInMessage)));
+    for (TensorId t = 0; t < target.tensorCount() && why.empty(); ++t) {
+        const TensorId same = has.find(target.name(t));
+        // A vocabulary may have grown; how many rows there are then says the configuration.
+        if (same == kNone || containsAny(target.name(t), {"embed", "lm_head", "wte", "wpe", "shared"}) ||
+            std::ranges::equal(has.shape(same), target.shape(t)))
+            continue;
+        why.push_back(fmt::format("the shape of '{}' is {}, in the model of {} it is {}",
+                                  printable(target.name(t), kNameInMessage), formatDims(target.shape(t)),
+                                  from, formatDims(has.shape(same))));
+    }
 }
 
 }  // namespace

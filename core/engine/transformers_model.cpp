@@ -82,6 +82,8 @@ class Gaps {
             tensors();
         } else {
             layers();
+            partners();
+            ends();
         }
         return std::move(why_);
     }
@@ -228,6 +230,7 @@ class Gaps {
                     fmt::format("it has no layer that classifies ('score.weight'), which a '{}' "
                                 "of its config.json has",
                                 printable(named, kNameInMessage)));
+            if (dense_) classifier(named);
             if (head && dense_)
                 why_.push_back(
                     fmt::format("it has the output layer of a language model ('lm_head.weight'), "
@@ -242,6 +245,16 @@ class Gaps {
         why_.push_back(
             "it has no output layer ('lm_head.weight'), and its config.json does not tie that to the "
             "embedding (tie_word_embeddings)");
+    }
+
+    // Of decoders: a row for each class. A configuration without a list of them has two.
+    void classifier(const std::string& named) {
+        const auto listed = config_.find("id2label");
+        const auto count = listed != config_.end() && listed->is_object()
+                               ? std::optional(static_cast<int64_t>(listed->size()))
+                               : std::optional(statedNumber(config_, "num_labels").value_or(2));
+        want("score.weight", {count, statedNumber(config_, "hidden_size")});
+        if (named.ends_with("ForTokenClassification")) want("score.bias", {count});
     }
 
     // Of models that are not known: a layer alone that has fewer tensors than another one has. The first one
@@ -267,19 +280,78 @@ class Gaps {
             for (const auto& [number, names] : group)
                 ++kinds[names];
             for (const auto& [number, names] : group) {
-                if (kinds[names] > 1 || number == group.begin()->first) continue;
+                if (kinds[names] > 1) continue;
                 for (const auto& [other, times] : kinds) {
                     const bool inside = other.size() > names.size() && std::ranges::includes(other, names) &&
                                         (other.size() - names.size()) * 4 <= other.size();
                     if (!inside) continue;
                     std::vector<std::string> lacks;
                     std::ranges::set_difference(other, names, std::back_inserter(lacks));
+                    const bool first = number == group.begin()->first;
+                    if (first &&
+                        (type_.starts_with("rwkv") || std::ranges::all_of(lacks, [](const std::string& name) {
+                             return containsPart(name, {"norm"});
+                         })))
+                        break;
                     add(fmt::format("it lacks {}, which other layers have",
                                     inQuotes(fmt::format("{}{}.{}", prefix, number, lacks.front()))));
                     break;
                 }
             }
         }
+    }
+
+    // Of models that are not known: what no module is without.
+    void partners() {
+        constexpr std::pair<std::string_view, std::string_view> kPartners[] = {
+            {"v_proj.weight", "k_proj.weight"},
+            {"k_proj.weight", "q_proj.weight"},
+            {"gate_proj.weight", "up_proj.weight"},
+            {"up_proj.weight", "down_proj.weight"},
+            {"down_proj.weight", "up_proj.weight"},
+            {"q_norm.weight", "k_norm.weight"},
+            {"k_norm.weight", "q_norm.weight"},
+            {"q_proj.bias", "v_proj.bias"},
+            {"v_proj.bias", "q_proj.bias"},
+            {"experts.gate_up_proj", "experts.down_proj"},
+            {"experts.down_proj", "experts.gate_up_proj"}};
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const std::string_view name = target_.name(t);
+            for (const auto& [one, other] : kPartners) {
+                if (!name.ends_with("." + std::string(one))) continue;
+                const std::string wanted =
+                    std::string(name.substr(0, name.size() - one.size())) + std::string(other);
+                if (target_.find(wanted) == kNone)
+                    add(fmt::format("it has {} and lacks {}", inQuotes(name), inQuotes(wanted)));
+            }
+        }
+    }
+
+    // Of language models that are not known: what stands before and behind the layers, and what stands beside
+    // the model while it is trained.
+    void ends() {
+        if (!classNamed(config_).ends_with("ForCausalLM")) return;
+        const auto hidden = statedNumber(config_, "hidden_size");
+        bool layers = false, normed = false, embedding = false, norm = false;
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const std::string_view name = target_.name(t);
+            if (containsPart(name, {"v_head.", "value_head.", "reward_head."}) ||
+                name.starts_with("score.") || name.ends_with("_ema"))
+                add(fmt::format("{} is not of a '{}', of which its config.json speaks", inQuotes(name),
+                                printable(classNamed(config_), kNameInMessage)));
+            const bool inside = containsPart(name, {"layers.", ".h.", "blocks."});
+            layers |= inside;
+            normed |= inside && containsPart(name, {"input_layernorm.weight"});
+            if (inside) continue;
+            norm |= containsPart(name, {"norm", "ln_f"});
+            embedding |= containsPart(name, {"embed", "wte"});
+            if (hidden && name.ends_with("embed_tokens.weight") && target_.shape(t).size() == 2 &&
+                target_.shape(t)[1] != *hidden && !config_.contains("word_embed_proj_dim"))
+                add(fmt::format("the shape of {} is {}, its config.json says a hidden size of {}",
+                                inQuotes(name), formatDims(target_.shape(t)), *hidden));
+        }
+        if (layers && !embedding) add("it has no embedding of tokens");
+        if (normed && !norm) add("it has no norm behind its layers");
     }
 
     void tensors() {
@@ -333,7 +405,7 @@ class Gaps {
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const std::string name(target_.name(t));
             if (!wanted_.contains(name) && target_.role(t) == Role::parameter &&
-                !containsPart(name, {"lm_head.weight", "score.", "rotary_emb.inv_freq", "mtp"}))
+                !containsPart(name, {"lm_head.weight", "rotary_emb.inv_freq", "mtp"}))
                 add(fmt::format("a '{}' has no {}", type_, inQuotes(name)));
         }
     }
