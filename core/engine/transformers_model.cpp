@@ -313,6 +313,9 @@ class Gaps {
             {"k_norm.weight", "q_norm.weight"},
             {"q_proj.bias", "v_proj.bias"},
             {"v_proj.bias", "q_proj.bias"},
+            {"w1.weight", "w2.weight"},
+            {"w2.weight", "w3.weight"},
+            {"w3.weight", "w1.weight"},
             {"experts.gate_up_proj", "experts.down_proj"},
             {"experts.down_proj", "experts.gate_up_proj"}};
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
@@ -324,6 +327,13 @@ class Gaps {
                 if (target_.find(wanted) == kNone)
                     add(fmt::format("it has {} and lacks {}", inQuotes(name), inQuotes(wanted)));
             }
+            constexpr std::string_view kValues = "self_attn.v_proj.weight";
+            if (!name.ends_with(kValues)) continue;
+            const std::string module(name.substr(0, name.size() - std::string_view("v_proj.weight").size()));
+            if (std::ranges::none_of(std::array{"o_proj.weight", "out_proj.weight", "dense.weight"},
+                                     [&](const char* out) { return target_.find(module + out) != kNone; }))
+                add(fmt::format("it has {} and lacks {}", inQuotes(name),
+                                inQuotes(module + "o_proj.weight")));
         }
     }
 

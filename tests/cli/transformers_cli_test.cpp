@@ -156,6 +156,7 @@ class TransformersCliTest : public QObject {
         row("a value head of another family", "'v_head.summary.weight' is not of a 'LlamaForCausalLM'");
         row("no classifier", "it has no layer that classifies");
         row("half an MLP", "it has 'model.layers.0.mlp.up_proj.weight' and lacks");
+        row("no attention output", "it has 'model.layers.0.self_attn.v_proj.weight' and lacks");
         row("other hidden size", "its config.json says a hidden size of 16");
         row("no last norm", "it has no norm behind its layers");
         row("another family", "it lacks 'model.layers.1.self_attn.q_proj.weight', which other layers have");
@@ -191,8 +192,12 @@ class TransformersCliTest : public QObject {
             config["model_type"] = what == "a value head" ? "mistral" : "some_other";
         }
         if (what == "no classifier") config["architectures"] = {"LlamaForSequenceClassification"};
-        if (what == "half an MLP" || what == "no last norm" || what == "other hidden size")
+        if (what == "half an MLP" || what == "no last norm" || what == "other hidden size" ||
+            what == "no attention output")
             config["model_type"] = "some_other";
+        if (what == "no attention output")
+            for (const char* layer : {"model.layers.0.", "model.layers.1."})
+                model.erase(std::string(layer) + "self_attn.o_proj.weight");
         if (what == "half an MLP")
             for (const char* layer : {"model.layers.0.", "model.layers.1."})
                 model.erase(std::string(layer) + "mlp.down_proj.weight");
