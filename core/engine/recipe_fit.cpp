@@ -246,7 +246,7 @@ std::string wrapperOf(const std::vector<std::string>& names, std::string_view of
             return all ? prefix : std::string();
         }
     }
-    return {};
+    return of == "hf" ? withHeadsOf(names, {}) : std::string();
 }
 
 // torch.compile, FSDP and checkpointing of activations name the module that they wrap; here in the middle.

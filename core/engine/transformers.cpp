@@ -57,6 +57,17 @@ bool mayDiffer(std::string_view name, const nlohmann::json& config) {
     return number && *number >= *layers;
 }
 
+// Names beside those of files: in memory one tensor has several.
+bool isTied(std::string_view name, const nlohmann::json& config) {
+    return containsAny(name, {"encoder.embed_tokens.", "decoder.embed_tokens."}) ||
+           (numberIn(config, "tie_word_embeddings").value_or(1) != 0 &&
+            containsAny(name, {"proj_out.weight", "decoder.weight", "decoder.bias"}));
+}
+
+bool hasTowers(const nlohmann::json& config) {
+    return config.is_object() && (config.contains("vision_config") || config.contains("audio_config"));
+}
+
 // Where the directory of the configuration has the weights of that model, names say what is missing.
 void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& config,
                       std::vector<std::string>& why) {
@@ -77,14 +88,15 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
                                           : one.name(t) == "embed_out.weight" ? "lm_head.weight"
                                                                               : one.name(t);
             if (other.find(one.name(t)) != kNone || other.find(head) != kNone ||
-                mayDiffer(one.name(t), config))
+                mayDiffer(one.name(t), config) || (&one == &target && isTied(one.name(t), config)))
                 continue;
             if (count++ == 0) first = one.name(t);
         }
         return count;
     };
     std::string_view first;
-    if (differing(target, has, first) == target.tensorCount() && target.tensorCount() > 0) {
+    if (!hasTowers(config) && target.tensorCount() > 0 &&
+        differing(target, has, first) == target.tensorCount()) {
         for (TensorId t = 0; t < has.tensorCount(); ++t)
             if (first.ends_with("." + std::string(has.name(t)))) {
                 why.push_back(fmt::format(
@@ -141,13 +153,13 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
     auto unknown = unknownToFamily(target, config);
     if (classNamed(config.values).ends_with("Classification"))
         std::erase_if(unknown, [](const std::string& name) { return name.starts_with("score."); });
-    if (!unknown.empty())
+    // Recipes know the text model alone.
+    if (!unknown.empty() && !hasTowers(config.values))
         why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
                                   countText(unknown.size()), modelType,
                                   printable(unknown.front(), kNameInMessage)));
     // Another tower may have more layers than the text model, and a model of its own other rows.
-    const bool towers = config.values.is_object() &&
-                        (config.values.contains("vision_config") || config.values.contains("audio_config"));
+    const bool towers = hasTowers(config.values);
     for (const Note& note : modelSizeNotes(modelSizeOf(config.values), config.file, target,
                                            towers ? Counted::atLeast : Counted::exactly)) {
         if (why.size() < kMostReasons)

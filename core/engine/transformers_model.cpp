@@ -308,7 +308,6 @@ class Gaps {
             {"k_proj.weight", "q_proj.weight"},
             {"gate_proj.weight", "up_proj.weight"},
             {"up_proj.weight", "down_proj.weight"},
-            {"down_proj.weight", "up_proj.weight"},
             {"q_norm.weight", "k_norm.weight"},
             {"k_norm.weight", "q_norm.weight"},
             {"q_proj.bias", "v_proj.bias"},

@@ -264,8 +264,37 @@ class TransformersCliTest : public QObject {
         QVERIFY2(shape.err.find("the shape of 'model.norm.weight' is [9]") != std::string::npos,
                  shape.err.c_str());
         QVERIFY2(prefix.exitCode == 0, prefix.err.c_str());
+        // Names that one tensor has in memory beside that of files.
+        Model tied = llama();
+        tied["model.decoder.embed_tokens.weight"] = tied["model.embed_tokens.weight"];
+        const Outcome names = converted(tied);
+        QVERIFY2(names.exitCode == 0, names.err.c_str());
         // Of a model in memory other names are those of files; they are not compared.
         QCOMPARE(converted(renamed(llama(), "model.", "model.language_model.")).exitCode, 0);
+    }
+
+    // Text and vision: recipes know the text model alone. Gate and up may be one tensor.
+    void towersAndFusedLayers() {
+        Json config = {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+                       {"model_type", "qwen2_vl"},
+                       {"vision_config", {{"depth", 1}}}};
+        Model model;
+        for (const auto& [name, stored] : renamed(llama(), "model.", "model.language_model."))
+            model["state." + name] = stored;
+        model["state.model.visual.blocks.0.attn.proj.weight"] = tensor({4, 4});
+        const Result both = convert(model, config);
+        QVERIFY2(both.exitCode == 0, both.said.c_str());
+        QVERIFY(both.names.front() == "lm_head.weight");
+        Model fused = llama();
+        for (const std::string layer : {"model.layers.0.mlp.", "model.layers.1.mlp."}) {
+            for (const char* part : {"gate_proj.weight", "up_proj.weight"})
+                fused.erase(layer + part);
+            fused[layer + "gate_up_proj.weight"] = tensor({2 * kWidth, kHidden});
+        }
+        config = kConfig;
+        config["model_type"] = "phi3";
+        const Result phi = convert(fused, config);
+        QVERIFY2(phi.exitCode == 0, phi.said.c_str());
     }
 
     // One of two tied names, or both.
