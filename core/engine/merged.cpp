@@ -10,6 +10,9 @@
 #include "base/text.h"
 #include "engine/adapter_parameters.h"
 #include "engine/adapter_scaling.h"
+#include "engine/model_config.h"
+#include "engine/transformers_model.h"
+#include "execute/executor.h"
 #include "model/coverage.h"
 #include "storage/named_path.h"
 
@@ -199,6 +202,20 @@ struct ModuleParameters {
     std::vector<Factors> pairs;
 };
 
+bool isWeightOf(std::string_view name, std::initializer_list<std::string_view> modules) {
+    constexpr std::string_view kWeight = ".weight";
+    if (!name.ends_with(kWeight)) return false;
+    name.remove_suffix(kWeight.size());
+    return std::ranges::count(modules, name.substr(name.rfind('.') + 1)) > 0;
+}
+bool isEmbedding(std::string_view name) {
+    return isWeightOf(name,
+                      {"embed_tokens", "wte", "shared", "word_embeddings", "embed_in", "tok_embeddings"});
+}
+bool isHead(std::string_view name) {
+    return isWeightOf(name, {"lm_head", "embed_out", "output_layer", "output"});
+}
+
 // The dimensions behind the first, as one number.
 int64_t columnsOf(DimSpan shape) {
     return elementCount(shape.subspan(1));
@@ -207,7 +224,8 @@ int64_t columnsOf(DimSpan shape) {
 class MergeMaker {
   public:
     MergeMaker(const Checkpoint& base, AdapterMerge& merge, AdapterScaling scaling)
-        : base_(base.catalog()),
+        : checkpoint_(base),
+          base_(base.catalog()),
           names_(base_, !scaling.parameters.empty()),
           adapter_(merge.adapter.catalog()),
           path_(merge.adapter.path),
@@ -228,6 +246,8 @@ class MergeMaker {
             wanted.push_back(name);
         if (factors_.empty() && parameters_.empty())
             return unsupported("no tensor of the adapter has a name of LoRA, such as 'lora_A'").inFile(path_);
+        SHARDSCOPE_TRY(checkTies());
+        std::erase_if(wanted, [&](const std::string& name) { return tiedHead_ == name; });
         SHARDSCOPE_ASSIGN(spell_, respellingFor(names_, wanted, path_));
         merge_.words = fmt::format("{} {}", scaling_.fanInFanOut, scaling_.rootOfRank);
         for (const auto& [name, factors] : factors_)
@@ -246,6 +266,54 @@ class MergeMaker {
         return makeError(ErrorCode::impossible, std::move(message))
             .inFile(path_)
             .ofTensor(std::string(adapter_.name(tensor)));
+    }
+
+    // Whether the base has one tensor for its embedding and its output layer.
+    bool tied() const {
+        bool embedding = false;
+        for (TensorId t = 0; t < base_.tensorCount(); ++t) {
+            if (isHead(base_.name(t)))
+                return base_.aliasOf(t) != kNone && isEmbedding(base_.name(base_.aliasOf(t)));
+            embedding |= isEmbedding(base_.name(t));
+        }
+        const auto config = statedConfig(checkpoint_, "");
+        const std::string named = classNamed(config->values);
+        return embedding && numberIn(config->values, "tie_word_embeddings").value_or(1) != 0 &&
+               !named.ends_with("Classification") && !named.ends_with("Model");
+    }
+
+    // PEFT trains a copy of a tied embedding, or of the output layer, by itself: the two differ then.
+    Status checkTies() {
+        TensorId embedding = kNone, head = kNone;
+        std::string headName;
+        for (const auto& [name, tensor] : whole_) {
+            if (factors_.contains(name)) continue;
+            if (isEmbedding(name)) embedding = tensor;
+            if (!isHead(name)) continue;
+            head = tensor;
+            headName = name;
+        }
+        for (const auto& [name, factors] : factors_)
+            if (isHead(name)) head = factors.down;
+        if ((embedding == kNone && head == kNone) || !tied()) return {};
+        if (embedding != kNone && !headName.empty()) {
+            const JobResources resources(1, uint64_t{64} << 20, nullptr, {});
+            SHARDSCOPE_ASSIGN(const auto both,
+                              digestTensors(*merge_.adapter.reader, {embedding, head}, {}, resources));
+            if (both[0].digest == both[1].digest) {
+                tiedHead_ = headName;
+                whole_.erase(headName);
+                return {};
+            }
+        }
+        return makeError(ErrorCode::impossible,
+                         "the model has one tensor for its embedding and its output layer, and the adapter "
+                         "trained one of them by itself: they differ after the merge")
+            .inFile(path_)
+            .ofTensor(std::string(adapter_.name(embedding != kNone ? embedding : head)))
+            .withHint(
+                "merge_and_unload() of peft makes two tensors; save that with "
+                "tie_word_embeddings=false");
     }
 
     // Says of each tensor of the adapter what it is.
@@ -547,6 +615,7 @@ class MergeMaker {
         }
     }
 
+    const Checkpoint& checkpoint_;
     const Catalog& base_;
     const BaseNames names_;
     const Catalog& adapter_;
@@ -559,6 +628,7 @@ class MergeMaker {
     std::map<std::string, std::map<size_t, Factors>> nested_;  // by the same names, and how far inside
     std::map<std::string, ModuleParameters> parameters_;       // by module
     std::map<std::string, TensorId> whole_;
+    std::string tiedHead_;  // of the adapter: the same as its embedding, and no tensor of the base
 };
 
 // Source tensors that are wanted in another dtype together with merged ones.

@@ -40,6 +40,10 @@ bool parseName(std::string_view name, RecipeFit& fit) {
 // Of a config.json: "qwen3_moe" is of the families qwen3-moe and, where that has no recipe, qwen3. "olmo2" is
 // not of the family olmo.
 bool isOfFamily(std::string_view modelType, std::string_view family) {
+    constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"glm4_moe", "glm4.5"},
+                                                                         {"kimi_k2", "deepseek-v3"}};
+    for (const auto& [other, same] : kOthers)
+        if (modelType == other) return family == same;
     std::string type(modelType);
     std::ranges::replace(type, '_', '-');
     return type == family || type.starts_with(std::string(family) + '-');
@@ -184,6 +188,23 @@ bool equallyGood(const RecipeFit& a, const RecipeFit& b) {
     return !better(a, b) && !better(b, a);
 }
 
+// `prefix`, and what else all names have in common before the output layer's: that stands at the top of a
+// model.
+std::string withHeadsOf(const std::vector<std::string>& names, const std::string& prefix) {
+    for (const std::string& name : names) {
+        for (const std::string_view head :
+             {"lm_head.", "embed_out.", "proj_out.", "score.", "classifier.", "cls.", "qa_outputs."}) {
+            const size_t at = name.find("." + std::string(head));
+            if (at == name.npos || at < prefix.size()) continue;
+            const std::string before = name.substr(0, at + 1);
+            if (std::ranges::all_of(names,
+                                    [&](const std::string& other) { return other.starts_with(before); }))
+                return before;
+        }
+    }
+    return prefix;
+}
+
 // "model." where a trainer kept the model under that key: what stands before the names that transformers,
 // vLLM or Meta's code has (`of`: as in the names of recipes).
 std::string wrapperOf(const std::vector<std::string>& names, std::string_view of) {
@@ -211,7 +232,7 @@ std::string wrapperOf(const std::vector<std::string>& names, std::string_view of
             return std::ranges::any_of(marks,
                                        [&](std::string_view mark) { return name.find(mark) != name.npos; });
         });
-        if (!marked) return prefix;
+        if (!marked) return withHeadsOf(names, prefix);
     }
     for (const std::string& name : names) {
         for (const std::string_view mark : marks) {
@@ -225,7 +246,7 @@ std::string wrapperOf(const std::vector<std::string>& names, std::string_view of
             return all ? prefix : std::string();
         }
     }
-    return {};
+    return of == "hf" ? withHeadsOf(names, {}) : std::string();
 }
 
 // torch.compile, FSDP and checkpointing of activations name the module that they wrap; here in the middle.
@@ -257,14 +278,16 @@ std::string leavesText(const RecipeFit& fit) {
                        fit.left.size() + fit.weights, printable(fit.left.front(), kNameInMessage));
 }
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kTitles{{{"hf", "Hugging Face"},
-                                                                                {"megatron", "Megatron"},
-                                                                                {"torchtitan", "torchtitan"},
-                                                                                {"maxtext", "MaxText"},
-                                                                                {"meta", "Meta"},
-                                                                                {"vllm", "vLLM"},
-                                                                                {"paddle", "PaddleNLP"},
-                                                                                {"olmo", "OLMo"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kTitles{
+    {{"hf", "Hugging Face"},
+     {"transformers", "transformers in memory"},
+     {"megatron", "Megatron"},
+     {"torchtitan", "torchtitan"},
+     {"maxtext", "MaxText"},
+     {"meta", "Meta"},
+     {"vllm", "vLLM"},
+     {"paddle", "PaddleNLP"},
+     {"olmo", "OLMo"}}};
 
 }  // namespace
 
@@ -283,7 +306,9 @@ Result<std::vector<RecipeFit>> fittingRecipes(const Checkpoint& checkpoint, cons
     for (const BuiltinRecipe& recipe : builtinRecipes()) {
         SHARDSCOPE_TRY(stop.poll());
         auto& [fit, made] = all.emplace_back();
-        const bool named = parseName(recipe.name, fit) && (fit.from != "vllm" || ofVllm);
+        // Names in memory are alike where the order of elements is not: the model says which.
+        const bool named = parseName(recipe.name, fit) && (fit.from != "vllm" || ofVllm) &&
+                           (fit.from != "transformers" || isOfFamily(modelType, fit.family));
         if (!named || !fitRecipe(source, fit, made).ok() || fit.weights == 0 ||
             fit.left.size() > fit.weights) {
             all.pop_back();

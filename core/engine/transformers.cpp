@@ -57,6 +57,17 @@ bool mayDiffer(std::string_view name, const nlohmann::json& config) {
     return number && *number >= *layers;
 }
 
+// Names beside those of files: in memory one tensor has several.
+bool isTied(std::string_view name, const nlohmann::json& config) {
+    return containsAny(name, {"encoder.embed_tokens.", "decoder.embed_tokens."}) ||
+           (numberIn(config, "tie_word_embeddings").value_or(1) != 0 &&
+            containsAny(name, {"proj_out.weight", "decoder.weight", "decoder.bias"}));
+}
+
+bool hasTowers(const nlohmann::json& config) {
+    return config.is_object() && (config.contains("vision_config") || config.contains("audio_config"));
+}
+
 // Where the directory of the configuration has the weights of that model, names say what is missing.
 void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& config,
                       std::vector<std::string>& why) {
@@ -72,12 +83,30 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     const auto differing = [&](const Catalog& one, const Catalog& other, std::string_view& first) {
         size_t count = 0;
         for (TensorId t = 0; t < one.tensorCount(); ++t) {
-            if (other.find(one.name(t)) != kNone || mayDiffer(one.name(t), config)) continue;
+            // GPT-NeoX calls its output layer otherwise in memory.
+            const std::string_view head = one.name(t) == "lm_head.weight"     ? "embed_out.weight"
+                                          : one.name(t) == "embed_out.weight" ? "lm_head.weight"
+                                                                              : one.name(t);
+            if (other.find(one.name(t)) != kNone || other.find(head) != kNone ||
+                mayDiffer(one.name(t), config) || (&one == &target && isTied(one.name(t), config)))
+                continue;
             if (count++ == 0) first = one.name(t);
         }
         return count;
     };
     std::string_view first;
+    if (!hasTowers(config) && target.tensorCount() > 0 &&
+        differing(target, has, first) == target.tensorCount()) {
+        for (TensorId t = 0; t < has.tensorCount(); ++t)
+            if (first.ends_with("." + std::string(has.name(t)))) {
+                why.push_back(fmt::format(
+                    "'{}' stands before the names of the model in {}",
+                    printable(first.substr(0, first.size() - has.name(t).size()), kNameInMessage), from));
+                return;
+            }
+    }
+    // Models of several parts have other names in memory than in files, and transformers loads both.
+    if (2 * differing(target, has, first) > target.tensorCount()) return;
     if (const size_t count = differing(has, target, first))
         why.push_back(fmt::format("it lacks {} of the {} tensors of the model in {}, such as '{}'",
                                   countText(count), countText(has.tensorCount()), from,
@@ -85,6 +114,16 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     if (const size_t count = differing(target, has, first))
         why.push_back(fmt::format("{} of its tensors are not in the model of {}, such as '{}'",
                                   countText(count), from, printable(first, kNameInMessage)));
+    for (TensorId t = 0; t < target.tensorCount() && why.empty(); ++t) {
+        const TensorId same = has.find(target.name(t));
+        // A vocabulary may have grown; how many rows there are then says the configuration.
+        if (same == kNone || containsAny(target.name(t), {"embed", "lm_head", "wte", "wpe", "shared"}) ||
+            std::ranges::equal(has.shape(same), target.shape(t)))
+            continue;
+        why.push_back(fmt::format("the shape of '{}' is {}, in the model of {} it is {}",
+                                  printable(target.name(t), kNameInMessage), formatDims(target.shape(t)),
+                                  from, formatDims(has.shape(same))));
+    }
 }
 
 }  // namespace
@@ -111,13 +150,16 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
             fmt::format("the config.json of {} does not say 'model_type'", prepared.plan.assetsFrom));
         return why;
     }
-    if (const auto unknown = unknownToFamily(target, config); !unknown.empty())
+    auto unknown = unknownToFamily(target, config);
+    if (classNamed(config.values).ends_with("Classification"))
+        std::erase_if(unknown, [](const std::string& name) { return name.starts_with("score."); });
+    // Recipes know the text model alone.
+    if (!unknown.empty() && !hasTowers(config.values))
         why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
                                   countText(unknown.size()), modelType,
                                   printable(unknown.front(), kNameInMessage)));
     // Another tower may have more layers than the text model, and a model of its own other rows.
-    const bool towers = config.values.is_object() &&
-                        (config.values.contains("vision_config") || config.values.contains("audio_config"));
+    const bool towers = hasTowers(config.values);
     for (const Note& note : modelSizeNotes(modelSizeOf(config.values), config.file, target,
                                            towers ? Counted::atLeast : Counted::exactly)) {
         if (why.size() < kMostReasons)

@@ -74,6 +74,7 @@ class Gaps {
 
     std::vector<std::string> find() && {
         adapter();
+        severalModels();
         const bool plain = quantization();
         if (!why_.empty()) return std::move(why_);
         head();
@@ -81,6 +82,8 @@ class Gaps {
             tensors();
         } else {
             layers();
+            partners();
+            ends();
         }
         return std::move(why_);
     }
@@ -111,6 +114,62 @@ class Gaps {
                 "({}, {}) and then merge it ({})",
                 found, inQuotes(first), option("exclude", "*.lora_*"), option("rename", "[.]base_layer="),
                 option("adapter", "SOURCE")));
+    }
+
+    // An average beside the model, actor and critic, student and teacher: most names are there twice, behind
+    // other first parts.
+    void severalModels() {
+        std::set<std::string_view> whole, names;
+        for (TensorId t = 0; t < target_.tensorCount(); ++t)
+            whole.insert(target_.name(t));
+        const std::string_view common = commonParts(whole);
+        for (const std::string_view name : whole)
+            names.insert(name.substr(common.size()));
+        const auto mostOf = [](size_t part, size_t all) { return part > 2 && part * 10 >= all * 9; };
+        std::map<std::string_view, std::vector<std::string_view>> below;  // by first part
+        std::map<std::string_view, size_t> inside;  // names that are there without their first part, too
+        for (const std::string_view name : names) {
+            const size_t dot = name.find('.');
+            if (dot == name.npos) continue;
+            below[name.substr(0, dot + 1)].push_back(name.substr(dot + 1));
+            inside[name.substr(0, dot + 1)] += names.contains(name.substr(dot + 1)) ? 1 : 0;
+        }
+        const auto say = [&](std::string_view one, std::string_view other) {
+            why_.push_back(fmt::format("it holds two models, such as {} and {}: convert one of them ({}, {})",
+                                       inQuotes(one), inQuotes(other), option("select", "PREFIX.*"),
+                                       option("rename", "^PREFIX[.]=")));
+        };
+        for (const auto& [prefix, count] : inside)
+            if (mostOf(count, below[prefix].size()))
+                return say(below[prefix].front(), std::string(prefix) + std::string(below[prefix].front()));
+        for (auto one = below.begin(); one != below.end(); ++one) {
+            for (auto other = std::next(one); other != below.end(); ++other) {
+                const auto& [few, many] = one->second.size() < other->second.size()
+                                              ? std::pair(&one->second, &other->second)
+                                              : std::pair(&other->second, &one->second);
+                const auto same = static_cast<size_t>(std::ranges::count_if(
+                    *few, [&](std::string_view rest) { return std::ranges::binary_search(*many, rest); }));
+                if (isTower(one->first) && isTower(other->first)) continue;
+                if (mostOf(same, few->size()))
+                    return say(fmt::format("{}{}{}", common, one->first, one->second.front()),
+                               fmt::format("{}{}{}", common, other->first, other->second.front()));
+            }
+        }
+    }
+
+    // "state_dict." where all names begin so.
+    static std::string_view commonParts(const std::set<std::string_view>& names) {
+        if (names.empty()) return {};
+        const std::string_view first = *names.begin(), last = *names.rbegin();
+        const auto end = std::ranges::mismatch(first, last).in1 - first.begin();
+        const size_t dot = first.substr(0, static_cast<size_t>(end)).rfind('.');
+        return dot == first.npos ? std::string_view() : first.substr(0, dot + 1);
+    }
+
+    // Parts of one model that may be alike: two encoders, an encoder and a decoder.
+    static bool isTower(std::string_view part) {
+        return containsPart(part, {"encoder", "decoder", "text", "vision", "visual", "image", "audio",
+                                   "video", "language", "query", "question", "ctx", "context", "towers"});
     }
 
     // Whether all weights are plain floats that the configuration does not call otherwise.
@@ -153,28 +212,49 @@ class Gaps {
         return false;
     }
 
-    // An output layer that is no tensor must be tied to the embedding.
+    // An output layer that is no tensor must be tied to the embedding. A model that classifies has another
+    // one.
     void head() {
-        bool embedding = false, head = false;
+        bool embedding = false, head = false, score = false;
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             const std::string_view name = target_.name(t);
             embedding |= containsPart(name, {"embed_tokens.weight", "embed_in.weight", "wte.weight"});
             head |=
                 containsPart(name, {"lm_head", "embed_out", "output.weight", "output_layer", "head.weight"});
+            score |= containsPart(name, {"score.", "classifier.", "classification_head."});
+        }
+        const std::string named = classNamed(config_);
+        if (embedding && named.ends_with("Classification")) {
+            if (!score)
+                why_.push_back(
+                    fmt::format("it has no layer that classifies ('score.weight'), which a '{}' "
+                                "of its config.json has",
+                                printable(named, kNameInMessage)));
+            if (dense_) classifier(named);
+            if (head && dense_)
+                why_.push_back(
+                    fmt::format("it has the output layer of a language model ('lm_head.weight'), "
+                                "and its config.json says '{}'",
+                                printable(named, kNameInMessage)));
+            return;
         }
         if (!embedding || head) return;
         const auto tied = statedNumber(config_, "tie_word_embeddings");
         if (tied ? *tied != 0 : !dense_ || dense_->tied) return;
-        const auto classes = config_.find("architectures");
-        if (classes != config_.end() && classes->is_array() && !classes->empty()) {
-            const auto& first = classes->front();
-            if (!first.is_string() || !first.get<std::string>().ends_with("ForCausalLM")) return;
-        } else if (!dense_) {
-            return;
-        }
+        if (named.empty() ? !dense_ : !named.ends_with("ForCausalLM")) return;
         why_.push_back(
             "it has no output layer ('lm_head.weight'), and its config.json does not tie that to the "
             "embedding (tie_word_embeddings)");
+    }
+
+    // Of decoders: a row for each class. A configuration without a list of them has two.
+    void classifier(const std::string& named) {
+        const auto listed = config_.find("id2label");
+        const auto count = listed != config_.end() && listed->is_object()
+                               ? std::optional(static_cast<int64_t>(listed->size()))
+                               : std::optional(statedNumber(config_, "num_labels").value_or(2));
+        want("score.weight", {count, statedNumber(config_, "hidden_size")});
+        if (named.ends_with("ForTokenClassification")) want("score.bias", {count});
     }
 
     // Of models that are not known: a layer alone that has fewer tensors than another one has. The first one
@@ -200,19 +280,87 @@ class Gaps {
             for (const auto& [number, names] : group)
                 ++kinds[names];
             for (const auto& [number, names] : group) {
-                if (kinds[names] > 1 || number == group.begin()->first) continue;
+                if (kinds[names] > 1) continue;
                 for (const auto& [other, times] : kinds) {
                     const bool inside = other.size() > names.size() && std::ranges::includes(other, names) &&
                                         (other.size() - names.size()) * 4 <= other.size();
                     if (!inside) continue;
                     std::vector<std::string> lacks;
                     std::ranges::set_difference(other, names, std::back_inserter(lacks));
+                    const bool first = number == group.begin()->first;
+                    if (first &&
+                        (type_.starts_with("rwkv") || std::ranges::all_of(lacks, [](const std::string& name) {
+                             return containsPart(name, {"norm"});
+                         })))
+                        break;
                     add(fmt::format("it lacks {}, which other layers have",
                                     inQuotes(fmt::format("{}{}.{}", prefix, number, lacks.front()))));
                     break;
                 }
             }
         }
+    }
+
+    // Of models that are not known: what no module is without.
+    void partners() {
+        constexpr std::pair<std::string_view, std::string_view> kPartners[] = {
+            {"v_proj.weight", "k_proj.weight"},
+            {"k_proj.weight", "q_proj.weight"},
+            {"gate_proj.weight", "up_proj.weight"},
+            {"up_proj.weight", "down_proj.weight"},
+            {"q_norm.weight", "k_norm.weight"},
+            {"k_norm.weight", "q_norm.weight"},
+            {"q_proj.bias", "v_proj.bias"},
+            {"v_proj.bias", "q_proj.bias"},
+            {"w1.weight", "w2.weight"},
+            {"w2.weight", "w3.weight"},
+            {"w3.weight", "w1.weight"},
+            {"experts.gate_up_proj", "experts.down_proj"},
+            {"experts.down_proj", "experts.gate_up_proj"}};
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const std::string_view name = target_.name(t);
+            for (const auto& [one, other] : kPartners) {
+                if (!name.ends_with("." + std::string(one))) continue;
+                const std::string wanted =
+                    std::string(name.substr(0, name.size() - one.size())) + std::string(other);
+                if (target_.find(wanted) == kNone)
+                    add(fmt::format("it has {} and lacks {}", inQuotes(name), inQuotes(wanted)));
+            }
+            constexpr std::string_view kValues = "self_attn.v_proj.weight";
+            if (!name.ends_with(kValues)) continue;
+            const std::string module(name.substr(0, name.size() - std::string_view("v_proj.weight").size()));
+            if (std::ranges::none_of(std::array{"o_proj.weight", "out_proj.weight", "dense.weight"},
+                                     [&](const char* out) { return target_.find(module + out) != kNone; }))
+                add(fmt::format("it has {} and lacks {}", inQuotes(name),
+                                inQuotes(module + "o_proj.weight")));
+        }
+    }
+
+    // Of language models that are not known: what stands before and behind the layers, and what stands beside
+    // the model while it is trained.
+    void ends() {
+        if (!classNamed(config_).ends_with("ForCausalLM")) return;
+        const auto hidden = statedNumber(config_, "hidden_size");
+        bool layers = false, normed = false, embedding = false, norm = false;
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const std::string_view name = target_.name(t);
+            if (containsPart(name, {"v_head.", "value_head.", "reward_head."}) ||
+                name.starts_with("score.") || name.ends_with("_ema"))
+                add(fmt::format("{} is not of a '{}', of which its config.json speaks", inQuotes(name),
+                                printable(classNamed(config_), kNameInMessage)));
+            const bool inside = containsPart(name, {"layers.", ".h.", "blocks."});
+            layers |= inside;
+            normed |= inside && containsPart(name, {"input_layernorm.weight"});
+            if (inside) continue;
+            norm |= containsPart(name, {"norm", "ln_f"});
+            embedding |= containsPart(name, {"embed", "wte"});
+            if (hidden && name.ends_with("embed_tokens.weight") && target_.shape(t).size() == 2 &&
+                target_.shape(t)[1] != *hidden && !config_.contains("word_embed_proj_dim"))
+                add(fmt::format("the shape of {} is {}, its config.json says a hidden size of {}",
+                                inQuotes(name), formatDims(target_.shape(t)), *hidden));
+        }
+        if (layers && !embedding) add("it has no embedding of tokens");
+        if (normed && !norm) add("it has no norm behind its layers");
     }
 
     void tensors() {
@@ -235,6 +383,7 @@ class Gaps {
         const bool bias = dense_->biases == Biases::configured && isTrue(config_, "attention_bias");
         const bool mlpBias = isTrue(config_, "mlp_bias");
         want(stem + "norm.weight", {hidden});
+        want(stem + "embed_tokens.weight", {std::nullopt, hidden});
         for (int64_t layer = 0; layer < *count; ++layer) {
             const std::string at = fmt::format("{}layers.{}.", stem, layer);
             for (const std::string_view norm : dense_->norms)
@@ -257,8 +406,16 @@ class Gaps {
                 want(fmt::format("{}mlp.{}_proj.weight", at, part), {width, hidden});
             want(at + "mlp.down_proj.weight", {hidden, width});
             if (mlpBias && (type_ == "llama" || type_ == "granite"))
-                for (const char* part : {"gate", "up", "down"})
-                    want(fmt::format("{}mlp.{}_proj.bias", at, part), {std::nullopt});
+                for (const auto& [part, out] :
+                     {std::pair{"gate", width}, std::pair{"up", width}, std::pair{"down", hidden}})
+                    want(fmt::format("{}mlp.{}_proj.bias", at, part), {out});
+        }
+        // Buffers that older releases saved are left alone.
+        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+            const std::string name(target_.name(t));
+            if (!wanted_.contains(name) && target_.role(t) == Role::parameter &&
+                !containsPart(name, {"lm_head.weight", "rotary_emb.inv_freq", "mtp"}))
+                add(fmt::format("a '{}' has no {}", type_, inQuotes(name)));
         }
     }
 
@@ -274,6 +431,7 @@ class Gaps {
 
     void want(const std::string& name, std::initializer_list<std::optional<int64_t>> shape) {
         const TensorId t = target_.find(name);
+        wanted_.insert(name);
         if (t == kNone) {
             add(fmt::format("it lacks {}, which a '{}' has", inQuotes(name), type_));
             return;
@@ -300,10 +458,18 @@ class Gaps {
     const std::string& type_;
     const Catalog& target_;
     const DenseModel* const dense_;
+    std::set<std::string> wanted_;  // by dense models
     std::vector<std::string> why_;
 };
 
 }  // namespace
+
+std::string classNamed(const nlohmann::json& config) {
+    const auto classes = config.is_object() ? config.find("architectures") : config.end();
+    const bool named = config.is_object() && classes != config.end() && classes->is_array() &&
+                       !classes->empty() && classes->front().is_string();
+    return named ? classes->front().get<std::string>() : std::string();
+}
 
 std::vector<std::string> modelGaps(const nlohmann::json& config, const std::string& modelType,
                                    const Catalog& target) {

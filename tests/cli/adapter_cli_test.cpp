@@ -205,6 +205,35 @@ class AdapterCliTest : public QObject {
         COMPARE_JSON(digests(at("brought")), digests(at("merged")));
     }
 
+    // One tensor for embedding and output layer: an adapter that trained one of them by itself makes two.
+    void tiedTensors() {
+        Model base = baseModel(), adapter = adapterModel();
+        const std::string embedding = "model.embed_tokens";
+        base[embedding + ".weight"] = base[kWordsName + ".weight"];
+        for (const std::string& name : {kWordsName + ".weight", std::string("lm_head.weight")})
+            base.erase(name);
+        for (const char* end : {".lora_embedding_A", ".lora_embedding_B"})
+            adapter.erase(kPeft + kWordsName + end);
+        const Stored trained = adapter[kPeft + "lm_head.weight"];
+        writeModel(at("tied"), base, {{"tie_word_embeddings", true}});
+        const auto merged = [&](const QString& name, const Model& with) {
+            writeAdapter(name, with, kHow);
+            return convert("tied", name + "-out", {"--to", "safetensors", "--adapter", at(name)});
+        };
+        const Outcome head = merged("only-head", adapter);
+        const std::string said = head.out + head.err;
+        QVERIFY2(said.find("trained one of them by itself") != std::string::npos, said.c_str());
+        adapter[kPeft + embedding + ".weight"] = trained;
+        const Outcome both = merged("both", adapter);
+        QVERIFY2(both.exitCode == 0, (both.out + both.err).c_str());
+        QVERIFY(digests(at("both-out"))[embedding + ".weight"] == digests(at("merged"))["lm_head.weight"]);
+        adapter.erase(kPeft + "lm_head.weight");
+        QCOMPARE(merged("only-embedding", adapter).exitCode, 5);
+        // Without a tie it is an embedding like another.
+        writeModel(at("tied"), base, {{"tie_word_embeddings", false}});
+        QCOMPARE(merged("untied", adapter).exitCode, 0);
+    }
+
     // Bases and adapters of other containers, sharded, with prefixes; several processes; parts.
     void otherContainers_data() {
         QTest::addColumn<QStringList>("base");

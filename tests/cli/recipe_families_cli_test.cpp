@@ -323,6 +323,32 @@ class RecipeFamiliesCliTest : public QObject, RecipeRunner {
         }
     }
 
+    // Experts that transformers keeps in one tensor in memory, gate before up.
+    void expertsInMemory() {
+        const std::string layer = "model.layers.1.mlp.", mixtral = "model.layers.1.block_sparse_moe.";
+        const State memory{{layer + "experts.gate_up_proj", numbers({2, 2 * kFfn, kHidden}, 0)},
+                           {layer + "experts.down_proj", numbers({2, kHidden, kFfn}, 1000)},
+                           {layer + "gate.weight", numbers({2, kHidden}, 2000)},
+                           {"model.norm.weight", numbers({kHidden}, 3000)}};
+        const State qwen = mapped(memory, "qwen3-moe-hf-from-transformers", {"--strict"});
+        const State other = mapped(memory, "mixtral-hf-from-transformers", {"--strict"});
+        QCOMPARE(qwen.size(), size_t{8});
+        constexpr auto kPart = static_cast<float>(kFfn * kHidden);
+        for (int e = 0; e < 2; ++e) {
+            const std::string expert = layer + "experts." + std::to_string(e) + ".";
+            const auto first = static_cast<float>(e);
+            QVERIFY(qwen.at(expert + "gate_proj.weight") == numbers({kFfn, kHidden}, first * 2 * kPart));
+            QVERIFY(qwen.at(expert + "up_proj.weight") == numbers({kFfn, kHidden}, (first * 2 + 1) * kPart));
+            QVERIFY(qwen.at(expert + "down_proj.weight") == numbers({kHidden, kFfn}, 1000 + first * kPart));
+            const std::string same = mixtral + "experts." + std::to_string(e) + ".";
+            QVERIFY(other.at(same + "w3.weight") == qwen.at(expert + "up_proj.weight"));
+            QVERIFY(other.at(same + "w2.weight") == qwen.at(expert + "down_proj.weight"));
+        }
+        QVERIFY(other.contains(mixtral + "gate.weight"));
+        // GPT-OSS has the same names in its files, and another order: without its model nothing is taken.
+        QVERIFY(refused(memory, "auto").find("no recipe") != std::string::npos);
+    }
+
     // 61 layers of 256 experts: each tensor is matched once by each step, and pieces stay few.
     void manyExperts() {
         State state;

@@ -122,6 +122,14 @@ class TransformersCliTest : public QObject {
         const Result got = convert(model, {{"model_type", "gpt_neox"}, {"num_hidden_layers", 2}});
         QVERIFY2(got.exitCode == 0, got.said.c_str());
         QVERIFY(got.names.front() == "gpt_neox.layers.0.attention.dense.weight");
+        // Its output layer stands at the top.
+        Model whole;
+        for (const auto& [name, stored] : model)
+            whole["state.model." + name.substr(7)] = stored;
+        whole["state.model.embed_out.weight"] = tensor({4, 4});
+        const Result below = convert(whole, {{"model_type", "gpt_neox"}, {"num_hidden_layers", 2}});
+        QVERIFY2(below.exitCode == 0, below.said.c_str());
+        QVERIFY(below.names.front() == "embed_out.weight");
     }
 
     void refused_data() {
@@ -140,6 +148,17 @@ class TransformersCliTest : public QObject {
         row("adapter", "4 of its tensors are of an adapter that is not merged");
         row("int8", "of quantized weights, such as");
         row("called quantized", "says that the weights are quantized (fp8), and they are plain");
+        row("an average beside", "it holds two models, such as");
+        row("actor and critic", "it holds two models, such as 'actor.");
+        row("two below one name", "it holds two models, such as 'state.ema_model.");
+        row("no embedding", "it lacks 'model.embed_tokens.weight'");
+        row("a value head", "a 'mistral' has no 'v_head.summary.weight'");
+        row("a value head of another family", "'v_head.summary.weight' is not of a 'LlamaForCausalLM'");
+        row("no classifier", "it has no layer that classifies");
+        row("half an MLP", "it has 'model.layers.0.mlp.up_proj.weight' and lacks");
+        row("no attention output", "it has 'model.layers.0.self_attn.v_proj.weight' and lacks");
+        row("other hidden size", "its config.json says a hidden size of 16");
+        row("no last norm", "it has no norm behind its layers");
         row("another family", "it lacks 'model.layers.1.self_attn.q_proj.weight', which other layers have");
     }
     void refused() {
@@ -158,6 +177,32 @@ class TransformersCliTest : public QObject {
         if (what == "other width") config["intermediate_size"] = 16;
         if (what == "other heads") config["num_key_value_heads"] = kHeads;
         if (what == "no biases") config["attention_bias"] = true;
+        if (what == "an average beside")
+            for (const auto& [name, stored] : llama())
+                model["ema." + name] = stored;
+        if (what == "actor and critic" || what == "two below one name") {
+            const bool below = what == "two below one name";
+            model = renamed(llama(), "", below ? "state.model." : "actor.");
+            for (const auto& [name, stored] : renamed(llama(), "", below ? "state.ema_model." : "critic."))
+                model[name] = stored;
+        }
+        if (what == "no embedding") model.erase("model.embed_tokens.weight");
+        if (what.startsWith("a value head")) {
+            model["v_head.summary.weight"] = tensor({1, kHidden});
+            config["model_type"] = what == "a value head" ? "mistral" : "some_other";
+        }
+        if (what == "no classifier") config["architectures"] = {"LlamaForSequenceClassification"};
+        if (what == "half an MLP" || what == "no last norm" || what == "other hidden size" ||
+            what == "no attention output")
+            config["model_type"] = "some_other";
+        if (what == "no attention output")
+            for (const char* layer : {"model.layers.0.", "model.layers.1."})
+                model.erase(std::string(layer) + "self_attn.o_proj.weight");
+        if (what == "half an MLP")
+            for (const char* layer : {"model.layers.0.", "model.layers.1."})
+                model.erase(std::string(layer) + "mlp.down_proj.weight");
+        if (what == "no last norm") model.erase("model.norm.weight");
+        if (what == "other hidden size") config["hidden_size"] = 16;
         if (what == "adapter") {
             for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
                 const std::string at = std::string(layer) + "self_attn.v_proj.lora_";
@@ -176,6 +221,80 @@ class TransformersCliTest : public QObject {
         QCOMPARE(got.exitCode, 5);
         QVERIFY2(got.said.find("transformers will not load it") != std::string::npos, got.said.c_str());
         QVERIFY2(got.said.find(says.toStdString()) != std::string::npos, got.said.c_str());
+    }
+
+    // A model that classifies has a layer for it in place of the output layer.
+    void classifiers() {
+        Json config = kConfig;
+        config["architectures"] = {"LlamaForSequenceClassification"};
+        Model model = llama();
+        model.erase("lm_head.weight");
+        model["score.weight"] = tensor({1, kHidden});
+        config["id2label"] = {{"0", "LABEL_0"}};
+        const Result got = convert(model, config);
+        QVERIFY2(got.exitCode == 0, got.said.c_str());
+        QCOMPARE(got.names.size(), model.size());
+        config.erase("id2label");
+        const Result two = convert(model, config);
+        QVERIFY2(two.said.find("'score.weight' is [1, 8], its config.json says [2, 8]") != std::string::npos,
+                 two.said.c_str());
+    }
+
+    // Weights beside the configuration say which tensors a model has, whatever it is.
+    void comparedWithTheModel() {
+        const Json config = {{"model_type", "some_other"}, {"num_hidden_layers", 2}};
+        const QString whole = place_.filePath("model");
+        writeModel(whole, llama(), config);
+        const auto converted = [&](const Model& model) {
+            const QString from = place_.filePath(QString::number(++count_));
+            writeModel(from, model, nullptr);
+            return runShardscope({"convert", from, from + "-out", "--to", "hf", "--assets", whole});
+        };
+        QCOMPARE(converted(llama()).exitCode, 0);
+        Model less = llama(), more = llama();
+        for (const char* layer : {"model.layers.0.", "model.layers.1."})
+            less.erase(std::string(layer) + "input_layernorm.weight");
+        more["extra.weight"] = tensor({2, 2});
+        const Outcome lacks = converted(less), has = converted(more);
+        QVERIFY2(lacks.err.find("it lacks 2 of the 21 tensors") != std::string::npos, lacks.err.c_str());
+        QVERIFY2(has.err.find("1 of its tensors are not in the model") != std::string::npos, has.err.c_str());
+        more.erase("extra.weight");
+        more["model.norm.weight"] = tensor({kHidden + 1});
+        const Outcome shape = converted(more), prefix = converted(renamed(llama(), "", "a.b."));
+        QVERIFY2(shape.err.find("the shape of 'model.norm.weight' is [9]") != std::string::npos,
+                 shape.err.c_str());
+        QVERIFY2(prefix.exitCode == 0, prefix.err.c_str());
+        // Names that one tensor has in memory beside that of files.
+        Model tied = llama();
+        tied["model.decoder.embed_tokens.weight"] = tied["model.embed_tokens.weight"];
+        const Outcome names = converted(tied);
+        QVERIFY2(names.exitCode == 0, names.err.c_str());
+        // Of a model in memory other names are those of files; they are not compared.
+        QCOMPARE(converted(renamed(llama(), "model.", "model.language_model.")).exitCode, 0);
+    }
+
+    // Text and vision: recipes know the text model alone. Gate and up may be one tensor.
+    void towersAndFusedLayers() {
+        Json config = {{"architectures", {"Qwen2VLForConditionalGeneration"}},
+                       {"model_type", "qwen2_vl"},
+                       {"vision_config", {{"depth", 1}}}};
+        Model model;
+        for (const auto& [name, stored] : renamed(llama(), "model.", "model.language_model."))
+            model["state." + name] = stored;
+        model["state.model.visual.blocks.0.attn.proj.weight"] = tensor({4, 4});
+        const Result both = convert(model, config);
+        QVERIFY2(both.exitCode == 0, both.said.c_str());
+        QVERIFY(both.names.front() == "lm_head.weight");
+        Model fused = llama();
+        for (const std::string layer : {"model.layers.0.mlp.", "model.layers.1.mlp."}) {
+            for (const char* part : {"gate_proj.weight", "up_proj.weight"})
+                fused.erase(layer + part);
+            fused[layer + "gate_up_proj.weight"] = tensor({2 * kWidth, kHidden});
+        }
+        config = kConfig;
+        config["model_type"] = "phi3";
+        const Result phi = convert(fused, config);
+        QVERIFY2(phi.exitCode == 0, phi.said.c_str());
     }
 
     // One of two tied names, or both.

@@ -50,6 +50,7 @@ def models():
 def sources(name, more, with_megatron):
     """What is saved, and how the program makes it from the model of Hugging Face."""
     yield from PLAIN.items()
+    yield "a trainer's state dict", None
     if with_megatron:
         yield "Megatron", ["--to", "megatron", "--map", more.get("recipe", name) + "-megatron-from-hf"]
     # Neither has layers that predict further tokens.
@@ -104,7 +105,11 @@ def prove(name, kind, config, more, with_megatron, place):
         try:
             if "model_type" in more:
                 restate(hf, more["model_type"])
-            shardscope("convert", hf, there, *words)
+            if words is None:
+                # Experts are in one tensor there, each by itself in files.
+                torch.save({"model": {"module." + k: v for k, v in model.state_dict().items()}, "epoch": 3}, there)
+            else:
+                shardscope("convert", hf, there, *words)
             report = shardscope("convert", there, again, "--to", "hf", "--assets", hf)
             said = report["plan"]["transformers"]
             assert said and said["loads"], "the plan says that it does not load: %s" % said
