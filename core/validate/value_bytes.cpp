@@ -1,6 +1,8 @@
 #include "validate/value_bytes.h"
 
 #include <algorithm>
+#include <array>
+#include <concepts>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -23,6 +25,34 @@ bool storedOnce(const ChunkInfo& a, const ChunkInfo& b) {
            std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.lengths, b.lengths);
 }
 
+// Sign and magnitude, as IEEE types have them; NaN has no sign that counts.
+template <std::unsigned_integral Word>
+uint64_t negativeIn(std::span<const std::byte> bytes, Word infinity) {
+    constexpr Word kSign = Word{1} << (8 * sizeof(Word) - 1);
+    uint64_t count = 0;
+    for (size_t at = 0; at + sizeof(Word) <= bytes.size(); at += sizeof(Word)) {
+        Word bits;
+        std::memcpy(&bits, bytes.data() + at, sizeof bits);
+        count += bits > kSign && bits <= (kSign | infinity);
+    }
+    return count;
+}
+
+uint64_t countNegative(DType dtype, std::span<const std::byte> bytes) {
+    switch (dtype) {
+        case DType::float16:
+            return negativeIn<uint16_t>(bytes, 0x7c00);
+        case DType::bfloat16:
+            return negativeIn<uint16_t>(bytes, 0x7f80);
+        case DType::float32:
+            return negativeIn<uint32_t>(bytes, 0x7f800000);
+        case DType::float64:
+            return negativeIn<uint64_t>(bytes, 0x7ff0000000000000);
+        default:
+            return 0;
+    }
+}
+
 }  // namespace
 
 std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
@@ -35,6 +65,26 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
         });
     }
     return pairs;
+}
+
+bool neverNegative(const Catalog& catalog, TensorId t) {
+    // torch/optim, transformers' Adafactor, Megatron-Core's distrib_optimizer.py, Paddle's adamw.py.
+    constexpr std::array<std::string_view, 9> kSquares{"exp_avg_sq",     "exp_avg_sq_row", "exp_avg_sq_col",
+                                                       "max_exp_avg_sq", "square_avg",     "acc_delta",
+                                                       "moment2",        "moment2_0",      "moment2_max_0"};
+    if (catalog.role(t) != Role::optimizer) return false;
+    const std::string_view name = catalog.name(t);
+    for (size_t at = 0; at < name.size();) {
+        const size_t end = std::min(name.find_first_of(".:", at), name.size());
+        const std::string_view part = name.substr(at, end - at);
+        if (std::ranges::count(kSquares, part)) return true;
+        // optax's ScaleByAdamState has both; a parameter may be called so, too.
+        if (part == "nu" &&
+            catalog.find(std::string(name.substr(0, at)) + "mu" + std::string(name.substr(end))) != kNone)
+            return true;
+        at = end + 1;
+    }
+    return false;
 }
 
 bool holdsValues(const Catalog& catalog, ChunkId c) {
@@ -111,7 +161,7 @@ void SegmentReader::give(AlignedBuffer bytes) {
 }
 
 Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype,
-                                        bool checksum, bool pieces, bool sums) {
+                                        const Look& look) {
     SeenSegment segment;
     BufferLease held(*this);
     AlignedBuffer* const buffer = held.allocated();
@@ -126,12 +176,12 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
         }
         for (size_t p = 0; p < read.size(); p += kPiece) {
             const auto piece = read.subspan(p, std::min<size_t>(kPiece, read.size() - p));
-            if (checksum)
+            if (look.checksum)
                 segment.crc = at + p == begin ? crc32Of(piece)
                                               : crc32Combine(segment.crc, crc32Of(piece), piece.size());
-            if (pieces) segment.pieces.push_back(cellDigest(piece));
+            if (look.pieces) segment.pieces.push_back(cellDigest(piece));
             if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
-            lookAtValues(dtype, piece, segment.seen, sums);
+            lookAtValues(dtype, piece, segment.seen, look);
         }
         if (resources_.progress) resources_.progress->add(read.size());
         at += read.size();
@@ -139,7 +189,7 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
     return segment;
 }
 
-void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, bool sums) {
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, const Look& look) {
     ValuePattern here;
     here.any = !block.empty();
     const size_t size =
@@ -151,7 +201,8 @@ void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& s
         here.uniform = false;
     }
     countValues(dtype, block, here.counts);
-    if (sums) addSums(dtype, block, here.sums);
+    if (look.sums) addSums(dtype, block, here.sums);
+    if (look.signs) here.negative = countNegative(dtype, block);
     here.counts.elements = block.size() * 8 / dtypeBits(dtype);
     seen.join(here);
 }
