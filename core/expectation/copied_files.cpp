@@ -1,6 +1,7 @@
 #include "expectation/copied_files.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <set>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr size_t kMostEnds = 4096;      // files whose ends are read
 constexpr size_t kMostChunks = 64;      // of a file that are looked into
-constexpr size_t kMostPairs = 100;      // that are told
+constexpr size_t kMostTold = 100;       // pairs
 constexpr uint64_t kFirstBytes = 4096;  // of a chunk
 
 class CopiedFiles {
@@ -32,7 +33,7 @@ class CopiedFiles {
         findChunks();
         for (const auto& [copy, of] : pairs_) {
             SHARDSCOPE_TRY(stop_.poll());
-            judge(of, copy);
+            if (notes_.size() < kMostTold) judge(of, copy);
         }
         return std::move(notes_);
     }
@@ -66,7 +67,7 @@ class CopiedFiles {
                 });
                 if (same == before.end())
                     before.push_back(f);
-                else if (pairs_.size() < kMostPairs)
+                else
                     pairs_.emplace_back(f, *same);
             }
         }
@@ -85,19 +86,43 @@ class CopiedFiles {
         }
     }
 
-    // Whether a chunk is of other elements than those that the other file has at the same place.
-    bool isElsewhere(const ChunkInfo& chunk, FileId other) {
+    // How sure it is that two files that are the same cannot both hold this chunk of the second one.
+    enum class Doubt : uint8_t { none, some, sure };
+    Doubt doubtOf(const ChunkInfo& chunk, FileId other) {
         const auto& there = chunks_[other];
         const auto same = there.find(chunk.tensor);
-        if (same == there.end()) {
-            const auto rankIn = [&](FileId file) { return catalog_.files()[file].rank; };
-            return rankIn(other) != kNone && chunk.rank != kNone && rankIn(other) != chunk.rank;
-        }
-        return std::ranges::none_of(same->second, [&](ChunkId c) {
+        const auto held = [&](ChunkId c) {
             const ChunkInfo one = catalog_.chunk(chunk.tensor, c);
             return one.flat == chunk.flat && std::ranges::equal(one.offsets, chunk.offsets) &&
                    std::ranges::equal(one.lengths, chunk.lengths);
-        });
+        };
+        if (same != there.end()) {
+            const auto at = std::ranges::find_if(same->second, held);
+            // A replica, unless one rank wrote both.
+            if (at != same->second.end())
+                return chunk.rank != kNone && catalog_.chunk(chunk.tensor, *at).rank == chunk.rank
+                           ? Doubt::sure
+                           : Doubt::none;
+        }
+        // Experts may begin as copies of each other.
+        if (catalog_.name(chunk.tensor).find("expert") != std::string_view::npos &&
+            catalog_.role(chunk.tensor) != Role::optimizer)
+            return Doubt::none;
+        const uint32_t rank = catalog_.files()[other].rank;
+        const bool otherRank = rank != kNone && chunk.rank != kNone && rank != chunk.rank;
+        return same != there.end() || otherRank ? Doubt::sure : Doubt::some;
+    }
+
+    // Whether the paths number tensor-parallel ranks, or shards: no two of these hold the same.
+    static bool countsShards(std::string_view a, std::string_view b) {
+        size_t at = 0;
+        while (at < std::min(a.size(), b.size()) && a[at] == b[at])
+            ++at;
+        const std::string_view before = a.substr(0, at);
+        const std::string_view part = before.substr(before.rfind('/') + 1);
+        return part.find("zero_") == part.npos &&
+               std::ranges::any_of(std::array{"mp_rank_", "tp_rank_", ".tp", ".shard"},
+                                   [&](const char* word) { return part.find(word) != part.npos; });
     }
 
     // Whether its first elements are not all the same.
@@ -111,27 +136,34 @@ class CopiedFiles {
     }
 
     void judge(FileId of, FileId copy) {
-        size_t looks = 0, evidence = 0;
+        const std::string& path = catalog_.files()[copy].path;
+        const bool counted = countsShards(path, catalog_.files()[of].path);
+        size_t looks = 0, sure = 0;
         std::string_view example;
-        for (const auto& [tensor, chunks] : chunks_[copy]) {
-            const Role role = catalog_.role(tensor);
-            const std::string_view name = catalog_.name(tensor);
-            const bool twins = name.find("expert") != name.npos && role != Role::optimizer;
-            if (role == Role::other || twins) continue;
+        // Of copies a reader may take one only.
+        const bool unread = counted && chunks_[copy].empty();
+        for (const auto& [tensor, chunks] : chunks_[unread ? of : copy]) {
+            if (catalog_.role(tensor) == Role::other) continue;
             const ChunkInfo chunk = catalog_.chunk(tensor, chunks.front());
-            if (!isElsewhere(chunk, of) || ++looks > kMostChunks || !isVaried(chunk.id)) continue;
-            if (evidence++ == 0) example = name;
-            if (evidence > 1) break;
+            // Vectors may be whole on each rank.
+            const bool cut = counted && catalog_.shape(tensor).size() > 1;
+            const Doubt doubt = cut ? Doubt::sure : doubtOf(chunk, of);
+            if (doubt == Doubt::none) continue;
+            if (++looks > kMostChunks) break;
+            if (!isVaried(chunk.id)) continue;
+            if (example.empty()) example = catalog_.name(tensor);
+            if (doubt == Doubt::sure && ++sure > 1) break;
         }
-        if (evidence == 0) return;
+        if (example.empty()) return;
         const auto shown = [&](std::string_view text) { return printable(text, kNameInMessage); };
         Note note;
         note.rule = rule::metaInconsistent;
-        note.severity = evidence > 1 ? Severity::error : Severity::warning;
-        note.file = catalog_.files()[copy].path;
+        note.severity = sure > 1 ? Severity::error : Severity::warning;
+        note.lacks = sure > 1 ? Note::Lacks::anything : Note::Lacks::nothing;
+        note.file = path;
         note.tensor = example;
         note.message = fmt::format(
-            "'{}' is byte for byte '{}', and each should hold other shards: one was "
+            "'{}' is byte for byte '{}', and each should hold other values: one was "
             "copied over the other",
             shown(note.file), shown(catalog_.files()[of].path));
         notes_.push_back(std::move(note));

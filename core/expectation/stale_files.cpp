@@ -158,7 +158,8 @@ class StaleFiles {
             // Frozen parts of a model never change.
             const auto at = held_.find(file.path);
             const bool trained = part == StepPart::weights && at != held_.end() && at->second.trained;
-            mixed = before.value_or(trained && optimizerMoved_.contains(of));
+            mixed = before.value_or(false);
+            doubt = !before && trained && optimizerMoved_.contains(of);
         } else {
             const bool state = lastName(file.path) == "trainer_state.json";
             const bool moves = trainer || (part == StepPart::progress && of == 0);

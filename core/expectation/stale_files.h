@@ -21,8 +21,9 @@ using HeldByFile = std::map<std::string, HeldTensors, std::less<>>;  // by path 
 // `below`: what stands before the catalog's paths, "actor/".
 HeldByFile heldByFile(const Catalog& catalog, const std::string& below);
 
-// `earlier`: the last whole steps, newest first. Optimizer state changes with every step, and so do weights
-// that it has moments of, if it went on itself; what else does is told by the steps before. A step that is a
+// `earlier`: the last whole steps, newest first. Optimizer state changes with every step; what else does is
+// told by the steps before. Where there is one only, weights that did not change while the optimizer that has
+// moments of them did are a doubt. A step that is a
 // copy as a whole agrees with itself, so it gives nothing. Reads the ends of all files, at most some
 // thousands, and more of those that are alike: all of a file of up to 16 MiB, else samples. Errors:
 // cancelled.

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <optional>
+#include <string>
 
 #include "base/checked.h"
 #include "execute/value_sums.h"
@@ -38,6 +40,21 @@ uint64_t negativeIn(std::span<const std::byte> bytes, Word infinity) {
     return count;
 }
 
+// torch/optim, Megatron-Core's distrib_optimizer.py, Paddle's adamw.py, optax.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kMoments{
+    {{"exp_avg", "exp_avg_sq"}, {"moment1", "moment2"}, {"moment1_0", "moment2_0"}, {"mu", "nu"}}};
+
+// Where the first component of a name that fits begins.
+template <class Fits>
+std::optional<size_t> componentOf(std::string_view name, Fits&& fits) {
+    for (size_t at = 0; at < name.size();) {
+        const size_t end = std::min(name.find_first_of(".:", at), name.size());
+        if (fits(name.substr(at, end - at))) return at;
+        at = end + 1;
+    }
+    return std::nullopt;
+}
+
 uint64_t countNegative(DType dtype, std::span<const std::byte> bytes) {
     switch (dtype) {
         case DType::float16:
@@ -67,24 +84,28 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
     return pairs;
 }
 
-bool neverNegative(const Catalog& catalog, TensorId t) {
-    // torch/optim, transformers' Adafactor, Megatron-Core's distrib_optimizer.py, Paddle's adamw.py.
-    constexpr std::array<std::string_view, 9> kSquares{"exp_avg_sq",     "exp_avg_sq_row", "exp_avg_sq_col",
-                                                       "max_exp_avg_sq", "square_avg",     "acc_delta",
-                                                       "moment2",        "moment2_0",      "moment2_max_0"};
+bool isMoment(const Catalog& catalog, TensorId t) {
     if (catalog.role(t) != Role::optimizer) return false;
-    const std::string_view name = catalog.name(t);
-    for (size_t at = 0; at < name.size();) {
-        const size_t end = std::min(name.find_first_of(".:", at), name.size());
-        const std::string_view part = name.substr(at, end - at);
-        if (std::ranges::count(kSquares, part)) return true;
-        // optax's ScaleByAdamState has both; a parameter may be called so, too.
-        if (part == "nu" &&
-            catalog.find(std::string(name.substr(0, at)) + "mu" + std::string(name.substr(end))) != kNone)
-            return true;
-        at = end + 1;
+    return componentOf(catalog.name(t),
+                       [](std::string_view part) {
+                           return std::ranges::any_of(kMoments, [&](const auto& pair) {
+                               return part == pair.first || part == pair.second;
+                           });
+                       })
+        .has_value();
+}
+
+TensorId firstMomentOf(const Catalog& catalog, TensorId second) {
+    if (catalog.role(second) != Role::optimizer) return kNone;
+    const std::string_view name = catalog.name(second);
+    for (const auto& [first, of] : kMoments) {
+        const auto at = componentOf(name, [&, of = of](std::string_view part) { return part == of; });
+        if (!at) continue;
+        const TensorId found = catalog.find(std::string(name.substr(0, *at)) + std::string(first) +
+                                            std::string(name.substr(*at + of.size())));
+        if (found != kNone) return found;
     }
-    return false;
+    return kNone;
 }
 
 bool holdsValues(const Catalog& catalog, ChunkId c) {

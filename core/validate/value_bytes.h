@@ -24,9 +24,10 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog);
 // it is read once.
 bool holdsValues(const Catalog& catalog, ChunkId chunk);
 
-// Whether no element may be below zero: means of squares, as Adam, RMSprop, Adafactor and optax keep them for
-// each parameter. Told by the names that frameworks use; false for types without a sign, and where unsure.
-bool neverNegative(const Catalog& catalog, TensorId tensor);
+// Whether a tensor is Adam's first or second moment, whose signs are counted; and the first moment that
+// stands beside a second one, kNone where there is none. Told by the names that frameworks use.
+bool isMoment(const Catalog& catalog, TensorId tensor);
+TensorId firstMomentOf(const Catalog& catalog, TensorId second);
 
 // How the bytes of one chunk are read.
 struct ChunkBytes {

@@ -107,7 +107,7 @@ Result<uint64_t> ValueParts::read(std::span<const TileSpan> spans, uint64_t segm
                     const auto seen = reader.read(bytes->extent, begin, end, bytes->dtype,
                                                   {.checksum = item.storage || bytes->ownChecksum,
                                                    .pieces = !item.storage && replicas_.contains(item.chunk),
-                                                   .signs = !item.storage && neverNegative(catalog, tensor)});
+                                                   .signs = !item.storage && isMoment(catalog, tensor)});
                     if (seen.ok()) {
                         found = packSegment(*seen);
                         bytesRead += end - begin;

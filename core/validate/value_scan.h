@@ -23,7 +23,7 @@ struct ValuePattern {
     bool uniform = true;  // all elements have the bits of `first`
     std::array<std::byte, 16> first{};
     bool any = false;
-    uint64_t negative = 0;    // elements below zero, counted where none may be (neverNegative())
+    uint64_t negative = 0;    // elements below zero, of moments
     bool noChecksum = false;  // of a chunk: none is stored that could be compared
 
     void join(const ValuePattern& other) {

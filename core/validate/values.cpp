@@ -137,7 +137,7 @@ class ValueCheck {
             Status status = readValues(
                 bytes.extent, bytes.length, bytes.dtype, state_.seen[c], bytes.ownChecksum ? &crc : nullptr,
                 digest == state_.digests.end() ? nullptr : &digest->second,
-                s_.parts ? s_.parts->itemOf(c) : kNone, neverNegative(catalog_, chunk.tensor));
+                s_.parts ? s_.parts->itemOf(c) : kNone, isMoment(catalog_, chunk.tensor));
             if (!status.ok()) return readFailed(c, std::move(status).error());
         } else {
             std::lock_guard lock(state_.mutex);
@@ -288,7 +288,7 @@ class ValueCheck {
             scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
                 ValuePattern part;
                 lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part,
-                             {.sums = s_.sums, .signs = neverNegative(catalog_, tile.tensor)});
+                             {.sums = s_.sums, .signs = isMoment(catalog_, tile.tensor)});
                 std::lock_guard lock(mutex);
                 state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
                 return {};
@@ -338,16 +338,28 @@ class ValueCheck {
         }
     }
 
-    void addNegative(TensorId t) {
-        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c) {
-            const ValuePattern& seen = state_.seen[c];
-            if (seen.negative == 0) continue;
-            s_.findings.add(rule::stateDiffers, Severity::warning, "negative",
-                            "means of squares hold values below zero: they are other values, such as those "
-                            "of the first moment",
-                            exampleOf(catalog_, catalog_.chunk(t, c),
-                                      broadcastText(seen.negative, seen.counts.elements, "are below zero")));
-        }
+    ValuePattern wholeOf(TensorId t) const {
+        ValuePattern whole;
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c)
+            whole.join(state_.seen[c]);
+        return whole;
+    }
+
+    // A mean of squares is not below zero. Where the mean beside it never is, the two were exchanged.
+    void addExchanged(TensorId t) {
+        const TensorId first = firstMomentOf(catalog_, t);
+        if (first == kNone) return;
+        constexpr uint64_t kFewest = 32;  // elements, so that the signs are no chance
+        const ValuePattern second = wholeOf(t), mean = wholeOf(first);
+        if (mean.counts.elements < kFewest) return;
+        if (second.negative == 0 || mean.negative > 0 || mean.counts.zero == mean.counts.elements) return;
+        FindingExample example;
+        example.tensor = catalog_.name(t);
+        example.detail = broadcastText(second.negative, second.counts.elements, "are below zero");
+        s_.findings.add(rule::stateDiffers, Severity::error, "exchanged",
+                        "second moments, which are means of squares, hold values below zero, and the first "
+                        "moments beside them none: the two were exchanged",
+                        std::move(example));
     }
 
     void judge(TensorId t) {
@@ -371,7 +383,7 @@ class ValueCheck {
             whole.join(seen);
         }
         nanTensors_ += nan;
-        addNegative(t);
+        addExchanged(t);
         if (whole.any && whole.counts.inf > 0) addInfinite(t, whole.counts);
         // What a tensor holds throughout shows only when all of it was looked at.
         if (!all || !whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||

@@ -150,14 +150,19 @@ class FileDamageCliTest : public QObject {
         QCOMPARE(judged.exitCode, 1);
         const std::string file = QFileInfo(to).fileName().toStdString();
         QVERIFY2(judged.out.find(file) != std::string::npos, judged.out.c_str());
+        QCOMPARE(convert(copy).exitCode, 3);
     }
     // exp_avg_sq is a mean of squares.
     void exchangedMoments() {
-        std::vector<float> first{0.5F, -0.25F, 0, 1}, second{0.25F, 0.5F, 0, 1};
+        std::vector<float> first(64), second(64);
+        for (size_t i = 0; i < 64; ++i) {
+            first[i] = (i % 3 == 0 ? -1 : 1) * float(i);
+            second[i] = float(i * i);
+        }
         const auto verdictOf = [&](const std::vector<float>& m, const std::vector<float>& v) {
             writeModel(at("optimizer"),
-                       {{"optimizer.state.w.exp_avg", {"F32", {4}, floats(m)}},
-                        {"optimizer.state.w.exp_avg_sq", {"F32", {4}, floats(v)}}},
+                       {{"optimizer.state.w.exp_avg", {"F32", {64}, floats(m)}},
+                        {"optimizer.state.w.exp_avg_sq", {"F32", {64}, floats(v)}}},
                        {});
             return validate(at("optimizer"));
         };

@@ -438,7 +438,7 @@ class ExpectationTest : public QObject {
                             {"rng.pt", "-", "x", "y"}},
                            trained);
         };
-        QCOMPARE(oneIsOld("=", "w", "c"), std::string("save.mixed model.pt;"));
+        QCOMPARE(oneIsOld("=", "w", "c"), std::string("file.stale model.pt;"));
         QCOMPARE(oneIsOld("3", "=", "c"), std::string());
         QCOMPARE(oneIsOld("=", "=", "="), std::string("save.mixed optim.pt;"));
         // Ranks have the numbers of steps, in a copy of a whole step.
@@ -603,6 +603,13 @@ class ExpectationTest : public QObject {
                                                      {"mlp.experts.1.up.weight", {2, 8}, parameter}}));
         QCOMPARE(notes.size(), size_t{1});
         QCOMPARE(notes[0].message, std::string("no tensor of expert 2, 3, the router chooses among 4"));
+        const auto deepspeed =
+            modelSizeNotes({}, "",
+                           catalogOf({{"ffn.deepspeed_moe.gate.wg.weight", {3, 8}, parameter},
+                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.0.w", {2, 8}, parameter},
+                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.2.w", {2, 8}, parameter}}));
+        QCOMPARE(deepspeed.size(), size_t{1});
+        QCOMPARE(deepspeed[0].message, std::string("no tensor of expert 1, the router chooses among 3"));
     }
 };
 
