@@ -10,6 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "expectation/copied_files.h"
 #include "formats/companions.h"
 #include "formats/roles.h"
 
@@ -21,8 +22,9 @@ constexpr size_t kMostNamed = 5;  // tensors in one message
 
 // Findings that the plan looks at for each tensor by itself, or that say nothing of its values.
 bool isJudgedElsewhere(std::string_view rule) {
-    return rule.starts_with("coverage.") || rule.starts_with("security.") || rule.starts_with("value.") ||
-           rule == rule::layoutFused || rule == rule::fileUnreferenced || rule == rule::metaAlias;
+    return (rule.starts_with("coverage.") && rule != rule::coverageShrunk) || rule.starts_with("security.") ||
+           rule.starts_with("value.") || rule == rule::layoutFused || rule == rule::fileUnreferenced ||
+           rule == rule::metaAlias;
 }
 
 class DamageFinder {
@@ -38,6 +40,7 @@ class DamageFinder {
     Damage find(const std::vector<TensorId>& used) {
         for (const Note& note : source_.allNotes())
             if (note.severity == Severity::error || note.lacks != Note::Lacks::nothing) take(note);
+        takeCopies();
         for (const FileInfo& file : catalog_.files()) {
             if (file.state == FileInfo::State::unreadable && file.referenced && !noted_.contains(file.path))
                 lacks(damaged("the file cannot be read, so what it holds would be left out"), file.path, {});
@@ -51,6 +54,14 @@ class DamageFinder {
     }
 
   private:
+    // Elsewhere each look at a file is a request.
+    void takeCopies() {
+        if (source_.fileSystem || !source_.reader->dataElsewhere().empty()) return;
+        const auto copies = copiedFileNotes(*source_.reader, StopToken());
+        for (const Note& note : copies.ok() ? *copies : std::vector<Note>())
+            if (note.lacks != Note::Lacks::nothing) take(note);
+    }
+
     void take(const Note& note) {
         const bool optimizer = note.lacks == Note::Lacks::optimizerState;
         if (asked_.leavesOptimizer() && (optimizer || isState(note))) {

@@ -17,6 +17,7 @@
 #include "engine/surroundings.h"
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
+#include "expectation/copied_files.h"
 #include "expectation/integrity.h"
 #include "expectation/lacking.h"
 #include "expectation/model_size.h"
@@ -69,6 +70,7 @@ class Expectation {
         if (level_ > ValidateLevel::metadata) {
             SHARDSCOPE_TRY(addContents(*source, contract));
             addStepNumber(contract);
+            SHARDSCOPE_TRY(addCopies());
         }
         if (level_ > ValidateLevel::metadata) addUploads(*source);
         if (level_ == ValidateLevel::values) SHARDSCOPE_TRY(addIntegrity());
@@ -199,6 +201,16 @@ class Expectation {
         };
         SHARDSCOPE_ASSIGN(auto notes,
                           contentNotes(*source.directory, step_, contract, known, open, resources_.stop));
+        append(notes_, std::move(notes));
+        return {};
+    }
+
+    // Elsewhere each look at a file is a request.
+    Status addCopies() {
+        if (checkpoint_.fileSystem && level_ < ValidateLevel::values) return {};
+        SHARDSCOPE_ASSIGN(auto notes, copiedFileNotes(*checkpoint_.reader, resources_.stop));
+        for (Note& note : notes)
+            note.file = below() + note.file;
         append(notes_, std::move(notes));
         return {};
     }

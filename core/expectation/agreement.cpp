@@ -9,8 +9,10 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "model/value_view.h"
 
 namespace shardscope {
 
@@ -78,6 +80,7 @@ class Agreement {
         checkPairs();
         checkNumbered();
         checkGroups();
+        checkCounters();
         checkPlaceholders();
         return std::move(notes_);
     }
@@ -185,6 +188,53 @@ class Agreement {
         }
     }
 
+    // What each rank has for itself: "extra_state.rank_1.lr_scheduler", "sched@1".
+    void checkCounters() {
+        static const RegularExpression ofRank =
+            RegularExpression::parse(R"((.*)(?:rank_|@)([0-9]+)((?:\..*)?))").value();
+        std::vector<std::string_view> groups;
+        for (const ObjectInfo& object : catalog_.objects())
+            if (object.value.graph && ofRank.matchWhole(object.name, groups))
+                addCounters(object.value, fmt::format("{}*{}", groups[1], groups[3]), object, 0);
+        for (const auto& [what, values] : counters_) {
+            if (values.size() < 2) continue;
+            // The fewest ranks are those whose file is of another save.
+            const auto odd =
+                std::ranges::min_element(values, {}, [](const auto& value) { return value.second.size(); });
+            const auto most =
+                std::ranges::max_element(values, {}, [](const auto& value) { return value.second.size(); });
+            const auto other = most == odd ? std::next(values.begin()) : most;
+            const auto nameOf = [](const ObjectInfo* object) {
+                return printable(object->name, kNameInMessage);
+            };
+            Note note;
+            note.rule = rule::saveMixed;
+            note.severity = Severity::warning;
+            const ObjectInfo* const object = odd->second.front();
+            if (object->file < catalog_.files().size()) note.file = catalog_.files()[object->file].path;
+            note.message =
+                fmt::format("{} is {} in '{}' and {} in '{}': the files of the ranks are of two saves",
+                            what.substr(what.rfind('/') + 1), odd->first, nameOf(object), other->first,
+                            nameOf(other->second.front()));
+            notes_.push_back(std::move(note));
+            return;
+        }
+    }
+
+    void addCounters(ValueView value, const std::string& what, const ObjectInfo& object, int depth) {
+        constexpr std::array<std::string_view, 6> kCounters{"last_epoch",   "_step_count", "global_step",
+                                                            "global_steps", "iteration",   "num_updates"};
+        constexpr int kDeepest = 3;
+        for (const auto& [key, inner] : value.pairs()) {
+            const std::string_view name = key.text().value_or("");
+            const auto number = inner.integer();
+            if (number && std::ranges::count(kCounters, name))
+                counters_[fmt::format("{}/{}", what, name)][*number].push_back(&object);
+            else if (depth < kDeepest && inner.isMapping())
+                addCounters(inner, fmt::format("{}/{}", what, name), object, depth + 1);
+        }
+    }
+
     // The numbers that `params` of all groups lists. Readers give states that have one in a file the names of
     // their parameters where they know them.
     static std::set<std::string> parametersIn(const Value& groups) {
@@ -228,6 +278,7 @@ class Agreement {
 
     const Catalog& catalog_;
     const Owners owners_;
+    std::map<std::string, std::map<int64_t, std::vector<const ObjectInfo*>>> counters_;  // by value
     std::vector<Note> notes_;
 };
 
@@ -262,6 +313,20 @@ std::optional<Note> lostMomentsNote(const Catalog& catalog) {
         }
     }
     return std::nullopt;
+}
+
+std::set<TensorId> parametersInTraining(const Catalog& catalog) {
+    std::set<TensorId> parameters, trained;
+    for (TensorId t = 0; t < catalog.tensorCount(); ++t)
+        if (catalog.role(t) == Role::parameter) parameters.insert(t);
+    size_t numbered = 0;
+    for (const auto& [name, owner] : ownersOf(catalog)) {
+        if (owner.parameter != kNone)
+            trained.insert(owner.parameter);
+        else
+            ++numbered;
+    }
+    return numbered >= parameters.size() ? parameters : trained;
 }
 
 size_t parametersWithState(const Catalog& catalog) {

@@ -155,4 +155,41 @@ Result<std::vector<Note>> zeroTailNotes(const StepOnDisk& step, const Contract& 
     return notes;
 }
 
+namespace {
+
+constexpr uint64_t kEnd = 4096;  // bytes of the end that are looked at first
+constexpr uint64_t kComparedBlock = 65'536;
+constexpr uint64_t kWhole = uint64_t{16} << 20;     // a file of at most so many bytes is read whole
+constexpr uint64_t kSample = 4096, kSamples = 256;  // of larger ones
+
+std::string bytesAt(const ReadFile& file, uint64_t offset, uint64_t length) {
+    std::string bytes(length, '\0');
+    return file.readAt(offset, std::as_writable_bytes(std::span(bytes))).ok() ? bytes : std::string();
+}
+
+bool sameRange(const ReadFile& a, const ReadFile& b, uint64_t offset, uint64_t length) {
+    const std::string bytes = bytesAt(a, offset, length);
+    return bytes.size() == length && bytes == bytesAt(b, offset, length);
+}
+
+}  // namespace
+
+std::string endOf(const ReadFile& file) {
+    const uint64_t length = std::min(kEnd, file.size());
+    return bytesAt(file, file.size() - length, length);
+}
+
+bool sameContent(const ReadFile& a, const ReadFile& b) {
+    const uint64_t size = a.size(), end = std::min(kEnd, size);
+    if (size != b.size() || !sameRange(a, b, size - end, end)) return false;
+    if (size <= kWhole) {
+        for (uint64_t at = 0; at < size - end; at += kComparedBlock)
+            if (!sameRange(a, b, at, std::min(kComparedBlock, size - end - at))) return false;
+        return true;
+    }
+    for (uint64_t i = 0; i < kSamples; ++i)
+        if (!sameRange(a, b, (size - kSample) / kSamples * i, kSample)) return false;
+    return true;
+}
+
 }  // namespace shardscope

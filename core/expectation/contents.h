@@ -25,6 +25,12 @@ Result<std::vector<Note>> contentNotes(const Directory& directory, const StepCon
                                        const std::set<std::string, std::less<>>& known,
                                        const OpenAsFormat& open, const StopToken& stop);
 
+// Whether two files have the same bytes. Of files of more than 16 MiB samples are read. False where one
+// cannot be read.
+bool sameContent(const ReadFile& a, const ReadFile& b);
+// The last bytes of a file, where archives have checksums of their content. Empty where it cannot be read.
+std::string endOf(const ReadFile& file);
+
 // A step where its files are.
 struct StepOnDisk {
     std::shared_ptr<const Directory> directory;

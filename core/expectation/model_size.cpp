@@ -69,8 +69,10 @@ class Counting {
   private:
     void count(TensorId t) {
         static const RegularExpression layer = expression(R"((.*\.)?(?:layers|h)\.([0-9]+)\..*)");
-        static const RegularExpression expert = expression(R"((.*)\.experts\.([0-9]+)\.(.*))");
-        static const RegularExpression router = expression(R"((.*)\.(?:gate|router|router\.layer)\.weight)");
+        static const RegularExpression expert =
+            expression(R"((.*)\.experts\.(?:deepspeed_experts\.)?([0-9]+)\.(.*))");
+        static const RegularExpression router =
+            expression(R"((.*)\.(?:gate|gate\.wg|router|router\.layer)\.weight)");
         static const RegularExpression stacked =
             expression(R"(.*\.experts\.[a-z_]+(?:_bias|_blocks|_scales)?)");
         static const RegularExpression rows = expression(R"((?:.*\.)?(?:embed_tokens|wte|lm_head)\.weight)");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include <fmt/format.h>
@@ -9,36 +10,14 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "expectation/agreement.h"
+#include "formats/files_below.h"
 
 namespace shardscope {
 
 namespace {
 
 constexpr size_t kMostFiles = 4096;  // of a step
-// Bytes of the end that are looked at first. An archive has checksums of its content there.
-constexpr uint64_t kEnd = 4096;
-constexpr uint64_t kStaleBlock = 65'536;
-constexpr uint64_t kWhole = uint64_t{16} << 20;     // a file of at most so many bytes is read whole
-constexpr uint64_t kSample = 4096, kSamples = 256;  // of larger ones
-
-bool sameRange(const ReadFile& a, const ReadFile& b, uint64_t offset, uint64_t length) {
-    std::vector<std::byte> one(length), other(length);
-    return a.readAt(offset, one).ok() && b.readAt(offset, other).ok() && one == other;
-}
-
-// Of files of one size.
-bool sameContent(const ReadFile& a, const ReadFile& b) {
-    const uint64_t size = a.size(), end = std::min(kEnd, size);
-    if (size != b.size() || !sameRange(a, b, size - end, end)) return false;
-    if (size <= kWhole) {
-        for (uint64_t at = 0; at < size - end; at += kStaleBlock)
-            if (!sameRange(a, b, at, std::min(kStaleBlock, size - end - at))) return false;
-        return true;
-    }
-    for (uint64_t i = 0; i < kSamples; ++i)
-        if (!sameRange(a, b, (size - kSample) / kSamples * i, kSample)) return false;
-    return true;
-}
 
 // A path with the number of its own step left out: "global_step15/x" of step 15 is "global_step{}/x" of all.
 std::string pathInAnyStep(std::string_view path, std::string_view stepName) {
@@ -112,14 +91,16 @@ class StaleFiles {
             ++judged;
             size_t of = indices_.size();
             for (size_t e = indices_.size(); e-- > 0;) {
-                if (indices_[e].hasSame(step_, file) != true) continue;
+                const auto is = indices_[e].hasSame(step_, file);
+                if (is == false && part == StepPart::optimizer) optimizerMoved_.insert(e);
+                if (is != true) continue;
                 ++alike[e];
                 of = e;
             }
             if (of < indices_.size()) same.emplace_back(&file, of);
         }
-        // A copy of a whole step agrees with itself.
-        if (std::ranges::count(alike, judged) > 0) return std::move(notes_);
+        for (size_t e = 0; e < alike.size(); ++e)
+            if (alike[e] == judged && isWholeCopy(e)) return std::move(notes_);
         for (const auto& [file, of] : same)
             judge(*file, of);
         return std::move(notes_);
@@ -132,8 +113,17 @@ class StaleFiles {
                part == StepPart::loader;
     }
 
+    // A copy of a whole step agrees with itself. What nothing is known of is of the same step, too.
+    bool isWholeCopy(size_t e) const {
+        return std::ranges::none_of(step_.contents.files, [&](const StepFile& file) {
+            return isStateFile(lastName(file.path)) && partOf(file) == StepPart::unknown &&
+                   indices_[e].hasSame(step_, file) == false;
+        });
+    }
+
     StepPart partOf(const StepFile& file) const {
-        const StepPart named = stepPartOf(lastName(file.path));
+        StepPart named = stepPartOf(lastName(file.path));
+        if (named == StepPart::unknown) named = stepPartOf(lastName(directoryOf(file.path)));
         if (isBesideModel(named)) return named;
         const auto at = held_.find(file.path);
         if (at != held_.end())
@@ -166,7 +156,10 @@ class StaleFiles {
             mixed = before.value_or(true);  // else it belongs to a model that is not trained
         } else if (part == StepPart::weights || part == StepPart::averages) {
             // Frozen parts of a model never change.
+            const auto at = held_.find(file.path);
+            const bool trained = part == StepPart::weights && at != held_.end() && at->second.trained;
             mixed = before.value_or(false);
+            doubt = !before && trained && optimizerMoved_.contains(of);
         } else {
             const bool state = lastName(file.path) == "trainer_state.json";
             const bool moves = trainer || (part == StepPart::progress && of == 0);
@@ -193,7 +186,8 @@ class StaleFiles {
     const HeldByFile& held_;
     const Contract& contract_;
     const std::span<const StepOnDisk> earlier_;
-    std::vector<StepIndex> indices_;  // of each
+    std::vector<StepIndex> indices_;   // of each
+    std::set<size_t> optimizerMoved_;  // earlier steps whose optimizer state is another
     std::vector<Note> notes_;
 };
 
@@ -201,6 +195,7 @@ class StaleFiles {
 
 HeldByFile heldByFile(const Catalog& catalog, const std::string& below) {
     std::vector<HeldTensors> byFile(catalog.files().size());
+    const std::set<TensorId> trained = parametersInTraining(catalog);
     for (TensorId t = 0; t < catalog.tensorCount(); ++t) {
         const Role role = catalog.role(t);
         // Counters may stand still, and what is neither weight nor moment goes by the file's name.
@@ -209,6 +204,7 @@ HeldByFile heldByFile(const Catalog& catalog, const std::string& below) {
             const uint32_t file = catalog.chunk(t, c).file;
             if (file >= byFile.size()) continue;
             (role == Role::optimizer ? byFile[file].optimizer : byFile[file].weights) = true;
+            byFile[file].trained = byFile[file].trained || trained.contains(t);
         }
     }
     HeldByFile held;

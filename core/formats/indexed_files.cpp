@@ -97,6 +97,13 @@ SetName parseSetName(std::string_view fileName, std::string_view ending) {
     return set;
 }
 
+Note copyInSet(std::string_view file) {
+    return noteOf(rule::metaDuplicate, Severity::error,
+                  "all of its tensors are in other files of the set, too: it is a copy, and what it held is "
+                  "missing",
+                  file, {}, Note::Lacks::anything);
+}
+
 std::vector<Note> missingOfSets(std::span<const SetName> present, std::string_view ending) {
     std::map<std::pair<std::string, uint32_t>, std::set<uint32_t>> sets;
     for (const SetName& name : present) {

@@ -54,5 +54,7 @@ SetName parseSetName(std::string_view fileName, std::string_view ending);
 // The note on each file that the names of the others say belongs to their set. Not so those of single ranks:
 // a rank without any tensor of a part writes no file for it.
 std::vector<Note> missingOfSets(std::span<const SetName> present, std::string_view ending);
+// The note on a file of a set without an index whose tensors are all in other files, too.
+Note copyInSet(std::string_view file);
 
 }  // namespace shardscope

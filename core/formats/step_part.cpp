@@ -19,16 +19,19 @@ struct Known {
 
 // Names that are more than the sum of their words, after endings and numbers are taken off. Sources:
 // transformers' trainer.py, accelerate's utils/constants.py, Megatron-LM's checkpointing.py, OLMo-core's
-// checkpoint.py, Lightning's strategies/fsdp.py, PaddleFormers' trainer, Orbax's array files.
+// checkpoint.py, Colossal-LLaMA's ckpt_io.py, Lightning's strategies/fsdp.py, PaddleFormers' trainer, Orbax's
+// array files.
 constexpr std::array kWhole{
     Known{"model_optim_rng", weights},
     Known{"model_and_optim", weights},
     Known{"dist_ckpt", weights},
+    Known{"modeling", weights},
     Known{"opt", optimizer},
     Known{"lr", scheduler},
     Known{"lr_scheduler", scheduler},
     Known{"data", loader},
     Known{"dl_state_dict", loader},
+    Known{"train", progress},
     Known{"trainer_state", progress},
     Known{"train_state", progress},
     Known{"training_state", progress},

@@ -1,9 +1,13 @@
 #include "validate/value_bytes.h"
 
 #include <algorithm>
+#include <array>
+#include <concepts>
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <optional>
+#include <string>
 
 #include "base/checked.h"
 #include "execute/value_sums.h"
@@ -23,6 +27,49 @@ bool storedOnce(const ChunkInfo& a, const ChunkInfo& b) {
            std::ranges::equal(a.offsets, b.offsets) && std::ranges::equal(a.lengths, b.lengths);
 }
 
+// Sign and magnitude, as IEEE types have them; NaN has no sign that counts.
+template <std::unsigned_integral Word>
+uint64_t negativeIn(std::span<const std::byte> bytes, Word infinity) {
+    constexpr Word kSign = Word{1} << (8 * sizeof(Word) - 1);
+    uint64_t count = 0;
+    for (size_t at = 0; at + sizeof(Word) <= bytes.size(); at += sizeof(Word)) {
+        Word bits;
+        std::memcpy(&bits, bytes.data() + at, sizeof bits);
+        count += bits > kSign && bits <= (kSign | infinity);
+    }
+    return count;
+}
+
+// torch/optim, Megatron-Core's distrib_optimizer.py, Paddle's adamw.py, optax.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kMoments{
+    {{"exp_avg", "exp_avg_sq"}, {"moment1", "moment2"}, {"moment1_0", "moment2_0"}, {"mu", "nu"}}};
+
+// Where the first component of a name that fits begins.
+template <class Fits>
+std::optional<size_t> componentOf(std::string_view name, Fits&& fits) {
+    for (size_t at = 0; at < name.size();) {
+        const size_t end = std::min(name.find_first_of(".:", at), name.size());
+        if (fits(name.substr(at, end - at))) return at;
+        at = end + 1;
+    }
+    return std::nullopt;
+}
+
+uint64_t countNegative(DType dtype, std::span<const std::byte> bytes) {
+    switch (dtype) {
+        case DType::float16:
+            return negativeIn<uint16_t>(bytes, 0x7c00);
+        case DType::bfloat16:
+            return negativeIn<uint16_t>(bytes, 0x7f80);
+        case DType::float32:
+            return negativeIn<uint32_t>(bytes, 0x7f800000);
+        case DType::float64:
+            return negativeIn<uint64_t>(bytes, 0x7ff0000000000000);
+        default:
+            return 0;
+    }
+}
+
 }  // namespace
 
 std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
@@ -35,6 +82,30 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog) {
         });
     }
     return pairs;
+}
+
+bool isMoment(const Catalog& catalog, TensorId t) {
+    if (catalog.role(t) != Role::optimizer) return false;
+    return componentOf(catalog.name(t),
+                       [](std::string_view part) {
+                           return std::ranges::any_of(kMoments, [&](const auto& pair) {
+                               return part == pair.first || part == pair.second;
+                           });
+                       })
+        .has_value();
+}
+
+TensorId firstMomentOf(const Catalog& catalog, TensorId second) {
+    if (catalog.role(second) != Role::optimizer) return kNone;
+    const std::string_view name = catalog.name(second);
+    for (const auto& [first, of] : kMoments) {
+        const auto at = componentOf(name, [&, of = of](std::string_view part) { return part == of; });
+        if (!at) continue;
+        const TensorId found = catalog.find(std::string(name.substr(0, *at)) + std::string(first) +
+                                            std::string(name.substr(*at + of.size())));
+        if (found != kNone) return found;
+    }
+    return kNone;
 }
 
 bool holdsValues(const Catalog& catalog, ChunkId c) {
@@ -111,7 +182,7 @@ void SegmentReader::give(AlignedBuffer bytes) {
 }
 
 Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype,
-                                        bool checksum, bool pieces, bool sums) {
+                                        const Look& look) {
     SeenSegment segment;
     BufferLease held(*this);
     AlignedBuffer* const buffer = held.allocated();
@@ -126,12 +197,12 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
         }
         for (size_t p = 0; p < read.size(); p += kPiece) {
             const auto piece = read.subspan(p, std::min<size_t>(kPiece, read.size() - p));
-            if (checksum)
+            if (look.checksum)
                 segment.crc = at + p == begin ? crc32Of(piece)
                                               : crc32Combine(segment.crc, crc32Of(piece), piece.size());
-            if (pieces) segment.pieces.push_back(cellDigest(piece));
+            if (look.pieces) segment.pieces.push_back(cellDigest(piece));
             if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
-            lookAtValues(dtype, piece, segment.seen, sums);
+            lookAtValues(dtype, piece, segment.seen, look);
         }
         if (resources_.progress) resources_.progress->add(read.size());
         at += read.size();
@@ -139,7 +210,7 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
     return segment;
 }
 
-void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, bool sums) {
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, const Look& look) {
     ValuePattern here;
     here.any = !block.empty();
     const size_t size =
@@ -151,7 +222,8 @@ void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& s
         here.uniform = false;
     }
     countValues(dtype, block, here.counts);
-    if (sums) addSums(dtype, block, here.sums);
+    if (look.sums) addSums(dtype, block, here.sums);
+    if (look.signs) here.negative = countNegative(dtype, block);
     here.counts.elements = block.size() * 8 / dtypeBits(dtype);
     seen.join(here);
 }

@@ -24,6 +24,11 @@ std::vector<std::pair<ChunkId, ChunkId>> replicaPairs(const Catalog& catalog);
 // it is read once.
 bool holdsValues(const Catalog& catalog, ChunkId chunk);
 
+// Whether a tensor is Adam's first or second moment, whose signs are counted; and the first moment that
+// stands beside a second one, kNone where there is none. Told by the names that frameworks use.
+bool isMoment(const Catalog& catalog, TensorId tensor);
+TensorId firstMomentOf(const Catalog& catalog, TensorId second);
+
 // How the bytes of one chunk are read.
 struct ChunkBytes {
     Extent extent;
@@ -36,14 +41,20 @@ struct ChunkBytes {
 };
 ChunkBytes bytesOfChunk(const Catalog& catalog, const ChunkInfo& chunk, Extent extent);
 
+// What is wanted of bytes besides the counts of their values.
+struct Look {
+    bool checksum = false, pieces = false, sums = false;
+    bool signs = false;  // how many are below zero
+};
+
 // Reads segments, from any number of threads, with as many buffers as the memory limit has room for.
 class SegmentReader {
   public:
     explicit SegmentReader(const Resources& resources);
 
     // Bytes [begin, end) behind the extent's start. Errors: cancelled, limit, those of reading.
-    Result<SeenSegment> read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype, bool checksum,
-                             bool pieces, bool sums);
+    Result<SeenSegment> read(const Extent& extent, uint64_t begin, uint64_t end, DType dtype,
+                             const Look& look);
 
   private:
     class BufferLease;
@@ -58,7 +69,7 @@ class SegmentReader {
     const MemoryBudget::Lease lease_;
 };
 
-// Adds the values of a range to a pattern, with their sums if they are asked for.
-void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, bool sums);
+// Adds the values of a range to a pattern, with sums and signs if they are asked for.
+void lookAtValues(DType dtype, std::span<const std::byte> block, ValuePattern& seen, const Look& look);
 
 }  // namespace shardscope

@@ -82,10 +82,10 @@ Result<uint64_t> ValueParts::read(std::span<const TileSpan> spans, uint64_t segm
         const Item& item = items_[span.tensor];
         auto extent = reader_.locate(item.chunk);
         if (!extent.ok() && extent.error().code == ErrorCode::cancelled) return std::move(extent).error();
+        const Catalog& catalog = reader_.catalog();
+        const TensorId tensor = catalog.tensorOf(item.chunk);
         std::optional<ChunkBytes> bytes;
-        if (extent.ok())
-            bytes = bytesOfChunk(reader_.catalog(), reader_.catalog().chunk(item.chunk),
-                                 std::move(extent).value());
+        if (extent.ok()) bytes = bytesOfChunk(catalog, catalog.chunk(item.chunk), std::move(extent).value());
         if (bytes && item.storage) {
             if (!bytes->storageFits() || bytes->extent.checksum->length != item.bytes) {
                 bytes.reset();
@@ -105,8 +105,9 @@ Result<uint64_t> ValueParts::read(std::span<const TileSpan> spans, uint64_t segm
                 std::string found;
                 if (bytes) {
                     const auto seen = reader.read(bytes->extent, begin, end, bytes->dtype,
-                                                  item.storage || bytes->ownChecksum,
-                                                  !item.storage && replicas_.contains(item.chunk), false);
+                                                  {.checksum = item.storage || bytes->ownChecksum,
+                                                   .pieces = !item.storage && replicas_.contains(item.chunk),
+                                                   .signs = !item.storage && isMoment(catalog, tensor)});
                     if (seen.ok()) {
                         found = packSegment(*seen);
                         bytesRead += end - begin;

@@ -23,6 +23,7 @@ struct ValuePattern {
     bool uniform = true;  // all elements have the bits of `first`
     std::array<std::byte, 16> first{};
     bool any = false;
+    uint64_t negative = 0;    // elements below zero, of moments
     bool noChecksum = false;  // of a chunk: none is stored that could be compared
 
     void join(const ValuePattern& other) {
@@ -34,6 +35,7 @@ struct ValuePattern {
         counts.nan += other.counts.nan;
         counts.inf += other.counts.inf;
         counts.zero += other.counts.zero;
+        negative += other.negative;
         sums.add(other.sums);
     }
 };

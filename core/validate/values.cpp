@@ -134,10 +134,10 @@ class ValueCheck {
         uint32_t crc = 0;
         if (bytes.plain) {
             const auto digest = state_.digests.find(c);
-            Status status = readValues(bytes.extent, bytes.length, bytes.dtype, state_.seen[c],
-                                       bytes.ownChecksum ? &crc : nullptr,
-                                       digest == state_.digests.end() ? nullptr : &digest->second,
-                                       s_.parts ? s_.parts->itemOf(c) : kNone);
+            Status status = readValues(
+                bytes.extent, bytes.length, bytes.dtype, state_.seen[c], bytes.ownChecksum ? &crc : nullptr,
+                digest == state_.digests.end() ? nullptr : &digest->second,
+                s_.parts ? s_.parts->itemOf(c) : kNone, isMoment(catalog_, chunk.tensor));
             if (!status.ok()) return readFailed(c, std::move(status).error());
         } else {
             std::lock_guard lock(state_.mutex);
@@ -230,7 +230,7 @@ class ValueCheck {
     // Reads `length` bytes from the extent's start; in several threads when there are many. `item` is what
     // they are among those that parts have read.
     Status readValues(const Extent& extent, uint64_t length, DType dtype, ValuePattern& seen, uint32_t* crc,
-                      Digest128* digest, uint32_t item) {
+                      Digest128* digest, uint32_t item, bool signs = false) {
         const uint64_t segmentBytes = item == kNone ? kSegment : s_.parts->segmentBytes();
         const size_t segments = static_cast<size_t>((length + segmentBytes - 1) / segmentBytes);
         std::vector<SeenSegment> parts(segments);
@@ -243,7 +243,8 @@ class ValueCheck {
                 if (s_.resources.progress) s_.resources.progress->add(end - begin);
                 return {};
             }
-            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype, crc, digest, s_.sums));
+            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype,
+                                                     {crc != nullptr, digest != nullptr, s_.sums, signs}));
             return {};
         };
         if (segments == 1) {
@@ -286,7 +287,8 @@ class ValueCheck {
         const Status status =
             scanTensors(s_.reader, tensors, options, s_.resources, [&](const TileView& tile) -> Status {
                 ValuePattern part;
-                lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part, s_.sums);
+                lookAtValues(catalog_.dtype(tile.tensor), tile.bytes, part,
+                             {.sums = s_.sums, .signs = isMoment(catalog_, tile.tensor)});
                 std::lock_guard lock(mutex);
                 state_.seen[catalog_.firstChunk(tile.tensor)].join(part);
                 return {};
@@ -336,6 +338,30 @@ class ValueCheck {
         }
     }
 
+    ValuePattern wholeOf(TensorId t) const {
+        ValuePattern whole;
+        for (ChunkId c = catalog_.firstChunk(t); c < catalog_.endChunk(t); ++c)
+            whole.join(state_.seen[c]);
+        return whole;
+    }
+
+    // A mean of squares is not below zero. Where the mean beside it never is, the two were exchanged.
+    void addExchanged(TensorId t) {
+        const TensorId first = firstMomentOf(catalog_, t);
+        if (first == kNone) return;
+        constexpr uint64_t kFewest = 32;  // elements, so that the signs are no chance
+        const ValuePattern second = wholeOf(t), mean = wholeOf(first);
+        if (mean.counts.elements < kFewest) return;
+        if (second.negative == 0 || mean.negative > 0 || mean.counts.zero == mean.counts.elements) return;
+        FindingExample example;
+        example.tensor = catalog_.name(t);
+        example.detail = broadcastText(second.negative, second.counts.elements, "are below zero");
+        s_.findings.add(rule::stateDiffers, Severity::error, "exchanged",
+                        "second moments, which are means of squares, hold values below zero, and the first "
+                        "moments beside them none: the two were exchanged",
+                        std::move(example));
+    }
+
     void judge(TensorId t) {
         const DType dtype = catalog_.dtype(t);
         ValuePattern whole;
@@ -357,6 +383,7 @@ class ValueCheck {
             whole.join(seen);
         }
         nanTensors_ += nan;
+        addExchanged(t);
         if (whole.any && whole.counts.inf > 0) addInfinite(t, whole.counts);
         // What a tensor holds throughout shows only when all of it was looked at.
         if (!all || !whole.any || whole.counts.elements < 2 || catalog_.role(t) != Role::parameter ||

@@ -127,6 +127,57 @@ class FileDamageCliTest : public QObject {
         QVERIFY2(judged.out.find("the file of rank 0 was copied") != std::string::npos, judged.out.c_str());
         QCOMPARE(convert(at("ranks")).exitCode, 3);
     }
+    // One file over another one of the same kind: either the rest is whole without it, or it shows.
+    void anyFileMayBeACopy_data() {
+        QTest::addColumn<QString>("from");
+        QTest::addColumn<QString>("to");
+        const auto row = [](const char* name, const char* from, const char* to) {
+            QTest::newRow(name) << from << to;
+        };
+        row("dcp/t2.15.0-fsdp2-adam", "__0_0.distcp", "__1_0.distcp");
+        row("megatron/m0.16.1-legacy-tp2", "iter_0000010/mp_rank_00/model_optim_rng.pt",
+            "iter_0000010/mp_rank_01/model_optim_rng.pt");
+        row("torch_save/bin-set-no-index", "pytorch_model-00001-of-00003.bin",
+            "pytorch_model-00002-of-00003.bin");
+    }
+    void anyFileMayBeACopy() {
+        QFETCH(QString, from);
+        QFETCH(QString, to);
+        const QStringList name = QString(QTest::currentDataTag()).split('/');
+        const QString copy = copyOf(name[0].toUtf8().constData(), name[1], "copy") + '/';
+        QVERIFY2(QFile::remove(copy + to) && QFile::copy(copy + from, copy + to), qPrintable(to));
+        const Outcome judged = validate(copy, "files");
+        QCOMPARE(judged.exitCode, 1);
+        const std::string file = QFileInfo(to).fileName().toStdString();
+        QVERIFY2(judged.out.find(file) != std::string::npos, judged.out.c_str());
+        QCOMPARE(convert(copy).exitCode, 3);
+    }
+    // exp_avg_sq is a mean of squares.
+    void exchangedMoments() {
+        std::vector<float> first(64), second(64);
+        for (size_t i = 0; i < 64; ++i) {
+            first[i] = (i % 3 == 0 ? -1 : 1) * float(i);
+            second[i] = float(i * i);
+        }
+        const auto verdictOf = [&](const std::vector<float>& m, const std::vector<float>& v) {
+            writeModel(at("optimizer"),
+                       {{"optimizer.state.w.exp_avg", {"F32", {64}, floats(m)}},
+                        {"optimizer.state.w.exp_avg_sq", {"F32", {64}, floats(v)}}},
+                       {});
+            return validate(at("optimizer"));
+        };
+        QCOMPARE(verdictOf(first, second).exitCode, 0);
+        const Outcome exchanged = verdictOf(second, first);
+        QVERIFY2(!findingOf(exchanged.json(), "state.differs", "exp_avg_sq").empty(), exchanged.out.c_str());
+    }
+    // Without metadata.pkl nothing says that rank 0 holds all of an item.
+    void itemsWithoutMetadata() {
+        const QString step = copyOf("torch_checkpointing", "no-resharder", "step");
+        QVERIFY(QFile::remove(step + "/model_1.pt"));
+        const Outcome judged = validate(step);
+        QVERIFY2(!findingOf(judged.json(), "file.missing", "model_1.pt").empty(), judged.out.c_str());
+        QCOMPARE(convert(step).exitCode, 3);
+    }
     // Their router is called otherwise; a gate is half of a projection, and ranks cut it.
     void gatesOfTensorRt() {
         for (int rank = 0; rank < 2; ++rank)

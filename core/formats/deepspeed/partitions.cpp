@@ -464,7 +464,7 @@ bool Partitions::checkSlices(const OptimizerFile& file) {
                 fmt::format("the name says partition {} of group {}, its ranges are those of partition {}: "
                             "files were exchanged or renamed",
                             index, g, other->second),
-                save_.contents(file.index).name);
+                save_.contents(file.index).name, {}, Note::Lacks::optimizerState);
             return true;
         }
         agree = false;

@@ -335,6 +335,7 @@ class Opener : private CatalogOpener {
         std::vector<std::pair<size_t, Piece>> strays;  // place in the index
         for (uint32_t f = 0; f < files_.size(); ++f) {
             const OpenFile& file = files_[f];
+            bool own = index_ || file.set.index == 0 || file.sharding || file.header.tensors.empty();
             for (uint32_t t = 0; t < file.header.tensors.size(); ++t) {
                 std::string_view name = file.header.names[t];
                 if (const ShardingEntry* entry = shardingOf(file, name); entry && !entry->logicalName.empty())
@@ -348,9 +349,13 @@ class Opener : private CatalogOpener {
                         continue;
                     }
                 }
-                if (names.insert(name)) pieces.emplace_back();
+                if (names.insert(name)) {
+                    pieces.emplace_back();
+                    own = true;
+                }
                 pieces[names.find(name)].push_back({f, t});
             }
+            if (!own) builder_.addNote(copyInSet(file.name));
         }
         for (const auto& [inIndex, piece] : strays) {
             const size_t known = names.find(index_->names[inIndex]);

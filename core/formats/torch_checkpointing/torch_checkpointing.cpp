@@ -185,6 +185,15 @@ class ItemsOpener {
         }
     }
 
+    // Nothing says whether all ranks saved an item, nor whether one holds all of it.
+    void noteDoubt(const std::string& item, uint32_t rank) {
+        assembly_.addMissingRank(defaultFileName(item, rank), rank, Severity::warning,
+                                 fmt::format("rank {} has files of other items; without metadata.pkl nothing "
+                                             "says whether it held a part of this one",
+                                             rank),
+                                 Note::Lacks::anything);
+    }
+
     static std::set<const RankList*> rankListsOf(const Item& item) {
         std::set<const RankList*> lists;
         std::set<const void*> seen;
@@ -230,14 +239,18 @@ class ItemsOpener {
         for (auto& [item, files] : items_) {
             if (!std::ranges::any_of(files, &ItemFile::ranked)) continue;
             std::set<uint32_t> present;
-            bool distributed = false;
+            bool distributed = false, tensors = false;
             for (const HeldFile& file : files) {
                 present.insert(file.ranks[0]);
                 distributed = distributed || (file.index != kNone && !contents(file).placements.empty());
+                tensors = tensors || (file.index != kNone && !contents(file).tensors.empty());
             }
-            if (!distributed) continue;
             for (uint32_t rank = 0; rank < parts_.world(); ++rank) {
-                if (!present.contains(rank)) parts_.addMissing(defaultFileName(item, rank), rank, true);
+                if (present.contains(rank)) continue;
+                if (distributed)
+                    parts_.addMissing(defaultFileName(item, rank), rank, true);
+                else if (tensors)
+                    noteDoubt(item, rank);
             }
         }
         return {};

@@ -180,6 +180,7 @@ class Opener : private CatalogOpener {
         for (size_t s = 0; s < whole.size(); ++s)
             if (!whole[s]) specialOf[s] = builder_.addSpecial(saved.specials[s]);
         std::vector<TensorId> ids(saved.tensors.size(), kNone);
+        bool own = index_ || read_.size() == 1 || saved.tensors.empty();
         for (uint32_t t = 0; t < saved.tensors.size(); ++t) {
             const StoredTensor& stored = saved.tensors[t];
             if (index_ && !takes(file, t)) continue;
@@ -188,6 +189,7 @@ class Opener : private CatalogOpener {
             TensorInfo tensor;
             tensor.name = special ? special->name : stored.name;
             tensor.path = special ? special->path : stored.path;
+            if (names_.insert(tensor.name).second) own = true;
             tensor.dtype = stored.dtype;
             tensor.shape = stored.shape;
             tensor.role = beside ? Role::other : stored.buffer ? Role::buffer : roles_.role(tensor.name);
@@ -204,6 +206,7 @@ class Opener : private CatalogOpener {
                     .inFile(source_.directory->path() + "/" + saved.name);
             parts_.add(StoredPart::whole(file, t));
         }
+        if (!own) builder_.addNote(copyInSet(saved.name));
         addObjects(builder_, saved, saved.id);
         return {};
     }
@@ -246,6 +249,7 @@ class Opener : private CatalogOpener {
     std::set<std::string> broken_;
     std::set<std::string> said_;
     std::set<size_t> found_;                // names of the index
+    std::set<std::string> names_;           // of tensors, in a set without an index
     std::vector<std::vector<bool>> whole_;  // by file, as wholeSpecials()
     RoleFinder roles_;
     StoredParts parts_;

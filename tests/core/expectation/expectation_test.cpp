@@ -107,6 +107,7 @@ class ExpectationTest : public QObject {
         row("rng_state_0.pth", random);
         row("random_states_3.pkl", random);
         row("data.pt", loader);
+        row("modeling", weights);
         row("dl_state_dict.bin", loader);
         row("scaler.pt", scaler);
         row("ema.pt", averages);
@@ -393,6 +394,16 @@ class ExpectationTest : public QObject {
         QCOMPARE(staleOf({{"optim.pt", "1", "2", "1"}, {"model.pt", "a", "b", "a"}}, held), std::string());
         // A copy of a whole step agrees with itself.
         QCOMPARE(staleOf({{"model.pt", "1", "2", "="}, {"optim.pt", "a", "b", "="}}, held), std::string());
+        // One that is not, by a file that nothing is known of, or by the directory of another one.
+        const HeldByFile one{{"model_and_optim/__0_0.distcp", {true, true}}};
+        QCOMPARE(staleOf({{"model_and_optim/__0_0.distcp", "1", "2", "="}, {"rank0.pt", "a", "b", "c"}}, one),
+                 std::string("save.mixed model_and_optim/__0_0.distcp;"));
+        QCOMPARE(staleOf({{"model_and_optim/__0_0.distcp", "1", "2", "3"}, {"train/rank0.pt", "a", "b", "="}},
+                         one),
+                 std::string("save.mixed train/rank0.pt;"));
+        QCOMPARE(
+            staleOf({{"model_and_optim/__0_0.distcp", "1", "2", "="}, {"train.log", "a", "b", "c"}}, one),
+            std::string());
         // Random states stand still in a run that draws no numbers; a doubt where they moved before.
         QCOMPARE(staleOf({{"model.pt", "1", "2", "3"}, {"rng.pt", "a", "b", "="}}, held),
                  std::string("file.stale rng.pt;"));
@@ -417,6 +428,19 @@ class ExpectationTest : public QObject {
                     held),
             std::string());
         QCOMPARE(staleOf({{"model.pt", "-", "2", "3"}, {"rng.pt", "-", "b", "="}}, held), std::string());
+        // Weights that an optimizer has moments of change with them.
+        const HeldByFile trained{
+            {"model.pt", {true, false, true}}, {"vision.pt", {true, false}}, {"optim.pt", {false, true}}};
+        const auto oneIsOld = [&](const char* model, const char* vision, const char* optimizer) {
+            return staleOf({{"model.pt", "-", "2", model},
+                            {"vision.pt", "-", "v", vision},
+                            {"optim.pt", "-", "b", optimizer},
+                            {"rng.pt", "-", "x", "y"}},
+                           trained);
+        };
+        QCOMPARE(oneIsOld("=", "w", "c"), std::string("file.stale model.pt;"));
+        QCOMPARE(oneIsOld("3", "=", "c"), std::string());
+        QCOMPARE(oneIsOld("=", "=", "="), std::string("save.mixed optim.pt;"));
         // Ranks have the numbers of steps, in a copy of a whole step.
         const HeldByFile ranks{
             {"__0_0.distcp", {true, true}}, {"__20_0.distcp", {true, true}}, {"__30_0.distcp", {true, true}}};
@@ -488,6 +512,40 @@ class ExpectationTest : public QObject {
         QCOMPARE(rules({0, 1, 2}), std::string());  // one without gradients
         QCOMPARE(rules({0}), std::string("state.differs optim.state.1.exp_avg;"));
     }
+    void ranksAgreeOnTheStepOfTheirSchedulers() {
+        const auto rules = [](std::initializer_list<int64_t> epochs) {
+            CatalogBuilder builder("torch-ranks", "", "");
+            for (const int64_t epoch : epochs) {
+                ValueGraph graph;
+                const NodeId inner = graph.addContainer(
+                    ValueKind::dict, {graph.addText(ValueKind::text, "last_epoch"), graph.addInteger(epoch)});
+                const NodeId root =
+                    graph.addContainer(ValueKind::dict, {graph.addText(ValueKind::text, "scheduler"), inner});
+                FileInfo file;
+                file.path = "extra_" + std::to_string(builder.fileCount());
+                ObjectInfo object;
+                object.name = "extra_state.rank_" + std::to_string(builder.fileCount()) + ".lr";
+                object.file = builder.addFile(file);
+                object.value = makeValue(std::move(graph), root);
+                builder.addObject(std::move(object));
+            }
+            return filesWithRules(agreementNotes(std::move(builder).finish()));
+        };
+        QCOMPARE(rules({7, 7, 7}), std::string());
+        QCOMPARE(rules({7, 7, 5, 7}), std::string("save.mixed extra_2;"));
+        QCOMPARE(rules({7, 9}), std::string("save.mixed extra_0;"));
+    }
+    void theOptimizerSaysWhatIsTrained() {
+        using enum Role;
+        const auto count = [](std::initializer_list<std::tuple<const char*, Dims, Role>> tensors) {
+            return parametersInTraining(catalogOf(tensors)).size();
+        };
+        QCOMPARE(count({{"a", {4}, parameter}, {"b", {4}, parameter}, {"state.a.exp_avg", {4}, optimizer}}),
+                 size_t{1});
+        QCOMPARE(count({{"a", {4}, parameter}, {"b", {4}, parameter}, {"state.0.exp_avg", {4}, optimizer}}),
+                 size_t{0});
+        QCOMPARE(count({{"a", {4}, parameter}, {"state.0.exp_avg", {4}, optimizer}}), size_t{1});
+    }
     void anOptimizerWithoutItsMomentsShows() {
         const auto lost = [](const char* setting, std::initializer_list<int64_t> listed, const char* tensor) {
             CatalogBuilder builder("torch", "", "");
@@ -545,6 +603,13 @@ class ExpectationTest : public QObject {
                                                      {"mlp.experts.1.up.weight", {2, 8}, parameter}}));
         QCOMPARE(notes.size(), size_t{1});
         QCOMPARE(notes[0].message, std::string("no tensor of expert 2, 3, the router chooses among 4"));
+        const auto deepspeed =
+            modelSizeNotes({}, "",
+                           catalogOf({{"ffn.deepspeed_moe.gate.wg.weight", {3, 8}, parameter},
+                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.0.w", {2, 8}, parameter},
+                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.2.w", {2, 8}, parameter}}));
+        QCOMPARE(deepspeed.size(), size_t{1});
+        QCOMPARE(deepspeed[0].message, std::string("no tensor of expert 1, the router chooses among 3"));
     }
 };
 

@@ -174,6 +174,7 @@ class ValidateTest : public QObject {
         SeenSegment segment;
         segment.seen.any = true;
         segment.seen.counts = {400, 3, 2, 1};
+        segment.seen.negative = 5;
         segment.seen.first.fill(std::byte{7});
         segment.crc = 0xdeadbeef;
         segment.pieces = {{1, 2}, {3, UINT64_MAX}};
@@ -185,6 +186,7 @@ class ValidateTest : public QObject {
         QCOMPARE(again->seen.counts.nan, uint64_t{3});
         QCOMPARE(again->seen.counts.inf, uint64_t{2});
         QCOMPARE(again->seen.counts.zero, uint64_t{1});
+        QCOMPARE(again->seen.negative, uint64_t{5});
         QCOMPARE(again->crc, segment.crc);
         QVERIFY(again->pieces == segment.pieces);
         for (size_t size = 0; size < bytes.size(); ++size)
