@@ -166,7 +166,7 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
     } else {
         fmt::print("  verified: every tensor was read back and has the digest of what was written\n");
     }
-    if (conversion.unguarded())
+    if (report.unguarded)
         fmt::print(
             "  {} the store has no conditional writes: that no other job wrote there at the same time is not "
             "certain\n",

@@ -66,7 +66,7 @@ Json reportJson(const Access& access, const Conversion& conversion, const Conver
     json["rate"] = report.seconds > 0 ? static_cast<double>(report.bytesWritten) / report.seconds : 0.0;
     json["verified"] = report.verified;
     json["verify"] = choiceName(verify);
-    json["unguarded"] = conversion.unguarded();
+    json["unguarded"] = report.unguarded;
     json["left_out"] = json["plan"]["left_out"];
     json["unknown"] = json["plan"]["unknown"];
     json["replicas_not_compared"] = json["plan"]["replicas_not_compared"];

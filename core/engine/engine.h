@@ -214,11 +214,10 @@ Status checkRunnable(const PreparedConversion& prepared);  // errors: impossible
 // own file system.
 ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionRequest& request,
                          PartScheduler* scheduler = nullptr, std::shared_ptr<FileSystem> files = nullptr);
-// `unguarded`, if not null, is set where ConversionRequest::unguarded was needed. Errors: impossible when the
-// plan is not runnable, or --strict and something is left out; else those of the executor.
+// Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
+// executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop = {},
-                                  PartScheduler* scheduler = nullptr, std::atomic<bool>* unguarded = nullptr);
+                                  Progress* progress, const StopToken& stop = {});
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

@@ -62,17 +62,6 @@ std::string aDataFile(const PreparedConversion& p) {
     return data == files.end() ? files.front().path : data->path;
 }
 
-// Where this process writes a destination of its own; null = on this machine.
-Result<std::shared_ptr<FileSystem>> destinationFiles(const PreparedConversion& p,
-                                                     const ConversionRequest& request, Progress* progress,
-                                                     const StopToken& stop, std::atomic<bool>* unguarded) {
-    if (schemeOf(p.destination).empty()) return std::shared_ptr<FileSystem>();
-    SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, progress, stop));
-    job.unguarded = request.unguarded;
-    job.foundUnguarded = unguarded;
-    return bucketFileSystem(job);
-}
-
 // The job of one part, or of what finishes; in a bucket each of them has a staging directory of its own.
 Result<ConvertJob> partsJob(const PreparedConversion& p, const ConversionRequest& request,
                             const std::optional<PartSpec>& part, Progress* progress, const StopToken& stop) {
@@ -195,11 +184,19 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler,
-                                  std::atomic<bool>* unguarded) {
+                                  Progress* progress, const StopToken& stop) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
-    SHARDSCOPE_ASSIGN(auto files, destinationFiles(p, request, progress, stop, unguarded));
-    return runJob(p, request, conversionJob(p, request, scheduler, std::move(files)), *own);
+    std::shared_ptr<FileSystem> files;
+    std::atomic<bool> unguarded = false;
+    if (!schemeOf(p.destination).empty()) {
+        SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, progress, stop));
+        job.unguarded = request.unguarded;
+        job.foundUnguarded = &unguarded;
+        SHARDSCOPE_ASSIGN(files, bucketFileSystem(job));
+    }
+    auto report = runJob(p, request, conversionJob(p, request, nullptr, std::move(files)), *own);
+    if (report.ok()) report->unguarded = unguarded;
+    return report;
 }
 
 Conversion::Conversion(const ConversionRequest& request, Execution execution, StopToken stop)
@@ -316,7 +313,7 @@ Status Conversion::checkDestinationKind() const {
 Result<ConvertReport> Conversion::run(Progress* progress) {
     SHARDSCOPE_TRY(checkDestinationKind());
     if (std::holds_alternative<Alone>(execution_)) {
-        auto report = runPrepared(*prepared_, request_, progress, stop_, nullptr, &unguarded_);
+        auto report = runPrepared(*prepared_, request_, progress, stop_);
         finished_ = report.ok();
         return report;
     }

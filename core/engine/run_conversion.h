@@ -72,7 +72,6 @@ class Conversion {
     const std::optional<GroupReport>& group() const { return group_; }  // of workers that share files
     const std::optional<PartReport>& part() const { return part_; }     // of a part, once it is done
     bool finished() const { return finished_; }                         // the destination is whole
-    bool unguarded() const { return unguarded_; }                       // its store has no conditional writes
     std::vector<WorkerState> workers() const;  // of a coordinator; thread-safe while it runs
 
     // Once. The report is empty unless this process speaks. Errors: impossible when the plan is not runnable,
@@ -100,7 +99,6 @@ class Conversion {
     std::optional<GroupReport> group_;
     std::optional<PartReport> part_;
     bool finished_ = false;
-    std::atomic<bool> unguarded_{false};
 };
 
 // prepare() and run(), for callers that show nothing in between.

@@ -174,6 +174,7 @@ struct ConvertReport {
     double seconds = 0;        // reading and writing; what is written is read back meanwhile
     double verifySeconds = 0;  // of what is verified after that
     bool verified = false;
+    bool unguarded = false;                                   // into a store without conditional writes
     std::vector<std::pair<std::string, Digest128>> digests;   // of the destination's tensors
     std::vector<std::pair<std::string, ValueCounts>> counts;  // tensors with NaN or Inf
     ChecksumReport checksums;
