@@ -217,8 +217,7 @@ ConvertJob conversionJob(const PreparedConversion& prepared, const ConversionReq
 // Errors: impossible when the plan is not runnable, or --strict and something is left out; else those of the
 // executor.
 Result<ConvertReport> runPrepared(const PreparedConversion& prepared, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop = {},
-                                  PartScheduler* scheduler = nullptr);
+                                  Progress* progress, const StopToken& stop = {});
 
 // Buffer memory that a job may take when the whole process is to stay below `memory`, given what is held
 // already. Errors: limit when `memory` leaves too little to work with.

@@ -194,10 +194,10 @@ Status checkRunnable(const PreparedConversion& p) {
 }
 
 Result<ConvertReport> runPrepared(const PreparedConversion& p, const ConversionRequest& request,
-                                  Progress* progress, const StopToken& stop, PartScheduler* scheduler) {
+                                  Progress* progress, const StopToken& stop) {
     SHARDSCOPE_ASSIGN(const auto own, resourcesFor(p, request, progress, stop));
     SHARDSCOPE_ASSIGN(const auto bucket, destinationFiles(p, request, progress, stop));
-    auto report = runJob(p, request, conversionJob(p, request, scheduler, bucket), *own);
+    auto report = runJob(p, request, conversionJob(p, request, nullptr, bucket), *own);
     if (report.ok()) report->unguarded = bucket && bucket->isUnguarded();
     return report;
 }

@@ -17,8 +17,9 @@ using ShardKind = torch_save::DTensorSpec::Placement::Kind;
 
 }  // namespace
 
-RankWriter::RankWriter(const Catalog& target, std::string device)
-    : target_(target), device_(std::move(device)) {
+RankFileLayout::RankFileLayout(const Catalog& target, const WriteOptions& options, std::string device)
+    : FileLayout(target), stop_(options.stop), device_(std::move(device)) {
+    needsCrc = true;
     const uint32_t ranks = std::max<uint32_t>(1, target.rankCount());
     if (target.mesh() && target.mesh()->ranks() == ranks) {
         mesh_ = *target.mesh();
@@ -28,7 +29,7 @@ RankWriter::RankWriter(const Catalog& target, std::string device)
     numbers_ = DTensorPickler::numbersOfRanks(mesh_);
 }
 
-Status RankWriter::plan() {
+Status RankFileLayout::findPlacements() {
     byRank_.resize(target_.chunkCount());
     std::iota(byRank_.begin(), byRank_.end(), 0U);
     placements_.assign(target_.tensorCount(), 0);
@@ -52,15 +53,15 @@ Status RankWriter::plan() {
     return {};
 }
 
-ChunkId RankWriter::chunkOf(TensorId t, uint32_t rank) const {
+ChunkId RankFileLayout::chunkOf(TensorId t, uint32_t rank) const {
     const auto begin = byRank_.begin() + target_.firstChunk(t), end = byRank_.begin() + target_.endChunk(t);
     const auto it = std::lower_bound(
         begin, end, rank, [&](ChunkId c, uint32_t wanted) { return target_.chunk(t, c).rank < wanted; });
     return it != end && target_.chunk(t, *it).rank == rank ? *it : kNone;
 }
 
-Result<torch_save::LocalBox> RankWriter::localBox(const Placements& placements, uint32_t rank,
-                                                  DimSpan shape) const {
+Result<torch_save::LocalBox> RankFileLayout::localBox(const Placements& placements, uint32_t rank,
+                                                      DimSpan shape) const {
     torch_save::DTensorSpec spec;
     spec.placements = placements;
     spec.coordinate.emplace();
@@ -74,7 +75,7 @@ Result<torch_save::LocalBox> RankWriter::localBox(const Placements& placements, 
 }
 
 // Whether the pieces are where these placements put them; a rank without elements has none.
-bool RankWriter::fits(TensorId t, const Placements& placements) const {
+bool RankFileLayout::fits(TensorId t, const Placements& placements) const {
     const DimSpan shape = target_.shape(t);
     for (uint32_t rank = 0; rank < mesh_.ranks(); ++rank) {
         const auto box = localBox(placements, rank, shape);
@@ -93,7 +94,7 @@ bool RankWriter::fits(TensorId t, const Placements& placements) const {
 }
 
 // What each axis does is seen on the first rank along it; a rank without a piece leaves several choices.
-Result<Placements> RankWriter::placementsOf(TensorId t) const {
+Result<Placements> RankFileLayout::placementsOf(TensorId t) const {
     const DimSpan shape = target_.shape(t);
     const auto dims = static_cast<int64_t>(shape.size());
     const ChunkId first = chunkOf(t, 0);
@@ -141,7 +142,7 @@ Result<Placements> RankWriter::placementsOf(TensorId t) const {
                               option("mesh", "'fsdp=8'"), option("shard")));
 }
 
-Dims RankWriter::localShape(TensorId t, uint32_t rank) const {
+Dims RankFileLayout::localShape(TensorId t, uint32_t rank) const {
     const DimSpan shape = target_.shape(t);
     if (placements(t).empty()) return {shape.begin(), shape.end()};
     // plan() has made sure that it can be placed.
@@ -149,11 +150,32 @@ Dims RankWriter::localShape(TensorId t, uint32_t rank) const {
     return box.ok() ? std::move(box->lengths) : Dims(shape.begin(), shape.end());
 }
 
-std::unique_ptr<RankWriter::File> RankWriter::start(const std::string& name, uint32_t rank) const {
-    return std::make_unique<File>(name, mesh_, numbers_, rank, device_);
+Result<std::unique_ptr<RankFileLayout::File>> RankFileLayout::build(const Source& source) const {
+    auto file = std::make_unique<File>(source.archive, mesh_, numbers_, source.rank, device_);
+    SHARDSCOPE_TRY(source.write(*file));
+    file->archive.finish();
+    return file;
 }
 
-void RankWriter::tensor(File& file, TensorId t) const {
+Status RankFileLayout::addFile(const std::string& path, const std::string& archive, uint32_t rank,
+                               Write write) {
+    SHARDSCOPE_TRY(stop_.poll());
+    sources_.push_back({archive, rank, std::move(write), {}});
+    SHARDSCOPE_ASSIGN(const auto file, build(sources_.back()));
+    files.push_back({path, file->archive.size(), false});
+    for (size_t s = 0; s < file->chunks.size(); ++s) {
+        if (file->chunks[s] != kNone)
+            place(file->chunks[s], static_cast<FileId>(files.size() - 1), file->archive.storageOffset(s));
+    }
+    return {};
+}
+
+void RankFileLayout::addText(const std::string& path, std::string text) {
+    files.push_back({path, text.size(), true});
+    sources_.emplace_back().text = std::move(text);
+}
+
+void RankFileLayout::tensor(File& file, TensorId t) const {
     const TensorId owner = target_.aliasOf(t) == kNone ? t : target_.aliasOf(t);
     const auto [it, fresh] = file.keys.try_emplace(owner, file.archive.storageCount());
     const Dims local = localShape(t, file.rank);
@@ -168,40 +190,30 @@ void RankWriter::tensor(File& file, TensorId t) const {
     if (fresh) file.chunks[it->second] = chunkOf(owner, file.rank);
 }
 
-void RankWriter::place(const File& file, const std::string& path, TargetLayout& layout) {
-    const auto id = static_cast<FileId>(layout.files.size());
-    layout.files.push_back({path, file.archive.size(), false});
-    for (size_t s = 0; s < file.chunks.size(); ++s) {
-        if (file.chunks[s] == kNone) continue;
-        layout.chunkFile[file.chunks[s]] = id;
-        layout.chunkOffset[file.chunks[s]] = file.archive.storageOffset(s);
-    }
-}
-
-void RankWriter::tie(TargetLayout& layout) const {
+void RankFileLayout::tie() {
     for (TensorId t = 0; t < target_.tensorCount(); ++t) {
         const TensorId owner = target_.aliasOf(t);
         if (owner == kNone) continue;
         for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
             const ChunkId same = chunkOf(owner, target_.chunk(t, c).rank);
-            if (same == kNone) continue;
-            layout.chunkFile[c] = layout.chunkFile[same];
-            layout.chunkOffset[c] = layout.chunkOffset[same];
+            if (same != kNone) place(c, chunkFile[same], chunkOffset[same]);
         }
     }
 }
 
-Status RankWriter::literals(const File& file, FileId id, std::span<const uint32_t> chunkCrcs,
-                            const LiteralSink& sink) {
+Status RankFileLayout::fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
+                                    const LiteralSink& sink) const {
+    if (!sources_[id].write) return writeText(id, sources_[id].text, sink);
+    SHARDSCOPE_ASSIGN(const auto file, build(sources_[id]));
     std::vector<uint32_t> crcs;
-    for (const ChunkId chunk : file.chunks)
+    for (const ChunkId chunk : file->chunks)
         crcs.push_back(chunk == kNone ? 0 : chunkCrcs[chunk]);
-    if (const auto storage = file.dtensors.rankStorage()) {
-        const std::string ranks = file.dtensors.rankBytes();
-        crcs[*storage] = crc32Of(std::as_bytes(std::span(ranks)));
-        SHARDSCOPE_TRY(sink(id, file.archive.storageOffset(*storage), std::as_bytes(std::span(ranks))));
+    if (const auto storage = file->dtensors.rankStorage()) {
+        const std::string numbers = file->dtensors.rankBytes();
+        crcs[*storage] = crc32Of(std::as_bytes(std::span(numbers)));
+        SHARDSCOPE_TRY(sink(id, file->archive.storageOffset(*storage), std::as_bytes(std::span(numbers))));
     }
-    return file.archive.literals(
+    return file->archive.literals(
         crcs, [&](uint64_t at, std::span<const std::byte> bytes) { return sink(id, at, bytes); });
 }
 

@@ -1,35 +1,35 @@
-// Writes rank files with DTensors: finds each rank's shard of each tensor, and lays out one torch.save
-// archive for each file.
+// Base of the layouts of rank files with DTensors: finds each rank's shard of each tensor, and lays out one
+// torch.save archive for each file.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "encoding/dtensor_pickler.h"
 #include "encoding/torch_archive.h"
-#include "formats/format.h"
+#include "formats/file_layout.h"
 
 namespace shardscope {
 
 using Placements = std::vector<torch_save::DTensorSpec::Placement>;
 
-// Finds the placements of a target's tensors on its mesh. A target without a mesh gets the single axis
-// "fsdp".
-class RankWriter {
+class RankFileLayout : public FileLayout {
   public:
-    // `target` must outlive this. `device`: the mesh's device type, "cuda" or "cpu".
-    RankWriter(const Catalog& target, std::string device);
+    Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs, const LiteralSink& sink) const final;
 
-    // Finds the placements. Errors: impossible for chunks that no Shard and Replicate placements produce.
-    Status plan();
+  protected:
+    // A target without a mesh gets the single axis "fsdp". `device`: the mesh's device type, "cuda" or "cpu".
+    RankFileLayout(const Catalog& target, const WriteOptions& options, std::string device);
+
+    // Call first. Errors: impossible for chunks that no Shard and Replicate placements produce.
+    Status findPlacements();
 
     const Mesh& mesh() const { return mesh_; }
+    uint32_t ranks() const { return mesh_.ranks(); }
     // Empty for a plain tensor, not a DTensor: each rank holds it whole.
     const Placements& placements(TensorId t) const { return known_[placements_[t]]; }
-    ChunkId chunkOf(TensorId t, uint32_t rank) const;  // kNone where the rank has none
-    Dims localShape(TensorId t, uint32_t rank) const;
 
     struct File {
         File(const std::string& name, const Mesh& mesh, std::string_view numbers, uint32_t on,
@@ -41,29 +41,39 @@ class RankWriter {
         std::vector<ChunkId> chunks;                // by storage; kNone = no chunk of the catalog
         std::unordered_map<TensorId, size_t> keys;  // storage of each tensor; aliases share one
     };
-    // Starts a file. A file is built twice: for its size, and for its bytes. The caller writes the object to
-    // archive.pickle(), then calls archive.finish().
-    std::unique_ptr<File> start(const std::string& name, uint32_t rank) const;
+    // Writes the object of a file to its archive's pickle, tensors by tensor(). Called twice: for the file's
+    // size, and for its bytes.
+    using Write = std::function<Status(File& file)>;
+    // Errors: cancelled, those of `write`.
+    Status addFile(const std::string& path, const std::string& archive, uint32_t rank, Write write);
+    void addText(const std::string& path, std::string text);  // of metadata
     void tensor(File& file, TensorId t) const;
-    // Adds the finished file to the layout.
-    static void place(const File& file, const std::string& path, TargetLayout& layout);
     // Call after all files: aliases get the offsets of the tensor that they name.
-    void tie(TargetLayout& layout) const;
-    static Status literals(const File& file, FileId id, std::span<const uint32_t> chunkCrcs,
-                           const LiteralSink& sink);
+    void tie();
 
   private:
+    // What a file is made of.
+    struct Source {
+        std::string archive;
+        uint32_t rank = 0;
+        Write write;  // empty: the file is `text`
+        std::string text;
+    };
+    Result<std::unique_ptr<File>> build(const Source& source) const;
+    ChunkId chunkOf(TensorId t, uint32_t rank) const;  // kNone where the rank has none
+    Dims localShape(TensorId t, uint32_t rank) const;
     Result<torch_save::LocalBox> localBox(const Placements& placements, uint32_t rank, DimSpan shape) const;
     bool fits(TensorId t, const Placements& placements) const;
     Result<Placements> placementsOf(TensorId t) const;
 
-    const Catalog& target_;
+    const StopToken stop_;
     const std::string device_;
     Mesh mesh_;
     std::string numbers_;          // the mesh's ranks, encoded for DTensorPickler
     std::vector<ChunkId> byRank_;  // chunk of each tensor on each rank
     std::vector<Placements> known_;
     std::vector<uint32_t> placements_;  // by TensorId: index into known_
+    std::vector<Source> sources_;       // by file
 };
 
 }  // namespace shardscope

@@ -239,7 +239,7 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         QTRY_VERIFY(store.find("20261121-1") && !store.find("20261121-1")->workers.empty());
         panel.selectJob("20261121-1");
         QTRY_COMPARE(panel.selectedJob(), QStringLiteral("20261121-1"));
-        QVERIFY(store.find("20261121-1")->elsewhere);
+        QVERIFY(store.find("20261121-1")->record.elsewhere);
         picture(panel, QStringLiteral("jobs-rates"));
         // As low as in a laptop's window.
         panel.resize(1340, 260);
@@ -279,19 +279,19 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         QVERIFY(!buttonWith(panel, QStringLiteral("Resume"))->isEnabled());
         shoot(panel, QStringLiteral("jobs-running"));
         QTest::mouseClick(cancel, Qt::LeftButton);
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->state, JobState::cancelled, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->record.state, JobState::cancelled, kPatience);
         QPushButton* resume = buttonWith(panel, QStringLiteral("Resume"));
         QTRY_VERIFY(resume->isEnabled());
         shoot(panel, QStringLiteral("jobs-cancelled"));
         QTest::keyClick(resume, Qt::Key_Space);
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->state, JobState::done, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(running)->record.state, JobState::done, kPatience);
 
         const QSignalSpy opened(&panel, &JobsPanel::openRequested);
         QPushButton* open = buttonWith(panel, QStringLiteral("Open result"));
         QTRY_VERIFY(open->isEnabled());
         QTest::mouseClick(open, Qt::LeftButton);
         QCOMPARE(opened.size(), 1);
-        QCOMPARE(opened[0][0].toString(), store.find(running)->destination);
+        QCOMPARE(opened[0][0].toString(), store.find(running)->destination());
         QTest::mouseClick(buttonWith(panel, QStringLiteral("Copy as command")), Qt::LeftButton);
         QVERIFY(QApplication::clipboard()->text().startsWith(QStringLiteral("shardscope convert ")));
 
@@ -341,7 +341,7 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         QCOMPARE(store.jobs().size(), before + 1);
         panel.selectJob(id);
         QTRY_COMPARE(panel.selectedJob(), id);
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::done, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->record.state == JobState::done, kPatience);
         QCOMPARE(store.find(id)->workers.size(), size_t{2});
         QVERIFY(store.find(id)->report && store.find(id)->report->verified);
         QVERIFY(store.remove(id).ok());
@@ -362,10 +362,11 @@ class JobsPanelTest : public QObject, protected JobsFixture {
         started.order->request.destination = "/b";
         started.order->request.on = "local:2";
         QVERIFY(JobDirectory().start(started).ok());
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->state == JobState::running, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id) && store.find(id)->record.state == JobState::running,
+                                 kPatience);
         QTRY_COMPARE(store.find(id)->progress.bytesDone, uint64_t{1} << 20);
         QVERIFY(store.cancel(id).ok());
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->state == JobState::cancelled, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->record.state == JobState::cancelled, kPatience);
         // The program of the process that resumes it runs.
         JobRecord record = JobDirectory().find(started.id).value();
         record.program = "/bin/true";

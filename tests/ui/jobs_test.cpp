@@ -211,8 +211,8 @@ class JobsTest : public QObject, protected JobsFixture {
         QVERIFY(job->report->bytesWritten > 0);
         QVERIFY(job->report->tensors > 0);
         QVERIFY(!job->report->leftOut.empty());
-        QCOMPARE(job->exitCode, 0);
-        QCOMPARE(job->arguments, spec.arguments());
+        QCOMPARE(job->record.exitCode, 0);
+        QCOMPARE(job->arguments(), spec.arguments());
         QVERIFY(!job->log.empty());
         QCOMPARE(model.rowCount(), 1);
         QCOMPARE(model.index(0, JobTableModel::state).data().toString(), QStringLiteral("Done"));
@@ -285,14 +285,14 @@ class JobsTest : public QObject, protected JobsFixture {
         QCOMPARE(job->progress.secondsLeft, 3.5);  // to write the rest and to verify all
         QVERIFY(!store.resume(id).ok());           // it runs
         QVERIFY(!store.remove(id).ok());
-        const pid_t group = getpgid(static_cast<pid_t>(job->pid));
+        const pid_t group = getpgid(static_cast<pid_t>(job->record.pid));
         QVERIFY(group > 1 && group != getpgrp());
         ::kill(-group, SIGKILL);
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::lost, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->record.state, JobState::lost, kPatience);
         QVERIFY(store.find(id)->resumable());
         QVERIFY(store.resume(id).ok());
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::done, kPatience);
-        QCOMPARE(store.find(id)->attempts, 2);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->record.state, JobState::done, kPatience);
+        QCOMPARE(store.find(id)->record.attempts, 2);
         QVERIFY(QFileInfo::exists(spec.destination));
     }
 
@@ -342,14 +342,14 @@ class JobsTest : public QObject, protected JobsFixture {
         ::kill(-getpgid(static_cast<pid_t>(pid->pid)), SIGSTOP);
         QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->active(), kPatience);
         ::kill(-getpgid(static_cast<pid_t>(pid->pid)), SIGKILL);
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->state, JobState::lost, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->record.state, JobState::lost, kPatience);
         QVERIFY(!QFileInfo::exists(spec.destination));
         QVERIFY(store.resume(*id).ok());
         QVERIFY(store.find(*id)->active());
         QVERIFY(!store.resume(*id).ok());  // not twice
         QTRY_VERIFY_WITH_TIMEOUT(!store.find(*id)->active(), 4 * kPatience);
         const Job* job = store.find(*id);
-        QVERIFY2(job->state == JobState::done, qPrintable(job->error ? job->error->message : QString()));
+        QVERIFY2(job->is(JobState::done), qPrintable(job->error ? job->error->message : QString()));
         QVERIFY(job->report->verified);
         QVERIFY(!job->rates.empty());
         QCoreApplication::processEvents();
@@ -376,9 +376,9 @@ class JobsTest : public QObject, protected JobsFixture {
         QTRY_VERIFY_WITH_TIMEOUT(store.find(id)->progress.bytesDone > 0, kPatience);
         QVERIFY(store.cancel(id).ok());
         QVERIFY(store.cancelling(id));
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->state, JobState::cancelled, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(id)->record.state, JobState::cancelled, kPatience);
         QVERIFY(!store.cancelling(id));
-        QCOMPARE(store.find(id)->exitCode, 130);
+        QCOMPARE(store.find(id)->record.exitCode, 130);
         QVERIFY(!store.cancel(id).ok());
     }
 
@@ -391,12 +391,13 @@ class JobsTest : public QObject, protected JobsFixture {
             id = startAndWait(store, simple(fresh() + "/out"), JobState::running);
         }
         JobStore first(nullptr, directory), second(nullptr, directory);
-        QTRY_VERIFY_WITH_TIMEOUT(first.find(id) && first.find(id)->state == JobState::running, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(first.find(id) && first.find(id)->record.state == JobState::running,
+                                 kPatience);
         QTRY_VERIFY_WITH_TIMEOUT(second.find(id), kPatience);
         // It leads a session of its own: a window that is killed with its terminal does not take it along.
-        QVERIFY(getsid(static_cast<pid_t>(first.find(id)->pid)) != getsid(0));
+        QVERIFY(getsid(static_cast<pid_t>(first.find(id)->record.pid)) != getsid(0));
         QVERIFY(first.cancel(id).ok());
-        QTRY_COMPARE_WITH_TIMEOUT(second.find(id)->state, JobState::cancelled, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(second.find(id)->record.state, JobState::cancelled, kPatience);
     }
 
     void reusedProcessIdIsNotTheJob() {
@@ -421,7 +422,7 @@ class JobsTest : public QObject, protected JobsFixture {
         write(directory + "/old/process", stat);
         JobStore store(nullptr, directory);
         QTRY_VERIFY_WITH_TIMEOUT(store.find(QStringLiteral("old")), kPatience);
-        QCOMPARE(store.find(QStringLiteral("old"))->state, JobState::lost);
+        QCOMPARE(store.find(QStringLiteral("old"))->record.state, JobState::lost);
     }
 
     void failingJobAndMissingProgram() {

@@ -378,13 +378,13 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         wizard->showPage(kWizardPagePlan);
         click(*wizard, "Start");
         QTRY_VERIFY_WITH_TIMEOUT(
-            !windows_->jobs().jobs().empty() && windows_->jobs().jobs().front()->state == JobState::done,
+            !windows_->jobs().jobs().empty() && windows_->jobs().jobs().front()->is(JobState::done),
             kPatience);
         {
             const auto job = windows_->jobs().jobs().front();
             QVERIFY(job->report && job->report->verified);
-            QCOMPARE(job->destination, QStringLiteral("ssh://node1") + spec.destination);
-            QVERIFY(job->arguments.contains(job->destination));
+            QCOMPARE(job->destination(), QStringLiteral("ssh://node1") + spec.destination);
+            QVERIFY(job->arguments().contains(job->destination()));
             QVERIFY(job->busy().compute > 0);
             QVERIFY(QFileInfo::exists(spec.destination));
         }
@@ -405,7 +405,7 @@ class RemoteWindowTest : public QObject, protected WindowFixture {
         wizard->showPage(kWizardPagePlan);
         click(*wizard, "Start");
         QTRY_VERIFY_WITH_TIMEOUT(
-            windows_->jobs().jobs().size() == 2 && windows_->jobs().jobs().front()->state == JobState::done,
+            windows_->jobs().jobs().size() == 2 && windows_->jobs().jobs().front()->is(JobState::done),
             kPatience);
         QVERIFY(!windows_->jobs().jobs().front()->workers.empty());
         QVERIFY(QFileInfo::exists(spec.destination));

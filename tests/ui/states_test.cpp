@@ -546,13 +546,14 @@ class StatesTest : public QObject, protected WindowFixture {
         const auto id = store.start(spec, QStringLiteral("sample to safetensors"));
         QVERIFY(id.ok());
         panel.selectJob(*id);
-        QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->state == JobState::failed, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->record.state == JobState::failed,
+                                 kPatience);
         QTRY_VERIFY_WITH_TIMEOUT(shownText(panel).contains("no space left", Qt::CaseInsensitive), kPatience);
         QVERIFY2(shownText(panel).contains("free some space", Qt::CaseInsensitive),
                  qPrintable(shownText(panel)));
         picture(panel, "state-no-space-job");
         click(panel, "Resume");
-        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->state, JobState::done, kPatience);
+        QTRY_COMPARE_WITH_TIMEOUT(store.find(*id)->record.state, JobState::done, kPatience);
         QVERIFY(QFileInfo::exists(spec.destination));
     }
 };

@@ -329,7 +329,7 @@ class WindowTest : public QObject, protected WindowFixture {
         QTRY_COMPARE(started.size(), 1);
         const QString id = started[0][0].toString();
         QTRY_VERIFY_WITH_TIMEOUT(windows_->jobs().find(id) != nullptr, 10'000);
-        QTRY_COMPARE_WITH_TIMEOUT(windows_->jobs().find(id)->state, JobState::done, 60'000);
+        QTRY_COMPARE_WITH_TIMEOUT(windows_->jobs().find(id)->record.state, JobState::done, 60'000);
         QCoreApplication::processEvents();
         shoot(*window_, "job-done");
         window_->jobs().openRequested(out.path() + "/model");

@@ -231,7 +231,8 @@ class WizardTest : public QObject, protected WizardFixture {
         QTRY_COMPARE(started.size(), 1);
         QVERIFY(!wizard.isVisible());
         const QString id = started[0][0].toString();
-        QTRY_VERIFY_WITH_TIMEOUT(store->find(id) && store->find(id)->state == JobState::done, kPatience);
+        QTRY_VERIFY_WITH_TIMEOUT(store->find(id) && store->find(id)->record.state == JobState::done,
+                                 kPatience);
         QVERIFY(store->find(id)->report->verified);
 
         auto result = openSession(destination);
@@ -484,7 +485,7 @@ class WizardTest : public QObject, protected WizardFixture {
         QVERIFY(start->isEnabled());
         QTest::mouseClick(start, Qt::LeftButton);
         QTRY_VERIFY_WITH_TIMEOUT(store->jobs().size() == 1 && !store->jobs().front()->active(), kPatience);
-        QCOMPARE(store->jobs().front()->program, programs.filePath("shardscope"));
+        QCOMPARE(store->jobs().front()->record.program, programs.filePath("shardscope").toStdString());
         QFile said(programs.filePath("said"));
         QVERIFY(said.open(QIODevice::ReadOnly));
         const QByteArray words = said.readAll();

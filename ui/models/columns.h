@@ -34,6 +34,13 @@ class Columns : public Base {
         return role == Qt::TextAlignmentRole ? alignment(section) : QVariant();
     }
 
+    Qt::ItemFlags flags(const QModelIndex& index) const override {
+        Qt::ItemFlags flags = Base::flags(index);
+        if (index.isValid() && this->rowCount(index.siblingAtColumn(0)) == 0)
+            flags |= Qt::ItemNeverHasChildren;
+        return flags;
+    }
+
   protected:
     void setHeads(std::vector<ColumnText> columns) { columns_ = std::move(columns); }
     // Of a column's cells, for Qt::TextAlignmentRole.

@@ -143,9 +143,15 @@ JobBusy Job::busy() const {
     return all;
 }
 
+QStringList Job::arguments() const {
+    QStringList words;
+    for (const std::string& word : record.arguments)
+        words += exact(word);
+    return words;
+}
+
 JobReader::JobReader(QString directory)
     : directory_(std::move(directory)), jobs_(QFileInfo(directory_).path().toStdString()) {
-    job_.directory = directory_;
     job_.id = QFileInfo(directory_).fileName();
 }
 
@@ -167,44 +173,24 @@ Status JobReader::poll() {
         // Another attempt, perhaps started by another window: its outcome is still to come.
         attempt_ = record.attempts;
         settled_ = false;
-        job_.exitCode = -1;
         job_.error.reset();
         job_.report.reset();
         job_.workers.clear();
         job_.progress = {};
     }
-    readProgress(record.arguments);
-    takeRecord(std::move(record));
+    if (!job_.is(record.state) || job_.record.pid != record.pid) ++version_;
+    job_.record = std::move(record);
+    readProgress();
+    if (!job_.active()) {
+        settled_ = true;
+        takeOutcome();
+    }
+    // It may be large.
+    job_.record.result = nullptr;
     return {};
 }
 
-void JobReader::takeRecord(JobRecord record) {
-    if (job_.state != record.state || job_.pid != record.pid) ++version_;
-    job_.title = toQString(record.title);
-    job_.source = exact(record.source);
-    job_.destination = exact(record.destination);
-    job_.program = exact(record.program);
-    job_.host = toQString(record.host);
-    job_.created = QDateTime::fromString(exact(record.created), Qt::ISODateWithMs);
-    job_.started = QDateTime::fromString(exact(record.started), Qt::ISODateWithMs);
-    job_.attempts = record.attempts;
-    job_.arguments.clear();
-    for (const std::string& word : record.arguments)
-        job_.arguments += exact(word);
-    job_.elsewhere = record.elsewhere;
-    job_.pid = record.pid;
-    job_.state = record.state;
-    if (!record.active()) {
-        settled_ = true;
-        takeOutcome(record);
-    }
-    // The result is taken; it may be large.
-    record.result = nullptr;
-    job_.record = std::move(record);
-}
-
-void JobReader::readProgress(const std::vector<std::string>& arguments) {
-    arguments_ = arguments;
+void JobReader::readProgress() {
     QFile file(directory_ + "/progress.ndjson");
     if (!file.open(QIODevice::ReadOnly)) return;
     if (file.size() < offset_) {  // someone cut it short; begin again
@@ -324,7 +310,7 @@ void JobReader::takeProgress(const QByteArray& line) {
     const JobBusy busy = busyOf(json);
     addRate(before_ + phaseSeconds_, {fresh, writing ? fresh : 0, since(busy, lineBusy_)});
     lineBusy_ = busy;
-    job_.progress = jobProgress(json, arguments_);
+    job_.progress = jobProgress(json, job_.record.arguments);
     job_.tensor = text(json, "tensor");
 }
 
@@ -348,11 +334,11 @@ void JobReader::addRate(double seconds, const JobRate& more) {
     job_.rates[at] += more;
 }
 
-void JobReader::takeOutcome(const JobRecord& record) {
-    job_.exitCode = record.exitCode;
+void JobReader::takeOutcome() {
+    const JobRecord& record = job_.record;
     if (text(record.result, "schema") == QLatin1String("shardscope.error/1"))
         job_.error = errorOf(record.result);
-    switch (job_.state) {
+    switch (record.state) {
         case JobState::done:
             job_.report = reportOf(record.result);
             say(JobMessage::Kind::info,
@@ -360,10 +346,10 @@ void JobReader::takeOutcome(const JobRecord& record) {
             return;
         case JobState::lost:
             say(JobMessage::Kind::warning,
-                job_.exitCode > 128
+                record.exitCode > 128
                     ? QObject::tr(
                           "The program was ended by signal %1. Its work so far may be kept: resume the job.")
-                          .arg(job_.exitCode - 128)
+                          .arg(record.exitCode - 128)
                     : QObject::tr("The process ended without a result. Its work so far may be kept: resume "
                                   "the job."));
             return;
@@ -374,23 +360,25 @@ void JobReader::takeOutcome(const JobRecord& record) {
     }
     if (job_.error) return;
     JobError error;
-    if (job_.exitCode == 126 || job_.exitCode == 127) {
-        error.message = QObject::tr("The program '%1' could not be started.").arg(job_.program);
+    if (record.exitCode == 126 || record.exitCode == 127) {
+        error.message = QObject::tr("The program '%1' could not be started.").arg(exact(record.program));
         error.hint =
             QObject::tr("Install shardscope beside this program or in a directory of PATH, then retry.");
     } else {
-        error.message = QObject::tr("The program ended with code %1 and left no report.").arg(job_.exitCode);
+        error.message =
+            QObject::tr("The program ended with code %1 and left no report.").arg(record.exitCode);
         error.hint = QObject::tr("See its last messages in the log of the job.");
     }
     job_.error = error;
 }
 
 QString jobStateText(const Job& job) {
-    switch (job.state) {
+    switch (job.record.state) {
         case JobState::starting:
             return QObject::tr("Starting");
         case JobState::running:
-            return job.elsewhere ? QObject::tr("Running on %1").arg(job.host) : jobPhaseText(job);
+            return job.record.elsewhere ? QObject::tr("Running on %1").arg(toQString(job.record.host))
+                                        : jobPhaseText(job);
         case JobState::done:
             return QObject::tr("Done");
         case JobState::failed:

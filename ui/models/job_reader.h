@@ -65,18 +65,8 @@ struct JobError {
 };
 
 struct Job {
-    QString id, directory;
-    QString title, source, destination, program, host;
-    QStringList
-        arguments;  // as the user gave them: without --resume of later attempts and without output options
-    QDateTime created, started;  // UTC; `started` is that of the last attempt
-    int attempts = 1;
-
-    JobState state = JobState::starting;
-    bool elsewhere =
-        false;        // on another machine that shares this directory: its process cannot be seen from here
-    int64_t pid = 0;  // of the recording shell, which leads the job's processes; 0 = not known
-    int exitCode = -1;
+    QString id;
+    JobRecord record;  // as core/jobs has it, without its progress and result
     JobProgress progress;
     QString tensor;
     double rateStep = 0.5;           // seconds that one element of `rates` stands for
@@ -85,13 +75,15 @@ struct Job {
     std::vector<JobMessage> log;     // the last ones
     std::optional<JobReport> report;
     std::optional<JobError> error;
-    JobRecord record;  // as core/jobs has it, to be handed back
 
-    bool active() const { return state == JobState::starting || state == JobState::running; }
-    bool resumable() const {
-        return state == JobState::lost || state == JobState::cancelled || state == JobState::failed;
-    }
-    double share() const { return state == JobState::done ? 1 : progress.share; }  // as JobProgress::share
+    // For programs, as they are; what is shown of them is made printable.
+    QString source() const { return QString::fromStdString(record.source); }
+    QString destination() const { return QString::fromStdString(record.destination); }
+    QStringList arguments() const;  // without --resume of later attempts and without output options
+    bool is(JobState state) const { return record.state == state; }
+    bool active() const { return record.active(); }
+    bool resumable() const { return !active() && !is(JobState::done); }
+    double share() const { return is(JobState::done) ? 1 : progress.share; }  // as JobProgress::share
     JobBusy busy() const;  // of all attempts; nothing where the program does not say it
 };
 
@@ -108,23 +100,21 @@ class JobReader {
     uint64_t version() const { return version_; }
 
   private:
-    void takeRecord(JobRecord record);
-    void readProgress(const std::vector<std::string>& arguments);
+    void readProgress();
     void takeLine(const QByteArray& line);
     void takeProgress(const QByteArray& line);
     void takeWorkers(const nlohmann::json& event);
     void addRate(double seconds, const JobRate& more);
     void addTo(std::vector<JobRate>& rates, const JobRate& more);
     void say(JobMessage::Kind kind, const QString& text, const QByteArray& raw = {});
-    void takeOutcome(const JobRecord& record);
+    void takeOutcome();
 
     QString directory_;
     JobDirectory jobs_;
     Job job_;
     uint64_t version_ = 0;
     QByteArray partial_;
-    std::vector<std::string> arguments_;  // of the job, as recorded
-    QDateTime described_;                 // when job.json was written, as far as it has been read
+    QDateTime described_;  // when job.json was written, as far as it has been read
     qint64 describedSize_ = -1;
     qint64 offset_ = 0;
     // Where the current attempt and phase stand in time.

@@ -101,7 +101,7 @@ JobStore::Look JobStore::look(Watch& watch) {
         result.jobs.push_back(entry.shown);
     }
     std::sort(result.jobs.begin(), result.jobs.end(), [](const auto& a, const auto& b) {
-        return a->created != b->created ? a->created > b->created : a->id > b->id;
+        return std::pair(a->record.created, a->record.id) > std::pair(b->record.created, b->record.id);
     });
     return result;
 }
@@ -116,7 +116,7 @@ void JobStore::take(Look look) {
     for (auto& job : look.jobs) {
         const auto known =
             std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j->id == job->id; });
-        if (known != jobs_.end() && (*known)->attempts > job->attempts) job = *known;
+        if (known != jobs_.end() && (*known)->record.attempts > job->record.attempts) job = *known;
     }
     jobs_ = std::move(look.jobs);
     skipped_ = std::move(look.skipped);
@@ -136,9 +136,9 @@ void JobStore::take(Look look) {
 // Shows the job as starting at once, so that nobody starts it twice. `before` is what it was, null for a new
 // one.
 void JobStore::launch(Job job, std::shared_ptr<const Job> before, bool resume) {
-    job.started = QDateTime::currentDateTimeUtc();
-    job.state = JobState::starting;
-    job.pid = 0;
+    job.record.started = QDateTime::currentDateTimeUtc().toString(Qt::ISODateWithMs).toStdString();
+    job.record.state = JobState::starting;
+    job.record.pid = 0;
     job.error.reset();
     job.report.reset();
     for (auto& known : jobs_) {
@@ -151,7 +151,7 @@ void JobStore::launch(Job job, std::shared_ptr<const Job> before, bool resume) {
         Status status;
         if (before) {
             JobRecord next = before->record;
-            next.program = job.program.toStdString();
+            next.program = job.record.program;
             status = records.again(next, resume);
         } else {
             status = records.start(job.record);
@@ -180,18 +180,12 @@ void JobStore::launchEnded(const QString& id, const std::shared_ptr<const Job>& 
 
 Result<QString> JobStore::start(const ConversionSpec& spec, const QString& title) {
     Job job;
-    SHARDSCOPE_ASSIGN(job.program, program());
-    job.created = QDateTime::currentDateTimeUtc();
-    job.id = QString::fromStdString(JobDirectory::newId());
-    job.directory = directory_ + '/' + job.id;
-    job.title = title;
-    job.source = spec.there(spec.source);
-    job.destination = spec.there(spec.destination);
-    job.arguments = spec.arguments();
-    job.record.id = job.id.toStdString();
+    SHARDSCOPE_ASSIGN(const QString path, program());
+    job.record.id = JobDirectory::newId();
     job.record.title = title.toStdString();
-    job.record.program = job.program.toStdString();
+    job.record.program = path.toStdString();
     job.record.order = {spec.toJob(), {}, {}};
+    job.id = QString::fromStdString(job.record.id);
     const QString id = job.id;
     launch(std::move(job), nullptr, false);
     return id;
@@ -220,8 +214,9 @@ Status JobStore::again(const QString& id, bool resume) {
     if (job == jobs_.end() || (*job)->active())
         return makeError(ErrorCode::notFound, tr("there is no such job, or it runs").toStdString());
     Job next = **job;
-    SHARDSCOPE_ASSIGN(next.program, program());
-    ++next.attempts;
+    SHARDSCOPE_ASSIGN(const QString path, program());
+    next.record.program = path.toStdString();
+    ++next.record.attempts;
     launch(std::move(next), *job, resume);
     return {};
 }

@@ -66,7 +66,7 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
             // Escaped, because Qt takes what looks like markup in a tool tip for rich text.
             return QStringLiteral("<p style='white-space:pre'>%1</p>")
                 .arg(tr("%1\nto %2")
-                         .arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()))
+                         .arg(toQString(job->record.source), toQString(job->record.destination))
                          .toHtmlEscaped());
         case Qt::TextAlignmentRole:
             return alignment(index.column());
@@ -75,15 +75,15 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
         default:
             return {};
     }
-    const bool running = job->state == JobState::running;
+    const bool running = job->is(JobState::running);
     switch (index.column()) {
         case title:
-            return toQString(job->title.toStdString());
+            return toQString(job->record.title);
         case state:
             return store_.cancelling(job->id) ? tr("Canceling") : jobStateText(*job);
         case progress: {
             const double share = job->share();
-            return job->active() || job->state == JobState::done
+            return job->active() || job->is(JobState::done)
                        ? (share < 0 ? QString() : QString::fromStdString(jobShareText(share)))
                        : QString();
         }
@@ -108,17 +108,19 @@ QVariant JobTableModel::data(const QModelIndex& index, int role) const {
                                                              : QString();
         case where: {
             // Who works, then where that was started.
-            const qsizetype option = job->arguments.indexOf(QStringLiteral("--on"));
-            QString on = option < 0 ? QString() : toQString(job->arguments.value(option + 1).toStdString());
+            const QStringList arguments = job->arguments();
+            const qsizetype option = arguments.indexOf(QStringLiteral("--on"));
+            QString on = option < 0 ? QString() : toQString(arguments.value(option + 1).toStdString());
             if (const auto places = parseWorkers(on.toStdString()); places.ok() && places->ranks)
                 on = places->ranks->gpus ? tr("a rank on each GPU")
                                          : countedText(places->ranks->count, tr("1 rank"), tr("%1 ranks"));
-            if (const QString there = hostOf(job->source); !there.isEmpty()) on = there;
-            const QString host = job->elsewhere ? job->host : tr("here");
+            if (const QString there = hostOf(job->source()); !there.isEmpty()) on = there;
+            const QString host = job->record.elsewhere ? toQString(job->record.host) : tr("here");
             return on.isEmpty() ? host : tr("%1, from %2").arg(on, host);
         }
         case started:
-            return momentText(job->started);
+            return momentText(
+                QDateTime::fromString(QString::fromStdString(job->record.started), Qt::ISODateWithMs));
         default:
             return {};
     }

@@ -143,17 +143,6 @@ int TensorTreeModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(tree_->childCount(n)) + behind;
 }
 
-bool TensorTreeModel::hasChildren(const QModelIndex& parent) const {
-    return rowCount(parent) > 0;
-}
-
-Qt::ItemFlags TensorTreeModel::flags(const QModelIndex& index) const {
-    if (!index.isValid()) return Qt::NoItemFlags;
-    Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
-    if (rowCount(index.siblingAtColumn(0)) == 0) flags |= Qt::ItemNeverHasChildren;
-    return flags;
-}
-
 TensorId TensorTreeModel::tensor(const QModelIndex& index) const {
     return index.isValid() && tree_ && isModuleNode(node(index)) ? tree_->tensor(node(index)) : kNone;
 }

@@ -20,11 +20,6 @@ class TwoLevels : public Columns<QAbstractItemModel> {
         if (!parent.isValid()) return groupCount();
         return isGroup(parent) && parent.column() == 0 ? groupSize(parent.row()) : 0;
     }
-    Qt::ItemFlags flags(const QModelIndex& index) const final {
-        if (!index.isValid()) return Qt::NoItemFlags;
-        const Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
-        return isGroup(index) ? flags : flags | Qt::ItemNeverHasChildren;
-    }
 
   protected:
     virtual int groupCount() const = 0;

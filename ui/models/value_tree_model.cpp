@@ -178,17 +178,6 @@ int ValueTreeModel::rowCount(const QModelIndex& parent) const {
     return static_cast<int>(std::min<uint32_t>(countOf(partsOf(*value_.graph, items_[of].node)), INT32_MAX));
 }
 
-bool ValueTreeModel::hasChildren(const QModelIndex& parent) const {
-    return rowCount(parent) > 0;
-}
-
-Qt::ItemFlags ValueTreeModel::flags(const QModelIndex& index) const {
-    if (!index.isValid()) return Qt::NoItemFlags;
-    Qt::ItemFlags flags = Qt::ItemIsEnabled | Qt::ItemIsSelectable;
-    if (!hasChildren(index.siblingAtColumn(0))) flags |= Qt::ItemNeverHasChildren;
-    return flags;
-}
-
 QString ValueTreeModel::keyText(uint32_t of) const {
     if (of == 0) return name_;
     const Parts parts = partsOf(*value_.graph, items_[items_[of].parent].node);

@@ -325,14 +325,14 @@ QLayout* JobsPanel::buildButtons() {
                                           {remove_, &JobStore::remove}})
         connect(pressed, &QPushButton::clicked, this, [this, action = action] { act(action); });
     connect(open_, &QPushButton::clicked, this, [this] {
-        if (const Job* job = store_.find(selectedJob())) emit openRequested(job->destination);
+        if (const Job* job = store_.find(selectedJob())) emit openRequested(job->destination());
     });
     connect(folder_, &QPushButton::clicked, this, [this] {
-        if (const Job* job = store_.find(selectedJob())) showFolderOf(this, job->destination);
+        if (const Job* job = store_.find(selectedJob())) showFolderOf(this, job->destination());
     });
     connect(copy_, &QPushButton::clicked, this, [this] {
         if (const Job* job = store_.find(selectedJob()))
-            copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments));
+            copyText(shellLine(QStringList{QStringLiteral("shardscope")} + job->arguments()));
     });
     return buttons;
 }
@@ -353,8 +353,8 @@ void JobsPanel::fillMenu(QMenu& menu) {
     }
     menu.addSeparator();
     if (const Job* job = store_.find(selectedJob())) {
-        addCopyAction(menu, tr("Copy path of the source"), job->source);
-        addCopyAction(menu, tr("Copy path of the destination"), job->destination);
+        addCopyAction(menu, tr("Copy path of the source"), job->source());
+        addCopyAction(menu, tr("Copy path of the destination"), job->destination());
     }
     addExportActions(menu, {tr("jobs"), nullptr, [this] { return &jobs_; }}, this);
 }
@@ -449,25 +449,25 @@ void JobsPanel::showJob() {
         return;
     }
     const bool cancelling = store_.cancelling(job->id);
-    QString line =
-        tr("%1  →  %2").arg(toQString(job->source.toStdString()), toQString(job->destination.toStdString()));
-    if (job->attempts > 1) line += '\n' + tr("Attempt %1.").arg(job->attempts);
-    if (job->elsewhere && job->active())
-        line += '\n' + tr("It was started on %1; it can only be followed and canceled there.").arg(job->host);
+    QString line = tr("%1  →  %2").arg(toQString(job->record.source), toQString(job->record.destination));
+    if (job->record.attempts > 1) line += '\n' + tr("Attempt %1.").arg(job->record.attempts);
+    if (job->record.elsewhere && job->active())
+        line += '\n' + tr("It was started on %1; it can only be followed and canceled there.")
+                           .arg(toQString(job->record.host));
     if (job->active() && !job->tensor.isEmpty())
         line += '\n' + tr("%1: %2").arg(jobPhaseText(*job), job->tensor);
     summary_->setText(line);
 
     QString problem;
-    if (job->error && job->state == JobState::failed) {
+    if (job->error && job->is(JobState::failed)) {
         problem = QStringLiteral("✕ ") + job->error->message;
         if (!job->error->tensor.isEmpty()) problem += '\n' + tr("Tensor: %1").arg(job->error->tensor);
         if (!job->error->file.isEmpty()) problem += '\n' + tr("File: %1").arg(job->error->file);
         if (!job->error->hint.isEmpty()) problem += '\n' + tr("Next step: %1").arg(job->error->hint);
-    } else if (job->state == JobState::cancelled) {
+    } else if (job->is(JobState::cancelled)) {
         problem = tr("▲ Canceled.");
         if (job->error && !job->error->hint.isEmpty()) problem += ' ' + job->error->hint;
-    } else if (job->state == JobState::lost) {
+    } else if (job->is(JobState::lost)) {
         problem = tr("▲ The process ended without a result. Resume continues its work.");
     } else if (cancelling) {
         problem = tr("Stopping: finishing writes in flight so that the job can be resumed.");
@@ -481,17 +481,17 @@ void JobsPanel::showJob() {
     showLog(*job);
     showOutcome(*job);
 
-    cancel_->setEnabled(job->active() && !job->elsewhere && job->pid > 0);
+    cancel_->setEnabled(job->active() && !job->record.elsewhere && job->record.pid > 0);
     cancel_->setText(cancelling ? tr("Stop at once") : tr("Cancel"));
     resume_->setEnabled(job->resumable());
     retry_->setEnabled(!job->active());
-    open_->setEnabled(job->state == JobState::done);
-    folder_->setEnabled(hostOf(job->destination).isEmpty());
-    remove_->setEnabled(!job->active() || job->elsewhere);
+    open_->setEnabled(job->is(JobState::done));
+    folder_->setEnabled(hostOf(job->destination()).isEmpty());
+    remove_->setEnabled(!job->active() || job->record.elsewhere);
     if (shown_ != job->id) {
         shown_ = job->id;
-        if (job->state == JobState::done) tabs_->setCurrentWidget(outcome_);
-        if (job->state == JobState::failed) tabs_->setCurrentIndex(1);
+        if (job->is(JobState::done)) tabs_->setCurrentWidget(outcome_);
+        if (job->is(JobState::failed)) tabs_->setCurrentIndex(1);
     }
 }
 

@@ -264,7 +264,7 @@ void StartPage::fillJobs() {
     for (const auto& job : jobs_.jobs()) {
         if (!job->active()) continue;
         auto* item = new QListWidgetItem(
-            toQString(job->title.toStdString()) + '\n' + toQString(job->progress.text()), jobList_);
+            toQString(job->record.title) + '\n' + toQString(job->progress.text()), jobList_);
         item->setData(Qt::UserRole, job->id);
         if (job->id == chosen) jobList_->setCurrentItem(item);
     }

@@ -37,8 +37,7 @@ void paintTile(QPainter& painter, const QRectF& rect, const QColor& color) {
     painter.drawRect(rect.adjusted(0.5, 0.5, -0.5, -0.5));
 }
 
-void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back,
-                    Qt::Alignment alignment) {
+void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back) {
     const QFontMetricsF metrics(painter.font());
     const QRectF inner = rect.adjusted(2, 0, -2, 0);
     if (inner.height() < metrics.ascent() + 2) return;
@@ -46,7 +45,7 @@ void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, 
     const QString shown = metrics.elidedText(text, Qt::ElideRight, inner.width());
     if (shown != text && shown.size() < kLeastElided) return;
     painter.setPen(textOn(back));
-    painter.drawText(inner, static_cast<int>(alignment | Qt::AlignVCenter) | Qt::TextSingleLine, shown);
+    painter.drawText(inner, Qt::AlignCenter | Qt::TextSingleLine, shown);
 }
 
 void paintSelectionFrame(QPainter& painter, const QRectF& rect) {

@@ -16,8 +16,7 @@ QColor textOn(const QColor& back);
 // A filled tile with the outline of tiles where it is large enough for one.
 void paintTile(QPainter& painter, const QRectF& rect, const QColor& color);
 // `text` inside a tile, elided; left out where less than a few letters would fit.
-void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back,
-                    Qt::Alignment alignment = Qt::AlignCenter);
+void paintTileLabel(QPainter& painter, const QRectF& rect, const QString& text, const QColor& back);
 // The frame around what is selected or current: accent, two pixels, with a gap of surface color inside.
 void paintSelectionFrame(QPainter& painter, const QRectF& rect);
 // The frame of a painted view that has the keyboard.

@@ -150,9 +150,6 @@ class UniversalLayout final : public FileLayout {
     Status add(std::string name, const Whole& whole) {
         const auto id = static_cast<FileId>(files.size());
         files.push_back({tag_ + "/" + std::move(name), whole.file.size(), false});
-        return place(id, whole);
-    }
-    Status place(FileId id, const Whole& whole) {
         for (TensorId t = 0; t < whole.of.size(); ++t) {
             const TensorId of = whole.of[t];
             if (of == kNone) continue;
@@ -163,6 +160,10 @@ class UniversalLayout final : public FileLayout {
             }
         }
         return {};
+    }
+    Status addKept(std::string name, ContentBuilder content) {
+        SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
+        return add(std::move(name), *whole_.emplace_back(std::make_unique<Whole>(std::move(whole))));
     }
 
     const ObjectInfo* objectAt(std::string_view name) const {
@@ -281,9 +282,7 @@ class UniversalLayout final : public FileLayout {
         orElse("dp_world_size", makeIntegerValue(1));
         orElse("mp_world_size", makeIntegerValue(1));
         orElse("ds_version", makeTextValue(kVersion));
-        SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
-        whole_.push_back(std::make_unique<Whole>(std::move(whole)));
-        return add(std::move(name), *whole_.back());
+        return addKept(std::move(name), std::move(content));
     }
 
     Status addOptimizer() {
@@ -328,9 +327,7 @@ class UniversalLayout final : public FileLayout {
         } else if (!copied) {
             content.object(state, emptyDict());
         }
-        SHARDSCOPE_ASSIGN(Whole whole, finish(std::move(content)));
-        whole_.push_back(std::make_unique<Whole>(std::move(whole)));
-        return add("zero/optimizer_state.pt", *whole_.back());
+        return addKept("zero/optimizer_state.pt", std::move(content));
     }
 
     Status addStates(const TrainedParameter& parameter) {

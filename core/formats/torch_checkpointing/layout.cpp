@@ -9,7 +9,6 @@
 
 #include "encoding/pickle.h"
 #include "formats/entry_tree.h"
-#include "formats/file_layout.h"
 #include "formats/paths.h"
 #include "formats/rank_writer.h"
 #include "formats/torch_checkpointing/metadata.h"
@@ -51,18 +50,13 @@ std::string leafText(const Path& path) {
     return json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
-class ItemsLayout final : public FileLayout {
+class ItemsLayout final : public RankFileLayout {
   public:
     ItemsLayout(const Catalog& target, const WriteOptions& options)
-        : FileLayout(target),
-          stop_(options.stop),
-          device_(options.variant == "cpu" ? "cpu" : "cuda"),
-          writer_(target, device_) {
-        needsCrc = true;
-    }
+        : RankFileLayout(target, options, deviceOf(options)), device_(deviceOf(options)) {}
 
     Status plan() {
-        SHARDSCOPE_TRY(writer_.plan());
+        SHARDSCOPE_TRY(findPlacements());
         for (TensorId t = 0; t < target_.tensorCount(); ++t)
             items_[itemOf(target_.path(t))].tensors.push_back(t);
         for (const ObjectInfo& object : target_.objects())
@@ -74,25 +68,14 @@ class ItemsLayout final : public FileLayout {
             item.tree =
                 buildTree(target_, [&, &name = name](const Path& path) { return inside(path, name); });
             SHARDSCOPE_TRY(item.tree.check());
-            for (uint32_t rank = 0; rank < ranks(); ++rank) {
-                SHARDSCOPE_TRY(stop_.poll());
-                SHARDSCOPE_ASSIGN(const auto file, build(item, rank));
-                RankWriter::place(*file, defaultFileName(name, rank), *this);
-                owners_.emplace_back(&item, rank);
-            }
+            // The framework saves into a stream, so archives are called "archive".
+            for (uint32_t rank = 0; rank < ranks(); ++rank)
+                SHARDSCOPE_TRY(addFile(defaultFileName(name, rank), "archive", rank,
+                                       [this, &item = item](File& file) { return write(file, item); }));
         }
         if (files.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
-        writer_.tie(*this);
-        SHARDSCOPE_TRY(makeMetadata());
-        if (!metadata_.empty()) files.push_back({kMetadataFile, metadata_.size(), true});
-        return {};
-    }
-
-    Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        if (files[id].metadata) return writeText(id, metadata_, sink);
-        SHARDSCOPE_ASSIGN(const auto file, build(*owners_[id].first, owners_[id].second));
-        return RankWriter::literals(*file, id, chunkCrcs, sink);
+        tie();
+        return addMetadata();
     }
 
   private:
@@ -101,22 +84,20 @@ class ItemsLayout final : public FileLayout {
         std::vector<TensorId> tensors;
     };
 
-    uint32_t ranks() const { return writer_.mesh().ranks(); }
+    static const char* deviceOf(const WriteOptions& options) {
+        return options.variant == "cpu" ? "cpu" : "cuda";
+    }
 
     static std::optional<Path> inside(const Path& path, const std::string& item) {
         if (itemOf(path) != item) return std::nullopt;
         return below(path);
     }
 
-    // The framework saves into a stream, so archives are called "archive".
-    Result<std::unique_ptr<RankWriter::File>> build(const ItemTree& item, uint32_t rank) const {
-        auto file = writer_.start("archive", rank);
+    Status write(File& file, const ItemTree& item) const {
         std::vector<LeftOut> said;
-        TreePickler pickler(target_, item.tree, file->archive.pickle(), said,
-                            [&](TensorId t) { writer_.tensor(*file, t); });
-        SHARDSCOPE_TRY(pickler.write());
-        file->archive.finish();
-        return file;
+        TreePickler pickler(target_, item.tree, file.archive.pickle(), said,
+                            [&](TensorId t) { tensor(file, t); });
+        return pickler.write();
     }
 
     // ------------------------------------------------------------------ metadata.pkl
@@ -149,13 +130,13 @@ class ItemsLayout final : public FileLayout {
         std::map<std::string, NodeId> texts_;
     };
 
-    Status makeMetadata() {
+    Status addMetadata() {
         Nodes nodes;
         Dims all, sizes;
         for (uint32_t rank = 0; rank < ranks(); ++rank)
             all.push_back(rank);
         std::vector<NodeId> names;
-        for (const MeshAxis& axis : writer_.mesh().axes) {
+        for (const MeshAxis& axis : mesh().axes) {
             sizes.push_back(axis.size);
             names.push_back(nodes.text(axis.name));
         }
@@ -167,7 +148,7 @@ class ItemsLayout final : public FileLayout {
                                {"mesh_data", ranksNode},
                                {"mesh_dim_names", axes}});
         };
-        const NodeId mesh = meshOf(device_, sizes, nodes.graph.addContainer(ValueKind::tuple, names));
+        const NodeId own = meshOf(device_, sizes, nodes.graph.addContainer(ValueKind::tuple, names));
         // Plain tensors count as replicated over all ranks, on the device that they lay on.
         const NodeId plain = meshOf("cpu", {&world, 1}, nodes.graph.addNone());
         std::vector<NodeId> items;
@@ -177,7 +158,7 @@ class ItemsLayout final : public FileLayout {
             for (const TensorId t : item.tensors) {
                 const Path path = target_.path(t);
                 leaves.push_back(nodes.text(leafText(below(path))));
-                leaves.push_back(groupsOf(nodes, t, mesh, plain, ranksNode));
+                leaves.push_back(groupsOf(nodes, t, own, plain, ranksNode));
             }
             for (const int64_t rank : all) {
                 layouts.push_back(nodes.graph.addInteger(rank));
@@ -192,28 +173,29 @@ class ItemsLayout final : public FileLayout {
         const NodeId root = nodes.dict({{"metadata", nodes.graph.addContainer(ValueKind::dict, items)},
                                         {"world_size", nodes.graph.addInteger(world)},
                                         {"version", nodes.text("2.0")}});
-        SHARDSCOPE_ASSIGN(metadata_,
+        SHARDSCOPE_ASSIGN(std::string metadata,
                           encodePickle(makeValue(std::move(nodes.graph), root), PickleWriter::For::framed));
+        addText(kMetadataFile, std::move(metadata));
         return {};
     }
 
-    NodeId groupsOf(Nodes& nodes, TensorId t, NodeId mesh, NodeId plain, NodeId ranksNode) const {
-        std::vector<NodeId> placements;
-        for (const auto& placement : writer_.placements(t)) {
-            placements.push_back(placement.kind == PlacedKind::shard
-                                     ? nodes.dict({{"type", nodes.text("Shard")},
-                                                   {"dim", nodes.graph.addInteger(placement.dim)}})
-                                     : nodes.dict({{"type", nodes.text("Replicate")}}));
+    NodeId groupsOf(Nodes& nodes, TensorId t, NodeId own, NodeId plain, NodeId ranksNode) const {
+        std::vector<NodeId> placed;
+        for (const auto& placement : placements(t)) {
+            placed.push_back(placement.kind == PlacedKind::shard
+                                 ? nodes.dict({{"type", nodes.text("Shard")},
+                                               {"dim", nodes.graph.addInteger(placement.dim)}})
+                                 : nodes.dict({{"type", nodes.text("Replicate")}}));
         }
-        const bool distributed = !placements.empty();
-        if (!distributed) placements.push_back(nodes.dict({{"type", nodes.text("Replicate")}}));
+        const bool distributed = !placed.empty();
+        if (!distributed) placed.push_back(nodes.dict({{"type", nodes.text("Replicate")}}));
         const DimSpan shape = target_.shape(t);
         const NodeId data =
             nodes.dict({{"global_shape", nodes.integers(ValueKind::list, shape)},
                         {"dtype", nodes.text(fmt::format("torch.{}", dtypeName(target_.dtype(t))))},
                         {"stride", nodes.integers(ValueKind::list, rowMajorStrides(shape))},
-                        {"mesh_spec", distributed ? mesh : plain},
-                        {"placements", nodes.graph.addContainer(ValueKind::list, placements)}});
+                        {"mesh_spec", distributed ? own : plain},
+                        {"placements", nodes.graph.addContainer(ValueKind::list, placed)}});
         const NodeId group =
             nodes.dict({{"sharding_metadata",
                          nodes.dict({{"type", nodes.text("DTensorShardingMetadata")}, {"data", data}})},
@@ -221,12 +203,8 @@ class ItemsLayout final : public FileLayout {
         return nodes.graph.addContainer(ValueKind::list, {group});
     }
 
-    const StopToken stop_;
     const std::string device_;
-    RankWriter writer_;
     std::map<std::string, ItemTree> items_;
-    std::vector<std::pair<const ItemTree*, uint32_t>> owners_;  // of each file
-    std::string metadata_;
 };
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "formats/entry_tree.h"
-#include "formats/file_layout.h"
 #include "formats/paths.h"
 #include "formats/rank_writer.h"
 
@@ -77,18 +76,14 @@ class ExtraStates {
     std::map<std::string, Entry> entries_;
 };
 
-class RankLayout final : public FileLayout {
+class RankLayout final : public RankFileLayout {
   public:
     RankLayout(const Catalog& target, const WriteOptions& options)
-        : FileLayout(target),
-          stop_(options.stop),
-          accelerate_(options.variant.starts_with("accelerate")),
-          writer_(target, options.variant.ends_with("-cpu") ? "cpu" : "cuda") {
-        needsCrc = true;
-    }
+        : RankFileLayout(target, options, options.variant.ends_with("-cpu") ? "cpu" : "cuda"),
+          accelerate_(options.variant.starts_with("accelerate")) {}
 
     Status plan() {
-        SHARDSCOPE_TRY(writer_.plan());
+        SHARDSCOPE_TRY(findPlacements());
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
             if (!ofOptimizer(target_.path(t))) model_.push_back(t);
         }
@@ -96,38 +91,28 @@ class RankLayout final : public FileLayout {
         extra_ = buildTree(target_, insideExtra);
         SHARDSCOPE_TRY(tree_.check());
         noteForm();
-        if (!model_.empty()) kinds_.push_back(Kind::model);
-        if (tree_.nodes.size() > 1) kinds_.push_back(Kind::optimizer);
-        if (kinds_.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
+        std::vector<Kind> kinds;  // each has a file on each rank, in this order
+        if (!model_.empty()) kinds.push_back(Kind::model);
+        if (tree_.nodes.size() > 1) kinds.push_back(Kind::optimizer);
+        if (kinds.empty()) return makeError(ErrorCode::impossible, "there is nothing to write");
         // verl and SkyRL look for its files.
-        if (!accelerate_) kinds_.push_back(Kind::extra);
-        for (const Kind kind : kinds_) {
+        if (!accelerate_) kinds.push_back(Kind::extra);
+        for (const Kind kind : kinds) {
             for (uint32_t rank = 0; rank < ranks(); ++rank) {
-                SHARDSCOPE_TRY(stop_.poll());
                 const std::string name = nameOf(rank, kind);
-                SHARDSCOPE_ASSIGN(const auto file, build(rank, kind, name));
-                RankWriter::place(*file, name, *this);
+                SHARDSCOPE_TRY(addFile(name, name.substr(0, name.rfind('.')), rank,
+                                       [this, kind](File& file) { return write(file, kind); }));
             }
         }
-        writer_.tie(*this);
-        if (!accelerate_) {
-            config_ = fmt::format("{{\n    \"FSDP_version\": 2,\n    \"world_size\": {}\n}}", ranks());
-            files.push_back({"fsdp_config.json", config_.size(), true});
-        }
+        tie();
+        if (!accelerate_)
+            addText("fsdp_config.json",
+                    fmt::format("{{\n    \"FSDP_version\": 2,\n    \"world_size\": {}\n}}", ranks()));
         return {};
-    }
-
-    Status fileLiterals(FileId id, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        if (files[id].metadata) return writeText(id, config_, sink);
-        SHARDSCOPE_ASSIGN(const auto file, build(id % ranks(), kinds_[id / ranks()], files[id].path));
-        return RankWriter::literals(*file, id, chunkCrcs, sink);
     }
 
   private:
     enum class Kind : uint8_t { model, optimizer, extra };
-
-    uint32_t ranks() const { return writer_.mesh().ranks(); }
 
     std::string nameOf(uint32_t rank, Kind kind) const {
         if (accelerate_)
@@ -159,10 +144,9 @@ class RankLayout final : public FileLayout {
 
     // ------------------------------------------------------------------ files
 
-    Result<std::unique_ptr<RankWriter::File>> build(uint32_t rank, Kind kind, const std::string& name) const {
-        auto file = writer_.start(name.substr(0, name.rfind('.')), rank);
-        const auto tensor = [&](TensorId t) { writer_.tensor(*file, t); };
-        PickleWriter& out = file->archive.pickle();
+    Status write(File& file, Kind kind) const {
+        const auto add = [&](TensorId t) { tensor(file, t); };
+        PickleWriter& out = file.archive.pickle();
         if (kind == Kind::extra && extra_.nodes.size() == 1) {
             out.emptyDict();
             out.memoText(kScheduler);
@@ -170,24 +154,19 @@ class RankLayout final : public FileLayout {
             out.setItem();
         } else if (kind != Kind::model) {
             std::vector<LeftOut> said;
-            TreePickler pickler(target_, kind == Kind::extra ? extra_ : tree_, out, said, tensor);
-            SHARDSCOPE_TRY(pickler.write());
+            TreePickler pickler(target_, kind == Kind::extra ? extra_ : tree_, out, said, add);
+            return pickler.write();
         } else {
             writeStateDict(
                 out, model_.size(), [&](size_t i) { return target_.name(model_[i]); },
-                [&](size_t i) { tensor(model_[i]); });
+                [&](size_t i) { add(model_[i]); });
         }
-        file->archive.finish();
-        return file;
+        return {};
     }
 
-    const StopToken stop_;
     const bool accelerate_;
-    RankWriter writer_;
     std::vector<TensorId> model_;
     Tree tree_, extra_;
-    std::vector<Kind> kinds_;  // each has a file on each rank, in this order
-    std::string config_;
 };
 
 }  // namespace

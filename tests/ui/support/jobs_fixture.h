@@ -83,7 +83,7 @@ class JobsFixture : protected FreshDirectories {
             qWarning("%s", describe(id.error()).c_str());
             return {};
         }
-        [&] { QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->state == state, kPatience); }();
+        [&] { QTRY_VERIFY_WITH_TIMEOUT(store.find(*id) && store.find(*id)->is(state), kPatience); }();
         return *id;
     }
 };
