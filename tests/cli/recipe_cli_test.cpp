@@ -163,8 +163,7 @@ class RecipeCliTest : public QObject, RecipeRunner {
         QCOMPARE(plan["made"].size(), size_t{1});
         // Rows that are the same tensor are no ties.
         const State one{{"m", numbers({2, 3}, 0)}};
-        const State each =
-            mapped(one, recipe(R"json({"step": "reshape", "tensors": "m", "shape": [1, 2, 3]},
+        const State each = mapped(one, recipe(R"json({"step": "reshape", "tensors": "m", "shape": [1, 2, 3]},
             {"step": "pad", "tensors": "m", "length": 3, "row": 0},
             {"step": "unstack", "from": "m", "to": "m.{i}"})json"));
         QCOMPARE(each.size(), size_t{3});
