@@ -308,9 +308,7 @@ class Gaps {
             {"k_proj.weight", "q_proj.weight"},
             {"gate_proj.weight", "up_proj.weight"},
             {"up_proj.weight", "down_proj.weight"},
-            {"q_norm.weight", "k_norm.weight"},
             {"k_norm.weight", "q_norm.weight"},
-            {"q_proj.bias", "v_proj.bias"},
             {"v_proj.bias", "q_proj.bias"},
             {"w1.weight", "w2.weight"},
             {"w2.weight", "w3.weight"},
@@ -339,7 +337,9 @@ class Gaps {
     // Of language models that are not known: what stands before and behind the layers, and what stands beside
     // the model while it is trained.
     void ends() {
-        if (!classNamed(config_).ends_with("ForCausalLM")) return;
+        const std::string named = classNamed(config_);
+        const bool causal = named.ends_with("ForCausalLM");
+        if (!causal && !named.ends_with("ForConditionalGeneration")) return;
         const auto hidden = statedNumber(config_, "hidden_size");
         bool layers = false, normed = false, embedding = false, norm = false;
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
@@ -347,18 +347,19 @@ class Gaps {
             if (containsPart(name, {"v_head.", "value_head.", "reward_head."}) ||
                 name.starts_with("score.") || name.ends_with("_ema"))
                 add(fmt::format("{} is not of a '{}', of which its config.json speaks", inQuotes(name),
-                                printable(classNamed(config_), kNameInMessage)));
+                                printable(named, kNameInMessage)));
             const bool inside = containsPart(name, {"layers.", ".h.", "blocks."});
             layers |= inside;
             normed |= inside && containsPart(name, {"input_layernorm.weight"});
             if (inside) continue;
             norm |= containsPart(name, {"norm", "ln_f"});
             embedding |= containsPart(name, {"embed", "wte"});
-            if (hidden && name.ends_with("embed_tokens.weight") && target_.shape(t).size() == 2 &&
+            if (causal && hidden && name.ends_with("embed_tokens.weight") && target_.shape(t).size() == 2 &&
                 target_.shape(t)[1] != *hidden && !config_.contains("word_embed_proj_dim"))
                 add(fmt::format("the shape of {} is {}, its config.json says a hidden size of {}",
                                 inQuotes(name), formatDims(target_.shape(t)), *hidden));
         }
+        if (!causal) return;
         if (layers && !embedding) add("it has no embedding of tokens");
         if (normed && !norm) add("it has no norm behind its layers");
     }

@@ -285,6 +285,8 @@ class TransformersCliTest : public QObject {
         const Result both = convert(model, config);
         QVERIFY2(both.exitCode == 0, both.said.c_str());
         QVERIFY(both.names.front() == "lm_head.weight");
+        model["state.v_head.summary.weight"] = tensor({1, kHidden});
+        QCOMPARE(convert(model, config).exitCode, 5);
         Model fused = llama();
         for (const std::string layer : {"model.layers.0.mlp.", "model.layers.1.mlp."}) {
             for (const char* part : {"gate_proj.weight", "up_proj.weight"})
