@@ -125,7 +125,10 @@ class Gaps {
         const std::string_view common = commonParts(whole);
         for (const std::string_view name : whole)
             names.insert(name.substr(common.size()));
-        const auto mostOf = [](size_t part, size_t all) { return part > 2 && part * 10 >= all * 9; };
+        // Lists of modules may be alike, too: a model is more than a few of all tensors.
+        const auto mostOf = [&](size_t part, size_t all) {
+            return part > 2 && part * 5 >= whole.size() && part * 10 >= all * 9;
+        };
         std::map<std::string_view, std::vector<std::string_view>> below;  // by first part
         std::map<std::string_view, size_t> inside;  // names that are there without their first part, too
         for (const std::string_view name : names) {
