@@ -18,10 +18,10 @@ namespace shardscope {
 std::string classNamed(const nlohmann::json& config);
 
 // Sentences, in order of weight; empty where nothing is known to be wrong. Names are Hugging Face's. Of every
-// model: an adapter that is not merged, several models (an average, a critic), an output layer that is neither
-// there nor tied, a layer that lacks what all others have. Also quantized weights whose configuration says
-// nothing of them, and plain ones whose configuration does. Of dense models that are known by `model_type`:
-// each tensor and its shape.
+// model: an adapter that is not merged, several models (an average, a critic), an output layer that is
+// neither there nor tied, a layer that lacks what all others have. Also quantized weights whose configuration
+// says nothing of them, and plain ones whose configuration does. Of dense models that are known by
+// `model_type`: each tensor and its shape.
 std::vector<std::string> modelGaps(const nlohmann::json& config, const std::string& modelType,
                                    const Catalog& target);
 

@@ -24,8 +24,8 @@ HeldByFile heldByFile(const Catalog& catalog, const std::string& below);
 // `earlier`: the last whole steps, newest first. Optimizer state changes with every step; what else does is
 // told by the steps before. Where there is one only, weights that did not change while the optimizer that has
 // their moments did are a doubt. A step that is a copy as a whole agrees with itself, so it gives nothing.
-// Reads the ends of all files, at most some thousands. Of files that are alike it reads more: all of a file of
-// up to 16 MiB, else samples. Errors: cancelled.
+// Reads the ends of all files, at most some thousands. Of files that are alike it reads more: all of a file
+// of up to 16 MiB, else samples. Errors: cancelled.
 Result<std::vector<Note>> staleFileNotes(const StepOnDisk& step, const HeldByFile& held,
                                          const Contract& contract, std::span<const StepOnDisk> earlier,
                                          const StopToken& stop);

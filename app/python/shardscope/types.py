@@ -245,8 +245,9 @@ class _Finding(TypedDict):
 
 
 class FindingDocument(_Finding, total=False):
-    """``step``: of a run, the step that it is about."""
+    """``step``: of a run, the step that it is about. ``about``: what it hurts, as "rank 22, 678 tensors"."""
 
+    about: str
     accepted: Accepted
     step: Optional[str]
 

@@ -603,11 +603,11 @@ class ExpectationTest : public QObject {
                                                      {"mlp.experts.1.up.weight", {2, 8}, parameter}}));
         QCOMPARE(notes.size(), size_t{1});
         QCOMPARE(notes[0].message, std::string("no tensor of expert 2, 3, the router chooses among 4"));
-        const auto deepspeed =
-            modelSizeNotes({}, "",
-                           catalogOf({{"ffn.deepspeed_moe.gate.wg.weight", {3, 8}, parameter},
-                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.0.w", {2, 8}, parameter},
-                                      {"ffn.deepspeed_moe.experts.deepspeed_experts.2.w", {2, 8}, parameter}}));
+        const auto deepspeed = modelSizeNotes(
+            {}, "",
+            catalogOf({{"ffn.deepspeed_moe.gate.wg.weight", {3, 8}, parameter},
+                       {"ffn.deepspeed_moe.experts.deepspeed_experts.0.w", {2, 8}, parameter},
+                       {"ffn.deepspeed_moe.experts.deepspeed_experts.2.w", {2, 8}, parameter}}));
         QCOMPARE(deepspeed.size(), size_t{1});
         QCOMPARE(deepspeed[0].message, std::string("no tensor of expert 1, the router chooses among 3"));
     }
