@@ -23,6 +23,10 @@
 
 namespace shardscope::ui {
 
+namespace {
+constexpr int kRanks = 5;  // its column
+}
+
 RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(session), steps_(session) {
     setAccessibleName(tr("Run"));
     auto* layout = new QVBoxLayout(this);
@@ -239,7 +243,12 @@ void RunPage::showChosen() {
     for (size_t i = 0; i < steps_.rows().size(); ++i) {
         if (steps_.rows()[i].step.name == chosen_) at = i;
     }
-    if (chosen_.empty()) fitColumns(*table_);
+    if (chosen_.empty()) {
+        fitColumns(*table_);
+        // Room for what is known when steps are checked.
+        const int ranks = table_->fontMetrics().horizontalAdvance(QStringLiteral("1023, before 1024 "));
+        table_->setColumnWidth(kRanks, std::max(ranks, table_->columnWidth(kRanks)));
+    }
     chosen_ = steps_.rows()[at].step.name;
     table_->setCurrentIndex(model_->index(model_->rowOf(static_cast<int>(at)), 0));
     timeline_->setCurrent(static_cast<int>(at));
