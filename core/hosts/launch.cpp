@@ -40,7 +40,7 @@ std::vector<std::string> sshWords(const HostSpec& spec, const std::string& comma
                                    "-o",
                                    "BatchMode=yes",
                                    "-o",
-                                   "ConnectTimeout=5",
+                                   "ConnectTimeout=15",  // a busy host greets late
                                    "-o",
                                    "ServerAliveInterval=1",
                                    "-o",

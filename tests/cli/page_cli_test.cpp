@@ -572,12 +572,12 @@ class PageCliTest : public QObject {
         press("p");
         QTRY_COMPARE_WITH_TIMEOUT(pinner(), QString("Unpin row"), 30'000);
         QTRY_VERIFY_WITH_TIMEOUT(text("map-cell").startsWith(chosen), 30'000);
-        QTRY_VERIFY2_WITH_TIMEOUT(atTheTop().startsWith(chosen), qPrintable(text("map-cell")), 30'000);
+        QTRY_VERIFY2_WITH_TIMEOUT(atTheTop().startsWith(chosen), qPrintable(text("map-cell")), 120'000);
         browser.shoot("serve-pinned");
         QCOMPARE(pinner(), QString("Unpin row"));
         press("p");
         QTRY_COMPARE_WITH_TIMEOUT(pinner(), QString("Pin row"), 30'000);
-        QTRY_VERIFY2_WITH_TIMEOUT(!atTheTop().startsWith(chosen), qPrintable(text("map-cell")), 30'000);
+        QTRY_VERIFY2_WITH_TIMEOUT(!atTheTop().startsWith(chosen), qPrintable(text("map-cell")), 120'000);
         QVERIFY2(browser.complaints.isEmpty(), browser.complaints.constData());
     }
 

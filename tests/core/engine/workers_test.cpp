@@ -316,16 +316,24 @@ void WorkersTest::missingFileIsTold() {
     const std::string path = SHARDSCOPE_TEST_DATA "/genuine/dcp/t2.15.0-fsdp2-tp/ckpt";
     QTemporaryDir directory;
     const Spread nobody = spread(path, 2, [](int, size_t) { return false; });
-    Outcome outcome = convertTogether(nobody, directory.filePath("out").toStdString(),
-                                      settingsFor("safetensors"), {.mode = SourceMode::exchange});
+    ConversionRequest settings = settingsFor("safetensors");
+    settings.fillGaps = FillGaps::refuse;
+    Outcome outcome = convertTogether(nobody, directory.filePath("out").toStdString(), settings,
+                                      {.mode = SourceMode::exchange});
     QVERIFY(!outcome.end.ok() && outcome.end.error().code == ErrorCode::notFound);
     const Spread partly =
         spread(path, 2, [](int r, size_t f) { return f != 2 && f % 2 == static_cast<size_t>(r); });
-    outcome = convertTogether(partly, directory.filePath("out").toStdString(), settingsFor("safetensors"),
+    outcome = convertTogether(partly, directory.filePath("out").toStdString(), settings,
                               {.mode = SourceMode::exchange});
     QVERIFY2(!outcome.end.ok() && outcome.end.error().code == ErrorCode::notFound, said(outcome).c_str());
     QVERIFY2(said(outcome).find("the file is missing") != std::string::npos, said(outcome).c_str());
     QVERIFY(filesBelow(directory.path()).empty());
+    // Filled as asked, what nobody has is written down by all workers together.
+    settings.fillGaps = FillGaps::zero;
+    outcome = convertTogether(partly, directory.filePath("out").toStdString(), settings,
+                              {.mode = SourceMode::exchange});
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
+    QVERIFY(filesBelow(directory.filePath("out")).contains("shardscope.filled.json"));
 }
 
 void WorkersTest::stoppedOnAnyRank() {
