@@ -113,10 +113,12 @@ class StaleFiles {
                part == StepPart::loader;
     }
 
-    // A copy of a whole step agrees with itself. What nothing is known of is of the same step, too.
+    // A copy of a whole step agrees with itself. What nothing is known of is of the same step, too; but the
+    // metadata of a checkpoint that is saved twice has another id.
     bool isWholeCopy(size_t e) const {
         return std::ranges::none_of(step_.contents.files, [&](const StepFile& file) {
-            return isStateFile(lastName(file.path)) && partOf(file) == StepPart::unknown &&
+            const std::string_view name = lastName(file.path);
+            return isStateFile(name) && !name.ends_with(".metadata") && partOf(file) == StepPart::unknown &&
                    indices_[e].hasSame(step_, file) == false;
         });
     }
