@@ -147,13 +147,13 @@ class Gaps {
                 return say(below[prefix].front(), std::string(prefix) + std::string(below[prefix].front()));
         for (auto one = below.begin(); one != below.end(); ++one) {
             for (auto other = std::next(one); other != below.end(); ++other) {
-                const auto& [few, many] = one->second.size() < other->second.size()
-                                              ? std::pair(&one->second, &other->second)
-                                              : std::pair(&other->second, &one->second);
+                const bool fewer = one->second.size() < other->second.size();
+                const auto &few = fewer ? one->second : other->second,
+                           &many = fewer ? other->second : one->second;
                 const auto same = static_cast<size_t>(std::ranges::count_if(
-                    *few, [&](std::string_view rest) { return std::ranges::binary_search(*many, rest); }));
+                    few, [&](std::string_view rest) { return std::ranges::binary_search(many, rest); }));
                 if (isTower(one->first) && isTower(other->first)) continue;
-                if (mostOf(same, few->size()))
+                if (mostOf(same, few.size()))
                     return say(fmt::format("{}{}{}", common, one->first, one->second.front()),
                                fmt::format("{}{}{}", common, other->first, other->second.front()));
             }
