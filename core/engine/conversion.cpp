@@ -393,7 +393,7 @@ Result<TargetSpec> Wanted::of(const Checkpoint& source) const {
     };
     SHARDSCOPE_ASSIGN(TargetSpec spec, resolve());
     SHARDSCOPE_ASSIGN(const TensorSelection asked, TensorSelection::of(target, target.leavesOptimizer));
-    const Damage damage = damageOf(source, sourceTensors(catalog, spec), asked);
+    SHARDSCOPE_ASSIGN(const Damage damage, damageOf(source, sourceTensors(catalog, spec), asked, stop));
     if (damage.any() && !skipDamaged) return damage.asError(catalog);
     if (damage.any()) {
         input.damaged = [&](TensorId t) {

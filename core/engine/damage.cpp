@@ -37,10 +37,10 @@ class DamageFinder {
             files_.emplace(file.path, &file);
     }
 
-    Damage find(const std::vector<TensorId>& used) {
+    Result<Damage> find(const std::vector<TensorId>& used, const StopToken& stop) {
         for (const Note& note : source_.allNotes())
             if (note.severity == Severity::error || note.lacks != Note::Lacks::nothing) take(note);
-        takeCopies();
+        SHARDSCOPE_TRY(takeCopies(stop));
         for (const FileInfo& file : catalog_.files()) {
             if (file.state == FileInfo::State::unreadable && file.referenced && !noted_.contains(file.path))
                 lacks(damaged("the file cannot be read, so what it holds would be left out"), file.path, {});
@@ -55,11 +55,12 @@ class DamageFinder {
 
   private:
     // Elsewhere each look at a file is a request.
-    void takeCopies() {
-        if (source_.fileSystem || !source_.reader->dataElsewhere().empty()) return;
-        const auto copies = copiedFileNotes(*source_.reader, StopToken());
-        for (const Note& note : copies.ok() ? *copies : std::vector<Note>())
+    Status takeCopies(const StopToken& stop) {
+        if (source_.fileSystem || !source_.reader->dataElsewhere().empty()) return {};
+        SHARDSCOPE_ASSIGN(const std::vector<Note> copies, copiedFileNotes(*source_.reader, stop));
+        for (const Note& note : copies)
             if (note.lacks != Note::Lacks::nothing) take(note);
+        return {};
     }
 
     void take(const Note& note) {
@@ -221,8 +222,9 @@ std::optional<Error> whyLost(const Catalog& catalog, const ChunkInfo& chunk) {
         .byRule(rule::fileTruncated);
 }
 
-Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked) {
-    return DamageFinder(source, asked).find(used);
+Result<Damage> damageOf(const Checkpoint& source, const std::vector<TensorId>& used,
+                        const TensorSelection& asked, const StopToken& stop) {
+    return DamageFinder(source, asked).find(used, stop);
 }
 
 }  // namespace shardscope

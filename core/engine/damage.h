@@ -27,6 +27,8 @@ struct Damage {
 std::optional<Error> whyLost(const Catalog& catalog, const ChunkInfo& chunk);
 
 // `used`: the source tensors that the result is made of. `asked` decides which damage matters.
-Damage damageOf(const Checkpoint& source, const std::vector<TensorId>& used, const TensorSelection& asked);
+// Looks for copies among local files. Errors: cancelled.
+Result<Damage> damageOf(const Checkpoint& source, const std::vector<TensorId>& used,
+                        const TensorSelection& asked, const StopToken& stop);
 
 }  // namespace shardscope

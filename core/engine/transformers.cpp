@@ -1,7 +1,6 @@
 #include "engine/transformers.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 #include <fmt/format.h>
 
@@ -37,17 +36,13 @@ size_t optimizerTensors(const Catalog& target) {
     return count;
 }
 
-bool containsAny(std::string_view name, std::initializer_list<std::string_view> marks) {
-    return std::ranges::any_of(marks, [&](std::string_view mark) { return name.find(mark) != name.npos; });
-}
-
 // Names that transformers takes or leaves: buffers that older releases saved, scales of weights that may be
 // plain now, an output layer that may be tied, layers that predict further tokens, which it does not build.
 bool mayDiffer(std::string_view name, const nlohmann::json& config) {
     if (name.ends_with("_scale_inv") || name.starts_with("mtp.") ||
-        containsAny(name, {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids",
-                           ".mtp_layers."}) ||
-        (containsAny(name, {"lm_head.weight"}) && numberIn(config, "tie_word_embeddings").value_or(1) != 0))
+        containsPart(name, {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids",
+                            ".mtp_layers."}) ||
+        (containsPart(name, {"lm_head.weight"}) && numberIn(config, "tie_word_embeddings").value_or(1) != 0))
         return true;
     constexpr std::string_view kLayers = "model.layers.";
     const auto layers = numberIn(config, "num_hidden_layers");
@@ -59,9 +54,9 @@ bool mayDiffer(std::string_view name, const nlohmann::json& config) {
 
 // Names beside those of files: in memory one tensor has several.
 bool isTied(std::string_view name, const nlohmann::json& config) {
-    return containsAny(name, {"encoder.embed_tokens.", "decoder.embed_tokens."}) ||
+    return containsPart(name, {"encoder.embed_tokens.", "decoder.embed_tokens."}) ||
            (numberIn(config, "tie_word_embeddings").value_or(1) != 0 &&
-            containsAny(name, {"proj_out.weight", "decoder.weight", "decoder.bias"}));
+            containsPart(name, {"proj_out.weight", "decoder.weight", "decoder.bias"}));
 }
 
 bool hasTowers(const nlohmann::json& config) {
@@ -117,7 +112,7 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     for (TensorId t = 0; t < target.tensorCount() && why.empty(); ++t) {
         const TensorId same = has.find(target.name(t));
         // A vocabulary may have grown; how many rows there are then says the configuration.
-        if (same == kNone || containsAny(target.name(t), {"embed", "lm_head", "wte", "wpe", "shared"}) ||
+        if (same == kNone || containsPart(target.name(t), {"embed", "lm_head", "wte", "wpe", "shared"}) ||
             std::ranges::equal(has.shape(same), target.shape(t)))
             continue;
         why.push_back(fmt::format("the shape of '{}' is {}, in the model of {} it is {}",

@@ -63,10 +63,6 @@ const DenseModel* denseModel(std::string_view type) {
     return found == std::end(kDenseModels) ? nullptr : &*found;
 }
 
-bool containsPart(std::string_view name, std::initializer_list<std::string_view> marks) {
-    return std::ranges::any_of(marks, [&](std::string_view mark) { return name.find(mark) != name.npos; });
-}
-
 class Gaps {
   public:
     Gaps(const nlohmann::json& config, const std::string& type, const Catalog& target)
@@ -467,6 +463,10 @@ class Gaps {
 };
 
 }  // namespace
+
+bool containsPart(std::string_view name, std::initializer_list<std::string_view> parts) {
+    return std::ranges::any_of(parts, [&](std::string_view part) { return name.find(part) != name.npos; });
+}
 
 std::string classNamed(const nlohmann::json& config) {
     const auto classes = config.is_object() ? config.find("architectures") : config.end();

@@ -5,7 +5,9 @@
 // (modules, biases, tied output layers), modeling_utils.py (from_pretrained), quantizers/auto.py.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,6 +15,9 @@
 #include "model/catalog.h"
 
 namespace shardscope {
+
+// Whether one of these stands in a name.
+bool containsPart(std::string_view name, std::initializer_list<std::string_view> parts);
 
 // "LlamaForCausalLM", of a config.json; empty where it does not say.
 std::string classNamed(const nlohmann::json& config);

@@ -319,66 +319,6 @@ class ConvertCliTest : public QObject {
         QVERIFY(QDir(directory.path()).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot));
     }
 
-    // What files that are missing or too short held is filled where that is asked for, and written down.
-    void lostFilesAreFilled_data() {
-        QTest::addColumn<QString>("name");
-        QTest::addColumn<QStringList>("words");
-        for (const char* name : {"missing-file", "truncated-file"}) {
-            QTest::addRow("%s", name) << QString("t2.15.0-damaged-") + name << QStringList();
-            QTest::addRow("%s, other ranks", name)
-                << QString("t2.15.0-damaged-") + name << QStringList{"--to", "dcp", "--mesh", "tp=2"};
-            QTest::addRow("%s, whole", name)
-                << QString("t2.15.0-damaged-") + name << QStringList{"--to", "safetensors"};
-        }
-    }
-    void lostFilesAreFilled() {
-        QFETCH(QString, name);
-        QFETCH(QStringList, words);
-        QTemporaryDir place;
-        const QString source = genuine("dcp", name.toUtf8()), out = place.filePath("out");
-        const QString zeros = place.filePath("zeros");
-        const Outcome refused = runShardscope(QStringList{"convert", source, out, "--json"} + words);
-        QCOMPARE(refused.exitCode, 3);
-        QVERIFY(refused.json()["hint"].get<std::string>().find("--fill-gaps") != std::string::npos);
-        // The boxes of the chunks that are lost, by tensor.
-        std::map<std::string, std::set<std::string>> lost;
-        const json found = runShardscope({"validate", source, "--level", "files", "--json"}).json();
-        for (const json& finding : found["findings"]) {
-            if (finding["rule"] != "file.missing" && finding["rule"] != "file.truncated") continue;
-            for (const json& example : finding["examples"])
-                if (example["tensor"].is_string())
-                    lost[example["tensor"]].insert(example["offsets"].dump() + example["lengths"].dump());
-        }
-        QVERIFY(!lost.empty());
-        const Outcome run = runShardscope(QStringList{"convert", source, out, "--fill-gaps", "nan"} + words);
-        QVERIFY2(run.exitCode == 0, (run.out + run.err).c_str());
-        const json record = jsonIn(out + "/shardscope.filled.json");
-        COMPARE_JSON(record["fill"], json("nan"));
-        std::map<std::string, std::set<std::string>> filled;
-        for (const json& tensor : record["tensors"]) {
-            for (const json& box : tensor["boxes"])
-                filled[tensor["name"]].insert(box["offsets"].dump() + box["lengths"].dump());
-        }
-        QVERIFY2(filled == lost, record.dump().c_str());
-        // Everything else is as it was before the damage.
-        QCOMPARE(runShardscope(QStringList{"convert", source, zeros, "--fill-gaps", "zero"} + words).exitCode,
-                 0);
-        const QString base = genuine("dcp", "t2.15.0-damage-base");
-        for (const json& tensor : runShardscope({"ls", base, "--json"}).json()["tensors"]) {
-            const std::string of = tensor["name"];
-            const auto values = [&](const QString& from) {
-                QFile file(place.filePath("values.raw"));
-                runShardscope({"extract", from, QString::fromStdString(of), file.fileName(), "--overwrite"});
-                return file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
-            };
-            const QByteArray before = values(base), after = values(zeros);
-            QVERIFY(!before.isEmpty() && before.size() == after.size());
-            if (!lost.contains(of)) QCOMPARE(after, before);
-            for (qsizetype i = 0; i < before.size(); ++i)
-                QVERIFY(before[i] == after[i] || after[i] == 0);
-        }
-    }
-
     // Tensors that an index names and no file holds.
     void whatIsLackingIsAnError_data() {
         QTest::addColumn<QString>("directory");

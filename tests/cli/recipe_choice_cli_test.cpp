@@ -68,7 +68,7 @@ class RecipeChoiceCliTest : public QObject, RecipeRunner {
         QCOMPARE(first["missing"].toArray(), QJsonArray{"heads"});
         const QJsonObject choice = alone["choices"].toObject()["hf"].toObject();
         QCOMPARE(choice["recipe"].toString(), QString("llama-hf-from-torchtitan"));
-        // A step that some names escape is no fit.
+        // A recipe does not fit if one of its steps leaves some names out.
         for (const QJsonValue other : alone["recipes"].toArray()) {
             if (other["name"].toString() == "llama-hf-from-meta") QVERIFY(!other["fits"].toBool());
         }

@@ -144,7 +144,7 @@ class RemoteHostileTest : public QObject {
             ++(status.ok() ? fine : errors);
             if (seconds >= kSoon) return std::to_string(seconds) + " s";
             if (!status.ok() && status.error().message.empty()) return "an error without words";
-            return !flip && status.ok() ? "a stream that ended is no error" : "";
+            return !flip && status.ok() ? "no error, though the stream ended early" : "";
         };
 
         struct Change {

@@ -178,7 +178,7 @@ class PlacesTroubleTest : public QObject {
             QCOMPARE(convert(kSample, name).error().code, ErrorCode::usage);
     }
 
-    // Whose bytes are paid for by whoever reads them.
+    // Buckets whose readers pay for what they read.
     void requesterPays() {
         bucket_->put("d/f", "1");
         bucket_->before = [](const Asked& asked) -> Answered {
