@@ -19,6 +19,11 @@
 namespace shardscope {
 namespace {
 
+// What transfers to a bucket may take of a job's memory, in bytes: 8 parts of 8 MiB of the standard.
+uint64_t uploadMemory(const ConversionRequest& request) {
+    return request.memory / 8;
+}
+
 Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
                                                    const ConversionRequest& request, Progress* progress,
                                                    const StopToken& stop) {
@@ -28,11 +33,13 @@ Result<std::unique_ptr<JobResources>> resourcesFor(const PreparedConversion& p,
     if (p.adapter) held += p.adapter->catalog().memoryBytes() + p.adapterHeld;
     for (const PreparedInput& input : p.inputs)
         held += input.source.catalog().memoryBytes() + input.spec->target.memoryBytes();
+    if (!schemeOf(p.destination).empty()) held += uploadMemory(request);
     SHARDSCOPE_ASSIGN(const uint64_t buffers, bufferBudget(request.memory, held));
     return std::make_unique<JobResources>(request.threads, buffers, progress, stop);
 }
 
-Result<BucketJob> bucketJob(const PreparedConversion& p, Progress* progress, const StopToken& stop) {
+Result<BucketJob> bucketJob(const PreparedConversion& p, const ConversionRequest& request, Progress* progress,
+                            const StopToken& stop) {
     if (p.singleFile && !p.filled.tensors.empty())
         return makeError(
                    ErrorCode::impossible,
@@ -44,6 +51,7 @@ Result<BucketJob> bucketJob(const PreparedConversion& p, Progress* progress, con
     job.destination = p.destination;
     job.singleFile = p.singleFile;
     job.progress = progress;
+    job.memory = uploadMemory(request);
     job.stop = stop;
     for (const TargetFile& file : p.layout->files)
         (file.metadata ? job.seals : job.streamed).push_back(file.path);
@@ -67,7 +75,7 @@ Result<std::shared_ptr<BucketFiles>> destinationFiles(const PreparedConversion& 
                                                       const ConversionRequest& request, Progress* progress,
                                                       const StopToken& stop) {
     if (schemeOf(p.destination).empty()) return std::shared_ptr<BucketFiles>();
-    SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, progress, stop));
+    SHARDSCOPE_ASSIGN(BucketJob job, bucketJob(p, request, progress, stop));
     job.unguarded = request.unguarded;
     return bucketFileSystem(job);
 }
@@ -76,7 +84,7 @@ Result<std::shared_ptr<BucketFiles>> destinationFiles(const PreparedConversion& 
 Result<ConvertJob> partsJob(const PreparedConversion& p, const ConversionRequest& request,
                             const std::optional<PartSpec>& part, Progress* progress, const StopToken& stop) {
     if (schemeOf(p.destination).empty()) return conversionJob(p, request);
-    SHARDSCOPE_ASSIGN(BucketJob bucket, bucketJob(p, progress, stop));
+    SHARDSCOPE_ASSIGN(BucketJob bucket, bucketJob(p, request, progress, stop));
     bucket.role = part ? BucketJob::Role::part : BucketJob::Role::finish;
     bucket.part = part ? part->index : 0;
     SHARDSCOPE_ASSIGN(BucketParts parts, bucketParts(bucket));

@@ -37,6 +37,8 @@ struct BucketJob {
     std::string last;
     bool singleFile = false;       // the destination is one file, of the name that its key ends with
     Progress* progress = nullptr;  // of the upload; not owned, may be null
+    // Bytes that are read for the transfers under way, at most; one part is always sent.
+    uint64_t memory = uint64_t{64} << 20;
     StopToken stop;
     Role role = Role::all;
     uint32_t part = 0;  // index of the part that this process does; for Role::part only

@@ -93,7 +93,8 @@ BucketUpload::BucketUpload(std::shared_ptr<ObjectPlace> place, BucketJob job, st
       staging_(stagingKey(*place_, key_)),
       claim_(claimOf(*place_, key_)),
       record_(std::move(record)),
-      mark_(token_) {}
+      mark_(token_),
+      memory_(job_.memory) {}
 
 BucketUpload::File& BucketUpload::fileOf(const std::string& name, uint64_t size) {
     MutexLock lock(filesMutex_);
@@ -289,11 +290,11 @@ Status BucketUpload::start(File& file, std::string& upload) {
 
 Status BucketUpload::sendPart(File& file, size_t i) {
     const StopScope scope(job_.stop);
-    const Slot slot(sending_);
     std::string upload;
     SHARDSCOPE_TRY(start(file, upload));
     const uint64_t at = i * file.partBytes;
-    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes, bytesOf(file, at, file.partSize(i)));
+    SHARDSCOPE_ASSIGN(Bytes sent, bytesOf(file, at, file.partSize(i)));
+    const std::span<const std::byte> bytes = sent.all.span();
     const uint32_t sum = crc32cOf(bytes);
     for (size_t tries = 1;; ++tries) {
         auto part = place_->putPart(file.key, upload, static_cast<unsigned>(i + 1), bytes, sum);
@@ -319,12 +320,13 @@ Error BucketUpload::endedByOthers(const File& file) const {
         .withHint("start again, without " + option("resume"));
 }
 
-Result<std::vector<std::byte>> BucketUpload::bytesOf(const File& file, uint64_t at, uint64_t size) const {
+Result<BucketUpload::Bytes> BucketUpload::bytesOf(const File& file, uint64_t at, uint64_t size) const {
+    MemoryBudget::Lease lease = memory_.acquire(size);
     SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
     SHARDSCOPE_ASSIGN(const auto from, directory->openFile(file.name));
-    std::vector<std::byte> bytes(size);
-    SHARDSCOPE_TRY(from->readAt(at, bytes));
-    return bytes;
+    AlignedBuffer bytes(size);
+    SHARDSCOPE_TRY(from->readAt(at, bytes.span()));
+    return Bytes{std::move(lease), std::move(bytes)};
 }
 
 Status BucketUpload::synced(const std::string& name) {
@@ -416,14 +418,15 @@ Status BucketUpload::completeUpload(File& file, bool seal) {
 Status BucketUpload::sendWhole(const File& file, ObjectPlace::Put& how) {
     SHARDSCOPE_ASSIGN(const bool there, isThere(file));
     if (there) return {};
-    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes, bytesOf(file, 0, file.size));
-    how.crc32c = crc32cOf(bytes);
-    Status put = place_->put(file.key, bytes, how);
+    SHARDSCOPE_ASSIGN(Bytes sent, bytesOf(file, 0, file.size));
+    how.crc32c = crc32cOf(sent.all.span());
+    Status put = place_->put(file.key, sent.all.span(), how);
     // An answer that was lost and asked for again finds the object that it has made.
     if (!put.ok() && put.error().code == ErrorCode::exists) {
         const auto made = isThere(file);
         if (made.ok() && *made) put = {};
     }
+    sent = {};
     if (put.ok() && !checks_ && file.size > 0) put = readBack(file, 0, file.size, how.crc32c);
     if (put.ok() && job_.progress && finished_) job_.progress->add(file.size);
     return put;
@@ -437,9 +440,10 @@ Status BucketUpload::readBack(const File& file, uint64_t at, uint64_t size, uint
             .at(at);
     };
     if (state.size != file.size) return differs();
-    std::vector<std::byte> bytes(size);
-    SHARDSCOPE_TRY(place_->read(state, at, bytes));
-    return crc32cOf(bytes) == sum ? Status() : Status(differs());
+    const MemoryBudget::Lease lease = memory_.acquire(size);
+    AlignedBuffer bytes(size);
+    SHARDSCOPE_TRY(place_->read(state, at, bytes.span()));
+    return crc32cOf(bytes.span()) == sum ? Status() : Status(differs());
 }
 
 Status BucketUpload::finishStreamed() {

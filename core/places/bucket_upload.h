@@ -8,15 +8,16 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <semaphore>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "base/memory_budget.h"
 #include "base/mutex.h"
 #include "places/bucket_files.h"
 #include "places/byte_ranges.h"
+#include "storage/aligned_buffer.h"
 #include "storage/file_system.h"
 #include "storage/object_place.h"
 
@@ -107,19 +108,7 @@ class BucketUpload {
     bool isGuarded() const { return guarded_; }
 
   private:
-    static constexpr unsigned kSending = 8;  // transfers at a time
-
-    // One of the transfers that may be under way.
-    class Slot {
-      public:
-        explicit Slot(std::counting_semaphore<>& slots) : slots_(slots) { slots_.acquire(); }
-        ~Slot() { slots_.release(); }
-        Slot(const Slot&) = delete;
-        Slot& operator=(const Slot&) = delete;
-
-      private:
-        std::counting_semaphore<>& slots_;
-    };
+    static constexpr unsigned kSending = 8;  // threads that send what the job has left
 
     struct Sent {
         ObjectPlace::Part part;  // number 0 = not sent
@@ -181,7 +170,12 @@ class BucketUpload {
     Status readBack(const File& file, uint64_t at, uint64_t size, uint32_t sum) const;
     Status book(const File& file, nlohmann::json line, uint64_t offset = 0, uint64_t bytes = 0);
     void giveBack(const std::string& name, uint64_t offset, uint64_t bytes) const;
-    Result<std::vector<std::byte>> bytesOf(const File& file, uint64_t at, uint64_t size) const;
+    // Bytes of a file that are here, and their share of BucketJob::memory, which it waits for.
+    struct Bytes {
+        MemoryBudget::Lease lease;
+        AlignedBuffer all;
+    };
+    Result<Bytes> bytesOf(const File& file, uint64_t at, uint64_t size) const;
 
     const std::shared_ptr<ObjectPlace> place_;
     const BucketJob job_;
@@ -197,7 +191,7 @@ class BucketUpload {
     std::shared_ptr<WriteFile> recordFile_ SHARDSCOPE_GUARDED_BY(recordMutex_);
     uint64_t recordEnd_ SHARDSCOPE_GUARDED_BY(recordMutex_) = 0;
     std::vector<Hole> holes_ SHARDSCOPE_GUARDED_BY(recordMutex_);
-    std::counting_semaphore<> sending_{kSending};
+    mutable MemoryBudget memory_;
 };
 
 }  // namespace shardscope

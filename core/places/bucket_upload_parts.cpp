@@ -60,11 +60,9 @@ std::vector<BucketUpload::Piece> BucketUpload::piecesOf(File& file) const {
 
 Status BucketUpload::sendPiece(const Piece& piece) {
     const StopScope scope(job_.stop);
-    const Slot slot(sending_);
-    SHARDSCOPE_ASSIGN(const std::vector<std::byte> bytes,
-                      bytesOf(*piece.file, piece.begin, piece.end - piece.begin));
+    SHARDSCOPE_ASSIGN(Bytes sent, bytesOf(*piece.file, piece.begin, piece.end - piece.begin));
     return place_->put(fmt::format("{}data/{}/{}-{}", staging_, piece.file->name, piece.begin, piece.end),
-                       bytes, {false, mark_, crc32cOf(bytes)});
+                       sent.all.span(), {false, mark_, crc32cOf(sent.all.span())});
 }
 
 Status BucketUpload::sendPieces(const std::string& journal) {
@@ -206,13 +204,14 @@ Status BucketUpload::gatherPieces(File& file, const std::vector<ObjectState>& ob
         MutexLock lock(file.mutex);
         const auto part = static_cast<size_t>(range->first / file.partBytes);
         if (file.complete || (part < file.parts.size() && file.parts[part].part.number != 0)) continue;
-        std::vector<std::byte> bytes(object.size);
-        SHARDSCOPE_TRY(place_->read(object, 0, bytes));
+        const MemoryBudget::Lease lease = memory_.acquire(object.size);
+        AlignedBuffer bytes(object.size);
+        SHARDSCOPE_TRY(place_->read(object, 0, bytes.span()));
         if (!here) {
             SHARDSCOPE_ASSIGN(const auto directory, systemFileSystem()->openDirectory(data_));
             SHARDSCOPE_ASSIGN(here, directory->createFile(file.name, true));
         }
-        SHARDSCOPE_TRY(here->writeAt(range->first, bytes));
+        SHARDSCOPE_TRY(here->writeAt(range->first, bytes.span()));
         if (file.parts.empty())
             addRange(file.written, range->first, range->second);
         else
