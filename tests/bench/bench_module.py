@@ -20,7 +20,7 @@ def bench_python(work):
         return python_part(work, name, times)
 
     done = part("dcp")
-    row("dcp.load of 1 GiB on 4 gloo ranks", "%.2f s" % done["ours"], "torch's FileSystemReader %.2f s" % done["theirs"],
+    row("`dcp.load` of 1 GiB on 4 gloo ranks", "%.2f s" % done["ours"], "torch's `FileSystemReader` %.2f s" % done["theirs"],
         "%.1fx" % (done["theirs"] / done["ours"]), ">= 1.5x")
     row("  memory of a rank beside its tensors", mib(done["memory"]), "", "", "<= 256 MiB")
     path = part("make-safetensors")["path"]
@@ -30,14 +30,14 @@ def bench_python(work):
             for who in ("ours", "mapped", "theirs"):
                 (warm if state == "warm" else cold)(path)
                 times[who] = min(part(who)["seconds"], times.get(who, math.inf))
-        for who, how in (("mapped", ".torch(mmap=True)"), ("ours", ".torch(), which copies")):
+        for who, how in (("mapped", "`.torch(mmap=True)`"), ("ours", "`.torch()`, which copies")):
             row("1 GiB of a Hugging Face set into torch, summed, %s: %s" % (state, how), "%.2f s" % times[who],
-                "safetensors.torch.load_file %.2f s" % times["theirs"], "%.2fx" % (times["theirs"] / times[who]), ">= 1.0x")
+                "`safetensors.torch.load_file` %.2f s" % times["theirs"], "%.2fx" % (times["theirs"] / times[who]), ">= 1.0x")
     done = part("slice", 3)
     row("[128, 128] of a tensor of 1 GiB: read beyond the slice", "%d KiB" % ((done["read"] - done["needed"]) >> 10), "", "",
         "<= 1 MiB")
     row("  until it is there, after open", "%.1f ms" % (done["seconds"] * 1e3), "", "", "<= 50 ms")
-    row("import shardscope", "%.0f ms" % (part("import", 5)["seconds"] * 1e3), "", "", "<= 30 ms, without torch")
+    row("`import shardscope`", "%.0f ms" % (part("import", 5)["seconds"] * 1e3), "", "", "<= 30 ms, without torch")
     metadata = os.path.join(work, "metadata")
     if not os.path.exists(os.path.join(metadata, ".metadata")):
         os.makedirs(metadata, exist_ok=True)
@@ -45,7 +45,7 @@ def bench_python(work):
     warm(os.path.join(metadata, ".metadata"))
     program = best(5, lambda: child([BIN + "/shardscope", "info", metadata, "--json"]))[0]
     opened = part("open", 5)["seconds"]
-    row("open of a DCP of 1M chunks from Python", "%.2f s" % opened, "shardscope info %.2f s" % program,
+    row("open of a DCP of 1M chunks from Python", "%.2f s" % opened, "`shardscope info` %.2f s" % program,
         "%.2f of its time" % (opened / program), "<= 1.2")
 
 

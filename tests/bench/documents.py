@@ -4,7 +4,7 @@ import os
 import platform
 import re
 
-from measure import TOP, gib
+from measure import TOP, gib, mib
 
 PERFORMANCE, README = (os.path.join(TOP, name) for name in ("docs/performance.md", "README.md"))
 # The README's rows: its words, and how the row of the first table of docs/performance.md begins.
@@ -60,7 +60,7 @@ def summary(block, headlines):
         return re.split(",| <sup>", line.removeprefix("| "))[0]
 
     def taken(found):
-        return ", ".join(["%.2f s" % found[0], *((gib(n) if n >= 2**30 else "%.0f MiB" % (n / 2**20)) for n in found[1:])])
+        return ", ".join(["%.2f s" % found[0], *((gib(n) if n >= 2**30 else mib(n)) for n in found[1:])])
 
     lines = block.splitlines()
     for what, ours, plain, peer, theirs, target in headlines:

@@ -82,7 +82,7 @@ def gib(n):
 
 
 def mib(n):
-    return "%.0f MiB" % (n / 2**20)
+    return "{:,.0f} MiB".format(n / 2**20)
 
 
 def convert(source, target, *words):
