@@ -205,7 +205,10 @@ class StorePlace final : public HttpPlace {
                 request.most = kMostPage;
                 return request;
             };
-            SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(prefix)));
+            SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
+            // What rclone says of a bucket without any.
+            if (answer.status == 404 && storeErrorOf(answer).code == "NoSuchUpload") break;
+            if (!answer.good()) return errorOf(answer, shown(prefix));
             auto after = addUploads(answer.body, found);
             if (!after.ok()) return std::move(after).error().inFile(shown(prefix));
             if (after->empty()) break;
@@ -254,7 +257,8 @@ class StorePlace final : public HttpPlace {
         SHARDSCOPE_ASSIGN(const HttpAnswer answer, ask(make, shown(key)));
         std::string upload;
         SHARDSCOPE_TRY(readXml(answer.body, [&](std::string_view path, std::string_view text) -> Status {
-            if (path == "InitiateMultipartUploadResult/UploadId") upload = text;
+            // Whatever the answer itself is called: rclone calls it otherwise.
+            if (path.ends_with("/UploadId")) upload = text;
             return {};
         }));
         if (upload.empty()) return damaged("the store names no upload").inFile(shown(key));

@@ -1,5 +1,5 @@
 """Checkpoints in a real S3 server, written and read by its real clients and by us: boto3, torch's dcp through s3torchconnector and through
-fsspec, and huggingface_hub of a hub."""
+fsspec, and huggingface_hub of a hub. places_peer.py moto|rclone: some of it on another server."""
 import contextlib
 import json
 import os
@@ -12,7 +12,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 from peerlib import DATA, PROGRAM, dcp_load_all, shardscope
-from stores import KEY, SECRET, hub, seaweed
+from stores import KEY, SECRET, hub, other, seaweed
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(PROGRAM)), "python"))
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../python"))
@@ -91,7 +91,6 @@ def what_boto3_wrote(client):
 
 def what_torch_wrote(client):
     from s3torchconnector.dcp import HexPrefixStrategy
-    dcp.save(state(), checkpoint_id=here("saved"))
     want = digests(here("saved"))
     writers = {
         "s3torchconnector": s3torch("write", there("saved/s3torchconnector/")),
@@ -336,6 +335,24 @@ STEPS = [the_page, what_boto3_wrote, what_torch_wrote, what_we_write, from_bucke
          several_at_once, in_parts, more_than_a_page, over_tls, refused]
 
 
+def without_conditions(client):
+    """A store without conditional writes, which calls some of its answers otherwise."""
+    words = ["convert", here("saved"), there("ours/dcp"), "--to", "dcp"]
+    assert "--unguarded" in shardscope(*words, expect=3)["hint"]
+    assert not keys(client, "ours/"), keys(client, "ours/")
+    assert shardscope(*words, "--unguarded")["unguarded"]
+    assert digests(there("ours/dcp")) == digests(here("saved"))
+    shardscope("convert", there("ours/dcp"), there("one.safetensors"), "--to", "safetensors", "--unguarded")
+    report = shardscope("diff", there("one.safetensors"), here("saved"), "--values")
+    assert not report["values"] and not report["only_b"] and not report["only_a"], report
+    assert shardscope("cleanup", there("ours"))["leftovers"] == []
+    assert shardscope("info", "s3://no-such-bucket/x", expect=3)["code"] == "not-found"
+
+
+OTHERS = {"moto": [what_boto3_wrote, what_torch_wrote, what_we_write, from_bucket_to_bucket, several_at_once, in_parts],
+          "rclone": [what_boto3_wrote, without_conditions]}
+
+
 def attempted(step, *arguments):
     begun = time.monotonic()
     try:
@@ -348,11 +365,15 @@ def attempted(step, *arguments):
         return False
 
 
-def main():
+def main(kind):
     try:
-        good = attempted(of_a_hub)
-        with seaweed(BUCKET) as client:
-            for step in STEPS:
+        dcp.save(state(), checkpoint_id=here("saved"))
+        if kind:
+            good, server, steps = True, other(kind, BUCKET), OTHERS[kind]
+        else:
+            good, server, steps = attempted(of_a_hub), seaweed(BUCKET), STEPS
+        with server as client:
+            for step in steps:
                 good = attempted(step, client) and good
     finally:
         shutil.rmtree(HERE)
@@ -360,4 +381,4 @@ def main():
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(*sys.argv[1:] or [None]))

@@ -1,4 +1,4 @@
-"""A real S3 server, SeaweedFS, on the loopback, and a hub that answers as huggingface.co does; both for as long as a `with` lasts."""
+"""Real S3 servers on the loopback, and a hub that answers as huggingface.co does; each for as long as a `with` lasts."""
 import contextlib
 import http.server
 import json
@@ -44,28 +44,14 @@ def certificate_in(place):
 
 
 @contextlib.contextmanager
-def seaweed(bucket):
-    """Sets the variables by which all clients find the server; gives a client of boto3, which also knows the server's address with TLS
-    and the certificate of that."""
+def serving(words, endpoint, bucket, place):
+    """Starts a server, sets the variables by which all clients find it, and gives a client of boto3 once the bucket is there."""
     import boto3
     from botocore.config import Config
 
-    with tempfile.TemporaryDirectory() as place:
-        with open(os.path.join(place, "s3.json"), "w", encoding="utf-8") as f:
-            json.dump({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
-                                       "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}, f)
-        os.mkdir(os.path.join(place, "data"))
-        certificate = certificate_in(place)
-        port, secure, master, volume, filer = free_ports(5)
-        log = open(os.path.join(place, "log"), "wb")
-        server = subprocess.Popen(
-            [os.path.join(os.path.dirname(sys.executable), "weed"), "-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
-             "-dir=" + os.path.join(place, "data"), "-s3", "-s3.port=%d" % port, "-s3.port.https=%d" % secure,
-             "-s3.cert.file=" + os.path.join(place, "cert.pem"), "-s3.key.file=" + os.path.join(place, "key.pem"), "-s3.port.iceberg=0", "-s3.port.lance=0",
-             "-s3.config=" + os.path.join(place, "s3.json"), "-master.port=%d" % master, "-volume.port=%d" % volume, "-filer.port=%d" % filer,
-             "-master.volumeSizeLimitMB=64", "-volume.max=50", "-master.telemetry=false"],
-            stdout=log, stderr=log, env=dict(os.environ, GOMEMLIMIT="250MiB"))
-        endpoint = "http://127.0.0.1:%d" % port
+    kept = dict(os.environ)
+    with open(os.path.join(place, "log"), "wb") as log:
+        server = subprocess.Popen(words, stdout=log, stderr=log, env=dict(os.environ, GOMEMLIMIT="250MiB"))
         os.environ.update(AWS_ENDPOINT_URL=endpoint, AWS_ACCESS_KEY_ID=KEY, AWS_SECRET_ACCESS_KEY=SECRET, AWS_DEFAULT_REGION="us-east-1",
                           AWS_EC2_METADATA_DISABLED="true", AWS_CONFIG_FILE="/dev/null", AWS_SHARED_CREDENTIALS_FILE="/dev/null", TMPDIR=place)
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
@@ -83,12 +69,45 @@ def seaweed(bucket):
                         with open(log.name, encoding="utf-8", errors="replace") as f:
                             raise RuntimeError("the server ended: " + f.read()[-2000:])
                     time.sleep(0.2)
-            client.secure, client.certificate = "https://localhost:%d" % secure, certificate
             yield client
         finally:
             server.kill()  # it takes long to end by itself
             server.wait()
-            log.close()
+            os.environ.clear()
+            os.environ.update(kept)
+
+
+@contextlib.contextmanager
+def seaweed(bucket):
+    """SeaweedFS. The client also knows the server's address with TLS and the certificate of that."""
+    with tempfile.TemporaryDirectory() as place:
+        with open(os.path.join(place, "s3.json"), "w", encoding="utf-8") as f:
+            json.dump({"identities": [{"name": "t", "credentials": [{"accessKey": KEY, "secretKey": SECRET}],
+                                       "actions": ["Admin", "Read", "Write", "List", "Tagging"]}]}, f)
+        os.mkdir(os.path.join(place, "data"))
+        certificate = certificate_in(place)
+        port, secure, master, volume, filer = free_ports(5)
+        words = [os.path.join(os.path.dirname(sys.executable), "weed"), "-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                 "-dir=" + os.path.join(place, "data"), "-s3", "-s3.port=%d" % port, "-s3.port.https=%d" % secure,
+                 "-s3.cert.file=" + os.path.join(place, "cert.pem"), "-s3.key.file=" + os.path.join(place, "key.pem"), "-s3.port.iceberg=0", "-s3.port.lance=0",
+                 "-s3.config=" + os.path.join(place, "s3.json"), "-master.port=%d" % master, "-volume.port=%d" % volume, "-filer.port=%d" % filer,
+                 "-master.volumeSizeLimitMB=64", "-volume.max=50", "-master.telemetry=false"]
+        with serving(words, "http://127.0.0.1:%d" % port, bucket, place) as client:
+            client.secure, client.certificate = "https://localhost:%d" % secure, certificate
+            yield client
+
+
+@contextlib.contextmanager
+def other(kind, bucket):
+    """moto, which answers as Amazon's store does; or rclone, which serves a directory and has no conditional writes. Of the environment
+    "stores"."""
+    programs = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(sys.executable))), "stores/bin")
+    with tempfile.TemporaryDirectory() as place:
+        port, = free_ports(1)
+        words = {"moto": ["moto_server", "-H", "127.0.0.1", "-p", str(port)],
+                 "rclone": ["rclone", "serve", "s3", "--addr", "127.0.0.1:%d" % port, "--auth-key", KEY + "," + SECRET, "--config", "/dev/null", place]}[kind]
+        with serving([os.path.join(programs, words[0]), *words[1:]], "http://127.0.0.1:%d" % port, bucket, place) as client:
+            yield client
 
 
 @contextlib.contextmanager
