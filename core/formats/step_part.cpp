@@ -101,35 +101,21 @@ std::string joined(std::span<const std::string> words) {
 }  // namespace
 
 std::string_view partName(StepPart part) {
-    switch (part) {
-        case unknown:
-            return "";
-        case weights:
-            return "weights";
-        case averages:
-            return "averaged weights";
-        case optimizer:
-            return "optimizer state";
-        case scheduler:
-            return "learning rate scheduler";
-        case progress:
-            return "step and trainer state";
-        case random:
-            return "random states";
-        case loader:
-            return "data loader";
-        case scaler:
-            return "loss scaler";
-        case arguments:
-            return "arguments of the run";
-        case config:
-            return "model configuration";
-        case tokenizer:
-            return "tokenizer";
-        case record:
-            return "records";
-    }
-    return "";
+    // In the order of StepPart.
+    constexpr std::string_view names[] = {"",
+                                          "weights",
+                                          "averaged weights",
+                                          "optimizer state",
+                                          "learning rate scheduler",
+                                          "step and trainer state",
+                                          "random states",
+                                          "data loader",
+                                          "loss scaler",
+                                          "arguments of the run",
+                                          "model configuration",
+                                          "tokenizer",
+                                          "records"};
+    return names[static_cast<size_t>(part)];
 }
 
 StepPart stepPartOf(std::string_view name) {

@@ -231,7 +231,9 @@ void TensorAssembly::addBoxes(const Path& path, DType dtype, const Dims& shape, 
     const auto [file, tensor] = std::pair(shard.part.file, shard.part.tensor);
     for (CutBox& box : boxes) {
         Piece piece = shard;
-        if (start) {
+        if (file == kNone) {
+            piece.part = StoredPart::whole(kNone, tensor);
+        } else if (start) {
             piece.part = box.in(file, tensor, *start);
         } else if (boxes.size() > 1) {
             piece.part = StoredPart::box(file, tensor, std::move(box.from), box.lengths);
@@ -242,7 +244,10 @@ void TensorAssembly::addBoxes(const Path& path, DType dtype, const Dims& shape, 
         piece.offsets = std::move(box.offsets);
         piece.lengths = std::move(box.lengths);
         piece.flat = box.flat;
-        addPiece(path, dtype, shape, role, std::move(piece));
+        if (file == kNone)
+            addLost(path, shape, role, tensor, std::move(piece));
+        else
+            addPiece(path, dtype, shape, role, std::move(piece));
     }
 }
 

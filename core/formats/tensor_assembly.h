@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -84,7 +83,8 @@ class TensorAssembly : private CatalogOpener {
     // other pieces.
     void addLost(const Path& path, const Dims& shape, Role role, FileId file, Piece piece);
     // Adds the boxes of a rank's shard. `shard.part` is the stored tensor that holds the shard: in the
-    // shard's shape, or, with `start`, flat from that element on. Its padding is that of the first box.
+    // shard's shape, or, with `start`, flat from that element on. Its padding is that of the first box. With
+    // file kNone the boxes are missing from the file whose FileId is `shard.part.tensor`: as addLost().
     void addBoxes(const Path& path, DType dtype, const Dims& shape, Role role, const Piece& shard,
                   std::vector<CutBox> boxes, std::optional<int64_t> start = std::nullopt);
     // Adds an alias of tensor `of`. Call after all pieces of `of`; does nothing if `of` does not exist.

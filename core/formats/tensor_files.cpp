@@ -138,9 +138,7 @@ bool isSafetensorsStart(const ReadFile& file) {
 Value pickledValue(std::string_view bytes, const Limits& limits) {
     if (bytes.size() < 3 || bytes[0] != '\x80' || bytes[1] < 2 || bytes[1] > 5 || bytes.back() != '.')
         return {};
-    PickleLimits pickleLimits;
-    pickleLimits.textBytes = limits.pickleText;
-    pickleLimits.memory = limits.valueMemory;
+    const PickleLimits pickleLimits{.textBytes = limits.pickleText, .memory = limits.valueMemory};
     auto pickle = decodePickle(std::as_bytes(std::span(bytes)), pickleLimits);
     if (!pickle.ok() || pickle->length != bytes.size()) return {};
     const NodeId root = pickle->root;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
 

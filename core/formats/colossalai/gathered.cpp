@@ -1,7 +1,6 @@
 // The gathered layouts: whole tensors in numbered files with an index, or in one file; optimizer states under
 // the integer ids of their parameters.
 #include <algorithm>
-#include <functional>
 #include <set>
 
 #include <fmt/format.h>

@@ -7,19 +7,87 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/torch_walk.h"
 #include "encoding/zip.h"
+#include "encoding/zstd.h"
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/metadata.h"
-#include "formats/dcp/stored_entries.h"
 #include "formats/open_files.h"
+#include "storage/materialized.h"
 #include "storage/system_file.h"
 
 namespace shardscope::dcp {
 
 namespace {
+
+// A byte range of a file that can be read by position.
+struct EntrySlice {
+    std::shared_ptr<const ReadFile> file;
+    uint64_t offset = 0;
+    uint64_t length = 0;
+};
+
+// Opens stored entries, byte ranges of .distcp files, and undoes the transforms that the writer applied.
+// Keeps a bounded number of file handles. Thread-safe.
+class StoredEntries {
+  public:
+    StoredEntries(const Source& source, const OpenOptions& options)
+        : openFiles_(source.directory),
+          stop_(options.stop),
+          plain_(source.fileSystem, options.scratchDirectory) {}
+
+    // As OpenFiles::open().
+    Result<std::shared_ptr<const ReadFile>> openFile(const std::string& path) const {
+        return openFiles_.open(path);
+    }
+
+    // The plain bytes of an entry, with `transforms` undone in order; at most `maxPlain` bytes. Errors:
+    // damaged (rule file.truncated), unsupported (naming the transform), limit.
+    Result<EntrySlice> open(const std::string& path, uint64_t offset, uint64_t length,
+                            const std::vector<std::string>& transforms, uint64_t maxPlain) const {
+        for (const std::string& transform : transforms) {
+            if (transform != "stream.zstd/1") {
+                return unsupported(
+                           fmt::format("the entry went through the transform '{}', which is not known (only "
+                                       "stream.zstd/1 is)",
+                                       transform))
+                    .inFile(path)
+                    .at(offset);
+            }
+        }
+        SHARDSCOPE_ASSIGN(const auto file, openFile(path));
+        if (!rangeFits(offset, length, file->size())) {
+            return damaged(fmt::format("the entry takes bytes {} to {}, the file ends at {}",
+                                       countText(offset), countText(offset + length),
+                                       countText(file->size())))
+                .inFile(file->path())
+                .at(offset)
+                .byRule(rule::fileTruncated);
+        }
+        // Transforms are listed in the order of reading.
+        EntrySlice slice{file, offset, length};
+        for (size_t i = 0; i < transforms.size(); ++i) {
+            auto plain = plain_.get({fmt::format("{} {} {}", i, offset, path), file, maxPlain, false},
+                                    [&](const Materialized::Sink& sink) {
+                                        return unpackZstd(*slice.file, slice.offset, slice.length, maxPlain,
+                                                          stop_, sink);
+                                    });
+            if (!plain.ok()) return std::move(plain).error().inFile(file->path()).at(offset);
+            slice.file = std::move(plain).value();
+            slice.offset = 0;
+            slice.length = slice.file->size();
+        }
+        return slice;
+    }
+
+  private:
+    OpenFiles openFiles_;
+    StopToken stop_;
+    Materialized plain_;
+};
 
 constexpr uint64_t kTransformSlack = uint64_t{1}
                                      << 20;  // what a blob adds to the elements of its chunk, generously
@@ -142,9 +210,7 @@ Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
         return nothing;
     }
 
-    PickleLimits limits;
-    limits.textBytes = limits_.pickleText;
-    limits.memory = limits_.valueMemory;
+    const PickleLimits limits{.textBytes = limits_.pickleText, .memory = limits_.valueMemory};
     auto archive = beginsWithZeros(slice) ? Result<TorchArchive>(damaged("the entry begins with zero bytes"))
                                           : openTorchArchive(slice.file, slice.offset, slice.length, limits);
     if (!archive.ok()) return explain(std::move(archive).error(), slice);
@@ -226,9 +292,7 @@ Result<Value> DcpReader::valueOf(ObjectId id) const {
         std::array<std::byte, 4> magic{};
         if (slice.length >= magic.size()) SHARDSCOPE_TRY(slice.file->readAt(slice.offset, magic));
         if (std::memcmp(magic.data(), "PK\x03\x04", magic.size()) == 0) {
-            PickleLimits limits;
-            limits.textBytes = limits_.pickleText;
-            limits.memory = limits_.valueMemory;
+            const PickleLimits limits{.textBytes = limits_.pickleText, .memory = limits_.valueMemory};
             auto archive = openTorchArchive(slice.file, slice.offset, slice.length, limits);
             if (!archive.ok()) return std::move(archive).error();
             const NodeId root = archive->pickle.root;

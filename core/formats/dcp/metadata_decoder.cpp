@@ -12,47 +12,16 @@ namespace shardscope::dcp {
 
 namespace {
 
-// Attribute names, in the order of their TextIds.
-enum Word : TextId {
-    wOffsets,
-    wSizes,
-    wFqn,
-    wOffset,
-    wRelativePath,
-    wLength,
-    wTransformDescriptors,
-    wProperties,
-    wSize,
-    wChunks,
-    wStateDictMetadata,
-    wPlannerData,
-    wStorageData,
-    wVersion,
-    wDtype,
-    wStrides,
-    wModules,
-    wMcoreData,
-    wReformulated,
-};
-constexpr std::array<std::string_view, wReformulated + 1> kWords{"offsets",
-                                                                 "sizes",
-                                                                 "fqn",
-                                                                 "offset",
-                                                                 "relative_path",
-                                                                 "length",
-                                                                 "transform_descriptors",
-                                                                 "properties",
-                                                                 "size",
-                                                                 "chunks",
-                                                                 "state_dict_metadata",
-                                                                 "planner_data",
-                                                                 "storage_data",
-                                                                 "version",
-                                                                 "dtype",
-                                                                 "strides",
-                                                                 "modules",
-                                                                 "mcore_data",
-                                                                 "nd_reformulated_orig_global_shape"};
+// Attribute names; their TextIds are their places here.
+constexpr std::array kWords = std::to_array<std::string_view>(
+    {"offsets", "sizes", "fqn", "offset", "relative_path", "length", "transform_descriptors", "properties",
+     "size", "chunks", "state_dict_metadata", "planner_data", "storage_data", "version", "dtype", "strides",
+     "modules", "mcore_data", "nd_reformulated_orig_global_shape"});
+consteval TextId word(std::string_view name) {
+    const auto at = std::ranges::find(kWords, name);
+    if (at == kWords.end()) throw "not one of the words";
+    return static_cast<TextId>(at - kWords.begin());
+}
 
 enum Class : uint8_t {
     kForeign,
@@ -289,9 +258,9 @@ bool MetadataRows::transformsOf(const RowValue& value, uint16_t& out) {
 }
 
 bool MetadataRows::setChunk(MetaChunk& chunk, Pairs pairs) {
-    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        const bool offsets = word == wOffsets;
-        if (!offsets && word != wSizes) return true;
+    return eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        const bool offsets = named == word("offsets");
+        if (!offsets && named != word("sizes")) return true;
         DimsRef ref;
         if (!dimsOf(value, ref)) return false;
         if ((offsets ? chunk.lengths : chunk.offsets) != kNone && chunk.rank != ref.rank)
@@ -303,11 +272,11 @@ bool MetadataRows::setChunk(MetaChunk& chunk, Pairs pairs) {
 }
 
 bool MetadataRows::setIndex(IndexRecord& record, Pairs pairs) {
-    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        if (word == wFqn) {
+    return eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        if (named == word("fqn")) {
             if (value.kind != Kind::text) return in().fail("the fqn of a storage key is not a text");
             record.name = value.a;
-        } else if (word == wOffset) {
+        } else if (named == word("offset")) {
             record.offsets = {kNone, 0};
             if (value.kind != Kind::none && !dimsOf(value, record.offsets)) return false;
         }
@@ -316,17 +285,17 @@ bool MetadataRows::setIndex(IndexRecord& record, Pairs pairs) {
 }
 
 bool MetadataRows::setInfo(InfoRecord& record, Pairs pairs) {
-    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        if (word == wRelativePath) {
+    return eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        if (named == word("relative_path")) {
             if (value.kind != Kind::text)
                 return in().fail("the relative_path of a storage entry is not a text");
             record.path = value.a;
-        } else if (word == wOffset || word == wLength) {
+        } else if (named == word("offset") || named == word("length")) {
             if (value.kind != Kind::integer || value.b < 0)
                 return in().fail(
-                    fmt::format("the {} of a storage entry is not a number of bytes", texts_[word]));
-            (word == wOffset ? record.offset : record.length) = static_cast<uint64_t>(value.b);
-        } else if (word == wTransformDescriptors) {
+                    fmt::format("the {} of a storage entry is not a number of bytes", texts_[named]));
+            (named == word("offset") ? record.offset : record.length) = static_cast<uint64_t>(value.b);
+        } else if (named == word("transform_descriptors")) {
             if (!transformsOf(value, record.transforms)) return false;
         }
         return true;
@@ -334,16 +303,16 @@ bool MetadataRows::setInfo(InfoRecord& record, Pairs pairs) {
 }
 
 bool MetadataRows::setTensor(TensorRecord& record, Pairs pairs) {
-    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        if (word == wProperties) {
+    return eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        if (named == word("properties")) {
             if (!value.is(kProperties))
                 return in().fail("the properties of a tensor are not a TensorProperties object");
             record.hasProperties = true;
             record.dtype = properties_[value.a];
-        } else if (word == wSize) {
+        } else if (named == word("size")) {
             if (!dimsOf(value, record.shape)) return false;
             record.hasShape = true;
-        } else if (word == wChunks) {
+        } else if (named == word("chunks")) {
             if (value.kind != Kind::list) return in().fail("the chunks of a tensor are not a list");
             if (!itemsOf(value).empty())
                 return in().fail("the chunk list of a tensor holds something else than chunks");
@@ -354,18 +323,18 @@ bool MetadataRows::setTensor(TensorRecord& record, Pairs pairs) {
 }
 
 bool MetadataRows::setRoot(Root& root, Pairs pairs) {
-    return eachAttribute(pairs, [&](TextId word, const RowValue& value) {
+    return eachAttribute(pairs, [&](TextId named, const RowValue& value) {
         const bool dict = value.kind == Kind::dict;
-        if (word == wStateDictMetadata) {
+        if (named == word("state_dict_metadata")) {
             if (!dict) return in().fail("state_dict_metadata is not a dictionary");
             root.stateDict = value;
-        } else if (word == wPlannerData) {
+        } else if (named == word("planner_data")) {
             root.plannerData = dict ? std::optional(value) : std::nullopt;
-        } else if (word == wStorageData) {
+        } else if (named == word("storage_data")) {
             root.storageData = dict ? std::optional(value) : std::nullopt;
-        } else if (word == wMcoreData) {
+        } else if (named == word("mcore_data")) {
             root.mcoreData = dict ? std::optional(value) : std::nullopt;
-        } else if (word == wVersion && value.kind == Kind::text) {
+        } else if (named == word("version") && value.kind == Kind::text) {
             out_.version = texts_[value.a];
         }
         return true;
@@ -374,10 +343,10 @@ bool MetadataRows::setRoot(Root& root, Pairs pairs) {
 
 bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
     const auto has = [&](TextId wanted) {
-        return !eachAttribute(pairs, [&](TextId word, const RowValue&) { return word != wanted; });
+        return !eachAttribute(pairs, [&](TextId named, const RowValue&) { return named != wanted; });
     };
     // A subclass of Metadata, such as Megatron's, is known by its attributes.
-    if (object.kind == Kind::opaque && object.b == 0 && has(wStateDictMetadata)) {
+    if (object.kind == Kind::opaque && object.b == 0 && has(word("state_dict_metadata"))) {
         object = {Kind::object, kMetadata, kNone, 0};
         construct(object);
     }
@@ -394,14 +363,15 @@ bool MetadataRows::setAttributes(RowValue& object, Pairs pairs) {
         case kMetadata:
             return setRoot(roots_[object.a], pairs);
         case kProperties:
-            eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-                if (word == wDtype && value.isGlobal(kDType)) properties_[object.a] = globals_[value.a].name;
+            eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+                if (named == word("dtype") && value.isGlobal(kDType))
+                    properties_[object.a] = globals_[value.a].name;
                 return true;
             });
-            out_.sixProperties |= has(wStrides);
+            out_.sixProperties |= has(word("strides"));
             return true;
         case kStorageMeta:
-            out_.storageMetaModules |= has(wModules);
+            out_.storageMetaModules |= has(word("modules"));
             return true;
         default:
             return true;
@@ -493,7 +463,7 @@ bool MetadataRows::takeReformulated(const RowValue& mcoreData) {
         const RowSlice fields = dictOf(about).items;
         for (uint32_t k = 0; k + 1 < fields.count; k += 2) {
             const RowValue key = itemsOf(fields)[k];
-            if (key.kind != Kind::text || key.a != wReformulated) continue;
+            if (key.kind != Kind::text || key.a != word("nd_reformulated_orig_global_shape")) continue;
             MetaReformulated row{name.a, {}};
             if (!dimsOf(itemsOf(fields)[k + 1], row.shape)) return false;
             out_.reformulated.push_back(row);

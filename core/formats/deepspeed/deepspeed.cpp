@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "formats/companions.h"
-#include "formats/deepspeed/contents.h"
+#include "formats/deepspeed/layout.h"
 #include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 #include "formats/tp_rule.h"

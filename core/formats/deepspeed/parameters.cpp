@@ -12,18 +12,11 @@ namespace shardscope::deepspeed {
 
 namespace {
 
-constexpr std::string_view kExperts = ".deepspeed_experts.";
 constexpr std::string_view kFragments = "frozen_param_fragments";
 
-// "a.deepspeed_experts.3.w" is expert 3; `end` is where the number ends.
-std::optional<int64_t> expertNumber(std::string_view name, size_t& start, size_t& end) {
-    const size_t at = name.find(kExperts);
-    if (at == name.npos) return std::nullopt;
-    start = at + kExperts.size();
-    std::string_view rest = name.substr(start);
-    const auto number = takeNumber<int64_t>(rest, kMaxDim);
-    end = name.size() - rest.size();
-    return number;
+// "a.deepspeed_experts.3.w" is of expert 3.
+std::optional<NumberInName> expertOf(std::string_view name) {
+    return NumberInName::behind(name, ".deepspeed_experts.", kMaxDim);
 }
 
 // What is below a key of the file: "weight" of "module" / "weight".
@@ -100,13 +93,11 @@ void Parameters::addStored(const std::string& name, StoredWeight stored, bool bu
 
 // Number of an expert over all ranks: the optimizer's files and param_shapes count on each rank.
 std::string Parameters::globalName(const std::string& local, int64_t expertRank) const {
-    size_t start = 0, end = 0;
-    const auto number = expertNumber(local, start, end);
-    if (!number || expertRank == 0) return local;
-    const auto perRank = expertsPerRank_.find(local.substr(0, start));
+    const auto expert = expertOf(local);
+    if (!expert || expertRank == 0) return local;
+    const auto perRank = expertsPerRank_.find(expert->before(local));
     if (perRank == expertsPerRank_.end()) return local;
-    return fmt::format("{}{}{}", local.substr(0, start), *number + expertRank * perRank->second,
-                       local.substr(end));
+    return expert->with(local, expert->number + expertRank * perRank->second);
 }
 
 void Parameters::gather() {
@@ -125,11 +116,10 @@ void Parameters::countExperts() {
         if (model.index == kNone) continue;
         for (const auto& group : model.states.groups) {
             for (const NamedShape& named : group) {
-                size_t start = 0, end = 0;
-                const auto number = expertNumber(named.name, start, end);
-                if (!number) continue;
-                int64_t& count = expertsPerRank_[named.name.substr(0, start)];
-                count = std::max(count, *number + 1);
+                const auto expert = expertOf(named.name);
+                if (!expert) continue;
+                int64_t& count = expertsPerRank_[std::string(expert->before(named.name))];
+                count = std::max(count, expert->number + 1);
             }
         }
     }
@@ -275,11 +265,11 @@ void Parameters::gatherExperts() {
         for (uint32_t t = 0; t < file.tensors.size(); ++t) {
             if (file.tensors[t].special != kNone) continue;
             const std::string name = pathName(file.tensors[t].path);
-            size_t start = 0, end = 0;
-            const auto number = expertNumber(name, start, end);
-            const auto perRank = expertsPerRank_.find(name.substr(0, start));
-            const int64_t dp = number && perRank != expertsPerRank_.end() ? *number / perRank->second : 0;
-            if (number && *number != tagged->about.expert)
+            const auto expert = expertOf(name);
+            const auto perRank = expertsPerRank_.find(expert ? expert->before(name) : std::string_view());
+            const int64_t dp =
+                expert && perRank != expertsPerRank_.end() ? expert->number / perRank->second : 0;
+            if (expert && expert->number != tagged->about.expert)
                 save_.inconsistent(
                     Severity::error,
                     fmt::format("the file's name says expert {}: the file was copied or renamed",

@@ -87,7 +87,7 @@ class Parameters {
     Save& save_;
     std::vector<Parameter> list_;
     std::unordered_map<std::string, size_t> byName_;
-    std::map<std::string, int64_t> expertsPerRank_;         // by the name before the expert's number
+    std::map<std::string, int64_t, std::less<>> expertsPerRank_;  // by the name before the expert's number
     std::set<std::string> disagreeing_;                     // parameters whose ranks state different shapes
     std::set<std::pair<std::string, std::string>> stated_;  // state objects added so far: (parameter, state)
 };

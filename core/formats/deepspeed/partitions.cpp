@@ -2,7 +2,6 @@
 // runtime/zero/stage_1_and_2.py, runtime/zero/stage3.py, runtime/bf16_optimizer.py.
 #include <algorithm>
 #include <array>
-#include <functional>
 
 #include <fmt/format.h>
 

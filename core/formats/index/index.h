@@ -6,7 +6,6 @@
 // file. docs/formats/index.md has the payload.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "formats/format.h"

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.h"
 #include "base/numbers.h"
 #include "base/text.h"
 #include "formats/megatron/buffers.h"

@@ -11,7 +11,6 @@
 
 #include "base/numbers.h"
 #include "base/rule.h"
-#include "base/text.h"
 #include "formats/paths.h"
 
 namespace shardscope::megatron {
@@ -45,30 +44,12 @@ bool isNemoSize(std::string_view key) {
            key == "num_layers" || key == "num_moe_experts";
 }
 
-// "mlp.experts.local_experts.1.linear_fc1.weight" and "mlp.experts.linear_fc1.weight1": where the number of
-// the expert is.
-struct ExpertNumber {
-    size_t begin = 0, end = 0;
-    int64_t number = 0;
-};
-std::optional<ExpertNumber> parseExpertNumber(std::string_view name) {
-    constexpr std::string_view kLocal = "local_experts.", kExperts = ".experts.linear_fc";
-    ExpertNumber out;
-    if (const size_t at = name.find(kLocal); at != name.npos) {
-        out.begin = at + kLocal.size();
-    } else if (name.find(kExperts) != name.npos) {
-        out.begin = name.size();
-        while (out.begin > 0 && name[out.begin - 1] >= '0' && name[out.begin - 1] <= '9')
-            --out.begin;
-    } else {
+// "mlp.experts.local_experts.1.linear_fc1.weight" and "mlp.experts.linear_fc1.weight1".
+std::optional<NumberInName> expertOf(std::string_view name) {
+    if (const auto local = NumberInName::behind(name, "local_experts.", INT32_MAX)) return local;
+    if (name.find("local_experts.") != name.npos || name.find(".experts.linear_fc") == name.npos)
         return std::nullopt;
-    }
-    std::string_view rest = name.substr(out.begin);
-    const auto number = takeNumber<int64_t>(rest, INT32_MAX);
-    if (!number) return std::nullopt;
-    out.number = *number;
-    out.end = name.size() - rest.size();
-    return out;
+    return NumberInName::at(name, name.find_last_not_of("0123456789") + 1, INT32_MAX);
 }
 
 }  // namespace
@@ -362,11 +343,9 @@ std::string LegacyOpener::layerName(const RankFiles& rank, uint32_t virtualStage
 // The name that a local one has in the whole model.
 std::string LegacyOpener::globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local) {
     std::string name = layerName(rank, virtualStage, local);
-    if (const auto expert = parseExpertNumber(name); expert && rank.ep > 0) {
-        const int64_t experts = localExperts_[name.substr(0, expert->begin)];
-        name = fmt::format("{}{}{}", name.substr(0, expert->begin), expert->number + rank.ep * experts,
-                           name.substr(expert->end));
-    }
+    if (const auto expert = expertOf(name); expert && rank.ep > 0)
+        name =
+            expert->with(name, expert->number + rank.ep * localExperts_[std::string(expert->before(name))]);
     return name;
 }
 
@@ -375,8 +354,8 @@ void LegacyOpener::gatherModel() {
     for (const RankFiles& rank : ranks_) {
         forModelEntries(rank, [&](uint32_t v, const std::string& local, uint32_t, const Value*) {
             const std::string name = layerName(rank, v, local);
-            if (const auto expert = parseExpertNumber(name)) {
-                int64_t& count = localExperts_[name.substr(0, expert->begin)];
+            if (const auto expert = expertOf(name)) {
+                int64_t& count = localExperts_[std::string(expert->before(name))];
                 count = std::max(count, expert->number + 1);
             }
         });

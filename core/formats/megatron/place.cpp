@@ -1,7 +1,5 @@
 #include "formats/megatron/place.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/numbers.h"

@@ -5,9 +5,7 @@
 // optimizer/{optimizer,distrib_optimizer}.py of megatron-core 0.16.
 #pragma once
 
-#include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "formats/format.h"

@@ -4,7 +4,6 @@
 // Source: megatron/core/dist_checkpointing/strategies/zarr.py and mapping.py of megatron-core 0.8 (gone since
 // 0.16).
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
@@ -72,11 +71,8 @@ class ZarrStoreReader final : public CatalogReader {
                 return makeError(ErrorCode::limit,
                                  fmt::format("the object has {} bytes, more than the {} that are read",
                                              file->size(), options_.limits.objectBytes));
-            torch_save::FileLimits limits;
-            limits.pickleText = options_.limits.pickleText;
-            limits.pickleBytes = options_.limits.pickleBytes;
-            limits.valueMemory = options_.limits.valueMemory;
-            limits.stop = options_.stop;
+            const torch_save::FileLimits limits{options_.limits.pickleText, options_.limits.pickleBytes,
+                                                options_.limits.valueMemory, options_.stop};
             SHARDSCOPE_ASSIGN(auto opened, torch_save::openTorchFile(std::move(file), limits));
             const NodeId root = opened.pickle.root;
             return makeValue(std::move(opened.pickle.graph), root);

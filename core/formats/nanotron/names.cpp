@@ -1,7 +1,5 @@
 #include "formats/nanotron/names.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "base/checked.h"

@@ -1,21 +1,365 @@
 #include "formats/nanotron/nanotron.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "encoding/json_value.h"
 #include "formats/files_below.h"
-#include "formats/nanotron/optimizer.h"
-#include "formats/nanotron/place.h"
+#include "formats/nanotron/names.h"
 #include "formats/open_files.h"
+#include "formats/paths.h"
+#include "formats/rank_cut.h"
+#include "formats/tensor_assembly.h"
+#include "model/value_view.h"
 
 namespace shardscope::nanotron {
 
 namespace {
+
+// ------------------------------------------------------------------ the shard of a parameter
+
+// As the safetensors header of its file states it. Source: nanotron/parallel/parameters.py (SlicesPair),
+// nanotron/serialize/metadata.py (TensorMetadata). Other programs write the slice pairs as JSON.
+struct Place {
+    Dims whole;  // global shape
+    RankCut cut;
+};
+
+Error wrong(const char* message) {
+    return damaged(message).byRule(rule::metaInconsistent);
+}
+
+struct Slice {
+    int64_t from = 0, to = 0;
+};
+using Slices = std::vector<Slice>;
+struct SlicePair {
+    Slices local, global;
+};
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+    std::vector<std::string_view> parts;
+    while (true) {
+        const size_t end = text.find(at);
+        parts.push_back(text.substr(0, end));
+        if (end == text.npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
+std::string_view trimmed(std::string_view text, std::string_view what = " ()[]") {
+    const size_t first = text.find_first_not_of(what);
+    if (first == text.npos) return {};
+    return text.substr(first, text.find_last_not_of(what) - first + 1);
+}
+
+// "(48, 16)", "(16,)", "(np.int64(48), 16)".
+std::optional<Dims> parseShape(std::string_view text) {
+    Dims shape;
+    if (trimmed(text).empty()) return shape;
+    for (std::string_view part : split(trimmed(text, " "), ',')) {
+        part = trimmed(part);
+        if (part.empty()) continue;
+        if (part.starts_with("np.int")) part = trimmed(part.substr(part.find('(') + 1));
+        const auto size = parseNumber<int64_t>(part, 0, kMaxDim);
+        if (!size || shape.size() == static_cast<size_t>(kMaxRank)) return std::nullopt;
+        shape.push_back(*size);
+    }
+    return shape;
+}
+
+std::optional<Slice> checkedSlice(std::optional<int64_t> from, std::optional<int64_t> to, int64_t size) {
+    const Slice slice{from.value_or(0), to.value_or(size)};
+    if (slice.from < 0 || slice.from > slice.to || slice.to > size) return std::nullopt;
+    return slice;
+}
+
+// "0,24,None|None,None,None"
+std::optional<Slices> parseSlices(std::string_view text, DimSpan shape) {
+    Slices slices;
+    if (text.empty() && shape.empty()) return slices;
+    for (const std::string_view part : split(text, '|')) {
+        const auto bounds = split(part, ',');
+        if (slices.size() == shape.size() || bounds.size() != 3 || (bounds[2] != "None" && bounds[2] != "1"))
+            return std::nullopt;
+        std::optional<int64_t> ends[2];
+        for (size_t i = 0; i < 2; ++i) {
+            if (bounds[i] == "None") continue;
+            ends[i] = parseNumber<int64_t>(bounds[i]);
+            if (!ends[i]) return std::nullopt;
+        }
+        const auto slice = checkedSlice(ends[0], ends[1], shape[slices.size()]);
+        if (!slice) return std::nullopt;
+        slices.push_back(*slice);
+    }
+    return slices.size() == shape.size() ? std::optional(slices) : std::nullopt;
+}
+
+// [[0, 24], [0, 16]]
+std::optional<Slices> slicesOf(ValueView list, DimSpan shape) {
+    const std::vector<ValueView> parts = list.items();
+    if (!list.isList() || parts.size() != shape.size()) return std::nullopt;
+    Slices slices;
+    for (const ValueView part : parts) {
+        const std::vector<ValueView> ends = part.items();
+        if (ends.size() < 2 || !ends[0].integer() || !ends[1].integer()) return std::nullopt;
+        if (ends.size() > 2 && !ends[2].is(ValueKind::none) && ends[2].integer() != 1) return std::nullopt;
+        const auto slice = checkedSlice(ends[0].integer(), ends[1].integer(), shape[slices.size()]);
+        if (!slice) return std::nullopt;
+        slices.push_back(*slice);
+    }
+    return slices;
+}
+
+std::optional<std::vector<SlicePair>> parseJsonPairs(std::string_view text, DimSpan local, DimSpan global) {
+    const Value list = jsonValue(text);
+    if (!ValueView(list).isList()) return std::nullopt;
+    std::vector<SlicePair> pairs;
+    for (const ValueView pair : ValueView(list).items()) {
+        auto from = slicesOf(pair["local_slices"], local), to = slicesOf(pair["global_slices"], global);
+        if (!from || !to) return std::nullopt;
+        pairs.push_back({*std::move(from), *std::move(to)});
+    }
+    return pairs;
+}
+
+std::optional<std::vector<SlicePair>> parsePairs(std::string_view text, DimSpan local, DimSpan global) {
+    if (text.starts_with('[')) return parseJsonPairs(text, local, global);
+    std::vector<SlicePair> pairs;
+    for (const std::string_view part : split(text, ';')) {
+        const auto sides = split(part, '#');
+        if (sides.size() != 2) return std::nullopt;
+        auto from = parseSlices(sides[0], local), to = parseSlices(sides[1], global);
+        if (!from || !to) return std::nullopt;
+        pairs.push_back({*std::move(from), *std::move(to)});
+    }
+    return pairs;
+}
+
+// `shape`: global shape, "(48, 16)". `pairs`: local slices, then global ones,
+// "0,24,None|None,None,None#0,24,None|None,None,None;...". `stored`: shape of the stored tensor. Errors:
+// damaged (meta.inconsistent) for malformed text or slices that do not fit `stored`; unsupported where more
+// than one dimension is sharded.
+Result<Place> parsePlace(std::string_view shape, std::string_view text, DimSpan stored) {
+    const auto whole = parseShape(shape);
+    if (!whole) return wrong("its unsharded_shape is not a shape");
+    if (whole->size() != stored.size()) return wrong("it has other dimensions than its unsharded_shape");
+    const auto pairs = parsePairs(text, stored, *whole);
+    if (!pairs) return wrong("its local_global_slices_pairs are not ranges of it and of the whole");
+    Place place{*whole, {}};
+    int& axis = place.cut.axis;
+    for (size_t d = 0; d < stored.size(); ++d) {
+        const bool along = pairs->size() > 1 && std::ranges::any_of(*pairs, [&](const SlicePair& pair) {
+                               return pair.local[d].from != 0 || pair.local[d].to != stored[d];
+                           });
+        if (stored[d] == (*whole)[d] && !along) continue;
+        if (axis >= 0) return unsupported("more than one dimension of it is sharded, which is not read");
+        axis = static_cast<int>(d);
+    }
+    int64_t held = 0;
+    for (const auto& [local, global] : *pairs) {
+        for (size_t d = 0; d < stored.size(); ++d) {
+            const bool cut = static_cast<int>(d) == axis;
+            if (local[d].to - local[d].from != global[d].to - global[d].from ||
+                (!cut && (local[d].from != 0 || local[d].to != stored[d])))
+                return wrong("its local ranges are not as long as its global ones");
+        }
+        if (axis < 0) continue;
+        const auto d = static_cast<size_t>(axis);
+        if (local[d].from != held) return wrong("its local ranges are not one behind the other");
+        held = local[d].to;
+        place.cut.parts.push_back({local[d].from, local[d].to - local[d].from, global[d].from});
+    }
+    if (axis >= 0 && held != stored[static_cast<size_t>(axis)])
+        return wrong("its local ranges are not all of it");
+    return place;
+}
+
+// ------------------------------------------------------------------ the states of the optimizer
+
+// Source: nanotron/optim/{named_optimizer,zero,optimizer_from_gradient_accumulator}.py,
+// serialize/optimizer.py.
+
+// The shard of a parameter that rank `of` holds; along an axis without a rank, all ranks hold it.
+struct Shard {
+    RankOf of;
+    RankCut cut;
+    Dims local;  // shape of the shard
+};
+
+struct Parameter {
+    Dims whole;                 // global shape
+    std::vector<Shard> shards;  // of the files of all ranks
+};
+
+using Parameters = std::map<std::string, Parameter, std::less<>>;
+
+// One file of a rank, and where the assembly holds it.
+struct RankFile {
+    std::string path;
+    RankName name;
+    uint32_t rank = 0;
+    uint32_t index = kNone;  // in TensorAssembly::files(); kNone = not read
+};
+
+using nlohmann::json;
+
+constexpr std::string_view kState = "state", kNames = "names", kMasters = "gradient_accumulator";
+constexpr std::string_view kWrapped = "module.";  // of DistributedDataParallel
+
+std::string_view unwrapped(std::string_view name) {
+    return name.starts_with(kWrapped) ? name.substr(kWrapped.size()) : name;
+}
+
+// {"configs": {"param_name_to_dp_rank_offsets": {"<name>": {"<rank>": ["<start>", "<stop>"]}}}}
+class Offsets {
+  public:
+    explicit Offsets(std::string_view config) {
+        json all = json::parse(config, nullptr, false);
+        if (!all.is_object() || !all.contains("configs") || !all["configs"].is_object()) return;
+        json& configs = all["configs"];
+        if (configs.contains(kKey) && configs[kKey].is_object()) offsets_ = std::move(configs[kKey]);
+    }
+    std::optional<FlatRange> of(const std::string& name, uint32_t rank) const {
+        const json* const ranks = member(offsets_, name);
+        const json* const ends = ranks ? member(*ranks, std::to_string(rank)) : nullptr;
+        if (!ends || !ends->is_array() || ends->size() != 2 || !(*ends)[0].is_string() ||
+            !(*ends)[1].is_string())
+            return std::nullopt;
+        const auto start = parseNumber<int64_t>((*ends)[0].get_ref<const std::string&>(), 0);
+        const auto stop = parseNumber<int64_t>((*ends)[1].get_ref<const std::string&>(), 0);
+        if (!start || !stop || *start > *stop) return std::nullopt;
+        return FlatRange{*start, *stop};
+    }
+
+  private:
+    static constexpr char kKey[] = "param_name_to_dp_rank_offsets";
+    static const json* member(const json& object, const std::string& key) {
+        if (!object.is_object()) return nullptr;
+        const auto at = object.find(key);
+        return at == object.end() ? nullptr : &*at;
+    }
+    json offsets_;
+};
+
+class OptimizerStates {
+  public:
+    OptimizerStates(TensorAssembly& assembly, const Parameters& parameters, std::string_view config)
+        : assembly_(assembly), parameters_(parameters), offsets_(config) {}
+
+    void add(const RankFile& file, bool first) {
+        findNames(assembly_.files()[file.index]);
+        const TensorFile& saved = assembly_.files()[file.index];
+        for (uint32_t t = 0; t < saved.tensors.size(); ++t)
+            addTensor(file, t);
+        for (const StoredObject& object : saved.objects)
+            addObject(file, object, first);
+    }
+
+  private:
+    // A state, by the parameter that it is of.
+    struct Entry {
+        std::string parameter;  // as the optimizer calls it; empty = it is of none
+        Path path;              // in the catalog
+    };
+
+    // state_dict()["names"]: number to name.
+    void findNames(const TensorFile& saved) {
+        names_.clear();
+        for (const StoredObject& object : saved.objects) {
+            if (const auto name = ValueView(object.value).text();
+                name && object.path.size() == 2 && object.path[0].text == kNames)
+                names_[object.path[1].index] = *name;
+        }
+    }
+
+    Entry entryOf(const Path& path) const {
+        Entry entry{{}, joined({kOptimizer}, path)};
+        if (path.size() == 3 && path[0].text == kState && names_.contains(path[1].index))
+            entry.parameter = names_.at(path[1].index);
+        else if (path.size() == 2 && path[0].text == kMasters)
+            entry.parameter = path[1].text;
+        if (!entry.parameter.empty()) entry.path[2] = keyPart(unwrapped(entry.parameter));
+        return entry;
+    }
+
+    // What the rank holds of the parameter. A tied one may be that of another stage.
+    const Shard* shardOf(const Parameter& parameter, const RankOf& of) const {
+        const Shard* found = nullptr;
+        for (const Shard& shard : parameter.shards) {
+            const auto fits = [&](Axis axis) {
+                return !shard.of.rank[axis] || shard.of.rank[axis] == of.rank[axis];
+            };
+            if (!fits(Axis::tensor) || !fits(Axis::expert)) continue;
+            if (fits(Axis::pipeline)) return &shard;
+            found = &shard;
+        }
+        return found;
+    }
+
+    void addTensor(const RankFile& file, uint32_t t) {
+        const StoredTensor& stored = assembly_.files()[file.index].tensors[t];
+        Entry entry = entryOf(stored.path);
+        const auto at = parameters_.find(unwrapped(entry.parameter));
+        const Shard* const shard = at == parameters_.end() ? nullptr : shardOf(at->second, file.name.of);
+        const bool counter = stored.shape.empty() && !(shard && shard->local.empty());
+        if (counter)
+            return assembly_.addWhole(file.index, t, std::move(entry.path), Role::optimizer, file.rank);
+        if (!shard) return noteUnplaced(file, stored, "it is of no parameter that is here");
+        const TensorAssembly::Piece piece{file.rank, StoredPart::whole(file.index, t), {}, {}, {}};
+        const Dims& whole = at->second.whole;
+        if (stored.shape == shard->local)
+            return assembly_.addBoxes(entry.path, stored.dtype, whole, Role::optimizer, piece,
+                                      shard->cut.boxes(shard->local));
+        const auto range = offsets_.of(entry.parameter, file.name.of.rank[Axis::data].value_or(0));
+        if (!range || range->stop > elementCount(shard->local) || stored.shape.size() != 1 ||
+            stored.shape[0] != range->stop - range->start)
+            return noteUnplaced(file, stored, "nothing says which elements of its parameter it is of");
+        assembly_.addBoxes(entry.path, stored.dtype, whole, Role::optimizer, piece,
+                           shard->cut.boxes(shard->local, *range), -range->start);
+    }
+
+    void noteUnplaced(const RankFile& file, const StoredTensor& stored, const char* why) {
+        assembly_.wrong(why, file.path, stored.name, Note::Lacks::optimizerState);
+    }
+
+    // Values that all ranks have are those of the first one; states of the parameters of the stage.
+    void addObject(const RankFile& file, const StoredObject& object, bool first) {
+        if (object.path.empty() || object.path[0].text == kNames) return;
+        Entry entry = entryOf(object.path);
+        if ((first || !entry.parameter.empty()) && objects_.insert(encodePath(entry.path)).second)
+            assembly_.addObject(file.index, std::move(entry.path), object.value, file.rank);
+    }
+
+    TensorAssembly& assembly_;
+    const Parameters& parameters_;
+    const Offsets offsets_;
+    std::map<int64_t, std::string> names_;  // of one file
+    std::set<std::string> objects_;
+};
+
+// Adds the optimizer states, whose files number the parameters and name each number, and the fp32 master
+// weights of the gradient accumulator. `config`: text of optimizer_config.json, which states the flat range
+// of each parameter that ZeRO gave to each rank.
+void addOptimizer(TensorAssembly& assembly, const Parameters& parameters, const std::vector<RankFile>& files,
+                  std::string_view config) {
+    OptimizerStates states(assembly, parameters, config);
+    bool first = true;
+    for (const RankFile& file : files) {
+        if (file.index == kNone) continue;
+        states.add(file, std::exchange(first, false));
+    }
+}
+
+// ------------------------------------------------------------------ the checkpoint
 
 constexpr int kMostLevels = 32;
 constexpr uint64_t kMostConfig = uint64_t{256} << 20;

@@ -1,6 +1,5 @@
 // Unsharded directories, and safetensors files with OLMo's keys.
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include <fmt/format.h>

@@ -6,7 +6,6 @@
 #include "formats/open_files.h"
 #include "formats/orbax/flax.h"
 #include "formats/orbax/metadata.h"
-#include "formats/orbax/store.h"
 
 namespace shardscope::orbax {
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <atomic>
-#include <cstring>
 #include <mutex>
 
 #include <fmt/format.h>

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.h"
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"

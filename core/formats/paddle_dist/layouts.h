@@ -3,9 +3,8 @@
 // paddle.distributed.checkpoint; docs/formats/paddle.md.
 #pragma once
 
-#include <functional>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "formats/format.h"
 
@@ -24,15 +23,5 @@ std::vector<LeftOut> cannotHoldInPaddle(const Catalog& target, const WriteOption
 // `target` must outlive the layout and hold no entry that cannotHoldInPaddle() names. Errors: usage for
 // another variant.
 Result<std::unique_ptr<TargetLayout>> layoutDist(const Catalog& target, const WriteOptions& options);
-
-struct MetadataPlan {
-    const Catalog* catalog = nullptr;
-    bool flex = true;  // classes of Paddle 3.3; false: of 3.0
-    std::function<std::string(ChunkId)> fileName;
-};
-// Passes the pickle of {id}.metadata to `sink` in parts, in order.
-Status writeMetadata(const MetadataPlan& plan, const std::function<Status(std::string_view)>& sink);
-// numpy's type code for an array of the dtype, "f4"; empty if Paddle has no such tensors.
-std::string_view arrayCode(DType dtype);
 
 }  // namespace shardscope::paddle

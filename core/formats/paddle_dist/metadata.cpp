@@ -17,24 +17,15 @@ namespace {
 constexpr size_t kMaxNotes = 100;
 constexpr size_t kAhead = 16;
 
-// Attribute names, in the order of their TextIds.
-enum Word : TextId {
-    wOffset,
-    wShape,
-    wDType,
-    wGlobal,
-    wIsFlat,
-    wRange,
-    wKey,
-    wReplica,
-    wStateDict,
-    wStorage,
-    wMapping,
-};
-constexpr std::array<std::string_view, wMapping + 1> kWords{
-    "global_offset",       "local_shape",      "dtype",       "global_shape",
-    "is_flattened",        "flattened_range",  "tensor_key",  "replica_id",
-    "state_dict_metadata", "storage_metadata", "flat_mapping"};
+// Attribute names; their TextIds are their places here.
+constexpr std::array kWords = std::to_array<std::string_view>(
+    {"global_offset", "local_shape", "dtype", "global_shape", "is_flattened", "flattened_range", "tensor_key",
+     "replica_id", "state_dict_metadata", "storage_metadata", "flat_mapping"});
+consteval TextId word(std::string_view name) {
+    const auto at = std::ranges::find(kWords, name);
+    if (at == kWords.end()) throw "not one of the words";
+    return static_cast<TextId>(at - kWords.begin());
+}
 
 enum Class : uint8_t {
     kForeign,
@@ -294,20 +285,20 @@ template <class Row, class Other>
 bool MetadataRows::setPiece(Row& row, Pairs pairs, std::string_view of, std::string& problem, Other&& other) {
     RowValue range;
     bool flat = false;
-    const bool fine = eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        switch (word) {
-            case wOffset:
+    const bool fine = eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        switch (named) {
+            case word("global_offset"):
                 return dimsOf(value, "offset", of, row.offset, problem);
-            case wShape:
+            case word("local_shape"):
                 return givenDimsOf(value, "shape", of, row.shape, problem);
-            case wIsFlat:
+            case word("is_flattened"):
                 flat = value.kind == Kind::boolean && value.b != 0;
                 return true;
-            case wRange:
+            case word("flattened_range"):
                 range = value;
                 return true;
             default:
-                return other(word, value);
+                return other(named, value);
         }
     });
     return fine && (!flat || range.kind == Kind::none || rangeOf(range, row.range, problem));
@@ -315,12 +306,12 @@ bool MetadataRows::setPiece(Row& row, Pairs pairs, std::string_view of, std::str
 
 bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
     constexpr std::string_view of = "a piece";
-    return setPiece(row, pairs, of, problem, [&](TextId word, const RowValue& value) {
-        if (word == wGlobal) {
+    return setPiece(row, pairs, of, problem, [&](TextId named, const RowValue& value) {
+        if (named == word("global_shape")) {
             seenGlobal_ = true;
             return givenDimsOf(value, "global shape", of, row.global, problem);
         }
-        if (word != wDType || value.kind == Kind::none) return true;
+        if (named != word("dtype") || value.kind == Kind::none) return true;
         if (value.kind != Kind::text)
             problem = "the dtype of a piece is not a text";
         else
@@ -331,20 +322,20 @@ bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
 }
 
 bool MetadataRows::setIndex(StoredRow& row, Pairs pairs, std::string& problem) {
-    return setPiece(row, pairs, "a stored piece", problem, [&](TextId word, const RowValue& value) {
-        if (word == wKey) row.key = value.kind == Kind::text ? value.a : kNone;
-        if (word == wReplica) row.replica = value.kind == Kind::integer ? value.b : 0;
-        seenReplica_ |= word == wReplica;
+    return setPiece(row, pairs, "a stored piece", problem, [&](TextId named, const RowValue& value) {
+        if (named == word("tensor_key")) row.key = value.kind == Kind::text ? value.a : kNone;
+        if (named == word("replica_id")) row.replica = value.kind == Kind::integer ? value.b : 0;
+        seenReplica_ |= named == word("replica_id");
         return true;
     });
 }
 
 void MetadataRows::setRoot(Root& root, Pairs pairs) {
-    eachAttribute(pairs, [&](TextId word, const RowValue& value) {
-        if (word == wStateDict) root.stateDict = value;
-        if (word == wStorage) root.storage = value;
-        if (word == wMapping) root.mapping = value;
-        root.hasMapping |= word == wMapping;
+    eachAttribute(pairs, [&](TextId named, const RowValue& value) {
+        if (named == word("state_dict_metadata")) root.stateDict = value;
+        if (named == word("storage_metadata")) root.storage = value;
+        if (named == word("flat_mapping")) root.mapping = value;
+        root.hasMapping |= named == word("flat_mapping");
         return true;
     });
 }

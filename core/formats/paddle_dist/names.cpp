@@ -49,16 +49,10 @@ std::map<uint64_t, SaveFiles> savesIn(const Source& source) {
 Role roleOf(std::string_view name) {
     // As pickled by the optimizers: "<param>_moment1_0", "<param>_fp32_master_0_beta1_pow_acc_0"; as named by
     // converters and FlexCheckpoint: "<name>.moment1_0", "<name>.w_0".
-    constexpr std::array kStates{
-        std::string_view("moment1"),          std::string_view("moment2"),
-        std::string_view("moment1_max"),      std::string_view("moment2_max"),
-        std::string_view("beta1_pow_acc"),    std::string_view("beta2_pow_acc"),
-        std::string_view("velocity"),         std::string_view("moment"),
-        std::string_view("inf_norm"),         std::string_view("mean_square"),
-        std::string_view("mean_grad"),        std::string_view("momentum"),
-        std::string_view("squared"),          std::string_view("linear"),
-        std::string_view("master_weight"),    std::string_view("fp32_master"),
-        std::string_view("avg_squared_grad"), std::string_view("avg_squared_update")};
+    constexpr std::array kStates = std::to_array<std::string_view>(
+        {"moment1", "moment2", "moment1_max", "moment2_max", "beta1_pow_acc", "beta2_pow_acc", "velocity",
+         "moment", "inf_norm", "mean_square", "mean_grad", "momentum", "squared", "linear", "master_weight",
+         "fp32_master", "avg_squared_grad", "avg_squared_update"});
     if (name.find("master_weights.") != std::string_view::npos ||
         name.find("_fp32_master_") != std::string_view::npos)
         return Role::optimizer;

@@ -45,22 +45,10 @@ bool takeCoordinates(std::string_view text, RankFileName& name) {
 }
 
 // What the accumulators of Paddle's optimizers are called, none the end of another that stands before it.
-constexpr std::array kStates{std::string_view("beta1_pow_acc"),
-                             std::string_view("beta2_pow_acc"),
-                             std::string_view("moment2_max"),
-                             std::string_view("moment1_max"),
-                             std::string_view("moment1"),
-                             std::string_view("moment2"),
-                             std::string_view("avg_squared_update"),
-                             std::string_view("avg_squared_grad"),
-                             std::string_view("mean_square"),
-                             std::string_view("mean_grad"),
-                             std::string_view("inf_norm"),
-                             std::string_view("velocity"),
-                             std::string_view("momentum"),
-                             std::string_view("moment"),
-                             std::string_view("squared"),
-                             std::string_view("linear")};
+constexpr std::array kStates = std::to_array<std::string_view>(
+    {"beta1_pow_acc", "beta2_pow_acc", "moment2_max", "moment1_max", "moment1", "moment2",
+     "avg_squared_update", "avg_squared_grad", "mean_square", "mean_grad", "inf_norm", "velocity", "momentum",
+     "moment", "squared", "linear"});
 
 constexpr std::string_view kMaster = "_fp32_master_0";
 constexpr std::string_view kSlice = "slice@";

@@ -1,6 +1,8 @@
 #include "formats/paddle_nlp/parameters.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -9,31 +11,362 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "formats/paddle_nlp/names.h"
+#include "formats/paddle_nlp/rank_files.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope::paddle_nlp {
 
 namespace {
 
-constexpr std::string_view kExperts = ".experts.";
+// ------------------------------------------------------------------ names
 
-// The number behind ".experts.": where it stands, and what it is.
-struct Expert {
-    size_t at = 0, length = 0;
-    uint64_t number = 0;
+// The optimizer has static names ("linear_2.w_0") in place of structured ones
+// ("llama.layers.0.mlp.up_proj.weight"). Each pipeline stage numbers static names anew, so each (tp, pp) pair
+// has its own map.
+
+// The files of one tensor-parallel rank, pipeline stage and expert-parallel rank.
+struct Group {
+    RankPlace at;                            // but for the sharding rank
+    std::vector<const RankFile*> weights;    // readable files
+    std::vector<const RankFile*> optimizer;  // readable files, by sharding rank
+    const GroupMeta* meta = nullptr;
 };
-std::optional<Expert> expertOf(std::string_view name) {
-    const size_t found = name.find(kExperts);
-    if (found == name.npos) return std::nullopt;
-    Expert expert;
-    expert.at = found + kExperts.size();
-    while (expert.at + expert.length < name.size() && expert.length < 7) {
-        const char c = name[expert.at + expert.length];
-        if (c < '0' || c > '9') break;
-        expert.number = expert.number * 10 + static_cast<uint64_t>(c - '0');
-        ++expert.length;
+
+struct NameMap {
+    enum class Source : uint8_t { none, meta, table, replayed };
+    Source source = Source::none;
+    std::map<std::string, std::string, std::less<>> structured;  // by static name
+    std::map<std::string, std::string, std::less<>> tied;        // alias -> structured name of the tensor
+    StaticNames statics;
+    std::vector<Note> notes;
+};
+
+constexpr int64_t kSegment = 1 << 20;  // stage 3 slices what has more elements
+constexpr size_t kListedNames = 6;
+
+int64_t elementsOf(const Dims& shape) {
+    int64_t count = 0;
+    return checkedProduct(shape, count) ? count : -1;
+}
+
+// A parameter as the model lists it, and as an optimizer's file does.
+struct Model {
+    std::string name;
+    Dims shape;
+    int64_t elements = 0;
+};
+struct Stored {
+    std::string name;
+    Dims shape;
+};
+
+class Replay {
+  public:
+    Replay(const Group& group, uint32_t degree, uint32_t tp) : group_(group), degree_(degree), tp_(tp) {}
+
+    // The matches that fit, each once: static names in the order of the model.
+    using Match = std::vector<std::string>;
+    std::set<Match> run() {
+        listModel();
+        listStored();
+        std::set<Match> fitting;
+        if (model_.empty() || stored_.empty()) return fitting;
+        std::vector<size_t> all(model_.size());
+        std::iota(all.begin(), all.end(), size_t{0});
+        if (sameOnAll()) {
+            tryOrder({all}, fitting, true);
+            std::vector<size_t> slicedFirst = all;
+            std::stable_partition(slicedFirst.begin(), slicedFirst.end(),
+                                  [&](size_t i) { return model_[i].elements > kSegment; });
+            tryOrder({slicedFirst}, fitting, true);
+            return fitting;
+        }
+        for (const bool sorted : {false, true}) {
+            const auto ranks = partition(sorted);
+            tryOrder(ranks, fitting, false);
+            auto inModelOrder = ranks;
+            for (auto& rank : inModelOrder)
+                std::sort(rank.begin(), rank.end());
+            tryOrder(inModelOrder, fitting, false);
+        }
+        return fitting;
     }
-    if (expert.length == 0) return std::nullopt;
-    return expert;
+    // The sharding degree that explains why some parameters have no state here: with it, the ranks that are
+    // here own exactly what they hold, and those behind them the rest. 0 when nothing is missing, or nothing
+    // explains it.
+    uint32_t impliedDegree(const std::map<std::string, std::string, std::less<>>& structured) {
+        constexpr uint32_t kTried = 64;
+        listModel();
+        listStored();
+        std::vector<std::set<std::string>> held(degree_);
+        size_t count = 0;
+        for (uint32_t r = 0; r < degree_; ++r) {
+            for (const Stored& stored : stored_[r]) {
+                const auto it = structured.find(stored.name);
+                if (it == structured.end()) return 0;
+                held[r].insert(it->second);
+            }
+            count += held[r].size();
+        }
+        if (count == 0 || count >= model_.size()) return 0;
+        const uint32_t here = degree_;
+        uint32_t found = 0;
+        for (uint32_t degree = here + 1; degree <= here + kTried && degree <= model_.size() && !found;
+             ++degree) {
+            degree_ = degree;
+            for (const bool sorted : {true, false}) {
+                const auto ranks = partition(sorted);
+                bool same = true;
+                for (uint32_t r = 0; r < here && same; ++r) {
+                    std::set<std::string> owned;
+                    for (size_t i : ranks[r])
+                        owned.insert(model_[i].name);
+                    same = owned == held[r];
+                }
+                if (same) found = degree;
+            }
+        }
+        degree_ = here;
+        return found;
+    }
+    const std::vector<Model>& model() const { return model_; }
+    std::vector<std::string> statics() const {
+        std::vector<std::string> names;
+        for (const auto& rank : stored_) {
+            for (const Stored& s : rank)
+                names.push_back(s.name);
+        }
+        return names;
+    }
+
+  private:
+    void listModel() {
+        for (const RankFile* file : group_.weights) {
+            for (const StoredTensor& entry : file->content->tensors)
+                model_.push_back({entry.name, entry.shape, elementsOf(entry.shape)});
+        }
+    }
+
+    // In each file the parameters in the order of the first state that is as large as they are.
+    void listStored() {
+        stored_.assign(degree_, {});
+        const StaticNames none;
+        for (const RankFile* file : group_.optimizer) {
+            if (file->at().shard >= degree_) continue;
+            std::vector<Stored>& out = stored_[file->at().shard];
+            std::string first;
+            for (const StoredTensor& entry : file->content->tensors) {
+                const auto state = parseStateName(entry.path, none);
+                if (!state || state->state.ends_with("pow_acc") || state->state == "master_weight") continue;
+                if (first.empty()) first = state->state;
+                if (state->state == first) out.push_back({state->parameter, entry.shape});
+            }
+        }
+    }
+
+    bool sameOnAll() const {
+        for (const auto& rank : stored_) {
+            if (rank.size() != stored_[0].size()) return false;
+            for (size_t i = 0; i < rank.size(); ++i) {
+                if (rank[i].name != stored_[0][i].name || rank[i].shape != stored_[0][i].shape) return false;
+            }
+        }
+        return true;
+    }
+
+    // As DygraphShardingOptimizer gives parameters to ranks: to the one with the fewest elements so far.
+    std::vector<std::vector<size_t>> partition(bool sorted) const {
+        std::vector<size_t> order(model_.size());
+        std::iota(order.begin(), order.end(), size_t{0});
+        if (sorted) {
+            std::stable_sort(order.begin(), order.end(),
+                             [&](size_t a, size_t b) { return model_[a].elements > model_[b].elements; });
+        }
+        std::vector<std::vector<size_t>> ranks(degree_);
+        std::vector<int64_t> sizes(degree_, 0);
+        for (size_t i : order) {
+            const auto least =
+                static_cast<size_t>(std::min_element(sizes.begin(), sizes.end()) - sizes.begin());
+            ranks[least].push_back(i);
+            if (!checkedAdd(sizes[least], model_[i].elements, sizes[least])) sizes[least] = INT64_MAX;
+        }
+        return ranks;
+    }
+
+    bool shapeFits(const Model& model, const Dims& shape, bool everywhere) const {
+        if (shape == model.shape) return true;
+        if (everywhere) {
+            // A slice of the flattened, padded parameter.
+            int64_t total = 0;
+            if (shape.size() == 1 && checkedMul<int64_t>(shape[0], degree_, total) &&
+                total >= model.elements && total - model.elements < int64_t{256} * degree_ + 256)
+                return true;
+        }
+        // Whole weights beside optimizer state of tensor-parallel ranks.
+        if (tp_ < 2 || shape.size() != model.shape.size()) return false;
+        size_t cut = 0;
+        for (size_t d = 0; d < shape.size(); ++d) {
+            if (shape[d] == model.shape[d]) continue;
+            if (shape[d] > kMaxDim / tp_ || shape[d] * tp_ != model.shape[d]) return false;
+            ++cut;
+        }
+        return cut == 1;
+    }
+
+    void tryOrder(const std::vector<std::vector<size_t>>& ranks, std::set<Match>& fitting,
+                  bool everywhere) const {
+        Match match(model_.size());
+        for (size_t r = 0; r < ranks.size(); ++r) {
+            if (ranks[r].size() != stored_[r].size()) return;
+            for (size_t i = 0; i < ranks[r].size(); ++i) {
+                const Model& model = model_[ranks[r][i]];
+                if (!shapeFits(model, stored_[r][i].shape, everywhere)) return;
+                match[ranks[r][i]] = stored_[r][i].name;
+            }
+        }
+        // Layers of a kind are numbered as they are made, which is the order of the model.
+        std::map<std::string_view, uint64_t> last;
+        for (const std::string& name : match) {
+            const auto layer = numberedLayer(name);
+            if (!layer) continue;
+            const auto [it, fresh] = last.try_emplace(layer->first, layer->second);
+            if (!fresh && layer->second < it->second) return;
+            it->second = layer->second;
+        }
+        fitting.insert(std::move(match));
+    }
+
+    const Group& group_;
+    uint32_t degree_;
+    const uint32_t tp_;
+    std::vector<Model> model_;
+    std::vector<std::vector<Stored>> stored_;  // by sharding rank
+};
+
+std::string listedNames(std::vector<std::string> names) {
+    for (std::string& name : names)
+        name = fmt::format("'{}'", name);
+    return listed(names, kListedNames);
+}
+
+// Parameters of the group's optimizer files, as far as their endings tell.
+std::set<std::string> storedParameters(const Group& group, const StaticNames& known) {
+    std::set<std::string> names;
+    for (const RankFile* file : group.optimizer) {
+        for (const StoredTensor& entry : file->content->tensors) {
+            if (auto state = parseStateName(entry.path, known)) names.insert(std::move(state->parameter));
+        }
+    }
+    return names;
+}
+
+// `degree`: of sharding; `tp`: of tensor parallelism. Never fails: adds notes that name the unresolved names.
+NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
+    NameMap out;
+    const std::string where = formatGroupName(group.at.tp, group.at.pp);
+    const std::string file = group.optimizer.empty() ? std::string() : group.optimizer[0]->path;
+    const auto take = [&](const std::string& structured, const std::string& parameter) {
+        const auto [it, fresh] = out.structured.emplace(parameter, structured);
+        if (!fresh && it->second != structured) out.tied.emplace(structured, it->second);
+        out.statics.add(parameter);
+    };
+    std::map<std::string, std::string, std::less<>>
+        owner;  // structured -> static, to see a name that two claim
+    const auto claim = [&](const std::string& structured, const std::string& parameter,
+                           const std::string& by) {
+        const auto [it, fresh] = owner.emplace(structured, parameter);
+        if (fresh || it->second == parameter) return take(structured, parameter);
+        out.notes.push_back(noteOf(rule::metaInconsistent, Severity::error,
+                                   fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'",
+                                               where, structured, it->second, parameter),
+                                   by, structured, Note::Lacks::anything));
+    };
+    if (group.meta) {
+        out.source = NameMap::Source::meta;
+        for (const MetaParameter& parameter : group.meta->parameters)
+            claim(parameter.structured, parameter.parameter, "model_meta.json");
+    } else {
+        for (const RankFile* weights : group.weights) {
+            for (const StoredTensor& entry : weights->content->tensors) {
+                if (!entry.parameter.empty() && entry.name != entry.parameter)
+                    claim(entry.name, entry.parameter, weights->path);
+            }
+        }
+        if (!out.structured.empty()) out.source = NameMap::Source::table;
+    }
+    out.statics.finish();
+    if (group.optimizer.empty()) return out;
+
+    const std::set<std::string> stored = storedParameters(group, out.statics);
+    const bool anyKnown = std::any_of(stored.begin(), stored.end(),
+                                      [&](const std::string& s) { return out.structured.contains(s); });
+    if (anyKnown && !group.meta && degree > 1) {
+        // The file of the last sharding rank is not missed by the names of the others.
+        if (const uint32_t implied = Replay(group, degree, tp).impliedDegree(out.structured)) {
+            RankFileName last = group.optimizer.back()->name;
+            last.shard = degree;
+            const std::string path = formatRankFileName(last);
+            out.notes.push_back(noteOf(
+                rule::fileMissing, Severity::error,
+                fmt::format("'{}' is missing: what the {} sharding ranks of {} hold is the share of {} ranks",
+                            path, degree, where, implied),
+                path, {}, Note::Lacks::optimizerState));
+        }
+    }
+    if (anyKnown || group.meta || stored.empty()) return out;
+
+    // The table of the weights speaks of other names, or there is none: what the trainer did is done again.
+    Replay replay(group, degree, tp);
+    const auto matches = replay.run();
+    out.structured.clear();
+    out.tied.clear();
+    out.statics = StaticNames();
+    out.source = NameMap::Source::none;
+    if (matches.size() == 1) {
+        out.source = NameMap::Source::replayed;
+        const auto& match = *matches.begin();
+        for (size_t i = 0; i < match.size(); ++i)
+            take(replay.model()[i].name, match[i]);
+        out.statics.finish();
+        out.notes.push_back(
+            noteOf(rule::metaInconsistent, Severity::info,
+                   fmt::format("the parameters of {} were matched to the optimizer's names by "
+                               "doing the partition of sharding again; nothing in the files "
+                               "says it",
+                               where),
+                   file));
+        return out;
+    }
+    Note note = noteOf(rule::metaInconsistent, Severity::error, {}, file, {}, Note::Lacks::optimizerState);
+    if (matches.empty()) {
+        std::vector<std::string> names(stored.begin(), stored.end());
+        note.message = fmt::format(
+            "no weight of {} is known to be {}: there is no model_meta.json, and by order and "
+            "shape they do not match the {} weights",
+            where, listedNames(std::move(names)), replay.model().size());
+    } else {
+        std::vector<std::string> names;
+        for (size_t i = 0; i < replay.model().size(); ++i) {
+            const bool open = std::any_of(matches.begin(), matches.end(), [&](const Replay::Match& m) {
+                return m[i] != (*matches.begin())[i];
+            });
+            if (open) names.push_back(replay.model()[i].name);
+        }
+        note.tensor = names.empty() ? std::string() : names[0];
+        note.message = fmt::format(
+            "whose optimizer state {} holds cannot be told: without model_meta.json {} ways of "
+            "partitioning fit, which differ in {}",
+            where, matches.size(), listedNames(std::move(names)));
+    }
+    out.notes.push_back(std::move(note));
+    return out;
+}
+
+// ------------------------------------------------------------------ parameters
+
+std::optional<NumberInName> expertOf(std::string_view name) {
+    return NumberInName::behind(name, ".experts.", 9'999'999);
 }
 
 class Gathering {
@@ -43,7 +376,7 @@ class Gathering {
     Parameters run() {
         makeGroups();
         countExperts();
-        for (const Group& group : out_.groups)
+        for (const Group& group : groups_)
             takeGroup(group);
         return std::move(out_);
     }
@@ -76,7 +409,7 @@ class Gathering {
         for (auto& [key, group] : groups) {
             const auto meta = files_.meta.groups.find({group.at.tp, group.at.pp});
             if (meta != files_.meta.groups.end()) group.meta = &meta->second;
-            out_.groups.push_back(std::move(group));
+            groups_.push_back(std::move(group));
         }
     }
 
@@ -84,7 +417,7 @@ class Gathering {
     void countExperts() {
         if (files_.moe < 2) return;
         std::map<uint32_t, std::set<std::string>> names;
-        for (const Group& group : out_.groups) {
+        for (const Group& group : groups_) {
             for (const RankFile* file : group.weights) {
                 for (const StoredTensor& entry : file->content->tensors) {
                     const auto expert = expertOf(entry.name);
@@ -113,8 +446,7 @@ class Gathering {
         if (experts_ == 0 || group.at.moe == 0) return name;
         const auto expert = expertOf(name);
         if (!expert) return name;
-        return name.substr(0, expert->at) + std::to_string(expert->number + group.at.moe * experts_) +
-               name.substr(expert->at + expert->length);
+        return expert->with(name, expert->number + group.at.moe * experts_);
     }
 
     Parameter& parameter(const std::string& name) {
@@ -243,10 +575,11 @@ class Gathering {
     }
 
     const HybridFiles& files_;
+    std::vector<Group> groups_;
     Parameters out_;
     std::unordered_map<std::string, size_t> index_;
     std::set<std::string> weighed_;
-    uint64_t experts_ = 0;  // of each group; 0 = names are not local
+    int64_t experts_ = 0;  // of each group; 0 = names are not local
 };
 
 }  // namespace

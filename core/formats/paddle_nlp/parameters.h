@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/paddle_nlp/parameter_names.h"
 #include "formats/paddle_nlp/rank_files.h"
 
 namespace shardscope::paddle_nlp {
@@ -53,7 +52,6 @@ struct Parameter {
 
 struct Parameters {
     std::vector<Parameter> list;  // in model order, as far as known
-    std::vector<Group> groups;
     std::vector<Note> notes;
 };
 

@@ -1,8 +1,6 @@
 // Reads the files of a hybrid-parallel checkpoint: their ranks and contents. Finds missing and stale files.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "formats/format.h"
-#include "formats/paddle_nlp/tp_axis.h"
+#include "formats/tp_rule.h"
 
 namespace shardscope::paddle_nlp {
 

@@ -1,7 +1,6 @@
 #include "formats/paddle_nlp/tp_axis.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <set>
 
@@ -10,10 +9,12 @@
 
 #include "base/option_words.h"
 #include "base/rule.h"
-#include "formats/paddle_nlp/family_rules.h"
 #include "formats/step_part.h"
 
 namespace shardscope::paddle_nlp {
+
+// The text of resources/paddlenlp/tensor_parallel.json, which the build embeds.
+extern const std::string_view kFamilyRules;
 
 namespace {
 

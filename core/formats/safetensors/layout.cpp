@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "base/checked.h"
 #include "base/text.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"

@@ -1,7 +1,5 @@
 #include "formats/safetensors/safetensors.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "formats/safetensors/layouts.h"

@@ -31,14 +31,5 @@ inline constexpr std::string_view kVllm = "vllm", kMeta = "meta", kMetaLlama2 = 
 // The tensors that the writer ("vLLM", "Meta") keeps for the model of its configuration; none where that is
 // not known.
 std::vector<std::string> namesNeeded(std::string_view writer, const std::string& config);
-// Errors: impossible or unsupported, with the tensor where it is about one, if the program that a variant is
-// for would not load `target`.
-Status checkVllm(const Catalog& target, const std::string& config);
-// `columns`: Llama 2's way to cut the embedding.
-Status checkMeta(const Catalog& target, const std::string& config, bool columns, uint32_t ranks);
-
-// The text of params.json for the model of a config.json, or of a params.json. Errors: unsupported, with what
-// Meta's implementation does not have.
-Result<std::string> paramsJson(const std::string& config, bool llama2);
 
 }  // namespace shardscope::tensor_parallel

@@ -1,7 +1,6 @@
 #include "formats/torch_checkpointing/item_files.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/numbers.h"
 #include "formats/companions.h"

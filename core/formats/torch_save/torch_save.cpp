@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/rule.h"
 #include "base/thread_pool.h"
 #include "encoding/torch_file.h"
 #include "formats/catalog_opener.h"
