@@ -178,7 +178,7 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
         fmt::print(
             "  replicas not compared: {} chunks of the source ('validate --level values' compares them)\n",
             countText(prepared.plan.replicas));
-    for (const auto& [name, why] : report.checksums.wrong)
+    for (const auto& [name, why, rule] : report.checksums.wrong)
         fmt::print("  {} {}: {}\n", style.yellow("warning:"), printable(name), why);
     if (const std::string text = report.checksums.text(); !text.empty()) fmt::print("  {}\n", text);
     if (!prepared.plan.fromMasters.empty())

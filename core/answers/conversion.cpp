@@ -79,9 +79,9 @@ Json reportJson(const Access& access, const Conversion& conversion, const Conver
                                     {"nan", counts.nan},
                                     {"inf", counts.inf}});
     }
-    for (const auto& [name, why] : report.checksums.wrong)
+    for (const auto& [name, why, rule] : report.checksums.wrong)
         json["findings"].push_back(
-            {{"rule", rule::integrityCrc}, {"severity", "error"}, {"tensor", name}, {"message", why}});
+            {{"rule", rule}, {"severity", "error"}, {"tensor", name}, {"message", why}});
     const std::string unchecked = report.checksums.text();
     json["checksums"] = {{"checked", report.checksums.checked},
                          {"unchecked", report.checksums.unchecked},

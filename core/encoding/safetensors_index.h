@@ -15,6 +15,8 @@
 namespace shardscope::safetensors {
 
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+// That of MindSpore's unified_safetensors: what `weight_map` is, or an object with that alone.
+constexpr std::string_view kMindSporeIndex = "param_name_map.json";
 
 struct Index {
     NameSet names;                      // of weight_map

@@ -438,7 +438,10 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
             .withHint("save the model's state_dict() with torch.save and use that file");
     }
     const ZipEntry* pickle = record("data.pkl");
-    if (!pickle) return unsupported("a zip archive, but not of torch.save: it has no data.pkl").inFile(path);
+    if (!pickle)
+        return unsupported("a zip archive, but not of torch.save: it has no data.pkl")
+            .inFile(path)
+            .withHint("if it is a directory that was packed, unpack it first");
     SHARDSCOPE_TRY(zip.readHead(kHeadBytes));
 
     const ZipEntry* version = record("version");

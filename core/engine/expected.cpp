@@ -10,6 +10,7 @@
 
 #include "base/rule.h"
 #include "base/units.h"
+#include "engine/master_agreement.h"
 #include "engine/model_config.h"
 #include "engine/run_directory.h"
 #include "engine/run_history.h"
@@ -212,6 +213,10 @@ class Expectation {
         for (Note& note : notes)
             note.file = below() + note.file;
         append(notes_, std::move(notes));
+        SHARDSCOPE_ASSIGN(auto masters, masterNotes(*checkpoint_.reader, resources_.stop));
+        for (Note& note : masters)
+            note.file = below() + note.file;
+        append(notes_, std::move(masters));
         return {};
     }
 

@@ -40,8 +40,8 @@ std::string looksLike(std::string_view head) {
         {"\x93NUMPY", "a NumPy array"},
         {"\x89PNG", "a PNG picture"},
         {"\x89HDF", "an HDF5 file"},
-        {"\x1f\x8b", "gzip-compressed data"},
-        {"\x28\xb5\x2f\xfd", "zstd-compressed data"},
+        {"\x1f\x8b", "gzip-compressed data (unpack it first)"},
+        {"\x28\xb5\x2f\xfd", "zstd-compressed data (unpack it first)"},
         {"\x7f"
          "ELF",
          "a program"},

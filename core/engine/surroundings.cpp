@@ -1,6 +1,8 @@
 #include "engine/surroundings.h"
 
 #include <algorithm>
+#include <cctype>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -240,10 +242,56 @@ std::unique_ptr<Reader> largerOf(std::unique_ptr<Reader> reader, const Source& s
     return reader;
 }
 
+// What a file that is not part of the checkpoint may be of one that is missing: left by a transfer or a
+// packer under another name. Empty = nothing.
+std::string_view madeOf(std::string_view name, std::string_view missing) {
+    const auto same = [](char a, char b) {
+        return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+    };
+    const bool hidden = name.starts_with('.');
+    if (hidden) name.remove_prefix(1);
+    if (name.size() > missing.size() + 1 && name.starts_with(missing)) {
+        const std::string_view ending = name.substr(missing.size());
+        for (const std::string_view packed : {".gz", ".zst", ".xz", ".bz2", ".lz4", ".tar", ".zip"})
+            if (ending == packed) return "is packed: unpack it";
+        if (ending.starts_with(".part-") || ending == ".aa" || ending == ".000" || ending == ".001")
+            return "is a part of it that 'split' or the like made: join the parts";
+        if (ending[0] == '.') return "is what a transfer that did not end has left of it";
+    }
+    if (!hidden && std::ranges::equal(name, missing, same)) return "has its name but for capital letters";
+    // "model (1).bin", as browsers and file managers call a second copy.
+    const size_t dot = missing.rfind('.');
+    const std::string_view stem = missing.substr(0, dot), end = missing.substr(std::min(dot, missing.size()));
+    if (name.starts_with(stem) && name.ends_with(end) && name.substr(stem.size()).starts_with(" ("))
+        return "has its name with a number: give it its own";
+    return {};
+}
+
+// Of files that are missing, what is here instead.
+void noteOtherNames(const Source& source, const NameSet& own, Checkpoint& checkpoint) {
+    constexpr size_t kMostMissing = 1000;
+    std::map<std::string_view, std::string_view> found;  // by the missing file
+    size_t looks = 0;
+    for (const FileInfo& file : checkpoint.catalog().files()) {
+        if (file.state != FileInfo::State::missing || ++looks > kMostMissing) continue;
+        for (const DirectoryEntry& entry : source.entries) {
+            if (entry.kind != DirectoryEntry::Kind::file || own.contains(entry.name)) continue;
+            const std::string_view what = madeOf(entry.name, file.path);
+            if (what.empty() || !found.emplace(file.path, entry.name).second) continue;
+            checkpoint.notes.push_back(
+                noteOf(Severity::info,
+                       fmt::format("'{}' is missing; '{}' {}", printable(file.path, kNameInMessage),
+                                   printable(entry.name, kNameInMessage), what),
+                       entry.name));
+        }
+    }
+}
+
 // Notes about the data that the checkpoint does not account for.
 Status noteOthers(const Source& source, Checkpoint& checkpoint) {
     const NameSet own = ownFiles(checkpoint.catalog());
     const std::vector<const DirectoryEntry*> others = otherData(source, own);
+    noteOtherNames(source, own, checkpoint);
     const uint64_t mine = ownBytes(checkpoint.catalog());
     const Zarr zarr = findZarr(source, own);
     if (zarr.bytes > mine) return zarrError(source, zarr);

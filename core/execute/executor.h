@@ -162,8 +162,11 @@ struct ChecksumReport {
     // Other processes, or an earlier run, have read some, and their counts are not here: what they read whole
     // they have checked.
     bool shared = false;
-    // With ConvertOptions::skipDamaged: tensor, and what is wrong.
-    std::vector<std::pair<std::string, std::string>> wrong;
+    // With ConvertOptions::skipDamaged: what is wrong, lost pages among it.
+    struct Wrong {
+        std::string tensor, why, rule;
+    };
+    std::vector<Wrong> wrong;
     std::string text() const;  // a sentence for people, where not all were checked; else empty
 };
 

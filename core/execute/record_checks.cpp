@@ -41,14 +41,28 @@ Status RecordChecks::judge(const Record& record, uint32_t crc) {
     std::string message = fmt::format(
         "the checksum (CRC-32) of its record is stored as {:08x}, its bytes have {:08x}: they were altered",
         stored.crc32, crc);
+    return wrong(damaged(std::move(message), stored.offset), rule::integrityCrc, record.extent,
+                 record.tensor);
+}
+
+Status RecordChecks::sawPages(const Extent& extent, DType dtype, std::span<const std::byte> bytes,
+                              const BytesAt& at, std::string_view tensor) {
+    const ZeroPages pages = zeroPages(dtype, bytes, at);
+    if (pages.count == 0) return {};
+    std::lock_guard lock(mutex_);
+    return wrong(damaged(fmt::format("{}: {}", kLostPages, lostPagesText(pages)), pages.first),
+                 rule::valueZero, extent, tensor);
+}
+
+Status RecordChecks::wrong(Error error, const char* rule, const Extent& extent, std::string_view tensor) {
     if (lists_) {
-        report_.wrong.emplace_back(record.tensor, std::move(message));
+        report_.wrong.push_back({std::string(tensor), std::move(error.message), rule});
         return {};
     }
-    return damaged(std::move(message), stored.offset)
-        .inFile(record.extent.file->path())
-        .ofTensor(record.tensor)
-        .byRule(rule::integrityCrc)
+    return std::move(error)
+        .inFile(extent.file->path())
+        .ofTensor(tensor)
+        .byRule(rule)
         .withHint(fmt::format("'shardscope validate --level values' finds all of them; {} converts them as "
                               "they are and lists them",
                               option("skip-damaged")));

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "execute/executor.h"
+#include "execute/values.h"
 
 namespace shardscope {
 
@@ -23,6 +24,9 @@ class RecordChecks {
                std::string_view tensor);
     // Reads these bytes from the extent's file, and sees them piece by piece while each is in the cache.
     Status read(const Extent& extent, uint64_t offset, std::span<std::byte> bytes, std::string_view tensor);
+    // As saw() for bytes whose record has no checksum: errors (value.zero) where whole pages were lost.
+    Status sawPages(const Extent& extent, DType dtype, std::span<const std::byte> bytes, const BytesAt& at,
+                    std::string_view tensor);
     // Reads what is left of records of which a part was seen. Another run has read that part, and may have
     // ended because of what it found. Not while others call saw(). Errors: those of saw() and of reading.
     Status complete(const StopToken& stop);
@@ -47,6 +51,7 @@ class RecordChecks {
     Status add(const Extent& extent, uint64_t begin, uint64_t end, uint32_t crc);
     static bool cut(const Record& record, uint64_t& begin, uint64_t& end);
     Status judge(const Record& record, uint32_t crc);
+    Status wrong(Error error, const char* rule, const Extent& extent, std::string_view tensor);
 
     const bool lists_;
     mutable std::mutex mutex_;

@@ -272,6 +272,18 @@ Status TensorReader::check(const Chunk& chunk, uint64_t offset, std::span<const 
     return context_.checks->saw(chunk.extent, offset, bytes, context_.reader.catalog().name(tensor_));
 }
 
+// Elements [lo, hi) of a chunk whose record has no checksum, as they are in the file.
+Status TensorReader::checkPages(const Chunk& chunk, int64_t lo, int64_t hi,
+                                std::span<const std::byte> bytes) const {
+    const BusyTime busy(Progress::Work::compute);
+    const int64_t row = chunk.shape.lengths.empty() ? 1 : chunk.shape.lengths.back();
+    const BytesAt at{chunk.extent.offset + bytesOfElements(chunk.stored, lo - chunk.shape.start),
+                     bytesOfElements(chunk.stored, row), bytesOfElements(chunk.stored, lo % row),
+                     lo > chunk.shape.start, hi < chunk.shape.stop};
+    return context_.checks->sawPages(chunk.extent, chunk.stored, bytes, at,
+                                     context_.reader.catalog().name(tensor_));
+}
+
 Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
     try {
         chunk.span->resize(bytes);
@@ -366,6 +378,8 @@ Status TensorReader::readStored(const Chunk& chunk, int64_t lo, int64_t hi,
         status = checks
                      ? context_.checks->read(extent, offset, bytes, context_.reader.catalog().name(tensor_))
                      : extent.file->readBulk(offset, bytes);
+        if (status.ok() && context_.checks && !chunk.packed && !extent.checksum)
+            status = checkPages(chunk, lo, hi, bytes);
     }
     if (!status.ok()) return named(std::move(status).error());
     if (extent.swapBytes || extent.conjugate || extent.negate) {

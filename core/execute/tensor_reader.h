@@ -178,6 +178,7 @@ class TensorReader final : public ElementReader {
     Status straighten(Chunk& chunk, uint64_t& heldBytes, WorkerMemory* kept);
     Status holdSpan(Chunk& chunk, uint64_t spanBytes);
     void count(const Chunk& chunk, uint64_t bytes) const;
+    Status checkPages(const Chunk& chunk, int64_t lo, int64_t hi, std::span<const std::byte> bytes) const;
     Status check(const Chunk& chunk, uint64_t offset, std::span<const std::byte> bytes) const;
     Status toScratch(Chunk& chunk, WorkerMemory* kept);
     uint64_t spanBytes(const Chunk& chunk) const;

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include <fmt/format.h>
+
+#include "base/units.h"
 #include "execute/unaligned.h"
 
 namespace shardscope {
@@ -276,6 +279,55 @@ void countValues(DType dtype, std::span<const std::byte> bytes, ValueCounts& cou
         default:
             return countInteger<uint64_t>(bytes, counts);
     }
+}
+
+std::string lostPagesText(const ZeroPages& pages) {
+    return fmt::format("{} page{} of 4,096 bytes from byte {} of the file", countText(pages.count),
+                       pages.count == 1 ? "" : "s", countText(pages.first));
+}
+
+ZeroPages zeroPages(DType dtype, std::span<const std::byte> bytes, const BytesAt& at) {
+    constexpr uint64_t kPage = 4096;
+    ZeroPages found;
+    if (!dtypeIsFloat(dtype) || !dtypeIsWholeBytes(dtype)) return found;
+    const size_t size = dtypeBytes(dtype), end = bytes.size() / size * size;
+    const auto isZero = [&](size_t from, size_t count) {
+        return bytes[from] == std::byte{} && std::memcmp(&bytes[from], &bytes[from] + 1, count - 1) == 0;
+    };
+    const auto splitsRow = [&](size_t byte) { return at.row > 0 && (at.intoRow + byte) % at.row != 0; };
+    uint64_t zeros = 0;  // elements in runs that pages explain
+    for (size_t page = (kPage - at.offset % kPage) % kPage; page + kPage <= end; page += kPage) {
+        uint64_t glance = 0;
+        std::memcpy(&glance, &bytes[page + kPage / 2], sizeof glance);
+        if (glance != 0 || !isZero(page, kPage)) continue;
+        size_t last = page + kPage;
+        while (last + kPage <= end && isZero(last, kPage))
+            last += kPage;
+        // The run of zero elements. Those at its ends may be in two pages.
+        size_t from = (page + size - 1) / size * size, to = last / size * size;
+        while (from >= size && isZero(from - size, size))
+            from -= size;
+        while (to + size <= end && isZero(to, size))
+            to += size;
+        const auto isAt = [&](size_t byte, size_t edge) {
+            return byte + size > edge && byte < edge + size && splitsRow(byte);
+        };
+        const bool begins = isAt(from, page), ends = isAt(to, last);
+        const bool inside = from > 0 && to < end;
+        if ((begins && ends && inside) || (begins && from > 0 && to == end && at.moreBehind) ||
+            (ends && to < end && from == 0 && at.more)) {
+            if (found.count == 0) found.first = at.offset + page;
+            found.count += (last - page) / kPage;
+            zeros += (to - from) / size;
+        }
+        page = last - kPage;
+    }
+    if (found.count == 0) return found;
+    // Where zeros are many, some end with pages.
+    ValueCounts counts;
+    countValues(dtype, bytes.first(end), counts);
+    constexpr uint64_t kFew = 16;
+    return (counts.zero - zeros) * kFew > end / size - zeros ? ZeroPages{} : found;
 }
 
 void applyTransform(DType dtype, bool swap, bool conjugate, bool negate, std::span<std::byte> bytes) {

@@ -21,6 +21,8 @@ constexpr size_t kMostEnds = 4096;      // files whose ends are read
 constexpr size_t kMostChunks = 64;      // of a file that are looked into
 constexpr size_t kMostTold = 100;       // pairs
 constexpr uint64_t kFirstBytes = 4096;  // of a chunk
+constexpr size_t kFewestAlike = 3;
+constexpr int64_t kFewestElements = 64;
 
 class CopiedFiles {
   public:
@@ -35,6 +37,7 @@ class CopiedFiles {
             SHARDSCOPE_TRY(stop_.poll());
             if (notes_.size() < kMostTold) judge(of, copy);
         }
+        judgeTheOnlyOne();
         return std::move(notes_);
     }
 
@@ -65,10 +68,12 @@ class CopiedFiles {
                     const auto there = reader_.openFile(other);
                     return there.ok() && sameContent(**there, **opened);
                 });
-                if (same == before.end())
+                if (same == before.end()) {
                     before.push_back(f);
-                else
+                } else {
                     pairs_.emplace_back(f, *same);
+                    alike_[f] = files.size();
+                }
             }
         }
         return {};
@@ -169,10 +174,26 @@ class CopiedFiles {
         notes_.push_back(std::move(note));
     }
 
+    // Layers that share or repeat their weights do so for every layer, or for all weights of two. Where one
+    // matrix alone is another's, among three files of its kind or more, one of them is lost.
+    void judgeTheOnlyOne() {
+        if (notes_.size() != 1 || notes_[0].severity == Severity::error) return;
+        const auto copy = std::ranges::find(pairs_, notes_[0].file, [&](const auto& pair) {
+            return std::string_view(catalog_.files()[pair.first].path);
+        });
+        const TensorId t = catalog_.find(notes_[0].tensor);
+        if (alike_[copy->first] < kFewestAlike || catalog_.shape(t).size() < 2 ||
+            catalog_.elements(t) < kFewestElements)
+            return;
+        notes_[0].severity = Severity::error;
+        notes_[0].lacks = Note::Lacks::anything;
+    }
+
     const Reader& reader_;
     const Catalog& catalog_;
     const StopToken& stop_;
-    std::vector<std::pair<FileId, FileId>> pairs_;                       // the later one first
+    std::map<FileId, size_t> alike_;                // of those in pairs: files of their kind and size
+    std::vector<std::pair<FileId, FileId>> pairs_;  // the later one first
     std::map<FileId, std::map<TensorId, std::vector<ChunkId>>> chunks_;  // of the files in pairs
     std::vector<Note> notes_;
 };

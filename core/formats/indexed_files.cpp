@@ -21,7 +21,9 @@ constexpr uint32_t kMostOfSet = 1'000'000;  // files, and ranks
 Result<IndexedFiles> IndexedFiles::read(const Source& source, const OpenOptions& options,
                                         const std::string& name) {
     SHARDSCOPE_ASSIGN(const auto file, source.directory->openFile(name));
-    SHARDSCOPE_ASSIGN(const std::string json, wholeText(*file, options.limits.indexJson));
+    SHARDSCOPE_ASSIGN(std::string json, wholeText(*file, options.limits.indexJson));
+    if (name == safetensors::kMindSporeIndex && json.find("\"weight_map\"") == json.npos)
+        json = "{\"weight_map\":" + json + "}";
     auto parsed = safetensors::parseIndex(json);
     if (!parsed.ok()) return std::move(parsed).error().inFile(file->path());
     IndexedFiles index{std::move(parsed).value(), name, file->size()};

@@ -9,6 +9,7 @@
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "formats/paths.h"
+#include "model/rank_files.h"
 
 namespace shardscope {
 
@@ -469,6 +470,12 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
             builder_.addNote(n);
         }
     }
+    std::vector<RankOrigin> ofRanks;
+    for (const TensorFile* file : files)
+        if (file->id != kNone && (file->process || file->device))
+            ofRanks.push_back({file->name, builder_.file(file->id).rank, file->process, file->device});
+    for (MisnamedFile& file : misnamedFiles(ofRanks))
+        wrong(std::move(file.why), file.path, {}, Note::Lacks::anything);
     for (const DirectoryEntry& entry : source_.entries) {
         if (!source_.entry.empty() || entry.kind != DirectoryEntry::Kind::file || known_.contains(entry.name))
             continue;

@@ -74,6 +74,8 @@ struct TensorFile {
     std::vector<SpecialTensor> specials;
     std::vector<torch_save::TensorPlacement> placements;     // of `specials`; torch.save only
     std::vector<std::pair<std::string, std::string>> texts;  // __metadata__ of a safetensors header
+    std::optional<int64_t> process;  // that wrote it, and the accelerator that all of its tensors were on, as
+    std::optional<int> device;       // RankOrigin has them; torch.save only
     std::vector<Note> notes;
     std::vector<Note>
         recordNotes;  // on the records of a zip archive, for a checkpoint that is this file alone

@@ -200,6 +200,15 @@ Result<SeenSegment> SegmentReader::read(const Extent& extent, uint64_t begin, ui
             if (look.checksum)
                 segment.crc = at + p == begin ? crc32Of(piece)
                                               : crc32Combine(segment.crc, crc32Of(piece), piece.size());
+            if (look.row > 0) {
+                const uint64_t from = at + p;
+                const ZeroPages lost =
+                    zeroPages(dtype, piece,
+                              {extent.offset + from, look.row, (look.intoRow + from) % look.row, from > 0,
+                               from + piece.size() < extent.length});
+                if (segment.seen.lost.count == 0) segment.seen.lost.first = lost.first;
+                segment.seen.lost.count += lost.count;
+            }
             if (look.pieces) segment.pieces.push_back(cellDigest(piece));
             if (extent.swapBytes) applyTransform(dtype, true, false, false, piece);
             lookAtValues(dtype, piece, segment.seen, look);

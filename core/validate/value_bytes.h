@@ -44,7 +44,9 @@ ChunkBytes bytesOfChunk(const Catalog& catalog, const ChunkInfo& chunk, Extent e
 // What is wanted of bytes besides the counts of their values.
 struct Look {
     bool checksum = false, pieces = false, sums = false;
-    bool signs = false;  // how many are below zero
+    bool signs = false;    // how many are below zero
+    uint64_t row = 0;      // bytes of a row: pages that are lost are looked for; 0 = they are not
+    uint64_t intoRow = 0;  // where the extent begins
 };
 
 // Reads segments, from any number of threads, with as many buffers as the memory limit has room for.

@@ -9,7 +9,7 @@
 namespace shardscope {
 namespace {
 
-constexpr std::string_view kMagic = "shardscope.scan/3\n";
+constexpr std::string_view kMagic = "shardscope.scan/4\n";
 constexpr size_t kDigestBytes = 16;
 
 enum Flag : uint8_t {
@@ -151,6 +151,8 @@ void writePattern(Writer& out, const ValuePattern& seen, int more) {
                                   flag(n.inf > 0, Flag::inf) | flag(n.zero > 0, Flag::zero)));
     if (seen.any) out.number(n.elements);
     if (seen.any) out.number(seen.negative);
+    if (seen.any) out.number(seen.lost.count);
+    if (seen.lost.count > 0) out.number(seen.lost.first);
     if (n.nan > 0) out.number(n.nan);
     if (n.inf > 0) out.number(n.inf);
     if (n.zero > 0) out.number(n.zero);
@@ -163,6 +165,8 @@ void readPattern(Parser& in, uint8_t flags, ValuePattern& seen) {
     seen.noChecksum = flags & Flag::noChecksum;
     if (flags & Flag::any) seen.counts.elements = in.number();
     if (flags & Flag::any) seen.negative = in.number();
+    if (flags & Flag::any) seen.lost.count = in.number();
+    if (seen.lost.count > 0) seen.lost.first = in.number();
     if (flags & Flag::nan) seen.counts.nan = in.number();
     if (flags & Flag::inf) seen.counts.inf = in.number();
     if (flags & Flag::zero) seen.counts.zero = in.number();

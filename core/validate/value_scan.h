@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "execute/values.h"
 #include "storage/digest.h"
 #include "validate/validate.h"
 
@@ -24,6 +25,7 @@ struct ValuePattern {
     std::array<std::byte, 16> first{};
     bool any = false;
     uint64_t negative = 0;    // elements below zero, of moments
+    ZeroPages lost;           // pages
     bool noChecksum = false;  // of a chunk: none is stored that could be compared
 
     void join(const ValuePattern& other) {
@@ -36,6 +38,8 @@ struct ValuePattern {
         counts.inf += other.counts.inf;
         counts.zero += other.counts.zero;
         negative += other.negative;
+        if (lost.count == 0) lost.first = other.lost.first;
+        lost.count += other.lost.count;
         sums.add(other.sums);
     }
 };

@@ -134,10 +134,18 @@ class ValueCheck {
         uint32_t crc = 0;
         if (bytes.plain) {
             const auto digest = state_.digests.find(c);
-            Status status = readValues(
-                bytes.extent, bytes.length, bytes.dtype, state_.seen[c], bytes.ownChecksum ? &crc : nullptr,
-                digest == state_.digests.end() ? nullptr : &digest->second,
-                s_.parts ? s_.parts->itemOf(c) : kNone, isMoment(catalog_, chunk.tensor));
+            Look look{.signs = isMoment(catalog_, chunk.tensor)};
+            // Zeros that a checksum covers were there when it was made.
+            if (!checksum && !chunk.lengths.empty()) {
+                const auto row = static_cast<uint64_t>(chunk.lengths.back());
+                const uint64_t start = chunk.flat ? static_cast<uint64_t>(chunk.flat->start) : 0;
+                look.row = row * dtypeBits(bytes.dtype) / 8;
+                look.intoRow = start % row * dtypeBits(bytes.dtype) / 8;
+            }
+            Status status = readValues(bytes.extent, bytes.length, bytes.dtype, state_.seen[c],
+                                       bytes.ownChecksum ? &crc : nullptr,
+                                       digest == state_.digests.end() ? nullptr : &digest->second,
+                                       s_.parts ? s_.parts->itemOf(c) : kNone, look);
             if (!status.ok()) return readFailed(c, std::move(status).error());
         } else {
             std::lock_guard lock(state_.mutex);
@@ -230,7 +238,10 @@ class ValueCheck {
     // Reads `length` bytes from the extent's start; in several threads when there are many. `item` is what
     // they are among those that parts have read.
     Status readValues(const Extent& extent, uint64_t length, DType dtype, ValuePattern& seen, uint32_t* crc,
-                      Digest128* digest, uint32_t item, bool signs = false) {
+                      Digest128* digest, uint32_t item, Look look = {}) {
+        look.checksum = crc != nullptr;
+        look.pieces = digest != nullptr;
+        look.sums = s_.sums;
         const uint64_t segmentBytes = item == kNone ? kSegment : s_.parts->segmentBytes();
         const size_t segments = static_cast<size_t>((length + segmentBytes - 1) / segmentBytes);
         std::vector<SeenSegment> parts(segments);
@@ -243,8 +254,7 @@ class ValueCheck {
                 if (s_.resources.progress) s_.resources.progress->add(end - begin);
                 return {};
             }
-            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype,
-                                                     {crc != nullptr, digest != nullptr, s_.sums, signs}));
+            SHARDSCOPE_ASSIGN(parts[i], bytes_->read(extent, begin, end, dtype, look));
             return {};
         };
         if (segments == 1) {
@@ -380,6 +390,9 @@ class ValueCheck {
                                 !nan);
                 nan = true;
             }
+            if (seen.lost.count > 0 && !fills_.contains(t))
+                s_.findings.add(rule::valueZero, Severity::error, "pages", kLostPages,
+                                exampleOf(catalog_, chunk, lostPagesText(seen.lost)));
             whole.join(seen);
         }
         nanTensors_ += nan;

@@ -111,7 +111,10 @@ class FileDamageCliTest : public QObject {
                                            {"deepspeed", "pp2_z1_bf16opt"},
                                            {"torch_save", "bin-set-no-index"},
                                            {"torch_ranks", "t2.15.0-verl-fsdp1-mesh-w2"},
-                                           {"torch_checkpointing", "no-resharder"}})
+                                           {"torch_checkpointing", "no-resharder"},
+                                           {"nanotron", "tp2"},
+                                           {"nanotron", "tp2-pp2-zero1"},
+                                           {"tensor_parallel", "nxd-tp2"}})
             QTest::addRow("%s/%s", family, name) << QString(name);
     }
     void nothingIsLostInSilence() {
@@ -124,7 +127,8 @@ class FileDamageCliTest : public QObject {
         while (files.hasNext()) {
             const QString file = QDir(whole).relativeFilePath(files.next());
             const qint64 size = QFileInfo(whole + '/' + file).size();
-            if (file.endsWith(".json") || size < 100) continue;
+            // Random states are judged in steps.
+            if (file.endsWith(".json") || file.startsWith("random/") || size < 100) continue;
             for (const qint64 left : {qint64{0}, size / 2}) {
                 copyTree(whole, at("hurt"));
                 QVERIFY(QFile::resize(at("hurt/") + file, left));
@@ -201,6 +205,11 @@ class FileDamageCliTest : public QObject {
             "iter_0000010/mp_rank_01/model_optim_rng.pt");
         row("torch_save/bin-set-no-index", "pytorch_model-00001-of-00003.bin",
             "pytorch_model-00002-of-00003.bin");
+        // One matrix in a file, and its file says nothing of the layer.
+        const char* projection =
+            "model/model/decoder/%1/pp_block/attn/o_proj/"
+            "model_weight_pp-rank-0-of-1_tp-rank-0-of-2.safetensors";
+        row("nanotron/tp2", QString(projection).arg(0).toUtf8(), QString(projection).arg(1).toUtf8());
     }
     void anyFileMayBeACopy() {
         QFETCH(QString, from);
@@ -214,6 +223,62 @@ class FileDamageCliTest : public QObject {
         QVERIFY2(judged.out.find(file) != std::string::npos, judged.out.c_str());
         QCOMPARE(convert(copy).exitCode, 3);
     }
+    // What they hold says which rank wrote them, or that two of them are not of one rank.
+    void exchangedFilesOfRanks_data() {
+        QTest::addColumn<QString>("file");
+        QTest::newRow("megatron/iter_0000010") << "mp_rank_0%1/model_optim_rng.pt";
+        QTest::newRow("fsdp1") << "optim_world_size_2_rank_%1.pt";
+    }
+    void exchangedFilesOfRanks() {
+        QFETCH(QString, file);
+        copyTree(QStringLiteral(SHARDSCOPE_TEST_DATA "/field/ranks-that-say-who-they-are/") +
+                     QTest::currentDataTag(),
+                 at("save"));
+        QCOMPARE(validate(at("save")).exitCode, 0);
+        QCOMPARE(convert(at("save")).exitCode, 0);
+        const QString first = at("save/") + file.arg(0), second = at("save/") + file.arg(1);
+        QVERIFY(QFile::rename(first, at("first")) && QFile::rename(second, first) &&
+                QFile::rename(at("first"), second));
+        const Outcome judged = validate(at("save"), "metadata");
+        QCOMPARE(judged.exitCode, 1);
+        QVERIFY2(!findingOf(judged.json(), "meta.inconsistent", "exchanged").empty(), judged.out.c_str());
+        const Outcome refused = convert(at("save"));
+        QCOMPARE(refused.exitCode, 3);
+        QVERIFY2(refused.err.find("exchanged") != std::string::npos, refused.err.c_str());
+    }
+
+    // Nothing but the place of the zeros tells that they do not belong there.
+    void lostPages_data() {
+        QTest::addColumn<int>("from");
+        QTest::addColumn<int>("to");  // negative: from the end of the file
+        QTest::addColumn<bool>("lost");
+        QTest::newRow("a page of the file") << 16'384 << 20'480 << true;
+        QTest::newRow("three pages") << 40'960 << 53'248 << true;
+        QTest::newRow("part of a page") << 16'384 << 20'400 << false;
+        QTest::newRow("rows of the tensor") << -840'000 << -831'600 << false;
+        QTest::newRow("the end") << -9'000 << 0 << false;
+    }
+    void lostPages() {
+        QFETCH(int, from);
+        QFETCH(int, to);
+        QFETCH(bool, lost);
+        writeModel(at("model"), {{"w", numbers({300, 700}, 1)}}, {});
+        const QString path = at("model/model.safetensors");
+        QFile file(path);
+        QVERIFY(file.open(QIODevice::ReadWrite));
+        QVERIFY(file.seek(from < 0 ? file.size() + from : from));
+        QCOMPARE(file.write(QByteArray(to - from, '\0')), to - from);
+        file.close();
+        const Outcome judged = validate(at("model"));
+        QCOMPARE(judged.exitCode, lost ? 1 : 0);
+        QCOMPARE(!findingOf(judged.json(), "value.zero", "pages").empty(), lost);
+        QCOMPARE(convert(at("model")).exitCode, lost ? 3 : 0);
+        if (!lost) return;
+        const Outcome listed = convert(at("model"), {"--skip-damaged", "--json"});
+        QCOMPARE(listed.exitCode, 0);
+        QVERIFY2(!findingOf(listed.json(), "value.zero", "from byte").empty(), listed.out.c_str());
+    }
+
     // exp_avg_sq is a mean of squares.
     void exchangedMoments() {
         std::vector<float> first(64), second(64);
@@ -261,6 +326,46 @@ class FileDamageCliTest : public QObject {
         const Outcome judged = validate(save);
         QCOMPARE(judged.exitCode, 1);
         QVERIFY(!findingOf(judged.json(), "file.missing", "model/" + lost.toStdString()).empty());
+    }
+
+    // What transfers and packers leave says why a file is missing.
+    void otherNamesOfMissingFiles() {
+        writeModel(at("model"), {{"a", numbers({4, 6}, 1)}}, {}, "one");
+        writeModel(at("model"), {{"b", numbers({4, 6}, 1)}}, {}, "two");
+        writeText(at("model/model.safetensors.index.json"),
+                  R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}})");
+        const QString file = at("model/two.safetensors");
+        for (const auto& [name, what] : {std::pair{"two.safetensors.zst", "unpack it"},
+                                         {"two.safetensors.part-aa", "join the parts"},
+                                         {".two.safetensors.Xy12ab", "did not end"},
+                                         {"Two.safetensors", "capital letters"},
+                                         {"two (1).safetensors", "with a number"}}) {
+            QVERIFY(QFile::rename(file, at("model/") + name));
+            const Outcome judged = validate(at("model"));
+            QCOMPARE(judged.exitCode, 1);
+            QVERIFY2(judged.out.find(what) != std::string::npos, judged.out.c_str());
+            QVERIFY(QFile::rename(at("model/") + name, file));
+        }
+        const Outcome whole = validate(at("model"));
+        QVERIFY2(whole.exitCode == 0 && whole.json()["findings"].empty(), whole.out.c_str());
+    }
+
+    // MindSpore's index has a name of its own.
+    void lostFileOfMindSpore() {
+        writeModel(at("unified"), {{"a", numbers({4, 6}, 1)}}, {}, "part0");
+        writeModel(at("unified"), {{"b", numbers({4, 6}, 50)}}, {}, "part1");
+        const QString file = at("unified/part1.safetensors");
+        for (const char* map : {R"({"a": "part0.safetensors", "b": "part1.safetensors"})",
+                                R"({"weight_map": {"a": "part0.safetensors", "b": "part1.safetensors"}})"}) {
+            writeText(at("unified/param_name_map.json"), map);
+            QCOMPARE(validate(at("unified")).exitCode, 0);
+            QVERIFY(QFile::rename(file, at("kept")));
+            const Outcome judged = validate(at("unified"));
+            QVERIFY2(!findingOf(judged.json(), "file.missing", "part1.safetensors").empty(),
+                     judged.out.c_str());
+            QCOMPARE(convert(at("unified")).exitCode, 3);
+            QVERIFY(QFile::rename(at("kept"), file));
+        }
     }
 
     // The weights beside the states of DeepSpeed are not all of the step.

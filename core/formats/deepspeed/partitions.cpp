@@ -229,7 +229,9 @@ std::vector<Note> notesOnPadding(const TensorFiles& files, const std::vector<Pad
                          one.dp, files[other->file].name),
              files[one.file].name,
              {},
-             std::nullopt});
+             std::nullopt,
+             std::nullopt,
+             Note::Lacks::anything});
     }
     return notes;
 }

@@ -716,7 +716,7 @@ bool isTensorFile(std::string_view name) {
     return name.ends_with(kSuffix) && name.size() > kSuffix.size();
 }
 bool isIndexFile(std::string_view name) {
-    return name.ends_with(kIndexSuffix);
+    return name.ends_with(kIndexSuffix) || name == kMindSporeIndex;
 }
 
 Result<std::unique_ptr<Reader>> openCheckpoint(const Source& source, const OpenOptions& options) {

@@ -1,0 +1,152 @@
+#include "engine/master_agreement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/rule.h"
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "engine/masters.h"
+#include "execute/executor.h"
+
+namespace shardscope {
+
+namespace {
+
+constexpr int64_t kElements = 256;       // of a sample, at most
+constexpr int64_t kFewestElements = 16;  // that tell anything
+constexpr size_t kSamples = 4;           // of a file
+constexpr size_t kMostFiles = 4096;
+constexpr size_t kMostTold = 100;
+constexpr uint64_t kMemory = uint64_t{64} << 20;
+
+class MasterAgreement {
+  public:
+    MasterAgreement(const Reader& reader, const StopToken& stop)
+        : reader_(reader),
+          catalog_(reader.catalog()),
+          memory_(kMemory),
+          resources_{&sharedPool(), &memory_, nullptr, stop, {}} {}
+
+    Result<std::vector<Note>> notes() && {
+        const std::vector<TensorId> masters = mastersOf(catalog_);
+        for (TensorId t = 0; t < masters.size(); ++t) {
+            const DType dtype = catalog_.dtype(t);
+            if (masters[t] == kNone || catalog_.aliasOf(t) != kNone || catalog_.special(t) != kNone ||
+                (dtype != DType::bfloat16 && dtype != DType::float16))
+                continue;
+            SHARDSCOPE_TRY(look(t, masters[t], t));
+            SHARDSCOPE_TRY(look(t, masters[t], masters[t]));
+        }
+        std::vector<Note> notes;
+        for (const auto& [file, seen] : files_) {
+            // Of what fits a part may have been written anew, such as an embedding that was resized.
+            if (seen.strange < 2 || seen.strange < seen.samples || notes.size() == kMostTold) continue;
+            Note note;
+            note.rule = rule::stateDiffers;
+            note.severity = Severity::error;
+            note.lacks = Note::Lacks::anything;
+            note.file = catalog_.files()[file].path;
+            note.tensor = catalog_.name(seen.example);
+            note.message = fmt::format(
+                "weights are not what their fp32 masters round to: '{}' and the file that it goes with are "
+                "of "
+                "different ranks or saves",
+                printable(note.file, kNameInMessage));
+            notes.push_back(std::move(note));
+        }
+        return notes;
+    }
+
+  private:
+    struct Seen {
+        size_t samples = 0, strange = 0;
+        TensorId example = kNone;
+    };
+
+    // Looks where the chunks of `at` begin, which is the weight or its master.
+    Status look(TensorId weight, TensorId master, TensorId at) {
+        for (ChunkId c = catalog_.firstChunk(at); c < catalog_.endChunk(at); ++c) {
+            const ChunkInfo chunk = catalog_.chunk(at, c);
+            if (chunk.file == kNone || catalog_.files()[chunk.file].state != FileInfo::State::present ||
+                chunk.elements() < kFewestElements ||
+                (files_.size() >= kMostFiles && !files_.contains(chunk.file)))
+                continue;
+            Seen& seen = files_[chunk.file];
+            if (seen.samples >= kSamples) continue;
+            SHARDSCOPE_TRY(resources_.stop.poll());
+            const Box box = beginningOf(chunk);
+            const auto strange = differ(weight, master, box);
+            if (!strange) continue;
+            ++seen.samples;
+            seen.strange += *strange;
+            if (*strange && seen.example == kNone) seen.example = weight;
+        }
+        return {};
+    }
+
+    // Elements at the beginning of a chunk: of its first whole rows, else the end of one.
+    static Box beginningOf(const ChunkInfo& chunk) {
+        const size_t dims = chunk.lengths.size();
+        Box box{Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(dims, 1)};
+        if (dims == 0) return box;
+        const int64_t row = chunk.lengths[dims - 1];
+        int64_t from = chunk.flat ? chunk.flat->start : 0;
+        const int64_t to = from + chunk.elements();
+        int64_t width = std::min(row - from % row, to - from), height = 1;
+        if (const int64_t first = (from + row - 1) / row; (first + 1) * row <= to && dims > 1) {
+            from = first * row;
+            width = row;
+            height = std::min(to / row - first, chunk.lengths[dims - 2] - first % chunk.lengths[dims - 2]);
+        }
+        box.lengths[dims - 1] = std::min(width, kElements);
+        if (dims > 1)
+            box.lengths[dims - 2] = std::clamp<int64_t>(kElements / box.lengths[dims - 1], 1, height);
+        for (size_t d = dims; d-- > 0; from /= chunk.lengths[d])
+            box.offsets[d] += from % chunk.lengths[d];
+        return box;
+    }
+
+    // Whether most of the weights have nothing to do with the masters; nullopt where that cannot be said.
+    std::optional<bool> differ(TensorId weight, TensorId master, const Box& box) const {
+        const auto one = valuesOf(weight, box), two = valuesOf(master, box);
+        if (one.empty() || one.size() != two.size()) return std::nullopt;
+        int64_t counted = 0, strange = 0;
+        for (size_t i = 0; i < one.size(); ++i) {
+            const float most = std::max(std::abs(one[i]), std::abs(two[i]));
+            // A zero may be a gap.
+            if (!std::isfinite(most) || one[i] == 0 || two[i] == 0) continue;
+            ++counted;
+            strange += std::abs(one[i] - two[i]) > 0.1F * most;
+        }
+        if (counted < kFewestElements) return std::nullopt;
+        return 2 * strange > counted;
+    }
+
+    std::vector<float> valuesOf(TensorId tensor, const Box& box) const {
+        const auto bytes = readRegion(reader_, tensor, box, kElements * 8, resources_);
+        const DType dtype = catalog_.dtype(tensor);
+        if (!bytes.ok() || !castSupported(dtype, DType::float32)) return {};
+        std::vector<float> values(static_cast<size_t>(elementCount(box.lengths)));
+        castElements(dtype, bytes->data(), DType::float32, reinterpret_cast<std::byte*>(values.data()),
+                     values.size());
+        return values;
+    }
+
+    const Reader& reader_;
+    const Catalog& catalog_;
+    MemoryBudget memory_;
+    const Resources resources_;
+    std::map<FileId, Seen> files_;
+};
+
+}  // namespace
+
+Result<std::vector<Note>> masterNotes(const Reader& reader, const StopToken& stop) {
+    return MasterAgreement(reader, stop).notes();
+}
+
+}  // namespace shardscope
