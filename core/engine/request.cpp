@@ -19,6 +19,7 @@
 #include "engine/recipe_fields.h"
 #include "engine/recipe_fit.h"
 #include "plan/request_text.h"
+#include "plan/shard_preset.h"
 #include "storage/named_path.h"
 
 namespace shardscope {
@@ -33,6 +34,12 @@ template <auto parse>
 std::string malformed(const std::string& text) {
     const auto parsed = parse(text);
     return parsed.ok() ? std::string() : parsed.error().message;
+}
+
+Result<std::vector<ShardRule>> shardRulesOf(const std::string& text) {
+    std::vector<ShardRule> rules;
+    SHARDSCOPE_TRY(addShardRule(rules, text));
+    return rules;
 }
 
 constexpr const char *kTarget = "Target", *kWhat = "What", *kAverages = "Average",
@@ -118,8 +125,9 @@ constexpr Field kFields[] = {
     {"mesh", "mesh", "Mesh", &Request::mesh, kWhere, "MESH",
      "Ranks of the target, e.g. dp=2,tp=4 (the last axis varies fastest)", kAllVerbs, malformed<parseMesh>},
     {"shard", "shard", "Shard rules", &Request::shard, kWhere, "RULE",
-     "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins)", kAllVerbs,
-     malformed<parseShardRule>},
+     "Shard matching tensors: GLOB:AXIS=DIM,... (repeatable; the first match wins). Or as frameworks do, by "
+     "names of layers: tensor-parallel (over tp, or tensor-parallel:AXIS), fsdp (over dp)",
+     kAllVerbs, malformed<shardRulesOf>},
     {"stage", "stage", "Pipeline stages", &Request::stage, kWhere, "RULE",
      "Put matching tensors on one coordinate of an axis: GLOB:pp=1 (repeatable)", kAllVerbs,
      malformed<parseStageRule>},
@@ -441,7 +449,8 @@ Result<TargetRequest> targetRequest(const Request& from) {
     if (!from.mesh.empty()) {
         SHARDSCOPE_ASSIGN(target.mesh, parseMesh(from.mesh));
     }
-    SHARDSCOPE_TRY(parseAll(from.shard, parseShardRule, target.shard));
+    for (const std::string& text : from.shard)
+        SHARDSCOPE_TRY(addShardRule(target.shard, text));
     SHARDSCOPE_TRY(parseAll(from.stage, parseStageRule, target.stage));
     return target;
 }

@@ -200,6 +200,14 @@ export function showConvert(page) {
   const choice = (name, list) => (fields[name] = element("select", { id: "convert-" + name }, ...list.map(([value, words]) => element("option", { value }, words))));
   const check = (name, words) => element("label", {}, (fields[name] = element("input", { type: "checkbox", id: "convert-" + name })), words);
   const line = (name, words, field, note) => [element("label", { for: "convert-" + name }, words), field, note ? element("p", { class: "note" }, note) : null];
+  // A line of the rules, and its axis in the mesh.
+  const preset = (word, title, axis) => button(title, () => {
+    const add = (field, text, between) => { if (!field.value.split(between).some((each) => each.trim().split("=")[0] === text.split("=")[0])) field.value = [field.value.trim(), text].filter(Boolean).join(between); };
+    add(fields.shard, word, "\n");
+    add(fields.mesh, axis + "=2", ",");
+    fields.like.value = "";
+    edited();
+  }, { id: "preset-" + word });
   const form = element("form", { class: "sheet", onsubmit: plan, oninput: edited, onchange: edited }, ...[
     line("destination", "Destination", text("destination", parentOf() + "-converted"), "An absolute path on the server's machine. It appears whole or not at all."),
     line("format", "Format", choice("format", [["", "as the source"]])),
@@ -207,7 +215,8 @@ export function showConvert(page) {
     line("assets", "Model", text("assets", "those of the checkpoint"), "The directory of config.json and tokenizer, which go with safetensors."),
     [element("span", {}), element("div", { class: "checks" }, check("weights_only", "Weights only"), check("skip_damaged", "Skip what is damaged"), check("overwrite", "Overwrite"), check("resume", "Resume"), check("strict", "Leave nothing out"))],
     line("mesh", "Mesh", text("mesh", "dp=2,tp=4"), "Target mesh; leave empty for the ranks that the format needs."),
-    line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension."),
+    line("shard", "Sharding", area("shard", "*.weight:tp=0,dp=0"), "One rule a line: pattern, then which axis shards which dimension. A word alone is how frameworks shard:"),
+    [element("span", {}), element("div", { class: "checks" }, preset("tensor-parallel", "Tensor parallel", "tp"), preset("fsdp", "FSDP", "dp"))],
     line("verify", "Verify", choice("verify", [["digest", "read the destination again and compare digests"], ["full", "read source and destination again"], ["checksums", "checksums of a bucket"], ["none", "only look whether it opens"]])),
     [element("details", {}, element("summary", {}, "More"), element("div", { class: "sheet" }, ...[
       line("select", "Only tensors", area("select", "model.*")), line("drop", "Without tensors", area("drop", "*._extra_state")),

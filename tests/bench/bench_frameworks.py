@@ -8,6 +8,18 @@ import sys
 from measure import BIN, HERE, best, child, convert, headline, mib, peer_python, python, row, warm
 
 
+def to_safetensors(title, peer, ours, against, headline_as=None):
+    """The same job with verification and without, as two rows, and its memory. `ours` converts with these options; `against` names the peer."""
+    theirs, found, words = best(2, peer), {}, ("--to", "safetensors")
+    for verify, target in (("digest", ">= 5x"), ("none", "")):
+        mine = found[verify] = best(2, lambda: ours(*words, "--verify", verify))
+        row("%s: to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0], "%s %.2f s" % (against, theirs[0]),
+            "%.1fx" % (theirs[0] / mine[0]), target, " ".join(("convert SRC DST", *words)) + (" --verify none" if verify == "none" else ""))
+    if headline_as:
+        headline(headline_as, found["digest"], found["none"][0], against, theirs, ">= 5x")
+    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+
+
 def bench_deepspeed(work, size):
     python_there = peer_python("deepspeed")
     environment = dict(os.environ, DS_ACCELERATOR="cpu")
@@ -107,15 +119,7 @@ os._exit(0)
         return convert(source, out, *words)
 
     title = "Megatron-Core TP2 x PP2 x DP2, %g GiB, weights and optimizer" % size
-    theirs, found = best(2, peer), {}
-    for verify, target in (("digest", ">= 5x"), ("none", "")):
-        mine = found[verify] = best(2, lambda: ours("--to", "safetensors", "--verify", verify))
-        row("%s: to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0],
-            "load_plain_tensors + save_file %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target,
-            "convert SRC DST --to safetensors" + (" --verify none" if verify == "none" else ""))
-    headline("Megatron-Core TP2 x PP2 x DP2, %g GiB, to safetensors <sup>1</sup>" % size, found["digest"], found["none"][0],
-             "`load_plain_tensors` + `save_file`", theirs, ">= 5x")
-    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    to_safetensors(title, peer, ours, "`load_plain_tensors` + `save_file`", "Megatron-Core TP2 x PP2 x DP2, %g GiB, to safetensors <sup>1</sup>" % size)
     mine = best(2, lambda: ours("--to", "megatron", "--mesh", "pp=1,dp=2,tp=4", "--verify", "none"))
     row("%s: to torch_dist of TP4 x DP2" % title, "%.2f s" % mine[0], "", "", "",
         "convert SRC DST --to megatron --mesh pp=1,dp=2,tp=4 --verify none")
@@ -156,16 +160,11 @@ os.sync()
 
     def ours(*words):
         warm(source)
-        return convert(source, out, "--to", "safetensors", *words)
+        return convert(source, out, *words)
 
     made(str(size))
     title = "Orbax, OCDBT with zarr 2, 64 arrays, %g GiB of bfloat16" % size
-    theirs = best(2, peer)
-    for verify, target in (("digest", ">= 5x"), ("none", "")):
-        mine = best(3, lambda: ours("--verify", verify))
-        row("%s: to safetensors%s" % (title, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0], "restore + save_file %.2f s" % theirs[0],
-            "%.1fx" % (theirs[0] / mine[0]), target)
-    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    to_safetensors(title, peer, ours, "restore + save_file")
     shutil.rmtree(out, ignore_errors=True)
     made("many")
     warm(source)
@@ -198,17 +197,11 @@ os.sync()
         warm(source)
         return python(code, source, out, str(world))
 
-    theirs, found = best(2, peer), {}
-    for verify, target in (("digest", ">= 5x"), ("none", "")):
-        def ours():
-            warm(source)
-            return convert(source, out, "--to", "safetensors", "--verify", verify)
-        mine = found[verify] = best(2, ours)
-        row("files of %d ranks, %g GiB, to safetensors%s" % (world, size, ", not verified" if verify == "none" else ""), "%.2f s" % mine[0],
-            "load all, concatenate, save %.2f s" % theirs[0], "%.1fx" % (theirs[0] / mine[0]), target,
-            "convert SRC DST --to safetensors" + (" --verify none" if verify == "none" else ""))
-    headline("files of %d ranks, %g GiB, to safetensors <sup>1</sup>" % (world, size), found["digest"], found["none"][0],
-             "load all, concatenate, save", theirs, ">= 5x")
-    row("  memory of the process", mib(mine[1]), mib(theirs[1]), "%.1fx" % (theirs[1] / mine[1]), "<= 512 MiB")
+    def ours(*words):
+        warm(source)
+        return convert(source, out, *words)
+
+    title = "files of %d ranks, %g GiB" % (world, size)
+    to_safetensors(title, peer, ours, "load all, concatenate, save", title + ", to safetensors <sup>1</sup>")
     shutil.rmtree(out, ignore_errors=True)
     shutil.rmtree(source)

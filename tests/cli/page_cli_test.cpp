@@ -472,6 +472,13 @@ class PageCliTest : public QObject {
                              "'); field.value = '" + value +
                              "'; field.dispatchEvent(new Event('input', {bubbles: true})); }");
         };
+        // How frameworks shard is a word, over an axis of the mesh.
+        for (const char* preset : {"tensor-parallel", "fsdp", "fsdp"})
+            click("#preset-" + std::string(preset));
+        QCOMPARE(browser.text("convert-shard", "value"), QString("tensor-parallel\nfsdp"));
+        QCOMPARE(browser.text("convert-mesh", "value"), QString("tp=2,dp=2"));
+        fill("shard", "");
+        fill("mesh", "");
         fill("destination", state.filePath("out").toStdString());
         fill("format", "safetensors");
         click("#convert button.main");

@@ -171,6 +171,26 @@ class UsageCliTest : public QObject {
                  2);
     }
 
+    // The words that stand for rules of frameworks are rules of the plan, as one by one.
+    void presetsShard() {
+        const auto plan = [](QStringList rules, const char* mesh) {
+            QStringList words{"plan",       SHARDSCOPE_TEST_DATA "/../../resources/sample/dcp-fsdp2-tp",
+                              "/tmp/never", "--to",
+                              "dcp",        "--mesh",
+                              mesh,         "--json"};
+            for (const QString& rule : rules)
+                words << "--shard" << rule;
+            return runShardscope(words);
+        };
+        const Outcome both = plan({"tensor-parallel", "fsdp:dp"}, "dp=2,tp=2");
+        QVERIFY2(both.exitCode == 0, both.out.c_str());
+        const int64_t chunks = both.json()["chunks"], whole = plan({"*:dp=0"}, "dp=2,tp=2").json()["chunks"];
+        QVERIFY2(chunks > whole, both.out.c_str());
+        const Outcome wrong = plan({"tensor-parallel"}, "dp=2");
+        QCOMPARE(wrong.exitCode, 2);
+        QVERIFY2(wrong.out.find("tp") != std::string::npos, wrong.out.c_str());
+    }
+
     void notACheckpoint_data() {
         QTest::addColumn<QByteArray>("content");
         QTest::addColumn<QString>("says");

@@ -5,6 +5,8 @@
 
 #include "cluster/coordinator.h"
 #include "cluster/worker_list.h"
+#include "plan/request_text.h"
+#include "plan/shard_preset.h"
 #include "plan/steps.h"
 #include "ui/bridge/hosts.h"
 #include "ui/models/texts.h"
@@ -104,6 +106,9 @@ ConversionSpec ConversionSpec::fromRequest(const ConversionRequest& request) {
         else
             here = there;
     });
+    spec.shard.clear();
+    for (const ShardRule& rule : editableShardRules(request.shard))
+        spec.shard += toQString(formatShardRule(rule));
     return spec;
 }
 

@@ -19,6 +19,9 @@ class QTreeView;
 class QTreeWidget;
 class QVBoxLayout;
 
+namespace shardscope {
+struct ShardPreset;
+}
 namespace shardscope::ui {
 
 class JobStore;
@@ -188,7 +191,7 @@ class PlacementStep : public WizardPage {
     Mode mode() const;
     void buildMesh(QVBoxLayout* into);
     void choose(Mode mode);
-    void preset(const QString& axis);
+    void preset(const ShardPreset& preset);
     void presetOfSource();
     void takeRules();
     void fillRankTable();

@@ -15,6 +15,7 @@
 
 #include "engine/engine.h"
 #include "plan/request_text.h"
+#include "plan/shard_preset.h"
 #include "ui/models/texts.h"
 #include "ui/pages/wizard_pages.h"
 #include "ui/widgets/building.h"
@@ -30,12 +31,6 @@ namespace {
 const QString kOneRank = QStringLiteral("dp=1");
 constexpr size_t kMostRankRows = 10'000;
 constexpr uint32_t kPresetSize = 2;
-// How Megatron-LM, torchtitan and vLLM cut the layers of a transformer; what follows is an optimizer's
-// moment.
-const QString kColumnParallel = QStringLiteral(
-    R"(re:(.*\.)?(q_proj|k_proj|v_proj|gate_proj|up_proj|wq|wk|wv|w1|w3|fc1|linear_qkv|linear_fc1|embed_tokens|lm_head|tok_embeddings|output|word_embeddings|output_layer)\.(weight|bias)(\..*)?:tp=0)");
-const QString kRowParallel =
-    QStringLiteral(R"(re:(.*\.)?(o_proj|down_proj|wo|w2|fc2|linear_proj|linear_fc2)\.weight(\..*)?:tp=1)");
 
 std::vector<QStringList> splitRules(const QStringList& rules) {
     std::vector<QStringList> cells;
@@ -101,13 +96,11 @@ PlacementStep::PlacementStep(WizardState& state)
     asSource_->setToolTip(
         tr("One rule for each way in which the source shards its tensors; then choose other sizes of the "
            "mesh."));
-    addPreset(tr("Tensor parallel"), [this] { preset(QStringLiteral("tp")); })
-        ->setToolTip(
-            tr("As Megatron-LM, torchtitan and vLLM do: column-parallel layers along dim 0, row-parallel "
-               "ones along dim 1, norms whole, optimizer state as its parameter."));
-    addPreset(tr("FSDP"), [this] {
-        preset(QStringLiteral("dp"));
-    })->setToolTip(tr("As FSDP2 does: every tensor along dim 0."));
+    for (const ShardPreset& preset : shardPresets()) {
+        addPreset(toQString(preset.title), [this, &preset] {
+            this->preset(preset);
+        })->setToolTip(toQString(preset.about));
+    }
     presets->addStretch();
     layout_->addWidget(presets_);
 
@@ -242,32 +235,28 @@ void PlacementStep::choose(Mode mode) {
     if (mode == Mode::mesh) mesh_->setFocus();
 }
 
-void PlacementStep::preset(const QString& axis) {
-    const bool tensors = axis == QLatin1String("tp");
+void PlacementStep::preset(const ShardPreset& preset) {
+    const std::string axis(preset.axis);
+    const QString named = toQString(axis) + '=';
     chosen_ = Mode::mesh;
     state_.edit([&](ConversionSpec& spec) {
         spec.like.clear();
         const auto mesh = parseMesh(spec.mesh.toStdString());
-        if (!mesh.ok() || mesh->axisIndex(axis.toStdString()) < 0) {
-            const QString more = QStringLiteral("%1=%2").arg(axis).arg(kPresetSize);
+        if (!mesh.ok() || mesh->axisIndex(axis) < 0) {
+            const QString more = named + QString::number(kPresetSize);
             spec.mesh = mesh.ok() && mesh->ranks() > 1 ? spec.mesh + ',' + more : more;
         }
-        // What both axes shard, one rule says of both.
-        const QString all = QStringLiteral("*:dp=0"), too = QStringLiteral(",dp=0");
-        QStringList rules = tensors ? QStringList{kColumnParallel, kRowParallel} : QStringList{all};
-        if (tensors && spec.shard.contains(all))
-            for (QString& rule : rules)
-                rule += too;
-        for (QString& rule : spec.shard)
-            if (!tensors && !rule.contains(QLatin1String("dp="))) rule += too;
-        rules.removeIf([&](const QString& rule) { return spec.shard.contains(rule); });
-        spec.shard = tensors ? rules + spec.shard : spec.shard + rules;
+        std::vector<ShardRule> rules = editableShardRules(spec.toRequest().shard);
+        shardscope::addPreset(rules, preset, axis, true);
+        spec.shard.clear();
+        for (const ShardRule& rule : rules)
+            spec.shard += toQString(formatShardRule(rule));
     });
     showSpec();
     showOutlook();
     // The size is what is left to say.
     const QString text = mesh_->text();
-    const qsizetype begin = text.indexOf(axis + '=') + axis.size() + 1, comma = text.indexOf(',', begin);
+    const qsizetype begin = text.indexOf(named) + named.size(), comma = text.indexOf(',', begin);
     mesh_->setFocus();
     mesh_->setSelection(static_cast<int>(begin), static_cast<int>((comma < 0 ? text.size() : comma) - begin));
 }
@@ -319,8 +308,7 @@ void PlacementStep::showSpec() {
     likePart_->setVisible(now == Mode::like);
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
     const auto mesh = parseMesh(spec.mesh.toStdString());
-    ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks"))
-                              : tr("▲ not a mesh"));
+    ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks")) : tr("▲ not a mesh"));
     ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
     shard_->setRules(splitRules(spec.shard));
     stage_->setRules(splitRules(spec.stage));
@@ -345,9 +333,8 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines += tr("%1 shards %2.")
-                         .arg(shortened(toQString(rule.rule)),
-                              countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
+            lines +=
+                tr("%1 shards %2.").arg(shortened(toQString(rule.rule)), countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const std::string& note : rule.notes)
                 lines += tr("   ▲ %1").arg(toQString(note));
         }

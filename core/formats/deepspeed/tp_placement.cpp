@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "model/tp_layers.h"
 
 namespace shardscope::deepspeed {
 
@@ -20,9 +21,9 @@ bool anyMatches(const std::vector<RegularExpression>& patterns, std::string_view
 
 // Layers whose input is cut, by their usual names.
 bool isRowParallel(std::string_view name) {
-    return isAmong(takeLastPart(name), {"weight", "bias"}) &&
-           isAmong(takeLastPart(name), {"dense", "dense_4h_to_h", "o_proj", "down_proj", "out_proj", "c_proj",
-                                        "wo", "w2", "fc2", "fc_out"});
+    if (!isAmong(takeLastPart(name), {"weight", "bias"})) return false;
+    const std::string_view module = takeLastPart(name);
+    return tpCut(module, kAnyNaming) == TpCut::columns || isAmong(module, {"c_proj", "fc_out"});
 }
 
 bool isNorm(std::string_view name) {

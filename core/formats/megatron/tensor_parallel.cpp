@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "formats/tp_rule.h"
+#include "model/tp_layers.h"
 
 namespace shardscope::megatron {
 
@@ -39,14 +40,11 @@ std::optional<Cut> cutOf(std::string_view name, size_t dimensions, bool gated) {
                          "linear_kv_down_proj", "shared_experts"}))
         return Cut::none;
     if (const auto cut = loraCutOf(name, module, gated)) return cut;
-    if (isAmong(module, {"linear_fc1", "dense_h_to_4h"})) return gated ? Cut::gateUp : Cut::rows;
-    if (isAmong(module, {"linear_qkv", "linear_q", "linear_kv", "linear_q_proj", "linear_q_up_proj",
-                         "linear_kv_up_proj", "eh_proj", "query_key_value", "query", "key_value",
-                         "word_embeddings", "output_layer", "dense_h_to_4h_2"}))
-        return Cut::rows;
-    if (isAmong(module, {"linear_proj", "linear_fc2", "dense", "dense_4h_to_h"}))
-        return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
-    return std::nullopt;
+    const auto cut = tpCut(module, kMegatronNaming);
+    if (!cut) return std::nullopt;
+    if (*cut == TpCut::halves) return gated ? Cut::gateUp : Cut::rows;
+    if (*cut != TpCut::columns) return Cut::rows;
+    return leaf == "bias" || dimensions < 2 ? Cut::none : Cut::columns;
 }
 
 std::optional<LayerCut> stateLayerCut(std::string_view name, const StateLayer& layer) {

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "encoding/json_value.h"
+#include "model/tp_layers.h"
 #include "model/value_view.h"
 
 namespace shardscope::tensor_parallel {
@@ -85,18 +86,22 @@ Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
         isAmong(leaf, {"inv_freq", "freqs", "freqs_cis"}) || dimensions == 0)
         return {Kind::replicated};
     if (!isAmong(leaf, {"weight", "bias"}) && !(leaf == "scale" && dimensions == 2)) return {};
-    if (isAmong(module,
-                {"embed_tokens", "lm_head", "tok_embeddings", "vocab_embedding", "output", "embed", "head"}))
-        return {Kind::vocabulary};
+    const auto cut = tpCut(module, kModelNaming);
+    if (!cut) return {};
+    if (*cut == TpCut::vocabulary) return {Kind::vocabulary};
     if (dimensions > 2) return {};
-    if (isAmong(module, {"gate_up_proj"})) return {Kind::halves};
-    if (isAmong(module, {"qkv_proj", "qkv"})) return {Kind::heads};
-    if (isAmong(module, {"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "wq", "wk", "wv", "w1", "w3",
-                         "fc", "q_b_proj", "kv_b_proj", "wq_b", "wkv_b"}))
-        return {Kind::rows};
-    if (isAmong(module, {"o_proj", "down_proj", "dense", "proj", "wo", "w2", "out_proj"}))
-        return dimensions < 2 ? Known{Kind::replicated} : Known{Kind::columns, 1};
-    return {};
+    switch (*cut) {
+        case TpCut::halves:
+            return {Kind::halves};
+        case TpCut::heads:
+            return {Kind::heads};
+        case TpCut::columns:
+            return dimensions < 2 ? Known{Kind::replicated} : Known{Kind::columns, 1};
+        case TpCut::rows:
+        case TpCut::vocabulary:
+            break;
+    }
+    return {Kind::rows};
 }
 
 // Where `gate` is half of a gated projection (routers are `router`), and the experts are one tensor.

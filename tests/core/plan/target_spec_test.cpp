@@ -1,7 +1,9 @@
 #include <QTest>
 
+#include "model/tp_layers.h"
 #include "plan/plan.h"
 #include "plan/request_text.h"
+#include "plan/shard_preset.h"
 #include "plan/steps.h"
 
 using namespace shardscope;
@@ -57,6 +59,45 @@ class TargetSpecTest : public QObject {
         for (const char* text : {"*", "*:", ":tp=0", "*:tp", "*:tp=", "*:tp=x", "*:tp=0x", "*:tp=4294967296",
                                  "*:tp=99999999999999999999", "*:tp=0,,dp=1"})
             QVERIFY2(!parseShardRule(text).ok(), text);
+    }
+    // One word for what frameworks do; both together come to the same in either order.
+    void presetsAreRules() {
+        const auto rules = [](std::initializer_list<std::string_view> texts) {
+            std::vector<ShardRule> made;
+            for (const std::string_view text : texts) {
+                if (!addShardRule(made, text).ok()) return std::vector<ShardRule>();
+            }
+            return made;
+        };
+        const auto dimsOf = [](const std::vector<ShardRule>& made, const std::string& name) {
+            for (const ShardRule& rule : made) {
+                if (NamePattern::parse(rule.pattern)->matches(name))
+                    return QString::fromStdString(formatShardRule(rule).substr(rule.pattern.size()));
+            }
+            return QString();
+        };
+        const auto tp = rules({"tensor-parallel:mp"});
+        for (const TpLayer& layer : tpLayers()) {
+            const QString shards = layer.cut == TpCut::columns ? ":mp=1" : ":mp=0";
+            const std::string name = "model.layers.3." + std::string(layer.module);
+            QCOMPARE(dimsOf(tp, name + ".weight"), shards);
+            QCOMPARE(dimsOf(tp, "optimizer.state." + name + ".weight.exp_avg"), shards);
+            QCOMPARE(dimsOf(tp, name + ".bias"), layer.cut == TpCut::columns ? QString() : shards);
+            QCOMPARE(layer.cut, tpCut(layer.module, static_cast<TpNaming>(layer.naming)));
+        }
+        QCOMPARE(dimsOf(tp, "model.layers.3.input_layernorm.weight"), QString());
+        const auto both = rules({"tensor-parallel", "fsdp:shard"}),
+                   other = rules({"fsdp:shard", "tensor-parallel"});
+        for (const auto* made : {&both, &other}) {
+            QCOMPARE(dimsOf(*made, "layers.0.wo.weight"), QString(":tp=1,shard=0"));
+            QCOMPARE(dimsOf(*made, "layers.0.wq.weight"), QString(":tp=0,shard=0"));
+            QCOMPARE(dimsOf(*made, "norm.weight"), QString(":shard=0"));
+        }
+        // Rules that stand first win; fsdp is on top of them.
+        QCOMPARE(dimsOf(rules({"*.wq.*:tp=1", "tensor-parallel", "fsdp"}), "layers.0.wq.weight"),
+                 QString(":tp=1,dp=0"));
+        for (const char* wrong : {"tensor-parallel:", "fsdp:a,b", "ddp"})
+            QVERIFY2(rules({wrong}).empty(), wrong);
     }
     void wholeByDefault() {
         const Catalog source = sample();

@@ -1,0 +1,81 @@
+#include "model/tp_layers.h"
+
+#include <algorithm>
+
+namespace shardscope {
+
+namespace {
+
+constexpr TpLayer kTpLayers[] = {
+    {"embed_tokens", TpCut::vocabulary},
+    {"tok_embeddings", TpCut::vocabulary},
+    {"vocab_embedding", TpCut::vocabulary},
+    {"embed", TpCut::vocabulary},
+    {"lm_head", TpCut::vocabulary},
+    {"output", TpCut::vocabulary},
+    {"head", TpCut::vocabulary},
+    {"word_embeddings", TpCut::vocabulary, kMegatronNaming},
+    {"output_layer", TpCut::vocabulary, kMegatronNaming},
+
+    {"q_proj", TpCut::rows},
+    {"k_proj", TpCut::rows},
+    {"v_proj", TpCut::rows},
+    {"gate_proj", TpCut::rows},
+    {"up_proj", TpCut::rows},
+    {"wq", TpCut::rows},
+    {"wk", TpCut::rows},
+    {"wv", TpCut::rows},
+    {"w1", TpCut::rows},
+    {"w3", TpCut::rows},
+    {"fc", TpCut::rows},
+    {"fc1", TpCut::rows},
+    {"q_b_proj", TpCut::rows},
+    {"kv_b_proj", TpCut::rows},
+    {"wq_b", TpCut::rows},
+    {"wkv_b", TpCut::rows},
+    {"linear_qkv", TpCut::rows, kMegatronNaming},
+    {"linear_q", TpCut::rows, kMegatronNaming},
+    {"linear_kv", TpCut::rows, kMegatronNaming},
+    {"linear_q_proj", TpCut::rows, kMegatronNaming},
+    {"linear_q_up_proj", TpCut::rows, kMegatronNaming},
+    {"linear_kv_up_proj", TpCut::rows, kMegatronNaming},
+    {"eh_proj", TpCut::rows, kMegatronNaming},
+    {"query_key_value", TpCut::rows, kMegatronNaming},
+    {"query", TpCut::rows, kMegatronNaming},
+    {"key_value", TpCut::rows, kMegatronNaming},
+    {"dense_h_to_4h_2", TpCut::rows, kMegatronNaming},
+
+    {"gate_up_proj", TpCut::halves},
+    {"linear_fc1", TpCut::halves, kMegatronNaming},
+    {"dense_h_to_4h", TpCut::halves, kMegatronNaming},
+
+    {"qkv_proj", TpCut::heads},
+    {"qkv", TpCut::heads},
+
+    {"o_proj", TpCut::columns},
+    {"out_proj", TpCut::columns},
+    {"down_proj", TpCut::columns},
+    {"wo", TpCut::columns},
+    {"w2", TpCut::columns},
+    {"proj", TpCut::columns},
+    {"fc2", TpCut::columns},
+    {"dense", TpCut::columns, kAnyNaming},
+    {"linear_proj", TpCut::columns, kMegatronNaming},
+    {"linear_fc2", TpCut::columns, kMegatronNaming},
+    {"dense_4h_to_h", TpCut::columns, kMegatronNaming},
+};
+
+}  // namespace
+
+std::span<const TpLayer> tpLayers() {
+    return kTpLayers;
+}
+
+std::optional<TpCut> tpCut(std::string_view module, TpNaming naming) {
+    const auto* found = std::ranges::find_if(
+        kTpLayers, [&](const TpLayer& kind) { return kind.module == module && kind.naming & naming; });
+    if (found == std::end(kTpLayers)) return std::nullopt;
+    return found->cut;
+}
+
+}  // namespace shardscope
