@@ -250,6 +250,9 @@ class Offsets {
     json offsets_;
 };
 
+// Adds the optimizer states, whose files number the parameters and name each number, and the fp32 master
+// weights of the gradient accumulator. `config`: text of optimizer_config.json, which states the flat range
+// of each parameter that ZeRO gave to each rank.
 class OptimizerStates {
   public:
     OptimizerStates(TensorAssembly& assembly, const Parameters& parameters, std::string_view config)
@@ -346,19 +349,6 @@ class OptimizerStates {
     std::set<std::string> objects_;
 };
 
-// Adds the optimizer states, whose files number the parameters and name each number, and the fp32 master
-// weights of the gradient accumulator. `config`: text of optimizer_config.json, which states the flat range
-// of each parameter that ZeRO gave to each rank.
-void addOptimizer(TensorAssembly& assembly, const Parameters& parameters, const std::vector<RankFile>& files,
-                  std::string_view config) {
-    OptimizerStates states(assembly, parameters, config);
-    bool first = true;
-    for (const RankFile& file : files) {
-        if (file.index == kNone) continue;
-        states.add(file, std::exchange(first, false));
-    }
-}
-
 // ------------------------------------------------------------------ the checkpoint
 
 constexpr int kMostLevels = 32;
@@ -397,7 +387,10 @@ class Opener {
         if (!optimizer.empty()) {
             const std::string config =
                 addJson(kOptimizerConfig, Severity::error, "nanotron does not load the optimizer without it");
-            addOptimizer(assembly_, parameters_, optimizer, config);
+            OptimizerStates states(assembly_, parameters_, config);
+            bool first = true;
+            for (const RankFile& file : optimizer)
+                if (file.index != kNone) states.add(file, std::exchange(first, false));
         }
         SHARDSCOPE_TRY(read(scheduler, Note::Lacks::nothing));
         if (!scheduler.empty() && scheduler[0].index != kNone)
