@@ -257,6 +257,23 @@ class TransformersCliTest : public QObject {
                  lacks.said.c_str());
     }
 
+    // A pipeline of diffusers: none of its models stands for all of them.
+    void pipelineOfSeveralModels() {
+        const QString pipeline = place_.filePath("pipeline");
+        for (const char* part : {"unet", "text_encoder", "vae"})
+            writeModel(pipeline + "/" + part, {{"mid.weight", tensor({2, 2})}}, nullptr);
+        QFile index(pipeline + "/model_index.json");
+        QVERIFY(index.open(QIODevice::WriteOnly));
+        index.write("{\"_class_name\": \"StableDiffusionPipeline\"}");
+        index.close();
+        const Outcome info = runShardscope({"info", pipeline}),
+                      one = runShardscope({"info", pipeline + "/vae"});
+        QCOMPARE(one.exitCode, 0);
+        QVERIFY(info.exitCode != 0);
+        QVERIFY2(info.err.find("holds 3 checkpoints: text_encoder, unet, vae") != std::string::npos,
+                 info.err.c_str());
+    }
+
     // Where the table knows nothing, weights beside the configuration say which tensors a model has, whatever
     // it is.
     void comparedWithTheModel() {

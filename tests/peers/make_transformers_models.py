@@ -901,9 +901,10 @@ def main():
     parser.add_argument("types", nargs="*")
     asked = parser.parse_args()
     if asked.table:
-        text = json.dumps(table(asked.table), indent=0, separators=(",", ":"))
-        # A list of numbers, and a model's entry, on one line each.
-        text = re.sub(r"\n(?=[\]0-9])", "", text)
+        whole = table(asked.table)
+        lines = ",\n".join(json.dumps(line) for line in whole["lines"])
+        models = ",\n".join("%s:%s" % (json.dumps(name), json.dumps(model, separators=(",", ":"))) for name, model in whole["models"].items())
+        text = '{"source":%s,\n"lines":[\n%s\n],\n"models":{\n%s\n}}' % (json.dumps(whole["source"]), lines, models)
         with open(asked.out, "w") as out:
             out.write(text + "\n")
         return
