@@ -22,9 +22,10 @@ Error usage(std::string message) {
 }
 
 bool isName(std::string_view text) {
-    if (text.empty() || (text[0] >= '0' && text[0] <= '9')) return false;
+    if (text.empty() || text[0] == '.' || (text[0] >= '0' && text[0] <= '9')) return false;
     for (const char c : text) {
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'))
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+              c == '.'))
             return false;
     }
     return true;

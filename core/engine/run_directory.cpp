@@ -344,7 +344,8 @@ Result<std::optional<RunChoice>> chooseInRun(const Source& source) {
     std::ranges::copy_if(found, std::back_inserter(weights), [](const RunChoice& choice) {
         return stepPartOf(choice.path.substr(0, choice.path.find('/'))) == StepPart::weights;
     });
-    if (weights.size() == 1) return std::optional(weights[0]);
+    // A pipeline of diffusers holds several models, of which one may be called "unet".
+    if (weights.size() == 1 && !source.hasFile("model_index.json")) return std::optional(weights[0]);
     if (found.size() > 1) {
         std::vector<std::string> names;
         for (const RunChoice& choice : found)

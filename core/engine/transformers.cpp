@@ -36,22 +36,6 @@ size_t optimizerTensors(const Catalog& target) {
     return count;
 }
 
-// Names that transformers takes or leaves: buffers that older releases saved, scales of weights that may be
-// plain now, an output layer that may be tied, layers that predict further tokens, which it does not build.
-bool mayDiffer(std::string_view name, const nlohmann::json& config) {
-    if (name.ends_with("_scale_inv") || name.starts_with("mtp.") ||
-        containsPart(name, {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids",
-                            ".mtp_layers."}) ||
-        (containsPart(name, {"lm_head.weight"}) && numberIn(config, "tie_word_embeddings").value_or(1) != 0))
-        return true;
-    constexpr std::string_view kLayers = "model.layers.";
-    const auto layers = numberIn(config, "num_hidden_layers");
-    if (!name.starts_with(kLayers) || !layers) return false;
-    name.remove_prefix(kLayers.size());
-    const auto number = parseNumber<int64_t>(name.substr(0, name.find('.')));
-    return number && *number >= *layers;
-}
-
 // Names beside those of files: in memory one tensor has several.
 bool isTied(std::string_view name, const nlohmann::json& config) {
     return containsPart(name, {"encoder.embed_tokens.", "decoder.embed_tokens."}) ||
@@ -145,7 +129,13 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
             fmt::format("the config.json of {} does not say 'model_type'", prepared.plan.assetsFrom));
         return why;
     }
-    auto unknown = unknownToFamily(target, config);
+    nlohmann::json stated = config.values;
+    if (prepared.source.dequantized && stated.is_object()) {
+        stated.erase("quantization_config");
+        stated.erase("compression_config");
+    }
+    ModelGaps gaps = modelGaps(stated, modelType, target);
+    auto unknown = gaps.known ? std::vector<std::string>() : unknownToFamily(target, config);
     if (classNamed(config.values).ends_with("Classification"))
         std::erase_if(unknown, [](const std::string& name) { return name.starts_with("score."); });
     // Recipes know the text model alone.
@@ -163,14 +153,8 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
                     ? note.message
                     : fmt::format("'{}': {}", printable(note.tensor, kNameInMessage), note.message));
     }
-    if (why.empty()) compareWithModel(prepared, config.values, why);
-    if (!why.empty()) return why;
-    nlohmann::json stated = config.values;
-    if (prepared.source.dequantized && stated.is_object()) {
-        stated.erase("quantization_config");
-        stated.erase("compression_config");
-    }
-    return modelGaps(stated, modelType, target);
+    if (why.empty() && !gaps.known) compareWithModel(prepared, config.values, why);
+    return why.empty() ? std::move(gaps.why) : std::move(why);
 }
 
 }  // namespace shardscope

@@ -5,44 +5,22 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
 #include "base/option_words.h"
+#include "base/regular_expression.h"
 #include "base/text.h"
 #include "engine/model_config.h"
+#include "engine/model_table.h"
 #include "model/region.h"
 
 namespace shardscope {
 namespace {
-
-constexpr int64_t kMostLayersOfModel = 4096;
-
-enum class Biases : uint8_t { none, configured, ofQkv };
-
-// Models whose layers are alike: attention with q, k, v and o, and a gated MLP.
-struct DenseModel {
-    std::string_view type;
-    Biases biases = Biases::none;
-    bool tied = false;     // where the configuration does not say it
-    bool qkNorms = false;  // of each head
-    std::array<std::string_view, 4> norms{"input_layernorm", "post_attention_layernorm", "", ""};
-};
-constexpr std::array<std::string_view, 4> kFourNorms{
-    "input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"};
-constexpr DenseModel kDenseModels[] = {
-    {"llama", Biases::configured},
-    {"mistral"},
-    {"qwen2", Biases::ofQkv},
-    {"qwen3", Biases::configured, false, true},
-    {"gemma", Biases::configured, true},
-    {"gemma2", Biases::configured, true, false, kFourNorms},
-    {"gemma3_text", Biases::configured, true, true, kFourNorms},
-    {"olmo2", Biases::configured, false, false, {"post_attention_layernorm", "post_feedforward_layernorm"}},
-    {"granite", Biases::configured},
-};
 
 std::string inQuotes(std::string_view name) {
     return fmt::format("'{}'", printable(name, kNameInMessage));
@@ -54,34 +32,27 @@ std::optional<int64_t> statedNumber(const nlohmann::json& config, const std::str
     return number ? number : numberIn(config, "text_config." + key);
 }
 
-bool isTrue(const nlohmann::json& config, const std::string& key) {
-    return statedNumber(config, key).value_or(0) != 0;
-}
-
-const DenseModel* denseModel(std::string_view type) {
-    const auto found = std::ranges::find(kDenseModels, type, &DenseModel::type);
-    return found == std::end(kDenseModels) ? nullptr : &*found;
-}
-
 class Gaps {
   public:
     Gaps(const nlohmann::json& config, const std::string& type, const Catalog& target)
-        : config_(config), type_(type), target_(target), dense_(denseModel(type)) {}
+        : config_(config), type_(type), target_(target) {}
 
-    std::vector<std::string> find() && {
+    ModelGaps find() && {
         adapter();
         severalModels();
         const bool plain = quantization();
-        if (!why_.empty()) return std::move(why_);
-        head();
-        if (dense_ && plain) {
-            tensors();
-        } else {
-            layers();
-            partners();
-            ends();
-        }
-        return std::move(why_);
+        if (!why_.empty()) return {false, std::move(why_)};
+        const std::string named = classNamed(config_);
+        const auto wanted = plain ? wantedOfModel(config_, type_, named, target_) : std::nullopt;
+        const bool known = wanted && compare(*wanted);
+        std::vector<std::string> differs = std::exchange(why_, {});
+        if (!known || !differs.empty()) head();
+        why_.insert(why_.end(), differs.begin(), differs.end());
+        if (known) return {true, std::move(why_)};
+        layers();
+        partners();
+        ends();
+        return {false, std::move(why_)};
     }
 
   private:
@@ -229,31 +200,14 @@ class Gaps {
                     fmt::format("it has no layer that classifies ('score.weight'), which a '{}' "
                                 "of its config.json has",
                                 printable(named, kNameInMessage)));
-            if (dense_) classifier(named);
-            if (head && dense_)
-                why_.push_back(
-                    fmt::format("it has the output layer of a language model ('lm_head.weight'), "
-                                "and its config.json says '{}'",
-                                printable(named, kNameInMessage)));
             return;
         }
         if (!embedding || head) return;
         const auto tied = statedNumber(config_, "tie_word_embeddings");
-        if (tied ? *tied != 0 : !dense_ || dense_->tied) return;
-        if (named.empty() ? !dense_ : !named.ends_with("ForCausalLM")) return;
+        if (!tied || *tied != 0 || !named.ends_with("ForCausalLM")) return;
         why_.push_back(
             "it has no output layer ('lm_head.weight'), and its config.json does not tie that to the "
             "embedding (tie_word_embeddings)");
-    }
-
-    // Of decoders: a row for each class. A configuration without a list of them has two.
-    void classifier(const std::string& named) {
-        const auto listed = config_.find("id2label");
-        const auto count = listed != config_.end() && listed->is_object()
-                               ? std::optional(static_cast<int64_t>(listed->size()))
-                               : std::optional(statedNumber(config_, "num_labels").value_or(2));
-        want("score.weight", {count, statedNumber(config_, "hidden_size")});
-        if (named.ends_with("ForTokenClassification")) want("score.bias", {count});
     }
 
     // Of models that are not known: a layer alone that has fewer tensors than another one has. The first one
@@ -363,90 +317,60 @@ class Gaps {
         if (normed && !norm) add("it has no norm behind its layers");
     }
 
-    void tensors() {
-        const auto count = statedNumber(config_, "num_hidden_layers");
-        if (!count || *count < 1 || *count > kMostLayersOfModel) return;
-        const std::string stem = stemOfModel();
-        const auto hidden = statedNumber(config_, "hidden_size"),
-                   width = statedNumber(config_, "intermediate_size");
-        const auto heads = statedNumber(config_, "num_attention_heads");
-        auto keys = statedNumber(config_, "num_key_value_heads");
-        if (!keys) keys = heads;
-        auto size = statedNumber(config_, "head_dim");
-        if (!size && hidden && heads && *heads > 0) size = *hidden / *heads;
-        const auto times = [](std::optional<int64_t> a, std::optional<int64_t> b) -> std::optional<int64_t> {
-            constexpr int64_t kLargest = int64_t{1} << 30;
-            if (!a || !b || *a > kLargest || *b > kLargest || *a < 0 || *b < 0) return std::nullopt;
-            return *a * *b;
-        };
-        const auto rows = times(heads, size), keyRows = times(keys, size);
-        const bool bias = dense_->biases == Biases::configured && isTrue(config_, "attention_bias");
-        const bool mlpBias = isTrue(config_, "mlp_bias");
-        want(stem + "norm.weight", {hidden});
-        want(stem + "embed_tokens.weight", {std::nullopt, hidden});
-        for (int64_t layer = 0; layer < *count; ++layer) {
-            const std::string at = fmt::format("{}layers.{}.", stem, layer);
-            for (const std::string_view norm : dense_->norms)
-                if (!norm.empty()) want(fmt::format("{}{}.weight", at, norm), {hidden});
-            for (const auto& [part, out] :
-                 {std::pair{"q", rows}, std::pair{"k", keyRows}, std::pair{"v", keyRows}}) {
-                want(fmt::format("{}self_attn.{}_proj.weight", at, part), {out, hidden});
-                if (bias || dense_->biases == Biases::ofQkv)
-                    want(fmt::format("{}self_attn.{}_proj.bias", at, part), {out});
+    // With what the class itself wants, in the spelling that fits best. False where most names are of another
+    // one: transformers takes those of older releases, too.
+    bool compare(const WantedModel& model) {
+        std::vector<RegularExpression> ignored;
+        for (const std::string& pattern : model.ignored)
+            if (auto parsed = RegularExpression::parse(pattern); parsed.ok())
+                ignored.push_back(std::move(*parsed));
+        std::optional<std::vector<std::string>> best;
+        size_t fewest = 0;
+        for (const auto& spelling : model.spellings) {
+            size_t differ = 0, others = 0, weights = 0;
+            why_.clear();
+            std::unordered_set<std::string_view> names;
+            for (const WantedTensor& tensor : spelling) {
+                names.insert(tensor.name);
+                differ += fits(tensor) ? 0 : 1;
             }
-            want(at + "self_attn.o_proj.weight", {hidden, rows});
-            if (bias && type_ != "qwen2") want(at + "self_attn.o_proj.bias", {hidden});
-            if (dense_->qkNorms)
-                for (const char part : {'q', 'k'})
-                    want(fmt::format("{}self_attn.{}_norm.weight", at, part), {size});
-            if (type_ == "olmo2")
-                for (const auto& [part, out] : {std::pair{'q', rows}, std::pair{'k', keyRows}})
-                    want(fmt::format("{}self_attn.{}_norm.weight", at, part), {out});
-            for (const char* part : {"gate", "up"})
-                want(fmt::format("{}mlp.{}_proj.weight", at, part), {width, hidden});
-            want(at + "mlp.down_proj.weight", {hidden, width});
-            if (mlpBias && (type_ == "llama" || type_ == "granite"))
-                for (const auto& [part, out] :
-                     {std::pair{"gate", width}, std::pair{"up", width}, std::pair{"down", hidden}})
-                    want(fmt::format("{}mlp.{}_proj.bias", at, part), {out});
-        }
-        // Buffers that older releases saved are left alone.
-        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
-            const std::string name(target_.name(t));
-            if (!wanted_.contains(name) && target_.role(t) == Role::parameter &&
-                !containsPart(name, {"lm_head.weight", "rotary_emb.inv_freq", "mtp"}))
+            for (TensorId t = 0; t < target_.tensorCount(); ++t) {
+                const std::string_view name = target_.name(t);
+                if (target_.role(t) != Role::parameter) continue;
+                ++weights;
+                if (names.contains(name) || mayDiffer(name, config_) ||
+                    std::ranges::any_of(ignored, [&](const auto& one) { return one.matchesPart(name); }))
+                    continue;
+                ++others;
                 add(fmt::format("a '{}' has no {}", type_, inQuotes(name)));
+            }
+            if (2 * others > weights || (best && differ + others >= fewest)) continue;
+            fewest = differ + others;
+            best = std::move(why_);
         }
+        why_ = best ? std::move(*best) : std::vector<std::string>();
+        return best.has_value();
     }
 
-    // What stands before the names of the text model: "model.".
-    std::string stemOfModel() const {
-        for (TensorId t = 0; t < target_.tensorCount(); ++t) {
-            const std::string_view name = target_.name(t);
-            for (const std::string_view mark : {"embed_tokens.weight", "layers.0.input_layernorm.weight"})
-                if (name.ends_with(mark)) return std::string(name.substr(0, name.size() - mark.size()));
-        }
-        return "model.";
-    }
-
-    void want(const std::string& name, std::initializer_list<std::optional<int64_t>> shape) {
-        const TensorId t = target_.find(name);
-        wanted_.insert(name);
+    bool fits(const WantedTensor& tensor) {
+        const TensorId t = target_.find(tensor.name);
         if (t == kNone) {
-            add(fmt::format("it lacks {}, which a '{}' has", inQuotes(name), type_));
-            return;
+            if (!tensor.optional)
+                add(fmt::format("it lacks {}, which a '{}' has", inQuotes(tensor.name), type_));
+            return tensor.optional;
         }
         const DimSpan stored = target_.shape(t);
-        bool fits = stored.size() == shape.size();
+        bool same = stored.size() == tensor.shape.size();
         std::string wanted;
-        size_t dim = 0;
-        for (const std::optional<int64_t>& length : shape) {
-            fits = fits && (!length || stored[dim] == *length);
-            wanted += fmt::format("{}{}", dim++ == 0 ? "" : ", ", length ? std::to_string(*length) : "any");
+        for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+            const auto length = tensor.shape[dim];
+            same = same && (!length || stored[dim] == *length);
+            wanted += fmt::format("{}{}", dim == 0 ? "" : ", ", length ? std::to_string(*length) : "any");
         }
-        if (!fits)
-            add(fmt::format("the shape of {} is {}, its config.json says [{}]", inQuotes(name),
+        if (!same)
+            add(fmt::format("the shape of {} is {}, its config.json says [{}]", inQuotes(tensor.name),
                             formatDims(stored), wanted));
+        return same;
     }
 
     void add(std::string sentence) {
@@ -457,8 +381,6 @@ class Gaps {
     const nlohmann::json& config_;
     const std::string& type_;
     const Catalog& target_;
-    const DenseModel* const dense_;
-    std::set<std::string> wanted_;  // by dense models
     std::vector<std::string> why_;
 };
 
@@ -468,6 +390,20 @@ bool containsPart(std::string_view name, std::initializer_list<std::string_view>
     return std::ranges::any_of(parts, [&](std::string_view part) { return name.find(part) != name.npos; });
 }
 
+bool mayDiffer(std::string_view name, const nlohmann::json& config) {
+    if (name.ends_with("_scale_inv") || name.starts_with("mtp.") ||
+        containsPart(name, {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", "position_ids",
+                            ".mtp_layers."}) ||
+        (containsPart(name, {"lm_head.weight"}) && numberIn(config, "tie_word_embeddings").value_or(1) != 0))
+        return true;
+    constexpr std::string_view kLayers = "model.layers.";
+    const auto layers = numberIn(config, "num_hidden_layers");
+    if (!name.starts_with(kLayers) || !layers) return false;
+    name.remove_prefix(kLayers.size());
+    const auto number = parseNumber<int64_t>(name.substr(0, name.find('.')));
+    return number && *number >= *layers;
+}
+
 std::string classNamed(const nlohmann::json& config) {
     const auto classes = config.is_object() ? config.find("architectures") : config.end();
     const bool named = config.is_object() && classes != config.end() && classes->is_array() &&
@@ -475,8 +411,7 @@ std::string classNamed(const nlohmann::json& config) {
     return named ? classes->front().get<std::string>() : std::string();
 }
 
-std::vector<std::string> modelGaps(const nlohmann::json& config, const std::string& modelType,
-                                   const Catalog& target) {
+ModelGaps modelGaps(const nlohmann::json& config, const std::string& modelType, const Catalog& target) {
     if (!config.is_object()) return {};
     return Gaps(config, modelType, target).find();
 }

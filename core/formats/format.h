@@ -28,7 +28,6 @@ struct Limits {
     uint64_t pickleText = uint64_t{16} << 20;    // one string
     uint64_t valueMemory = uint64_t{256} << 20;  // memory of a pickle's values
     uint64_t objectBytes = uint64_t{64} << 20;   // one non-tensor object, tensors inside it included
-    uint64_t zipEntries = 4'000'000;
 };
 
 // Where a checkpoint is: a directory, or one file in it.

@@ -474,7 +474,7 @@ class PageCliTest : public QObject {
         };
         // How frameworks shard is a word, over an axis of the mesh.
         for (const char* preset : {"tensor-parallel", "fsdp", "fsdp"})
-            click("#preset-" + std::string(preset));
+            click(("#preset-" + std::string(preset)).c_str());
         QCOMPARE(browser.text("convert-shard", "value"), QString("tensor-parallel\nfsdp"));
         QCOMPARE(browser.text("convert-mesh", "value"), QString("tp=2,dp=2"));
         fill("shard", "");

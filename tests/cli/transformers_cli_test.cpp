@@ -119,7 +119,7 @@ class TransformersCliTest : public QObject {
         Model model;
         for (const char* layer : {"gpt_neox.layers.0.", "gpt_neox.layers.1."})
             model[std::string("module.") + layer + "attention.dense.weight"] = tensor({4, 4});
-        const Result got = convert(model, {{"model_type", "gpt_neox"}, {"num_hidden_layers", 2}});
+        const Result got = convert(model, {{"model_type", "some_neox"}, {"num_hidden_layers", 2}});
         QVERIFY2(got.exitCode == 0, got.said.c_str());
         QVERIFY(got.names.front() == "gpt_neox.layers.0.attention.dense.weight");
         // Its output layer stands at the top.
@@ -127,7 +127,7 @@ class TransformersCliTest : public QObject {
         for (const auto& [name, stored] : model)
             whole["state.model." + name.substr(7)] = stored;
         whole["state.model.embed_out.weight"] = tensor({4, 4});
-        const Result below = convert(whole, {{"model_type", "gpt_neox"}, {"num_hidden_layers", 2}});
+        const Result below = convert(whole, {{"model_type", "some_neox"}, {"num_hidden_layers", 2}});
         QVERIFY2(below.exitCode == 0, below.said.c_str());
         QVERIFY(below.names.front() == "embed_out.weight");
     }
@@ -142,9 +142,9 @@ class TransformersCliTest : public QObject {
         row("a layer more", "'config.json' has 2 layers");
         row("padded vocabulary", "its shape is [12, 8], 'config.json' has a vocabulary of 10");
         row("other width",
-            "the shape of 'model.layers.0.mlp.gate_proj.weight' is [12, 8], its config.json says [16, 8]");
+            "the shape of 'model.layers.0.mlp.down_proj.weight' is [8, 12], its config.json says [8, 16]");
         row("other heads", "k_proj.weight' is [4, 8], its config.json says [8, 8]");
-        row("no biases", "it lacks 'model.layers.0.self_attn.q_proj.bias'");
+        row("no biases", "it lacks 'model.layers.0.self_attn.k_proj.bias'");
         row("adapter", "4 of its tensors are of an adapter that is not merged");
         row("int8", "of quantized weights, such as");
         row("called quantized", "says that the weights are quantized (fp8), and they are plain");
@@ -240,7 +240,42 @@ class TransformersCliTest : public QObject {
                  two.said.c_str());
     }
 
-    // Weights beside the configuration say which tensors a model has, whatever it is.
+    // The model without its output layer, as AutoModel saves it: nothing stands before its names.
+    void withoutHead() {
+        Json config = kConfig;
+        config["architectures"] = {"LlamaModel"};
+        Model model = renamed(llama(), "model.", "");
+        model.erase("lm_head.weight");
+        const Result got = convert(model, config);
+        QVERIFY2(got.exitCode == 0, got.said.c_str());
+        QCOMPARE(got.names.size(), model.size());
+        for (const char* layer : {"layers.0.", "layers.1."})
+            model.erase(std::string(layer) + "mlp.gate_proj.weight");
+        const Result lacks = convert(model, config);
+        QVERIFY2(lacks.said.find("it lacks 'layers.0.mlp.gate_proj.weight', which a 'llama' has") !=
+                     std::string::npos,
+                 lacks.said.c_str());
+    }
+
+    // A pipeline of diffusers: none of its models stands for all of them.
+    void pipelineOfSeveralModels() {
+        const QString pipeline = place_.filePath("pipeline");
+        for (const char* part : {"unet", "text_encoder", "vae"})
+            writeModel(pipeline + "/" + part, {{"mid.weight", tensor({2, 2})}}, nullptr);
+        QFile index(pipeline + "/model_index.json");
+        QVERIFY(index.open(QIODevice::WriteOnly));
+        index.write("{\"_class_name\": \"StableDiffusionPipeline\"}");
+        index.close();
+        const Outcome info = runShardscope({"info", pipeline}),
+                      one = runShardscope({"info", pipeline + "/vae"});
+        QCOMPARE(one.exitCode, 0);
+        QVERIFY(info.exitCode != 0);
+        QVERIFY2(info.err.find("holds 3 checkpoints: text_encoder, unet, vae") != std::string::npos,
+                 info.err.c_str());
+    }
+
+    // Where the table knows nothing, weights beside the configuration say which tensors a model has, whatever
+    // it is.
     void comparedWithTheModel() {
         const Json config = {{"model_type", "some_other"}, {"num_hidden_layers", 2}};
         const QString whole = place_.filePath("model");
@@ -294,7 +329,7 @@ class TransformersCliTest : public QObject {
             fused[layer + "gate_up_proj.weight"] = tensor({2 * kWidth, kHidden});
         }
         config = kConfig;
-        config["model_type"] = "phi3";
+        config["model_type"] = "some_phi";
         const Result phi = convert(fused, config);
         QVERIFY2(phi.exitCode == 0, phi.said.c_str());
     }
