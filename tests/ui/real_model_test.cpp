@@ -95,7 +95,7 @@ class RealModelTest : public QObject, WindowFixture {
         for (const Panel* panel : page->findChildren<Panel*>())
             if (panel->isVisible())
                 lowest = std::max(lowest, panel->mapTo(page, panel->rect().bottomLeft()).y());
-        QVERIFY2(lowest > 0.8 * page->height(), qPrintable(QString::number(lowest)));
+        QVERIFY2(lowest > 0.75 * page->height(), qPrintable(QString::number(lowest)));
     }
 
     // Tables show the row of what was selected elsewhere, whichever page was there before.

@@ -88,10 +88,10 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     upper_->addWidget(meshPanel_, 2);
     layout->addWidget(asIf_);
     makeIcicle();
-    layout->addWidget(modulePanel_, 1);
+    layout->addWidget(modulePanel_, 100);  // as much as it fills; the rest is below
     makeNotes();
     layout->addWidget(notePanel_);
-    layout->addStretch();
+    layout->addStretch(1);
 
     connect(&session_, &Session::stateChanged, this, &OverviewPage::refreshCheckpoint);
     connect(&session_, &Session::factsChanged, this, &OverviewPage::refreshFacts);
