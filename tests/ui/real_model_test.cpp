@@ -11,6 +11,7 @@
 #include "ui/pages/findings_panel.h"
 #include "ui/pages/overview_page.h"
 #include "ui/pages/placement_page.h"
+#include "ui/widgets/card.h"
 #include "ui/widgets/placement_map.h"
 
 using namespace shardscope;
@@ -78,6 +79,23 @@ class RealModelTest : public QObject, WindowFixture {
         const double share =
             double(page.width()) * page.height() / (double(kLaptop.width()) * kLaptop.height());
         QVERIFY2(share >= 0.6, qPrintable(QString::number(share)));
+    }
+
+    // On a screen of 3840 x 2160 without scaling the first page has no empty half.
+    void largeScreen_data() { pictures_data(); }
+    void largeScreen() {
+        QFETCH(bool, dark);
+        applyTheme(dark ? ThemeChoice::dark : ThemeChoice::light);
+        constexpr QSize kScreen{3840, 2080};  // without the desktop's bars
+        window_->resize(kScreen);
+        QTRY_COMPARE(window_->size(), kScreen);
+        QVERIFY(!picture(*window_, dark ? "large-screen-dark" : "large-screen-light").isNull());
+        const auto* page = window_->findChild<OverviewPage*>();
+        int lowest = 0;
+        for (const Panel* panel : page->findChildren<Panel*>())
+            if (panel->isVisible())
+                lowest = std::max(lowest, panel->mapTo(page, panel->rect().bottomLeft()).y());
+        QVERIFY2(lowest > 0.75 * page->height(), qPrintable(QString::number(lowest)));
     }
 
     // Tables show the row of what was selected elsewhere, whichever page was there before.

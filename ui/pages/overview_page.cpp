@@ -29,6 +29,7 @@ namespace shardscope::ui {
 namespace {
 
 constexpr int kPanelsSideBySide = 820;  // pixels of width from which two panels stand beside each other
+constexpr int kLargeScreen = 2200;      // from which the mesh has more of it than the card, which is text
 constexpr int kNotesHeight = 180;
 constexpr int kPanelSpacing = 10;
 
@@ -87,7 +88,7 @@ OverviewPage::OverviewPage(Session& session, QWidget* parent) : QWidget(parent),
     upper_->addWidget(meshPanel_, 2);
     layout->addWidget(asIf_);
     makeIcicle();
-    layout->addWidget(modulePanel_);
+    layout->addWidget(modulePanel_, 100);  // as much as it fills; the rest is below
     makeNotes();
     layout->addWidget(notePanel_);
     layout->addStretch(1);
@@ -187,6 +188,9 @@ void OverviewPage::makeNotes() {
 
 void OverviewPage::arrange() {
     upper_->setDirection(width() >= kPanelsSideBySide ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
+    const bool large = width() >= kLargeScreen;
+    upper_->setStretch(0, large ? 2 : 3);
+    upper_->setStretch(1, large ? 3 : 2);
 }
 
 void OverviewPage::resizeEvent(QResizeEvent* event) {
@@ -275,7 +279,9 @@ void OverviewPage::refreshDtypes() {
 }
 
 void OverviewPage::refreshModules() {
+    const int frame = modulePanel_->sizeHint().height() - icicle_->sizeHint().height();
     icicle_->setFacts(shown_, session_.facts());
+    modulePanel_->setMaximumHeight(frame + icicle_->mostHeight());
     auto modules = modulesOf(*session_.facts());
     const size_t count = modules.size();
     moduleRows_->setContent(count, moduleColumns(shown_, session_.facts(), std::move(modules)));

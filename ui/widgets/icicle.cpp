@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kIcicleMargin = 3;
 constexpr double kLeastTile = 3;  // pixels; smaller neighbors become one tile
-constexpr double kHighestRow = 34;
+constexpr double kHighestRow = 80;
 constexpr double kLowestRow = 19;
 constexpr int kMostRows = 12;
 constexpr double kGlyphWidth = 16;
@@ -332,6 +332,9 @@ bool Icicle::pressKey(int key) {
 
 QSize Icicle::sizeHint() const {
     return {600, static_cast<int>(2 * kIcicleMargin + (depth_ + 1) * 26.0)};
+}
+int Icicle::mostHeight() const {
+    return static_cast<int>(2 * kIcicleMargin + std::max(4, depth_ + 1) * kHighestRow);
 }
 QSize Icicle::minimumSizeHint() const {
     return {300, static_cast<int>(2 * kIcicleMargin + std::max(4, depth_ + 1) * kLowestRow) + 2};

@@ -31,6 +31,7 @@ class Icicle : public PaintedView {
     QRectF nodeRect(Node node) const;
 
     QSize sizeHint() const override;
+    int mostHeight() const;  // that it fills, whatever the room
     QSize minimumSizeHint() const override;
 
   signals:

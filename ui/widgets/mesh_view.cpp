@@ -16,9 +16,10 @@ namespace {
 constexpr double kMeshMargin = 4;
 constexpr double kMostHeight = 300;  // pixels, of the view
 constexpr double kUsualWidth = 700;  // of the view; on a larger screen the picture grows with it
-constexpr double kSmallCell = 6;     // below, cells have no outline and their state fills them
-constexpr double kCorner = 12;       // of a state
-constexpr double kGlyphCell = 18;    // cells of this size have the glyph of their state
+constexpr double kMostZoom = 3.5;
+constexpr double kSmallCell = 6;   // below, cells have no outline and their state fills them
+constexpr double kCorner = 12;     // of a state
+constexpr double kGlyphCell = 18;  // cells of this size have the glyph of their state
 
 QColor washed(QColor color, double alpha) {
     color.setAlphaF(static_cast<float>(alpha));
@@ -43,7 +44,7 @@ QRectF MeshView::rectOf(const DrawnRect& r) const {
 
 void MeshView::layOut() {
     const QFontMetricsF metrics(font());
-    zoom_ = std::clamp(width() / kUsualWidth, 1.0, 2.0);
+    zoom_ = std::clamp(width() / kUsualWidth, 1.0, kMostZoom);
     const DrawnType type{metrics.averageCharWidth() * 1.06 / zoom_, metrics.height() / zoom_};
     drawing_ = picture_ ? drawMesh(*picture_, (width() - 2 * kMeshMargin) / zoom_,
                                    kMostHeight - 2 * kMeshMargin, type)

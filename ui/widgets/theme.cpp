@@ -17,7 +17,8 @@ namespace shardscope::ui {
 namespace {
 
 bool dark = false;
-constexpr int kTreeLine = 6;  // pixels between the texts of two lines
+constexpr int kTreeLine = 6;    // pixels between the texts of two lines
+constexpr int kButtonAir = 10;  // pixels
 
 constexpr struct {
     QPalette::ColorRole role;
@@ -51,10 +52,12 @@ class ThemeStyle final : public QProxyStyle {
   public:
     ThemeStyle() : QProxyStyle(QStringLiteral("Fusion")) {}
 
-    // Lines of trees as far apart as those of tables.
+    // Lines of trees as far apart as those of tables; long words of buttons clear of their edges.
     QSize sizeFromContents(ContentsType type, const QStyleOption* option, const QSize& size,
                            const QWidget* widget) const override {
         const QSize usual = QProxyStyle::sizeFromContents(type, option, size, widget);
+        if (type == CT_PushButton)
+            return {std::max(usual.width(), size.width() + 2 * kButtonAir), usual.height()};
         if (type != CT_ItemViewItem || !qobject_cast<const QTreeView*>(widget)) return usual;
         return {usual.width(), std::max(usual.height(), option->fontMetrics.height() + kTreeLine)};
     }
