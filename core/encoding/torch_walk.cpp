@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "encoding/container_walk.h"
+#include "model/value_view.h"
 
 namespace shardscope::torch_save {
 
@@ -345,6 +347,37 @@ class Walker : private ContainerWalk<Child> {
 
 Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes) {
     return Walker(graph, 4 * streamBytes + 100'000).run(root);
+}
+
+namespace {
+
+std::optional<int> deviceOf(const std::vector<FoundTensor>& tensors) {
+    std::optional<int> device;
+    for (const FoundTensor& tensor : tensors) {
+        const std::string_view location = tensor.tensor.storage.location;
+        if (location == "cpu") continue;
+        const size_t colon = location.find(':');
+        if (colon == location.npos) return std::nullopt;
+        const auto number = parseNumber<int>(location.substr(colon + 1), 0, 65'535);
+        if (!number || device.value_or(*number) != *number) return std::nullopt;
+        device = number;
+    }
+    return device;
+}
+
+}  // namespace
+
+WrittenBy writerOf(const ValueGraph& graph, const Found& found) {
+    WrittenBy writer{std::nullopt, deviceOf(found.tensors)};
+    for (const FoundObject& object : found.objects) {
+        const ValueView value(graph, object.node);
+        if (object.name == "args")
+            writer.process = value["rank"].integer();
+        else if (object.name == "rank" || object.name == "args.rank")
+            writer.process = value.integer();
+        if (writer.process) break;
+    }
+    return writer;
 }
 
 }  // namespace shardscope::torch_save

@@ -1,6 +1,8 @@
 // From the object in a pickle to flat lists of tensors and objects, named as the catalog names them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,15 @@ struct Found {
 // `streamBytes`: length of the pickle. The walk may visit a multiple of it. So a small pickle that repeats
 // its parts cannot name billions of entries. Errors: damaged (a malformed tensor), limit.
 Result<Found> walk(const ValueGraph& graph, NodeId root, uint64_t streamBytes);
+
+// Which process wrote a file, and the number of the accelerator that all of its tensors were on ("cuda:3"),
+// those on the processor apart. The process is `rank`, as scripts keep it beside the state, or that in the
+// arguments (megatron/training/arguments.py: args.rank is the process's number).
+struct WrittenBy {
+    std::optional<int64_t> process;
+    std::optional<int> device;
+};
+WrittenBy writerOf(const ValueGraph& graph, const Found& found);
 
 // ------------------------------------------------------------------ tensors that are not one dense array
 

@@ -332,8 +332,8 @@ Status runStages(ConvertState& state, SourceContext& context, const std::vector<
         SHARDSCOPE_TRY(together->convert());
     }
     SHARDSCOPE_TRY(writeAll(state, context, tensors));
-    if (state.bytesReused > 0 && !together && context.checks)
-        SHARDSCOPE_TRY(context.checks->complete(state.resources.stop));
+    if (context.checks)
+        SHARDSCOPE_TRY(context.checks->complete(state.resources.stop, state.bytesReused > 0 && !together));
     {
         const BusyTime busy(progress, Progress::Work::write);
         SHARDSCOPE_TRY(state.staging->syncAll());

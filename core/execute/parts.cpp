@@ -98,8 +98,8 @@ Result<PartReport> runOpenPart(const ConvertJob& job, const PartSpec& part, cons
     Status status = runSpans(resources, spans, [&](const TileSpan& span, WorkerMemory& kept) {
         return DestinationWork::prepare(state, *context, span.tensor, kept);
     });
-    if (status.ok() && report.bytesReused > 0 && context->checks)
-        status = context->checks->complete(resources.stop);
+    if (status.ok() && context->checks)
+        status = context->checks->complete(resources.stop, report.bytesReused > 0);
     if (status.ok()) status = checkUnchanged(files);
     if (status.ok()) status = staging->syncAll();
     if (!status.ok()) return staging->giveUp(std::move(status).error());

@@ -162,10 +162,19 @@ Status RecordChecks::add(const Extent& extent, uint64_t begin, uint64_t end, uin
     return {};
 }
 
-Status RecordChecks::complete(const StopToken& stop) {
+bool RecordChecks::isNearlyWhole(const Record& record) {
+    constexpr uint64_t kShare = 8;
+    uint64_t seen = 0;
+    for (const auto& [begin, piece] : record.pieces)
+        seen += piece.end - begin;
+    const uint64_t length = record.extent.checksum->length;
+    return length - seen <= length / kShare;
+}
+
+Status RecordChecks::complete(const StopToken& stop, bool all) {
     std::vector<Key> keys;
     for (const auto& [key, record] : open_)
-        if (!record.scattered) keys.push_back(key);
+        if (!record.scattered && (all || isNearlyWhole(record))) keys.push_back(key);
     std::vector<std::byte> block(keys.empty() ? 0 : static_cast<size_t>(kBlock));
     for (const Key& key : keys) {
         const Extent extent = open_.at(key).extent;

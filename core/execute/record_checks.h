@@ -27,9 +27,11 @@ class RecordChecks {
     // As saw() for bytes whose record has no checksum: errors (value.zero) where whole pages were lost.
     Status sawPages(const Extent& extent, DType dtype, std::span<const std::byte> bytes, const BytesAt& at,
                     std::string_view tensor);
-    // Reads what is left of records of which a part was seen. Another run has read that part, and may have
-    // ended because of what it found. Not while others call saw(). Errors: those of saw() and of reading.
-    Status complete(const StopToken& stop);
+    // Reads what is left of records of which a part was seen. `all`: another run has read the rest, and may
+    // have ended because of what it found. Else only of records that are nearly whole: what is left is the
+    // padding of a buffer that many tensors share. Not while others call saw(). Errors: those of saw() and of
+    // reading.
+    Status complete(const StopToken& stop, bool all);
     // Not while others call saw().
     ChecksumReport report() const;
 
@@ -49,6 +51,7 @@ class RecordChecks {
     static uint64_t hashOf(const Key& key);
     bool isNew(const Extent& extent, uint64_t offset, uint64_t size, std::string_view tensor);
     Status add(const Extent& extent, uint64_t begin, uint64_t end, uint32_t crc);
+    static bool isNearlyWhole(const Record& record);
     static bool cut(const Record& record, uint64_t& begin, uint64_t& end);
     Status judge(const Record& record, uint32_t crc);
     Status wrong(Error error, const char* rule, const Extent& extent, std::string_view tensor);

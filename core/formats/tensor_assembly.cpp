@@ -472,8 +472,8 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
     }
     std::vector<RankOrigin> ofRanks;
     for (const TensorFile* file : files)
-        if (file->id != kNone && (file->process || file->device))
-            ofRanks.push_back({file->name, builder_.file(file->id).rank, file->process, file->device});
+        if (const auto& [process, device] = file->writtenBy; file->id != kNone && (process || device))
+            ofRanks.push_back({file->name, builder_.file(file->id).rank, process, device});
     for (MisnamedFile& file : misnamedFiles(ofRanks))
         wrong(std::move(file.why), file.path, {}, Note::Lacks::anything);
     for (const DirectoryEntry& entry : source_.entries) {

@@ -7,14 +7,12 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
-#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/safetensors_header.h"
 #include "encoding/torch_file.h"
 #include "formats/catalog_reader.h"
-#include "model/value_view.h"
 
 namespace shardscope {
 
@@ -262,37 +260,6 @@ Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
     return {};
 }
 
-namespace {
-
-// "cuda:3" of all tensors that are not on the processor.
-std::optional<int> deviceOf(const std::vector<torch_save::FoundTensor>& tensors) {
-    std::optional<int> device;
-    for (const torch_save::FoundTensor& tensor : tensors) {
-        const std::string_view location = tensor.tensor.storage.location;
-        if (location == "cpu") continue;
-        const size_t colon = location.find(':');
-        if (colon == location.npos) return std::nullopt;
-        const auto number = parseNumber<int>(location.substr(colon + 1), 0, 65'535);
-        if (!number || device.value_or(*number) != *number) return std::nullopt;
-        device = number;
-    }
-    return device;
-}
-
-// `rank` beside the state, as scripts keep it, or in the arguments of Megatron and what is made of it.
-std::optional<int64_t> processOf(const std::vector<StoredObject>& objects) {
-    for (const StoredObject& object : objects) {
-        const ValueView value = object.value;
-        const auto number = object.name == "args"                                 ? value["rank"].integer()
-                            : object.name == "rank" || object.name == "args.rank" ? value.integer()
-                                                                                  : std::nullopt;
-        if (number) return number;
-    }
-    return std::nullopt;
-}
-
-}  // namespace
-
 Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> handle) {
     const std::string path = handle->path();
     SHARDSCOPE_ASSIGN(
@@ -314,7 +281,7 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     file.notes.insert(file.notes.end(), found.notes.begin(), found.notes.end());
     file.specials = std::move(found.specials);
     file.placements = std::move(found.placements);
-    file.device = deviceOf(found.tensors);
+    file.writtenBy = torch_save::writerOf(opened.pickle.graph, found);
     std::unordered_map<std::string, uint32_t> same;
     file.tensors.reserve(found.tensors.size());
     file.places.reserve(found.tensors.size());
@@ -355,7 +322,6 @@ Status TensorFiles::addTorch(TensorFile& file, std::shared_ptr<const ReadFile> h
     const auto graph = torch_save::keepValues(std::move(opened.pickle.graph), nodes);
     for (torch_save::FoundObject& object : found.objects)
         file.objects.push_back({std::move(object.name), std::move(object.path), {graph, object.node}});
-    file.process = processOf(file.objects);
     file.zip = std::move(opened.zip);
     if (file.zip) {
         file.zip->file = nullptr;

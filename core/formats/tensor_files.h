@@ -29,6 +29,7 @@
 #include "base/result.h"
 #include "encoding/dtensor.h"
 #include "encoding/paddle_file.h"
+#include "encoding/torch_walk.h"
 #include "encoding/zip.h"
 #include "formats/format.h"
 #include "formats/open_files.h"
@@ -74,8 +75,7 @@ struct TensorFile {
     std::vector<SpecialTensor> specials;
     std::vector<torch_save::TensorPlacement> placements;     // of `specials`; torch.save only
     std::vector<std::pair<std::string, std::string>> texts;  // __metadata__ of a safetensors header
-    std::optional<int64_t> process;  // that wrote it, and the accelerator that all of its tensors were on, as
-    std::optional<int> device;       // RankOrigin has them; torch.save only
+    torch_save::WrittenBy writtenBy;                         // torch.save only
     std::vector<Note> notes;
     std::vector<Note>
         recordNotes;  // on the records of a zip archive, for a checkpoint that is this file alone

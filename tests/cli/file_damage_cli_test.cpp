@@ -247,6 +247,18 @@ class FileDamageCliTest : public QObject {
         QVERIFY2(refused.err.find("exchanged") != std::string::npos, refused.err.c_str());
     }
 
+    // Weights are views of one buffer; the padding between them is part of what its checksum covers.
+    void aRecordThatManyTensorsShare() {
+        const QString step = copyOf("megatron", "m0.16.1-legacy-tp2", "step") + "/iter_0000010";
+        QFile file(step + "/mp_rank_01/model_optim_rng.pt");
+        QVERIFY(file.open(QIODevice::ReadWrite) && file.seek(file.size() / 2));
+        QCOMPARE(file.write(QByteArray(512, '\0')), 512);
+        file.close();
+        const Outcome refused = convert(step);
+        QCOMPARE(refused.exitCode, 3);
+        QVERIFY2(refused.err.find("checksum") != std::string::npos, refused.err.c_str());
+    }
+
     // Nothing but the place of the zeros tells that they do not belong there.
     void lostPages_data() {
         QTest::addColumn<int>("from");
