@@ -33,7 +33,7 @@ MAPPINGS = ["SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT", "C
 LAYERS = re.compile(r"(num_hidden_layers|n_layers?|num_layers|depth|(en|de)coder_layers|num_(en|de)coder_layers)$")
 EXPERTS = re.compile(r"(num_(local_|routed_)?experts|n_routed_experts|moe_num_experts)$")
 # Of no weight: how a model computes, and what is written beside it.
-PLAIN = re.compile(r"(^|\.)(_.*|.*dropout.*|.*_token_id|.*_token_index|rope_(scaling|parameters|theta)|.*_eps|epsilon|initializer_.*|init_std|dtype|torch_dtype|architectures|use_cache|"
+PLAIN = re.compile(r"(^|\.)(_.*|.*dropout.*|(?!pad)\w+_token_id|.*_token_index|rope_(scaling|parameters|theta)|.*_eps|epsilon|initializer_.*|init_std|dtype|torch_dtype|architectures|use_cache|"
                    r"return_dict|output_.*|transformers_version|id2label|label2id|problem_type|is_decoder|chunk_size_feed_forward|gradient_checkpointing|_name_or_path|"
                    r"attn_implementation|model_type|distributed_config|quantization_config|per_layer_config)$")
 SECONDS, SEVERAL, ROUNDS = 240, 16, 2

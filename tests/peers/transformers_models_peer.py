@@ -40,7 +40,8 @@ def write(place, config, tensors):
         out.write(struct.pack("<Q", len(text)) + text)
         out.truncate(8 + len(text) + end)
     with open(os.path.join(place, "config.json"), "w") as out:
-        json.dump(config, out)
+        # As transformers writes it, which has no infinity in its JSON.
+        out.write(json.dumps(config).replace("Infinity", "1e300"))
 
 
 def reasons(place):
