@@ -105,6 +105,21 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     }
 }
 
+// sentence-transformers keeps modules that follow the model beside it ("2_Dense"), which may have weights.
+void addModulesBeside(const PreparedConversion& prepared, std::vector<std::string>& why) {
+    const auto place = sourceFor(prepared.source.path, IoMode::automatic, prepared.source.fileSystem);
+    if (!place.ok() || !place->directory || !place->hasFile("modules.json")) return;
+    for (const DirectoryEntry& entry : place->entries) {
+        if (entry.kind != DirectoryEntry::Kind::directory) continue;
+        for (const char* weights : {"model.safetensors", "pytorch_model.bin"})
+            if (place->directory->stat(entry.name + "/" + weights).ok())
+                why.push_back(
+                    fmt::format("its modules.json has modules with weights of their own, such as '{}', "
+                                "which would be left behind",
+                                printable(entry.name, kNameInMessage)));
+    }
+}
+
 }  // namespace
 
 bool isForTransformers(const PreparedConversion& prepared) {
@@ -117,6 +132,7 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
     if (const size_t state = optimizerTensors(target))
         why.push_back(fmt::format("{} of its {} tensors are optimizer state", countText(state),
                                   countText(target.tensorCount())));
+    addModulesBeside(prepared, why);
     if (prepared.plan.assets.empty()) {
         why.push_back(
             fmt::format("no config.json is in the checkpoint, and {} names none", option("assets", "DIR")));

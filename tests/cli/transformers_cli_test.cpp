@@ -274,6 +274,21 @@ class TransformersCliTest : public QObject {
                  info.err.c_str());
     }
 
+    // Of sentence-transformers: what follows the model is not left behind in silence.
+    void modulesBeside() {
+        const QString place = place_.filePath("sentences");
+        writeModel(place, llama(), kConfig);
+        writeModel(place + "/2_Dense", {{"linear.weight", tensor({2, 2})}}, nullptr);
+        const Outcome alone = runShardscope({"convert", place, place + "-alone", "--to", "hf"});
+        QVERIFY2(alone.exitCode == 0, alone.err.c_str());
+        QFile modules(place + "/modules.json");
+        QVERIFY(modules.open(QIODevice::WriteOnly) && modules.write("[]") == 2);
+        modules.close();
+        const Outcome lost = runShardscope({"convert", place, place + "-hf", "--to", "hf"});
+        QVERIFY(lost.exitCode != 0);
+        QVERIFY2(lost.err.find("such as '2_Dense'") != std::string::npos, lost.err.c_str());
+    }
+
     // Where the table knows nothing, weights beside the configuration say which tensors a model has, whatever
     // it is.
     void comparedWithTheModel() {

@@ -2,7 +2,9 @@
 
 Of every family in the table, models are built on the meta device from configurations that nobody saw while the table was made. Their names and shapes, in a
 file without data, are accepted; the same with any kind of tensor removed, renamed or of another shape is refused, and the reason names it. Small models are
-saved by save_pretrained and converted, too; from_pretrained then finds no key missing or unexpected."""
+saved by save_pretrained and converted, too; from_pretrained then finds no key missing or unexpected.
+
+    transformers_models_peer.py [MODEL_TYPE...] [SHARE/SHARES]   all families, which takes an hour, or the named ones"""
 import json
 import logging
 import os
