@@ -169,6 +169,9 @@ ModelSize modelSizeOf(const nlohmann::json& config) {
     size.experts =
         numberOf(config, {"num_experts", "num_local_experts", "n_routed_experts", "num_moe_experts"});
     size.vocabulary = numberOf(config, {"vocab_size"});
+    // Marian's decoder may have another one than its encoder.
+    if (const auto other = numberOf(config, {"decoder_vocab_size"}); other && other != size.vocabulary)
+        size.vocabulary.reset();
     size.further = numberOf(config, {"num_nextn_predict_layers"}).value_or(0);
     return size;
 }
