@@ -249,12 +249,13 @@ class FileDamageCliTest : public QObject {
 
     // Weights are views of one buffer; the padding between them is part of what its checksum covers.
     void aRecordThatManyTensorsShare() {
-        const QString step = copyOf("megatron", "m0.16.1-legacy-tp2", "step") + "/iter_0000010";
-        QFile file(step + "/mp_rank_01/model_optim_rng.pt");
-        QVERIFY(file.open(QIODevice::ReadWrite) && file.seek(file.size() / 2));
+        const QString step = copyOf("megatron", "m0.16.1-legacy-tp2pp2dp2", "step") + "/iter_0000010";
+        QFile file(step + "/mp_rank_01_000/model_optim_rng.pt");
+        QVERIFY(file.open(QIODevice::ReadWrite) && file.seek(8192));  // in the buffer, which has 4,096 bytes
         QCOMPARE(file.write(QByteArray(512, '\0')), 512);
         file.close();
-        const Outcome refused = convert(step);
+        const Outcome refused =
+            runShardscope({"convert", step, at("out"), "--to", "safetensors", "--weights-only"});
         QCOMPARE(refused.exitCode, 3);
         QVERIFY2(refused.err.find("checksum") != std::string::npos, refused.err.c_str());
     }
