@@ -54,8 +54,7 @@ class MasterAgreement {
             note.tensor = catalog_.name(seen.example);
             note.message = fmt::format(
                 "weights are not what their fp32 masters round to: '{}' and the file that it goes with are "
-                "of "
-                "different ranks or saves",
+                "of different ranks or saves",
                 printable(note.file, kNameInMessage));
             notes.push_back(std::move(note));
         }

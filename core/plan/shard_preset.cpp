@@ -15,8 +15,7 @@ namespace {
 constexpr ShardPreset kShardPresets[] = {
     {"tensor-parallel", "Tensor parallel", "tp",
      "As Megatron-LM, torchtitan and vLLM do: column-parallel layers along dim 0, row-parallel ones along "
-     "dim 1, "
-     "norms whole, optimizer state as its parameter."},
+     "dim 1, norms whole, optimizer state as its parameter."},
     {"fsdp", "FSDP", "dp", "As FSDP2 does: every tensor along dim 0."},
 };
 constexpr std::string_view kAllNames = "*";
