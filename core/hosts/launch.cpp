@@ -40,7 +40,7 @@ std::vector<std::string> sshWords(const HostSpec& spec, const std::string& comma
                                    "-o",
                                    "BatchMode=yes",
                                    "-o",
-                                   "ConnectTimeout=15",  // a busy host greets late
+                                   "ConnectTimeout=30",  // a busy host greets late
                                    "-o",
                                    "ServerAliveInterval=1",
                                    "-o",
