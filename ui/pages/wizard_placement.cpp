@@ -308,7 +308,8 @@ void PlacementStep::showSpec() {
     likePart_->setVisible(now == Mode::like);
     if (mesh_->text().trimmed() != spec.mesh) mesh_->setText(spec.mesh);
     const auto mesh = parseMesh(spec.mesh.toStdString());
-    ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks")) : tr("▲ not a mesh"));
+    ranks_->setText(mesh.ok() ? countedText(mesh->ranks(), tr("= 1 rank"), tr("= %1 ranks"))
+                              : tr("▲ not a mesh"));
     ranks_->setToolTip(mesh.ok() ? QString() : toQString(mesh.error().message).toHtmlEscaped());
     shard_->setRules(splitRules(spec.shard));
     stage_->setRules(splitRules(spec.stage));
@@ -333,8 +334,9 @@ void PlacementStep::showOutlook() {
         for (size_t r = 0; r < list.size(); ++r) {
             const RuleEffect& rule = list[r];
             table->setResult(static_cast<int>(r), numberText(rule.tensors));
-            lines +=
-                tr("%1 shards %2.").arg(shortened(toQString(rule.rule)), countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
+            lines += tr("%1 shards %2.")
+                         .arg(shortened(toQString(rule.rule)),
+                              countedText(rule.tensors, tr("1 tensor"), tr("%1 tensors")));
             for (const std::string& note : rule.notes)
                 lines += tr("   ▲ %1").arg(toQString(note));
         }
