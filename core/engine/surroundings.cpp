@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -270,20 +269,21 @@ std::string_view madeOf(std::string_view name, std::string_view missing) {
 // Of files that are missing, what is here instead.
 void noteOtherNames(const Source& source, const NameSet& own, Checkpoint& checkpoint) {
     constexpr size_t kMostMissing = 1000;
-    std::map<std::string_view, std::string_view> found;  // by the missing file
+    std::vector<std::string_view> others;
+    for (const DirectoryEntry& entry : source.entries)
+        if (entry.kind == DirectoryEntry::Kind::file && !own.contains(entry.name))
+            others.push_back(entry.name);
     size_t looks = 0;
     for (const FileInfo& file : checkpoint.catalog().files()) {
         if (file.state != FileInfo::State::missing || ++looks > kMostMissing) continue;
-        for (const DirectoryEntry& entry : source.entries) {
-            if (entry.kind != DirectoryEntry::Kind::file || own.contains(entry.name)) continue;
-            const std::string_view what = madeOf(entry.name, file.path);
-            if (what.empty() || !found.emplace(file.path, entry.name).second) continue;
-            checkpoint.notes.push_back(
-                noteOf(Severity::info,
-                       fmt::format("'{}' is missing; '{}' {}", printable(file.path, kNameInMessage),
-                                   printable(entry.name, kNameInMessage), what),
-                       entry.name));
-        }
+        const auto other = std::ranges::find_if(
+            others, [&](std::string_view name) { return !madeOf(name, file.path).empty(); });
+        if (other == others.end()) continue;
+        checkpoint.notes.push_back(
+            noteOf(Severity::info,
+                   fmt::format("'{}' is missing; '{}' {}", printable(file.path, kNameInMessage),
+                               printable(*other, kNameInMessage), madeOf(*other, file.path)),
+                   std::string(*other)));
     }
 }
 

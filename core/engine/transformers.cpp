@@ -1,6 +1,7 @@
 #include "engine/transformers.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -111,12 +112,15 @@ void addModulesBeside(const PreparedConversion& prepared, std::vector<std::strin
     if (!place.ok() || !place->directory || !place->hasFile("modules.json")) return;
     for (const DirectoryEntry& entry : place->entries) {
         if (entry.kind != DirectoryEntry::Kind::directory) continue;
-        for (const char* weights : {"model.safetensors", "pytorch_model.bin"})
-            if (place->directory->stat(entry.name + "/" + weights).ok())
-                why.push_back(
-                    fmt::format("its modules.json has modules with weights of their own, such as '{}', "
-                                "which would be left behind",
-                                printable(entry.name, kNameInMessage)));
+        const bool weights = std::ranges::any_of(
+            std::array{"/model.safetensors", "/pytorch_model.bin"},
+            [&](const char* file) { return place->directory->stat(entry.name + file).ok(); });
+        if (!weights) continue;
+        why.push_back(
+            fmt::format("its modules.json has modules with weights of their own, such as '{}', "
+                        "which would be left behind",
+                        printable(entry.name, kNameInMessage)));
+        return;
     }
 }
 

@@ -206,9 +206,10 @@ class StorePlace final : public HttpPlace {
                 return request;
             };
             SHARDSCOPE_ASSIGN(const HttpAnswer answer, askAny(make, shown(prefix)));
+            const std::string code = storeErrorOf(answer).code;
             // What rclone says of a bucket without any.
-            if (answer.status == 404 && storeErrorOf(answer).code == "NoSuchUpload") break;
-            if (!answer.good()) return errorOf(answer, shown(prefix));
+            if (answer.status == 404 && code == "NoSuchUpload") break;
+            if (!answer.good() || !code.empty()) return errorOf(answer, shown(prefix));
             auto after = addUploads(answer.body, found);
             if (!after.ok()) return std::move(after).error().inFile(shown(prefix));
             if (after->empty()) break;

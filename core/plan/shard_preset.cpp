@@ -48,20 +48,21 @@ void addForAll(std::vector<ShardRule>& rules, const std::string& axis) {
     if (!there) rules.push_back({std::string(kAllNames), {{axis, 0}}});
 }
 
-}  // namespace
-
-std::span<const ShardPreset> shardPresets() {
-    return kShardPresets;
-}
-
-const ShardPreset* shardPreset(std::string_view text, std::string* axis) {
+// What "tensor-parallel" or "fsdp:AXIS" names, and the mesh axis; null for other texts.
+const ShardPreset* presetNamed(std::string_view text, std::string& axis) {
     const size_t colon = text.find(':');
     const auto* preset = std::ranges::find(kShardPresets, text.substr(0, colon), &ShardPreset::word);
     if (preset == std::end(kShardPresets)) return nullptr;
     const std::string_view named = colon == text.npos ? preset->axis : text.substr(colon + 1);
     if (named.empty() || named.find_first_of("=,:") != named.npos) return nullptr;
-    if (axis) *axis = named;
+    axis = named;
     return preset;
+}
+
+}  // namespace
+
+std::span<const ShardPreset> shardPresets() {
+    return kShardPresets;
 }
 
 void addPreset(std::vector<ShardRule>& rules, const ShardPreset& preset, const std::string& axis,
@@ -83,7 +84,7 @@ void addPreset(std::vector<ShardRule>& rules, const ShardPreset& preset, const s
 
 Status addShardRule(std::vector<ShardRule>& rules, std::string_view text) {
     std::string axis;
-    if (const ShardPreset* preset = shardPreset(text, &axis)) {
+    if (const ShardPreset* preset = presetNamed(text, axis)) {
         addPreset(rules, *preset, axis);
         return {};
     }

@@ -19,9 +19,6 @@ struct ShardPreset {
 // tensor-parallel: the layers of a transformer (model/tp_layers.h), optimizer state as its parameter. fsdp:
 // every tensor along dimension 0.
 std::span<const ShardPreset> shardPresets();
-// What "tensor-parallel" or "fsdp:AXIS" names; null for other texts. `axis`, unless null, becomes the mesh
-// axis.
-const ShardPreset* shardPreset(std::string_view text, std::string* axis);
 
 // Adds a preset's rules. Both presets, in either order, come to the same: what both axes shard, one rule says
 // of both. So `fsdp` also shards over its axis what the rules that are there shard, and stands last.
@@ -29,7 +26,7 @@ const ShardPreset* shardPreset(std::string_view text, std::string* axis);
 void addPreset(std::vector<ShardRule>& rules, const ShardPreset& preset, const std::string& axis,
                bool first = false);
 
-// "GLOB:tp=0,dp=0", or a preset. Errors: usage.
+// "GLOB:tp=0,dp=0", or a preset: "tensor-parallel", "fsdp:AXIS". Errors: usage.
 Status addShardRule(std::vector<ShardRule>& rules, std::string_view text);
 // Rules to be shown and edited, presets as theirs. A malformed text stays as a pattern without dimensions,
 // which is written as it was.

@@ -41,28 +41,27 @@ class InterruptCliTest : public QObject {
         return convertWords(source.toStdString(), target.toStdString(), more);
     }
     double moment() { return std::uniform_real_distribution<double>(0, seconds_ * 1.1)(random_); }
-    // Sends a signal once, `after` seconds into the run.
-    static MeasuredOptions interrupted(double after, int signal) {
+    // Sends a signal, once it is due.
+    static MeasuredOptions interruptedWhen(const std::function<bool(pid_t, double)>& due, int signal) {
         MeasuredOptions options;
         options.watch = [=](pid_t child, double elapsed) {
-            if (elapsed < after) return true;
+            if (!due(child, elapsed)) return true;
             kill(child, signal);
             return false;
         };
         return options;
     }
-    // Sends a signal once the process has written so many bytes.
-    static MeasuredOptions interruptedAfter(qint64 bytes, int signal) {
-        MeasuredOptions options;
-        options.watch = [=](pid_t child, double) {
+    static MeasuredOptions interrupted(double afterSeconds, int signal) {
+        return interruptedWhen([=](pid_t, double elapsed) { return elapsed >= afterSeconds; }, signal);
+    }
+    static MeasuredOptions interruptedAfter(qint64 writtenBytes, int signal) {
+        const auto due = [=](pid_t child, double) {
             QFile file(QString("/proc/%1/io").arg(child));
             const QByteArray text = file.open(QIODevice::ReadOnly) ? file.readAll() : QByteArray();
             const qsizetype at = text.indexOf("wchar: ") + 7;
-            if (text.mid(at, text.indexOf('\n', at) - at).toLongLong() < bytes) return true;
-            kill(child, signal);
-            return false;
+            return text.mid(at, text.indexOf('\n', at) - at).toLongLong() >= writtenBytes;
         };
-        return options;
+        return interruptedWhen(due, signal);
     }
     // What is at the destination is nothing, or everything.
     void checkAbsentOrWhole(const QString& target) {
