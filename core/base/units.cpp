@@ -54,6 +54,20 @@ std::string countText(uint64_t count) {
     return digits;
 }
 
+std::string counted(uint64_t count, std::string_view noun) {
+    if (count == 1) return fmt::format("1 {}", noun);
+    const auto ends = [&](std::string_view with) { return noun.ends_with(with); };
+    const auto plural = [&](size_t cut, std::string_view ending) {
+        return fmt::format("{} {}{}", countText(count), noun.substr(0, noun.size() - cut), ending);
+    };
+    if (ends("axis")) return plural(2, "es");
+    const bool afterVowel =
+        noun.size() > 1 && std::string_view("aeiou").find(noun[noun.size() - 2]) != std::string_view::npos;
+    if (ends("y") && !afterVowel) return plural(1, "ies");
+    if (ends("s") || ends("x") || ends("sh") || ends("ch")) return plural(0, "es");
+    return plural(0, "s");
+}
+
 std::string durationText(double seconds) {
     if (!std::isfinite(seconds)) return "?";
     // No unit is shown that has reached the next one: "1.0 s", not "1000 ms".

@@ -2,7 +2,7 @@
 // user's own ssh, on nodes that Slurm lends, or ranks that another program has started (rendezvous.h). Files
 // that are not on a shared file system are read from, and written to, the process that has them (peers.h).
 //
-// A worker that is silent for three heartbeats, or whose connection ends, is lost: its parts go to others,
+// A worker that is silent for ten heartbeats, or whose connection ends, is lost: its parts go to others,
 // but for what its journal shows. A part that failed three times ends the job, and so does the loss of all
 // workers; the journals keep what was done.
 #pragma once

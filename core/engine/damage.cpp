@@ -10,8 +10,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "engine/master_agreement.h"
-#include "expectation/copied_files.h"
+#include "engine/exchanged_files.h"
 #include "formats/companions.h"
 #include "formats/roles.h"
 
@@ -58,14 +57,13 @@ class DamageFinder {
     // Elsewhere each look at a file is a request.
     Status takeCopies(const StopToken& stop) {
         if (source_.fileSystem || !source_.reader->dataElsewhere().empty()) return {};
-        SHARDSCOPE_ASSIGN(const std::vector<Note> copies, copiedFileNotes(*source_.reader, stop));
-        SHARDSCOPE_ASSIGN(const std::vector<Note> masters, masterNotes(*source_.reader, stop));
+        SHARDSCOPE_ASSIGN(const std::vector<Note> exchanged, exchangedFileNotes(source_, stop));
         std::vector<Note> inFiles;
         // The padding of ZeRO 3; what other formats find is not of values.
         if (catalog_.format() == "deepspeed") {
             SHARDSCOPE_ASSIGN(inFiles, source_.reader->fileNotes());
         }
-        for (const std::vector<Note>* notes : {&copies, &masters, &std::as_const(inFiles)})
+        for (const std::vector<Note>* notes : {&exchanged, &std::as_const(inFiles)})
             for (const Note& note : *notes)
                 if (note.lacks != Note::Lacks::nothing) take(note);
         return {};

@@ -10,7 +10,7 @@
 
 #include "base/rule.h"
 #include "base/units.h"
-#include "engine/master_agreement.h"
+#include "engine/exchanged_files.h"
 #include "engine/model_config.h"
 #include "engine/run_directory.h"
 #include "engine/run_history.h"
@@ -18,7 +18,6 @@
 #include "engine/surroundings.h"
 #include "expectation/agreement.h"
 #include "expectation/contents.h"
-#include "expectation/copied_files.h"
 #include "expectation/integrity.h"
 #include "expectation/lacking.h"
 #include "expectation/model_size.h"
@@ -209,14 +208,10 @@ class Expectation {
     // Elsewhere each look at a file is a request.
     Status addCopies() {
         if (checkpoint_.fileSystem && level_ < ValidateLevel::values) return {};
-        SHARDSCOPE_ASSIGN(auto notes, copiedFileNotes(*checkpoint_.reader, resources_.stop));
+        SHARDSCOPE_ASSIGN(auto notes, exchangedFileNotes(checkpoint_, resources_.stop));
         for (Note& note : notes)
             note.file = below() + note.file;
         append(notes_, std::move(notes));
-        SHARDSCOPE_ASSIGN(auto masters, masterNotes(*checkpoint_.reader, resources_.stop));
-        for (Note& note : masters)
-            note.file = below() + note.file;
-        append(notes_, std::move(masters));
         return {};
     }
 

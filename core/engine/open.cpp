@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "encoding/tar.h"
 #include "engine/engine.h"
+#include "engine/exchanged_files.h"
 #include "engine/format_names.h"
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
@@ -238,6 +239,7 @@ Result<Checkpoint> openAt(const std::string& path, const CheckpointOptions& opti
     }
     const bool fileNamed = !source.entry.empty();
     Checkpoint checkpoint;
+    checkpoint.exchanged = std::make_shared<ExchangedFiles>();
     checkpoint.path = path;
     if (!fileNamed) checkpoint.root = path;
     checkpoint.fileSystem = options.fileSystem;

@@ -17,7 +17,7 @@ namespace shardscope {
 
 constexpr int kProtocol = 10;
 constexpr std::chrono::milliseconds kBeat{1000};
-constexpr std::chrono::milliseconds kLease = 3 * kBeat;
+constexpr std::chrono::milliseconds kLease = 10 * kBeat;
 
 // How long the other end, which sends heartbeats, has been silent. Call check() at least once a beat. Of the
 // time since its last call at most one beat counts. So a process that stood still does not take its own pause

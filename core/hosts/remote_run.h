@@ -21,7 +21,7 @@ struct RunSinks {
 
 // Waits for the verb's end and returns its exit code. `order.host` names the host in errors. Raising `stop`
 // cancels the verb there, whose exit code is then 130; it is waited for some seconds. Errors: remote (no
-// connection, or it ended, or was silent for three heartbeats), cancelled, those of the sinks.
+// connection, or it ended, or was silent for ten heartbeats), cancelled, those of the sinks.
 Result<int> runThere(const RemoteHost::Connect& connect, const std::string& version, const RunOrder& order,
                      const RunSinks& sinks, const StopToken& stop);
 

@@ -36,7 +36,7 @@ class RemoteSession {
     Result<uint64_t> post(const char* say, nlohmann::json request, std::string_view body, uint64_t mostBody,
                           std::span<std::byte> into = {});
     // Waits for its answer. Errors: what the agent says went wrong; remote when the connection ended or was
-    // silent for three heartbeats; cancelled after close().
+    // silent for ten heartbeats; cancelled after close().
     Result<Answer> wait(uint64_t id);
     Result<Answer> ask(const char* say, nlohmann::json request, std::string_view body, uint64_t mostBody);
     // What needs no answer.

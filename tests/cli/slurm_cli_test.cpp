@@ -313,7 +313,7 @@ class SlurmCliTest : public QObject {
                         }));
         QVERIFY2(run.exitCode == 0, run.describe().c_str());
         QVERIFY(hit);
-        QVERIFY2(run.wallSeconds < 20, run.describe().c_str());
+        QVERIFY2(run.wallSeconds < 40, run.describe().c_str());
         QVERIFY(digestsOf(target.toStdString()) == expected_);
         QTRY_VERIFY_WITH_TIMEOUT(quiet(), 15'000);
         wakeNodes();
@@ -339,7 +339,7 @@ class SlurmCliTest : public QObject {
                             stop();
                         }));
         QVERIFY2(run.exitCode == 4, run.describe().c_str());
-        QVERIFY2(run.wallSeconds < 20, run.describe().c_str());
+        QVERIFY2(run.wallSeconds < 40, run.describe().c_str());
         const std::string message = run.json()["message"];
         QVERIFY2(message.find("CANCELLED") != std::string::npos, message.c_str());
         QVERIFY2(message.find("has been revoked") != std::string::npos, message.c_str());

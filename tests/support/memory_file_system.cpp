@@ -467,6 +467,7 @@ Status FaultyFileSystem::pass(Op op, const std::string& path) {
     const uint64_t number = ++counts_[static_cast<int>(op)];
     if (static_cast<int>(op) == failOp_ && (fromThenOn_ ? number >= failNth_ : number == failNth_)) {
         ++failures_;
+        if (beforeFailure) beforeFailure();
         return makeError(code_, "a fault for a test").inFile(path);
     }
     if (after) after(op);

@@ -83,6 +83,8 @@ class FaultyFileSystem final : public FileSystem, public std::enable_shared_from
     uint64_t failures() const { return failures_; }
     // Called after every successful operation; for stopping a job at a chosen moment.
     std::function<void(Op)> after;
+    // Called before an operation fails; for waiting until something else has happened.
+    std::function<void()> beforeFailure;
 
     Result<std::shared_ptr<Directory>> openDirectory(const std::string& path) override;
     Status makeDirectory(const std::string& path) override;

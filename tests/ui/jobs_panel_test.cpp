@@ -211,7 +211,7 @@ class JobsPanelTest : public QObject, protected JobsFixture {
                     {"bytes", std::round(written[w])},
                     {"units", i / 4},
                     {"busy_s", QJsonObject{{"read", read[w]}, {"compute", compute[w]}, {"write", write3[w]}}},
-                    {"why", lost ? "it has been silent for 3 seconds" : ""}};
+                    {"why", lost ? "it has been silent for 10 seconds" : ""}};
             }
             const QJsonObject busy{{"read", read[0] + read[1] + read[2]},
                                    {"compute", compute[0] + compute[1] + compute[2]},

@@ -164,6 +164,16 @@ class TextTest : public QObject {
         text = "-1";
         QVERIFY(!takeNumber<int64_t>(text));
     }
+    void countsAgreeWithTheirNouns() {
+        QCOMPARE(counted(1, "file"), std::string("1 file"));
+        QCOMPARE(counted(0, "damaged shard"), std::string("0 damaged shards"));
+        QCOMPARE(counted(12345, "file"), std::string("12,345 files"));
+        QCOMPARE(counted(2, "entry"), std::string("2 entries"));
+        QCOMPARE(counted(2, "key"), std::string("2 keys"));
+        QCOMPARE(counted(3, "axis"), std::string("3 axes"));
+        QCOMPARE(counted(2, "index"), std::string("2 indexes"));
+        QCOMPARE(counted(2, "branch"), std::string("2 branches"));
+    }
     void noUnitReachesTheNext() {
         QCOMPARE(bytesText(1023), std::string("1023 B"));
         QCOMPARE(bytesText(1024), std::string("1.00 KiB"));

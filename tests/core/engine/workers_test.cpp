@@ -666,8 +666,7 @@ void WorkersTest::ownDisksResume() {
     const auto failing = std::make_shared<FaultyFileSystem>(targets[2]);
     failing->failAt(Op::write, 4, ErrorCode::noSpace, true);
     // The disk gets full once something is booked, however fast the ranks are.
-    failing->after = [&](Op op) {
-        if (op != Op::write || failing->count(op) != 3) return;
+    failing->beforeFailure = [&] {
         for (int i = 0; i < 3000 && !journalClaims(*disks[0]); ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
     };

@@ -1,4 +1,4 @@
-#include "engine/master_agreement.h"
+#include "engine/exchanged_files.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "engine/masters.h"
 #include "execute/executor.h"
+#include "expectation/copied_files.h"
 
 namespace shardscope {
 
@@ -19,6 +20,7 @@ namespace {
 constexpr int64_t kElements = 256;       // of a sample, at most
 constexpr int64_t kFewestElements = 16;  // that tell anything
 constexpr size_t kSamples = 8;           // of a file
+constexpr size_t kMostTries = 64;        // of a file: samples of zeros tell nothing
 constexpr size_t kMostFiles = 4096;
 constexpr size_t kMostTold = 100;
 constexpr uint64_t kMemory = uint64_t{64} << 20;
@@ -38,9 +40,16 @@ class MasterAgreement {
             if (masters[t] == kNone || catalog_.aliasOf(t) != kNone || catalog_.special(t) != kNone ||
                 (dtype != DType::bfloat16 && dtype != DType::float16))
                 continue;
-            SHARDSCOPE_TRY(look(t, masters[t], t));
-            SHARDSCOPE_TRY(look(t, masters[t], masters[t]));
+            addSamples(t, masters[t], t);
+            addSamples(t, masters[t], masters[t]);
         }
+        std::vector<Seen*> files;
+        for (auto& [file, seen] : files_)
+            files.push_back(&seen);
+        SHARDSCOPE_TRY(resources_.pool->parallelFor(files.size(), resources_.stop, [&](size_t f) {
+            look(*files[f]);
+            return Status();
+        }));
         std::vector<Note> notes;
         for (const auto& [file, seen] : files_) {
             // Norms may be the same on all ranks. One tensor may be new, such as an embedding that was
@@ -62,13 +71,18 @@ class MasterAgreement {
     }
 
   private:
+    struct Sample {
+        TensorId weight, master;
+        ChunkId chunk;  // of either
+    };
     struct Seen {
+        std::vector<Sample> tries;
         size_t samples = 0, strange = 0;
         TensorId example = kNone;
     };
 
-    // Looks where the chunks of `at` begin, which is the weight or its master.
-    Status look(TensorId weight, TensorId master, TensorId at) {
+    // The beginnings of the chunks of `at`, which is the weight or its master.
+    void addSamples(TensorId weight, TensorId master, TensorId at) {
         for (ChunkId c = catalog_.firstChunk(at); c < catalog_.endChunk(at); ++c) {
             const ChunkInfo chunk = catalog_.chunk(at, c);
             if (chunk.file == kNone || catalog_.files()[chunk.file].state != FileInfo::State::present ||
@@ -76,16 +90,19 @@ class MasterAgreement {
                 (files_.size() >= kMostFiles && !files_.contains(chunk.file)))
                 continue;
             Seen& seen = files_[chunk.file];
-            if (seen.samples >= kSamples) continue;
-            SHARDSCOPE_TRY(resources_.stop.poll());
-            const Box box = beginningOf(chunk);
-            const auto strange = differ(weight, master, box);
-            if (!strange) continue;
-            ++seen.samples;
-            seen.strange += *strange;
-            if (*strange && seen.example == kNone) seen.example = weight;
+            if (seen.tries.size() < kMostTries) seen.tries.push_back({weight, master, c});
         }
-        return {};
+    }
+
+    void look(Seen& seen) const {
+        for (const Sample& sample : seen.tries) {
+            const auto strange =
+                differ(sample.weight, sample.master, beginningOf(catalog_.chunk(sample.chunk)));
+            if (!strange) continue;
+            seen.strange += *strange;
+            if (*strange && seen.example == kNone) seen.example = sample.weight;
+            if (++seen.samples == kSamples) return;
+        }
     }
 
     // Elements at the beginning of a chunk: of its first whole rows, else the end of one.
@@ -145,8 +162,16 @@ class MasterAgreement {
 
 }  // namespace
 
-Result<std::vector<Note>> masterNotes(const Reader& reader, const StopToken& stop) {
-    return MasterAgreement(reader, stop).notes();
+Result<std::vector<Note>> exchangedFileNotes(const Checkpoint& checkpoint, const StopToken& stop) {
+    ExchangedFiles& kept = *checkpoint.exchanged;
+    const MutexLock lock(kept.mutex);
+    if (kept.reader == checkpoint.reader) return kept.notes;
+    SHARDSCOPE_ASSIGN(std::vector<Note> notes, copiedFileNotes(*checkpoint.reader, stop));
+    SHARDSCOPE_ASSIGN(const std::vector<Note> masters, MasterAgreement(*checkpoint.reader, stop).notes());
+    notes.insert(notes.end(), masters.begin(), masters.end());
+    kept.reader = checkpoint.reader;
+    kept.notes = notes;
+    return notes;
 }
 
 }  // namespace shardscope
