@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "encoding/torch_tensor.h"
 #include "model/mesh.h"
 
@@ -124,7 +125,8 @@ Result<Runs> cut(const Runs& runs, int64_t groups, int64_t count, int64_t index)
     const int64_t length = lengthOf(runs);
     groups = std::min(groups, std::max<int64_t>(length, 1));  // more are empty
     if (groups > kMostBoxes)
-        return unsupported(fmt::format("its strided shard has {} groups, more than are read", groups));
+        return unsupported(
+            fmt::format("its strided shard has {}, more than are read", counted(groups, "group")));
     Runs out;
     size_t at = 0;
     int64_t passed = 0;
@@ -229,7 +231,8 @@ Result<LocalParts> combine(const std::vector<Runs>& runs) {
     for (const Runs& all : runs) {
         out.shape.push_back(lengthOf(all));
         if (!checkedMul(count, static_cast<int64_t>(all.size()), count) || count > kMostBoxes)
-            return unsupported(fmt::format("its strided shards have more than {} boxes", kMostBoxes));
+            return unsupported(
+                fmt::format("its strided shards have more than {}", counted(kMostBoxes, "box")));
     }
     std::vector<size_t> at(runs.size(), 0);
     Dims local(runs.size(), 0);
@@ -300,8 +303,8 @@ Result<DTensorSpec> asDTensorSpec(const ValueGraph& g, NodeId node) {
     for (NodeId placement : itemsOf(g, attributeOf(g, node, "placements")))
         spec.placements.push_back(asPlacement(g, placement));
     if (spec.mesh.empty() || spec.mesh.size() > kMaxAxes || spec.placements.size() != spec.mesh.size()) {
-        return malformed(
-            fmt::format("{} placements on a mesh of {} axes", spec.placements.size(), spec.mesh.size()));
+        return malformed(fmt::format("{} on a mesh of {}", counted(spec.placements.size(), "placement"),
+                                     counted(spec.mesh.size(), "axis")));
     }
     for (NodeId name : itemsOf(g, attributeOf(g, mesh, {"_mesh_dim_names", "mesh_dim_names"}))) {
         if (g.kind(name) == ValueKind::text) spec.axes.emplace_back(g.text(name));

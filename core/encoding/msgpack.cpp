@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -60,7 +61,8 @@ class MsgpackParser {
 
     Result<uint32_t> add(Node node) {
         if (tree_.nodes_.size() >= limits_.nodes)
-            return makeError(ErrorCode::limit, fmt::format("it has more than {} values", limits_.nodes));
+            return makeError(ErrorCode::limit,
+                             fmt::format("it has more than {}", counted(limits_.nodes, "value")));
         tree_.nodes_.push_back(node);
         return static_cast<uint32_t>(tree_.nodes_.size() - 1);
     }
@@ -151,9 +153,9 @@ class MsgpackParser {
 
     Result<uint32_t> payload(Node node, MsgpackKind kind, uint64_t length) {
         if (length > end_ - at_)
-            return damaged(
-                       fmt::format("its {} bytes end at byte {}, the file at {}", length, at_ + length, end_),
-                       at_)
+            return damaged(fmt::format("it has {} and ends at byte {}, the file at byte {}",
+                                       counted(length, "byte"), countText(at_ + length), countText(end_)),
+                           at_)
                 .byRule(rule::fileTruncated);
         node.kind = kind;
         node.offset = at_;
@@ -167,7 +169,7 @@ class MsgpackParser {
             return damaged("it ends in the middle of a text", end_).byRule(rule::fileTruncated);
         if (length > limits_.textBytes - tree_.texts_.size())
             return makeError(ErrorCode::limit,
-                             fmt::format("its texts have more than {} bytes", limits_.textBytes));
+                             fmt::format("its texts have more than {}", counted(limits_.textBytes, "byte")));
         node.kind = MsgpackKind::text;
         node.first = tree_.texts_.size();
         node.length = length;

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/byte_parser.h"
 #include "encoding/crc32c.h"
 #include "encoding/zstd.h"
@@ -63,13 +64,14 @@ class OcdbtTreeReader {
                                         const ReadFile& file) {
         std::vector<std::byte> bytes;
         if (place.length < kEnvelopeHead + 6 || !rangeFits(place.offset, place.length, file.size()))
-            return wrong(place,
-                         fmt::format("its {} bytes from byte {} exceed the file, which has {}", place.length,
-                                     place.offset, file.size()),
-                         rule::fileTruncated);
+            return wrong(
+                place,
+                fmt::format("it takes {} from byte {}, the file has {}", counted(place.length, "byte"),
+                            countText(place.offset), countText(file.size())),
+                rule::fileTruncated);
         if (place.length > maxPlain + (maxPlain >> 7) + 4096)
             return makeError(ErrorCode::limit,
-                             fmt::format("a node has {} bytes, more than are read", place.length))
+                             fmt::format("a node has {}, more than are read", counted(place.length, "byte")))
                 .inFile(place.path)
                 .at(place.offset);
         bytes.resize(static_cast<size_t>(place.length));
@@ -78,8 +80,8 @@ class OcdbtTreeReader {
         if (in.bigEndian<4>() != magic)
             return wrong(place, "it does not begin as a manifest or a node of an OCDBT database does");
         if (const uint64_t length = in.littleEndian<8>(); length != place.length)
-            return wrong(
-                place, fmt::format("its header says that it has {} bytes, it has {}", length, place.length));
+            return wrong(place, fmt::format("its header says that it has {}, it has {}",
+                                            counted(length, "byte"), countText(place.length)));
         const std::span<const std::byte> summed = std::span<const std::byte>(bytes).first(bytes.size() - 4);
         ByteParser tail(std::span<const std::byte>(bytes).last(4));
         const auto stored = static_cast<uint32_t>(tail.littleEndian<4>());
@@ -111,8 +113,8 @@ class OcdbtTreeReader {
     }
 
     static Error tooLarge(const Place& place, uint64_t maxPlain) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("it unpacks to more than the {} bytes that are read", maxPlain))
+        return makeError(ErrorCode::limit, fmt::format("it unpacks to more than the {} that are read",
+                                                       counted(maxPlain, "byte")))
             .inFile(place.path)
             .at(place.offset);
     }
@@ -266,7 +268,7 @@ class OcdbtTreeReader {
         SHARDSCOPE_TRY(stop_.poll());
         if (index_.nodes_.size() >= limits_.nodes)
             return makeError(ErrorCode::limit,
-                             fmt::format("the database has more than {} nodes", limits_.nodes))
+                             fmt::format("the database has more than {}", counted(limits_.nodes, "node")))
                 .inFile(place.path);
         SHARDSCOPE_ASSIGN(const auto file, open(place.path));
         SHARDSCOPE_ASSIGN(const auto bytes, body(place, kNodeMagic, nodeBytes_, *file));
@@ -279,7 +281,8 @@ class OcdbtTreeReader {
         const uint64_t n = in.varint();
         if (n == 0 || !countFits(in, n, 3)) return wrong(place, "its list of keys is not whole");
         if (n > kMostNodeKeys)
-            return makeError(ErrorCode::limit, fmt::format("a node has {} keys, more than are read", n))
+            return makeError(ErrorCode::limit,
+                             fmt::format("a node has {}, more than are read", counted(n, "key")))
                 .inFile(place.path)
                 .at(place.offset);
         std::vector<uint64_t> prefix(static_cast<size_t>(n), 0), suffix(prefix), common;
@@ -303,7 +306,7 @@ class OcdbtTreeReader {
             if (!in.ok() || prefix[i] > before) return wrong(place, "its list of keys is not whole");
             if (keys.size() + inherited.size() + prefix[i] + more.size() > limits_.keyBytes - keyBytes_)
                 return makeError(ErrorCode::limit,
-                                 fmt::format("the keys have more than {} bytes", limits_.keyBytes))
+                                 fmt::format("the keys have more than {}", counted(limits_.keyBytes, "byte")))
                     .inFile(place.path);
             const uint64_t begin = keys.size();
             keys += inherited;
@@ -375,9 +378,8 @@ class OcdbtTreeReader {
             const auto value = in.bytes(index_.length_[first + i]);
             if (!in.ok()) return wrong(place, "its values are not whole");
             if (value.size() > limits_.inlineBytes - index_.inline_.size())
-                return makeError(
-                           ErrorCode::limit,
-                           fmt::format("the values in the tree have more than {} bytes", limits_.inlineBytes))
+                return makeError(ErrorCode::limit, fmt::format("the values in the tree have more than {}",
+                                                               counted(limits_.inlineBytes, "byte")))
                     .inFile(place.path);
             index_.file_[first + i] = node | kInTree;
             index_.offset_[first + i] = index_.inline_.size();

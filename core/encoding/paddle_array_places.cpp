@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/paddle_file.h"
 #include "encoding/pickle_text.h"
 
@@ -14,8 +15,8 @@ namespace {
 constexpr size_t kPiece = size_t{256} << 10;
 
 Error wrongSize(const PaddleArray& array, uint64_t needed, const std::string& has) {
-    return damaged(fmt::format("an array of shape {} and dtype {} needs {} bytes, it has {}",
-                               formatDims(array.shape), dtypeName(array.dtype), needed, has),
+    return damaged(fmt::format("an array of shape {} and dtype {} needs {}, it has {}",
+                               formatDims(array.shape), dtypeName(array.dtype), counted(needed, "byte"), has),
                    array.offset)
         .byRule(rule::metaInconsistent);
 }
@@ -51,7 +52,7 @@ Status unpackText(const ReadFile& file, const PaddleArray& array, uint64_t bytes
         written += plain.size();
         done += buffer.size();
     }
-    if (written != bytes) return wrongSize(array, bytes, std::to_string(written));
+    if (written != bytes) return wrongSize(array, bytes, countText(written));
     return {};
 }
 
@@ -60,11 +61,10 @@ Result<PaddleExtent> placeInside(const std::shared_ptr<const ReadFile>& file, co
     SHARDSCOPE_ASSIGN(const uint64_t bytes, bytesOf(array));
     switch (array.raw) {
         case PaddleArray::Raw::plain:
-            if (array.length != bytes) return wrongSize(array, bytes, std::to_string(array.length));
+            if (array.length != bytes) return wrongSize(array, bytes, countText(array.length));
             return PaddleExtent{file, array.offset};
         case PaddleArray::Raw::inMemory: {
-            if (array.bytes.size() != bytes)
-                return wrongSize(array, bytes, std::to_string(array.bytes.size()));
+            if (array.bytes.size() != bytes) return wrongSize(array, bytes, countText(array.bytes.size()));
             const auto from = std::as_bytes(std::span(array.bytes));
             return PaddleExtent{fileInMemory(file, {from.begin(), from.end()}), 0};
         }
@@ -73,7 +73,7 @@ Result<PaddleExtent> placeInside(const std::shared_ptr<const ReadFile>& file, co
     }
     // Each byte takes one or two bytes of UTF-8.
     if (array.length < bytes || array.length / 2 > bytes)
-        return wrongSize(array, bytes, std::to_string(array.length));
+        return wrongSize(array, bytes, countText(array.length));
     SHARDSCOPE_ASSIGN(
         auto plain, cache.get({fmt::format("text {} {} {}", array.offset, bytes, file->path()), file, bytes},
                               [&](const Materialized::Sink& sink) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/container_walk.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/pickle_outline.h"
@@ -359,8 +360,8 @@ class Walker : private ContainerWalk<Child> {
                 out_.notes.push_back(
                     {rule::metaInconsistent,
                      Severity::warning,
-                     fmt::format("'{}' has {} bytes, more than are read of an object; it is left out",
-                                 object.name, payload->length),
+                     fmt::format("'{}' has {}, more than are read of an object; it is left out", object.name,
+                                 counted(payload->length, "byte")),
                      {},
                      object.name,
                      payload->offset});
@@ -492,8 +493,8 @@ Result<PaddleFile> readPaddleFile(const ReadFile& file, const PaddleFileLimits& 
     if (outline.pickle.length < file.size()) {
         out->notes.push_back({rule::metaInconsistent,
                               Severity::warning,
-                              fmt::format("{} bytes follow the pickle; paddle.load ignores them",
-                                          file.size() - outline.pickle.length),
+                              fmt::format("paddle.load ignores {} behind the pickle",
+                                          counted(file.size() - outline.pickle.length, "byte")),
                               {},
                               {},
                               outline.pickle.length});

@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "base/numbers.h"
+#include "base/units.h"
 #include "encoding/pickle_stream.h"
 #include "encoding/pickle_text.h"
 
@@ -246,8 +247,8 @@ class PickleMachine : public PickleStream {
     bool pushLong(std::string_view bytes) {
         constexpr size_t kMostBytes = 4096;
         if (bytes.size() > kMostBytes)
-            return failLimit(fmt::format("an integer of {} bytes is longer than the {} that are read",
-                                         bytes.size(), kMostBytes));
+            return failLimit(fmt::format("an integer of {} is longer than the {} that are read",
+                                         counted(bytes.size(), "byte"), countText(kMostBytes)));
         bytes = pickle_text::trimInteger(bytes);
         return push(bytes.size() > 8 ? h_.bigInteger(bytes) : h_.integer(pickle_text::smallInteger(bytes)));
     }
@@ -255,7 +256,7 @@ class PickleMachine : public PickleStream {
         constexpr size_t kMostDigits = 4300;  // as CPython
         std::string bytes;
         if (digits.size() > kMostDigits)
-            return failLimit(fmt::format("an integer of {} digits", digits.size()));
+            return failLimit(fmt::format("an integer of {}", counted(digits.size(), "digit")));
         if (!pickle_text::parseDecimal(digits, bytes))
             return failOpcode(fmt::format("'{}' is not an integer", printable(digits, kNameInMessage)));
         return pushLong(bytes);
@@ -426,7 +427,8 @@ class PickleMachine : public PickleStream {
             case Op::stop:
                 if (!marks_.empty()) return failOpcode("a MARK is left on the stack");
                 if (top_ != 1)
-                    return failOpcode(fmt::format("{} values are left on the stack instead of one", top_));
+                    return failOpcode(
+                        fmt::format("the stack has {} at the end instead of one", counted(top_, "value")));
                 stopped_ = true;
                 return true;
             case Op::pop:

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_machine.h"
 #include "encoding/pickle_outline.h"
@@ -67,14 +68,14 @@ class GraphHandler {
     }
     bool withinLimits(uint64_t machineBytes) {
         if (graph_.size() > maxNodes_)
-            return in_->failLimit(fmt::format("the pickle makes more than {} values", maxNodes_));
+            return in_->failLimit(fmt::format("the pickle makes more than {}", counted(maxNodes_, "value")));
         if (outlineBytes_ && in_->end() - in_->start() > outlineBytes_ + payloadBytes_)
-            return in_->failLimit(
-                fmt::format("the pickle has more than {} bytes besides its arrays", outlineBytes_));
+            return in_->failLimit(fmt::format("the pickle has more than {} besides its arrays",
+                                              counted(outlineBytes_, "byte")));
         if (graph_.memoryBytes() + machineBytes <= limits_.memory) return true;
         return in_->failLimit(
             fmt::format("the values of the pickle need more than the {} MiB of memory that they may take",
-                        limits_.memory >> 20),
+                        countText(limits_.memory >> 20)),
             fmt::format("raise {}: half of it is for such values", option("memory")));
     }
     void memoized(NodeId) {}
@@ -113,7 +114,8 @@ class GraphHandler {
         for (std::string_view part : {module, name}) {
             if (!pickle_text::isUtf8(part) || part.find_first_of(std::string_view("\0\n", 2)) != part.npos)
                 return in_->fail(fmt::format("'{}' is not a name", printable(part, kNameInMessage)));
-            if (part.size() > 4096) return in_->failLimit(fmt::format("a name of {} bytes", part.size()));
+            if (part.size() > 4096)
+                return in_->failLimit(fmt::format("a name of {}", counted(part.size(), "byte")));
         }
         const auto [module3, name3] = pickle_text::python3Name(module, name);
         made = graph_.addGlobal(module3, name3);
@@ -385,8 +387,8 @@ class GraphHandler {
             if (isLeaf(child) || height[child] == kInProgress) continue;
             const size_t below = height[child] ? height[child] : 1;
             if (path.size() + below > static_cast<size_t>(std::min(limits_.depth, 60'000))) {
-                return in_->failLimit(
-                    fmt::format("values are nested deeper than the {} levels that are read", limits_.depth));
+                return in_->failLimit(fmt::format("values are nested deeper than the {} that are read",
+                                                  counted(limits_.depth, "level")));
             }
             if (height[child]) {
                 frame.tallest = std::max(frame.tallest, height[child]);

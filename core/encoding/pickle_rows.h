@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle_machine.h"
 #include "encoding/text_table.h"
 
@@ -404,8 +405,8 @@ auto decodeRows(const ReadFile& file, const Limits& limits, const StopToken& sto
     }
     if (file.size() > limits.pickleBytes) {
         return makeError(ErrorCode::limit,
-                         fmt::format("{} bytes of metadata are more than the {} that are read", file.size(),
-                                     limits.pickleBytes))
+                         fmt::format("the metadata has {}, more than the {} that are read",
+                                     counted(file.size(), "byte"), countText(limits.pickleBytes)))
             .inFile(file.path());
     }
     PickleLiveMemo use;

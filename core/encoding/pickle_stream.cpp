@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 PickleStream::PickleStream(PickleWindow window, uint64_t start, uint64_t textLimit)
@@ -39,8 +41,8 @@ bool PickleStream::remains(uint64_t length) {
     if (at <= size && length <= size - at) return true;
     truncated_ = true;
     return fail(at > size ? fmt::format("the pickle ends inside {}", opcodeName())
-                          : fmt::format("{} needs {} more bytes, {} remain in the pickle", opcodeName(),
-                                        length, size - at));
+                          : fmt::format("{} needs {}, the pickle has {}", opcodeName(),
+                                        counted(length, "more byte"), countText(size - at)));
 }
 
 // Keeps the bytes from the opcode on.
@@ -108,8 +110,8 @@ uint64_t PickleStream::lengthOperand(size_t width) {
 bool PickleStream::distantBytes(uint64_t length, std::string_view& out) {
     if (!remains(length)) return false;
     if (length > textLimit_) {
-        return failLimit(fmt::format("{} holds {} bytes, more than the {} that are read in one value",
-                                     opcodeName(), length, textLimit_));
+        return failLimit(fmt::format("{} holds {}, more than the {} that are read in one value", opcodeName(),
+                                     counted(length, "byte"), countText(textLimit_)));
     }
     if (length > static_cast<size_t>(end_ - p_) && !refill(static_cast<size_t>(length))) return false;
     out = {reinterpret_cast<const char*>(p_), static_cast<size_t>(length)};
@@ -143,7 +145,8 @@ bool PickleStream::lineOperands(std::string_view* lines, size_t count, uint64_t 
             const auto length =
                 newline ? static_cast<size_t>(static_cast<const uint8_t*>(newline) - from) : left;
             if (length > limit)
-                return failLimit(fmt::format("{} holds a line of more than {} bytes", opcodeName(), limit));
+                return failLimit(
+                    fmt::format("{} holds a line of more than {}", opcodeName(), counted(limit, "byte")));
             if (!newline) break;
             lines[found] = {reinterpret_cast<const char*>(from), length};
             from += length + 1;
@@ -172,7 +175,7 @@ void PickleLiveMemo::finish() {
 
 // Picklers number memo entries one after the other, so an index beyond the length of the source is damage.
 bool PickleStream::failIndex(uint64_t index) {
-    return fail(fmt::format("memo index {} is impossible in {} bytes", index, window_.size()));
+    return fail(fmt::format("memo index {} is impossible in {}", index, counted(window_.size(), "byte")));
 }
 
 bool PickleStream::scan(PickleLiveMemo& use) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_opcodes.h"
 #include "encoding/pickle_text.h"
@@ -293,8 +294,8 @@ class ValueEncoder {
 
     Status save(NodeId node, int depth) {
         if (depth > kMaxValueDepth) {
-            return makeError(ErrorCode::limit,
-                             fmt::format("a value is nested deeper than {} levels", kMaxValueDepth));
+            return makeError(ErrorCode::limit, fmt::format("a value is nested deeper than {}",
+                                                           counted(kMaxValueDepth, "level")));
         }
         if (const auto it = memo_.find(node); it != memo_.end()) {
             w_.get(it->second);

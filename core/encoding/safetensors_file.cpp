@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/safetensors_header.h"
 
 namespace shardscope::safetensors {
@@ -82,9 +83,9 @@ Result<FileLayout> layOutFile(std::vector<FileEntry>& entries,
         json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
                             jsonText(entry.name), dtype, fmt::join(shape, ","), entry.offset, at);
         if (json.size() > kMaxHeader) {
-            return makeError(
-                ErrorCode::limit,
-                fmt::format("the header would be longer than {} bytes, which readers refuse", kMaxHeader));
+            return makeError(ErrorCode::limit,
+                             fmt::format("the header would be longer than {}, which readers refuse",
+                                         counted(kMaxHeader, "byte")));
         }
     }
     json += '}';

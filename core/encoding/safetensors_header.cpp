@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope::safetensors {
 
@@ -117,9 +118,10 @@ class HeaderEvents final : public JsonEvents {
         if (depth() == 3 && member_ == kShape) {
             HeaderTensor& tensor = header_.tensors.back();
             if (tensor.rank >= kMaxRank) {
-                return fail(makeError(ErrorCode::limit, fmt::format("more than {} dimensions", kMaxRank))
-                                .ofTensor(name_)
-                                .at(position()));
+                return fail(
+                    makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMaxRank, "dimension")))
+                        .ofTensor(name_)
+                        .at(position()));
             }
             if (value > static_cast<uint64_t>(INT64_MAX))
                 return fail(bad(fmt::format("the size {} in 'shape' is impossible", value)));
@@ -210,7 +212,8 @@ Status checkTensors(Header& header) {
             return error;
         };
         if (tensor.end < tensor.begin) {
-            return wrong(fmt::format("its data ends at {}, before it begins at {}", tensor.end, tensor.begin),
+            return wrong(fmt::format("its data ends at byte {}, before it begins at byte {}",
+                                     countText(tensor.end), countText(tensor.begin)),
                          rule::metaInconsistent);
         }
         int64_t elements = 0;
@@ -227,23 +230,25 @@ Status checkTensors(Header& header) {
                          rule::metaInconsistent);
         }
         if (totalBits % 8 != 0) {
-            return wrong(fmt::format("{} elements of {} bits do not fill whole bytes", elements, bits),
+            return wrong(fmt::format("it does not fill whole bytes: {} of {}", counted(elements, "element"),
+                                     counted(bits, "bit")),
                          rule::metaInconsistent);
         }
         if (tensor.end - tensor.begin != totalBits / 8) {
-            return wrong(fmt::format("shape {} of {} takes {} bytes, its data_offsets give it {}",
+            return wrong(fmt::format("shape {} of {} takes {}, its data_offsets give it {}",
                                      formatDims(header.shape(index)), storedDTypeName(tensor.dtype),
-                                     totalBits / 8, tensor.end - tensor.begin),
+                                     counted(totalBits / 8, "byte"), countText(tensor.end - tensor.begin)),
                          rule::metaInconsistent);
         }
         if (tensor.begin < cursor) {
-            return wrong(fmt::format("its data at {} overlaps that of '{}', which ends at {}", tensor.begin,
-                                     printable(previous, kNameInMessage), cursor),
-                         rule::coverageOverlap);
+            return wrong(
+                fmt::format("its data at byte {} overlaps that of '{}', which ends at byte {}",
+                            countText(tensor.begin), printable(previous, kNameInMessage), countText(cursor)),
+                rule::coverageOverlap);
         }
         if (tensor.begin > cursor) {
-            return wrong(fmt::format("{} bytes before its data at {} belong to no tensor",
-                                     tensor.begin - cursor, tensor.begin),
+            return wrong(fmt::format("no tensor has the {} before its data at byte {}",
+                                     counted(tensor.begin - cursor, "byte"), countText(tensor.begin)),
                          rule::metaInconsistent);
         }
         cursor = tensor.end;
@@ -259,9 +264,9 @@ Status checkTensors(Header& header) {
     }
     if (!checkedAdd(header.dataStart, cursor, header.dataEnd)) return damaged("the declared size overflows");
     if (cursor < dataSize) {
-        return damaged(fmt::format("{} bytes after the last tensor belong to nothing: the header declares {} "
-                                   "bytes of file, there are {}",
-                                   dataSize - cursor, header.dataEnd, header.fileSize))
+        return damaged(fmt::format("no tensor has the {} at its end: the header declares {}, the file has {}",
+                                   counted(dataSize - cursor, "byte"), counted(header.dataEnd, "byte"),
+                                   countText(header.fileSize)))
             .at(header.dataEnd)
             .byRule(rule::metaInconsistent);
     }
@@ -335,19 +340,20 @@ Result<Header> readHeader(const ReadFile& file, uint64_t maxHeader) {
     for (int i = 7; i >= 0; --i)
         length = length << 8 | static_cast<unsigned char>(head[static_cast<size_t>(i)]);
     if (length > file.size() - 8 && (length > maxHeader || !looksLike(head).empty())) {
-        return notThis(damaged(
-            fmt::format("its first 8 bytes give a header of {} bytes, the file has {}", length, file.size()),
-            0));
+        return notThis(damaged(fmt::format("its first 8 bytes give a header of {}, the file has {}",
+                                           counted(length, "byte"), countText(file.size())),
+                               0));
     }
     if (length > maxHeader) {
-        return makeError(
-                   ErrorCode::limit,
-                   fmt::format("a header of {} bytes is longer than the {} that are read", length, maxHeader))
+        return makeError(ErrorCode::limit, fmt::format("a header of {} is longer than the {} that are read",
+                                                       counted(length, "byte"), countText(maxHeader)))
             .inFile(file.path())
             .at(0);
     }
     if (length > file.size() - 8) {
-        return damaged(fmt::format("the header ends at byte {}, the file has {}", length + 8, file.size()), 0)
+        return damaged(fmt::format("the header ends at byte {}, the file has {}", countText(length + 8),
+                                   countText(file.size())),
+                       0)
             .inFile(file.path())
             .byRule(rule::fileTruncated)
             .withHint("the file is truncated; fetch it again");

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope::safetensors {
 
@@ -39,8 +40,8 @@ struct Cursor {
 
 bool JsonEvents::open(bool object) {
     if (depth_ >= kMaxJsonDepth) {
-        return fail(makeError(ErrorCode::limit,
-                              fmt::format("{} is nested more than {} levels deep", what_, kMaxJsonDepth))
+        return fail(makeError(ErrorCode::limit, fmt::format("{} is nested more than {} deep", what_,
+                                                            counted(kMaxJsonDepth, "level")))
                         .at(position()));
     }
     if (skipFrom_ < 0 && !onOpen(object)) return false;

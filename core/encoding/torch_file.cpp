@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/torch_legacy.h"
 
 namespace shardscope::torch_save {
@@ -74,8 +75,8 @@ Result<std::unordered_map<std::string, TorchStorage>> allStorages(const ValueGra
         if (fresh) continue;
         SHARDSCOPE_ASSIGN(const uint64_t before, storageBytes(it->second));
         if (bytes != before) {
-            return damaged(fmt::format("storage '{}' has {} bytes for one tensor and {} for another",
-                                       storage->key, before, bytes))
+            return damaged(fmt::format("storage '{}' has {} for one tensor and {} for another", storage->key,
+                                       counted(before, "byte"), countText(bytes)))
                 .byRule(rule::metaInconsistent);
         }
     }
@@ -150,20 +151,20 @@ std::vector<Note> recordNotes(const Opened& opened,
         const auto bytes = storageBytes(it->second);
         if (bytes.ok() && entry.size > *bytes) {
             note(rule::metaInconsistent, Severity::warning,
-                 fmt::format("the record data/{} has {} bytes, its storage only {}; torch 2.15 refuses it",
-                             key, entry.size, *bytes),
+                 fmt::format("the record data/{} has {}, its storage only {}; torch 2.15 refuses it", key,
+                             counted(entry.size, "byte"), countText(*bytes)),
                  entry.headerOffset);
         }
     }
     if (without > 0) {
-        note(
-            rule::integrityCrc, Severity::info,
-            fmt::format("no checksums are stored for {} of {} records", without, opened.zip->entries.size()));
+        note(rule::integrityCrc, Severity::info,
+             fmt::format("no checksums are stored for {} of {}", countText(without),
+                         counted(opened.zip->entries.size(), "record")));
     }
     if (deflated > 0) {
         note(rule::metaInconsistent, Severity::info,
-             fmt::format("{} records are deflated, which torch.save never does: the archive was packed again",
-                         deflated));
+             fmt::format("the archive was packed again: {} deflated, which torch.save never does",
+                         counted(deflated, "record")));
     }
     return notes;
 }
@@ -182,8 +183,8 @@ Result<StorageExtent> findStorage(const Opened& opened, const TorchStorage& stor
             .byRule(rule::fileMissing);
     }
     if (entry->size < bytes) {
-        return damaged(fmt::format("the record data/{} has {} bytes, its storage needs {}", storage.key,
-                                   entry->size, bytes),
+        return damaged(fmt::format("the record data/{} has {}, its storage needs {}", storage.key,
+                                   counted(entry->size, "byte"), countText(bytes)),
                        entry->headerOffset)
             .byRule(rule::fileTruncated);
     }

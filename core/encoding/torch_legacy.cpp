@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/torch_file.h"
 
 namespace shardscope::torch_save {
@@ -127,14 +128,14 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
         }
         SHARDSCOPE_TRY(file->readAt(at, std::as_writable_bytes(std::span(&count, 1))));
         if (count < 0 || static_cast<uint64_t>(count) != storage->second.elements) {
-            return bad(at, fmt::format("storage '{}' has {} elements, the saved object says {}", key, count,
-                                       storage->second.elements));
+            return bad(at, fmt::format("storage '{}' has {}, the saved object says {}", key,
+                                       counted(count, "element"), countText(storage->second.elements)));
         }
         at += sizeof count;
         SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(storage->second));
         if (!rangeFits(at, bytes, file->size())) {
-            return bad(at, fmt::format("storage '{}' needs {} bytes, the file has {} left", key, bytes,
-                                       file->size() - at))
+            return bad(at, fmt::format("storage '{}' needs {}, the file has {} left", key,
+                                       counted(bytes, "byte"), countText(file->size() - at)))
                 .byRule(rule::fileTruncated)
                 .withHint("the file was probably not written or copied completely");
         }
@@ -152,7 +153,7 @@ Result<Opened> openLegacy(std::shared_ptr<const ReadFile> file, const FileLimits
         opened.notes.push_back(
             {rule::metaInconsistent,
              Severity::warning,
-             fmt::format("{} bytes follow the last storage; torch.load ignores them", file->size() - at),
+             fmt::format("torch.load ignores {} behind the last storage", counted(file->size() - at, "byte")),
              {},
              {},
              at});

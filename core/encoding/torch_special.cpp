@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "encoding/torch_walk.h"
 
 namespace shardscope::torch_save {
@@ -62,7 +63,7 @@ Result<Special> sparse(const ValueGraph& g, std::span<const NodeId> args) {
         return bad("its sparse layout is not known");
     }
     if (coo ? data.size() < 3 || data.size() > 4 : data.size() != 4) {
-        return bad(fmt::format("a {} tensor has {} parts", special.about.kind, data.size()));
+        return bad(fmt::format("a {} tensor has {}", special.about.kind, counted(data.size(), "part")));
     }
     if (coo) {
         SHARDSCOPE_TRY(addPart(g, data[0], "indices", special));

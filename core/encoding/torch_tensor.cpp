@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -63,7 +64,8 @@ Result<TorchTensor> denseTensor(const ValueGraph& graph, NodeId storage, NodeId 
     SHARDSCOPE_ASSIGN(tensor.shape, asDims(graph, size, "the size"));
     SHARDSCOPE_ASSIGN(tensor.strides, asDims(graph, stride, "the stride"));
     if (tensor.shape.size() != tensor.strides.size()) {
-        return badTensor(fmt::format("{} sizes, but {} strides", tensor.shape.size(), tensor.strides.size()));
+        return badTensor(fmt::format("{}, but {}", counted(tensor.shape.size(), "size"),
+                                     counted(tensor.strides.size(), "stride")));
     }
     for (size_t i = 0; i < tensor.shape.size(); ++i) {
         if (tensor.shape[i] < 0)
@@ -118,7 +120,7 @@ Result<std::optional<TorchTensor>> rebuild(const ValueGraph& graph, NodeId calla
     const std::string_view name = graph.globalName(callable);
     const auto arity = [&](size_t least, size_t most) -> Status {
         if (args.size() >= least && args.size() <= most) return {};
-        return badTensor(fmt::format("{} has {} arguments", name, args.size()));
+        return badTensor(fmt::format("{} has {}", name, counted(args.size(), "argument")));
     };
     if (module == "torch._tensor" && (name == "_rebuild_from_type_v2" || name == "_rebuild_from_type")) {
         SHARDSCOPE_TRY(arity(4, 4));
@@ -256,7 +258,8 @@ bool TorchTensor::rowMajor() const {
 Result<uint64_t> storageBytes(const TorchStorage& storage) {
     uint64_t bytes = storage.elements;
     if (storage.dtype && !checkedMul<uint64_t>(bytes, dtypeBytes(*storage.dtype), bytes)) {
-        return badTensor(fmt::format("the size of its storage of {} elements overflows", storage.elements));
+        return badTensor(
+            fmt::format("the size of its storage of {} overflows", counted(storage.elements, "element")));
     }
     return bytes;
 }
@@ -331,8 +334,8 @@ Result<Dims> asDims(const ValueGraph& graph, NodeId node, std::string_view what)
         return badTensor(fmt::format("{} is not a tuple", what));
     const std::span<const NodeId> items = graph.items(node);
     if (items.size() > kMaxRank) {
-        return makeError(ErrorCode::limit, fmt::format("{} has {} dimensions, more than the {} that are read",
-                                                       what, items.size(), kMaxRank));
+        return makeError(ErrorCode::limit, fmt::format("{} has {}, more than the {} that are read", what,
+                                                       counted(items.size(), "dimension"), kMaxRank));
     }
     Dims dims(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
@@ -352,9 +355,10 @@ Result<StorageSpan> storageSpan(const TorchTensor& tensor) {
     }
     const __int128 end = (last + 1) * static_cast<__int128>(itemBytes);
     if (end > static_cast<__int128>(available)) {
-        return badTensor(fmt::format(
-            "shape {} with strides {} from element {} on needs more than the {} bytes of its storage",
-            formatDims(tensor.shape), formatDims(tensor.strides), tensor.storageOffset, available));
+        return badTensor(
+            fmt::format("shape {} with strides {} from element {} on needs more than the {} of its storage",
+                        formatDims(tensor.shape), formatDims(tensor.strides), tensor.storageOffset,
+                        counted(available, "byte")));
     }
     return StorageSpan{static_cast<uint64_t>(tensor.storageOffset) * itemBytes, static_cast<uint64_t>(end)};
 }
@@ -389,8 +393,9 @@ Result<const ZipEntry*> TorchArchive::storageEntry(const TorchTensor& tensor) co
     }
     SHARDSCOPE_ASSIGN(const uint64_t bytes, storageBytes(tensor.storage));
     if (entry->size < bytes) {
-        return damaged(fmt::format("the record '{}' has {} bytes, its storage needs {}",
-                                   printable(entry->name, kNameInMessage), entry->size, bytes),
+        return damaged(fmt::format("the record '{}' has {}, its storage needs {}",
+                                   printable(entry->name, kNameInMessage), counted(entry->size, "byte"),
+                                   countText(bytes)),
                        zip.offset + entry->headerOffset)
             .inFile(zip.file->path())
             .byRule(rule::fileTruncated);
@@ -478,9 +483,10 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     }
     if (pickle->method != 0 && pickle->size > kFreeInflation &&
         pickle->size / kMaxInflation > pickle->compressedSize) {
-        return makeError(ErrorCode::limit, fmt::format("the pickle grows from {} to {} bytes when it is "
-                                                       "inflated, more than {} times",
-                                                       pickle->compressedSize, pickle->size, kMaxInflation))
+        return makeError(ErrorCode::limit,
+                         fmt::format("the pickle grows from {} to {} when it is inflated, more than {} times",
+                                     countText(pickle->compressedSize), counted(pickle->size, "byte"),
+                                     countText(kMaxInflation)))
             .inFile(path)
             .at(offset + pickle->headerOffset)
             .withHint("torch.save never deflates; if you trust this file, store its records uncompressed");
@@ -495,8 +501,8 @@ Result<TorchArchive> openTorchArchive(std::shared_ptr<const ReadFile> file, uint
     if (!decoded.ok()) return placed(std::move(decoded).error());
     archive.pickle = std::move(decoded).value();
     if (archive.pickle.length != bytes.size()) {
-        return placed(damaged(fmt::format("{} bytes follow the end of the pickle in data.pkl",
-                                          bytes.size() - archive.pickle.length),
+        return placed(damaged(fmt::format("data.pkl has {} behind the end of its pickle",
+                                          counted(bytes.size() - archive.pickle.length, "byte")),
                               archive.pickle.length));
     }
     return archive;

@@ -13,6 +13,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -27,8 +28,8 @@ Result<Dims> zarrDims(const nlohmann::json& array, const char* key, int64_t leas
     if (found == array.end() || !found->is_array())
         return wrongZarray(fmt::format("'{}' of the zarr array is not a list", key));
     if (found->size() > kMaxRank)
-        return makeError(ErrorCode::limit, fmt::format("{} dimensions are more than the {} that are read",
-                                                       found->size(), kMaxRank));
+        return makeError(ErrorCode::limit, fmt::format("{} are more than the {} that are read",
+                                                       counted(found->size(), "dimension"), kMaxRank));
     Dims dims;
     for (const auto& item : *found) {
         if (!item.is_number_integer() ||

@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/byte_parser.h"
 #include "encoding/crc32c.h"
 #include "encoding/zarr_array.h"
@@ -26,14 +27,15 @@ Error wrongChunk(std::string message, uint64_t at, std::string_view rule = rule:
 }
 
 Error wrongSize(uint64_t found, uint64_t wanted, uint64_t at) {
-    return wrongChunk(fmt::format("the chunk has {} bytes, its array's chunks have {}", found, wanted), at,
-                      found < wanted ? rule::fileTruncated : rule::metaInconsistent);
+    return wrongChunk(fmt::format("the chunk has {}, its array's chunks have {}", counted(found, "byte"),
+                                  countText(wanted)),
+                      at, found < wanted ? rule::fileTruncated : rule::metaInconsistent);
 }
 
 Result<std::vector<std::byte>> readStored(const ReadFile& file, uint64_t offset, uint64_t length) {
     if (length > kMostChunkInMemory)
-        return makeError(ErrorCode::limit,
-                         fmt::format("the chunk has {} bytes, more than are unpacked at once", length));
+        return makeError(ErrorCode::limit, fmt::format("the chunk has {}, more than are unpacked at once",
+                                                       counted(length, "byte")));
     std::vector<std::byte> bytes(static_cast<size_t>(length));
     SHARDSCOPE_TRY(file.readAt(offset, bytes));
     return bytes;
@@ -59,7 +61,8 @@ Result<std::vector<std::byte>> unpackGzip(std::span<const std::byte> packed, uin
                               at + (packed.size() - stream.avail_in),
                               state == Z_BUF_ERROR ? rule::fileTruncated : rule::metaInconsistent);
         if (made > maxPlain - plain.size())
-            return wrongChunk(fmt::format("the gzip stream unpacks to more than {} bytes", maxPlain), at);
+            return wrongChunk(
+                fmt::format("the gzip stream unpacks to more than {}", counted(maxPlain, "byte")), at);
         plain.insert(plain.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(made));
     }
     if (stream.avail_in != 0) return wrongChunk("more bytes follow the gzip stream", at);
@@ -119,9 +122,9 @@ struct InnerChunk {
 Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStoredChunk& stored) {
     const ZarrArray::Sharding& sharding = *array.sharding;
     if (stored.length < sharding.indexBytes)
-        return wrongChunk(
-            fmt::format("the chunk has {} bytes, its index alone {}", stored.length, sharding.indexBytes),
-            stored.offset, rule::fileTruncated);
+        return wrongChunk(fmt::format("the chunk has {}, its index alone {}", counted(stored.length, "byte"),
+                                      countText(sharding.indexBytes)),
+                          stored.offset, rule::fileTruncated);
     const uint64_t at =
         sharding.indexAtStart ? stored.offset : stored.offset + stored.length - sharding.indexBytes;
     SHARDSCOPE_ASSIGN(const auto bytes, readStored(stored.file, at, sharding.indexBytes));
@@ -145,10 +148,10 @@ Result<std::vector<InnerChunk>> readIndex(const ZarrArray& array, const ZarrStor
         inner.length = in.littleEndian<8>();
         if (!inner.absent()) {
             if (!rangeFits(inner.offset, inner.length, stored.length))
-                return wrongChunk(
-                    fmt::format("an inner chunk takes {} bytes from byte {} of a chunk that has {}",
-                                inner.length, inner.offset, stored.length),
-                    at, rule::fileTruncated);
+                return wrongChunk(fmt::format("an inner chunk takes {} from byte {} of a chunk that has {}",
+                                              counted(inner.length, "byte"), countText(inner.offset),
+                                              countText(stored.length)),
+                                  at, rule::fileTruncated);
             inner.offset += stored.offset;
         } else if (!array.fill) {
             return wrongChunk("an inner chunk is missing", at, rule::coverageGap);
@@ -167,8 +170,8 @@ Status checkZstdEnd(const ReadFile& file, uint64_t offset, uint64_t length, std:
     std::vector<std::byte> all(static_cast<size_t>(length <= kSmall ? length : 0));
     if (!all.empty()) SHARDSCOPE_TRY(file.readAt(offset, all));
     const auto cut = [&](uint64_t at) {
-        return wrongChunk(fmt::format("the zstd frame goes on behind its {} bytes", length), offset + at,
-                          rule::fileTruncated);
+        return wrongChunk(fmt::format("the zstd frame goes on behind its {}", counted(length, "byte")),
+                          offset + at, rule::fileTruncated);
     };
     if (head.size() <= kMagic) return cut(length);
     const auto descriptor = static_cast<unsigned>(head[kMagic]);
@@ -243,9 +246,10 @@ uint64_t innerBytes(const ZarrArray& array) {
 
 Status checkInFile(const ZarrStoredChunk& stored) {
     if (rangeFits(stored.offset, stored.length, stored.file.size())) return {};
-    return wrongChunk(fmt::format("the chunk takes {} bytes from byte {}, the file ends at {}", stored.length,
-                                  stored.offset, stored.file.size()),
-                      stored.offset, rule::fileTruncated);
+    return wrongChunk(
+        fmt::format("the chunk takes {} from byte {}, the file ends at byte {}",
+                    counted(stored.length, "byte"), countText(stored.offset), countText(stored.file.size())),
+        stored.offset, rule::fileTruncated);
 }
 
 // Rows of inner chunks, one behind the other: what they hold is a contiguous part of the chunk.
@@ -259,9 +263,9 @@ Status unpackSharded(const ZarrArray& array, const ZarrStoredChunk& stored, cons
     if (!slab.empty()) slab[0] = inner[0];
     const uint64_t slabBytes = static_cast<uint64_t>(elementCount(slab)) * element;
     if (slabBytes > kMostChunkInMemory)
-        return makeError(
-            ErrorCode::limit,
-            fmt::format("a row of inner chunks has {} bytes, more than are unpacked at once", slabBytes));
+        return makeError(ErrorCode::limit,
+                         fmt::format("a row of inner chunks has {}, more than are unpacked at once",
+                                     counted(slabBytes, "byte")));
     const size_t rows = slab.empty() ? 1 : static_cast<size_t>(array.chunk[0] / inner[0]);
     const size_t perRow = index.size() / rows;
     std::vector<std::byte> row(static_cast<size_t>(slabBytes));

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle_text.h"
 #include "encoding/zip.h"
 #include "encoding/zip_records.h"
@@ -45,7 +46,8 @@ class Opener {
 
     Status open() {
         if (a_.length < kEndRecordSize) {
-            return damaged(fmt::format("{} bytes are too few for a zip archive", a_.length), a_.offset)
+            return damaged(fmt::format("it has {}, too few for a zip archive", counted(a_.length, "byte")),
+                           a_.offset)
                 .inFile(a_.file->path());
         }
         SHARDSCOPE_TRY(readTail(kTailBytes));
@@ -127,19 +129,21 @@ class Opener {
         if (!rangeFits(end_.directoryOffset, end_.directorySize, end_.directoryEnd) ||
             end_.directoryOffset + end_.directorySize != end_.directoryEnd) {
             return bad(
-                at, fmt::format(
-                        "the directory should be {} bytes at {} and end at {}, where the end records begin",
-                        end_.directorySize, end_.directoryOffset, end_.directoryEnd));
+                at,
+                fmt::format(
+                    "the directory should have {} at byte {} and end at byte {}, where the end records begin",
+                    counted(end_.directorySize, "byte"), countText(end_.directoryOffset),
+                    countText(end_.directoryEnd)));
         }
         if (end_.entries > limits_.entries) {
             return makeError(ErrorCode::limit,
-                             fmt::format("the archive has {} entries, more than the {} that are read",
-                                         end_.entries, limits_.entries))
+                             fmt::format("the archive has {}, more than the {} that are read",
+                                         counted(end_.entries, "entry"), countText(limits_.entries)))
                 .inFile(a_.file->path());
         }
         if (end_.entries > end_.directorySize / kCentralHeaderSize) {
-            return bad(at, fmt::format("{} entries do not fit into a directory of {} bytes", end_.entries,
-                                       end_.directorySize));
+            return bad(at, fmt::format("a directory of {} has no room for {}",
+                                       counted(end_.directorySize, "byte"), counted(end_.entries, "entry")));
         }
         a_.directoryOffset = end_.directoryOffset;
         return {};
@@ -154,8 +158,9 @@ class Opener {
                 .inFile(a_.file->path());
         }
         if (!rangeFits(at, kZip64EndRecordSize, locatorAt)) {
-            return bad(locatorAt,
-                       fmt::format("the Zip64 end record should be at {}, outside the archive", at));
+            return bad(
+                locatorAt,
+                fmt::format("the Zip64 end record should be at byte {}, outside the archive", countText(at)));
         }
         SHARDSCOPE_ASSIGN(const std::string record, bytesAt(at, kZip64EndRecordSize));
         const char* r = record.data();
@@ -163,8 +168,8 @@ class Opener {
             return bad(at, "there is no Zip64 end record where the locator says");
         const uint64_t recordSize = get<uint64_t>(r + 4);
         if (recordSize < kZip64EndRecordSize - 12 || recordSize != locatorAt - at - 12) {
-            return bad(at, fmt::format("the Zip64 end record says {} bytes, {} are there", recordSize,
-                                       locatorAt - at - 12));
+            return bad(at, fmt::format("the Zip64 end record says that it has {}, it has {}",
+                                       counted(recordSize, "byte"), countText(locatorAt - at - 12)));
         }
         const uint64_t entriesHere = get<uint64_t>(r + 24);
         if (get<uint32_t>(r + 16) != 0 || get<uint32_t>(r + 20) != 0 ||
@@ -188,8 +193,8 @@ class Opener {
         constexpr uint64_t kMaxDirectory = uint64_t{1} << 30;
         if (end_.directorySize > kMaxDirectory) {
             return makeError(ErrorCode::limit,
-                             fmt::format("the directory has {} bytes, more than the {} that are read",
-                                         end_.directorySize, kMaxDirectory))
+                             fmt::format("the directory has {}, more than the {} that are read",
+                                         counted(end_.directorySize, "byte"), countText(kMaxDirectory)))
                 .inFile(a_.file->path());
         }
         SHARDSCOPE_ASSIGN(const std::string directory, bytesAt(end_.directoryOffset, end_.directorySize));
@@ -197,14 +202,15 @@ class Opener {
         size_t at = 0;
         while (at < directory.size()) {
             if (a_.entries.size() == end_.entries) {
-                return bad(end_.directoryOffset + at,
-                           fmt::format("the directory continues after its {} entries", end_.entries));
+                return bad(end_.directoryOffset + at, fmt::format("the directory continues after its {}",
+                                                                  counted(end_.entries, "entry")));
             }
             SHARDSCOPE_TRY(readCentralHeader(directory, at));
         }
         if (a_.entries.size() != end_.entries) {
-            return bad(end_.directoryOffset + at, fmt::format("the directory has {} entries instead of {}",
-                                                              a_.entries.size(), end_.entries));
+            return bad(end_.directoryOffset + at,
+                       fmt::format("the directory has {} instead of {}", counted(a_.entries.size(), "entry"),
+                                   countText(end_.entries)));
         }
         return {};
     }
@@ -250,15 +256,17 @@ class Opener {
                 .inFile(a_.file->path());
         }
         if (entry.method == 0 && entry.compressedSize != entry.size) {
-            return bad(place,
-                       fmt::format("the entry '{}' is stored, but its sizes {} and {} differ",
-                                   printable(entry.name, kNameInMessage), entry.compressedSize, entry.size));
+            return bad(place, fmt::format("the entry '{}' is stored, but its sizes {} and {} differ",
+                                          printable(entry.name, kNameInMessage),
+                                          countText(entry.compressedSize), countText(entry.size)));
         }
         if (!rangeFits(entry.headerOffset, kLocalHeaderSize + nameSize, end_.directoryOffset) ||
             entry.compressedSize > end_.directoryOffset - entry.headerOffset - kLocalHeaderSize - nameSize) {
-            return bad(place, fmt::format("the entry '{}' ({} bytes at {}) reaches into the directory at {}",
-                                          printable(entry.name, kNameInMessage), entry.compressedSize,
-                                          entry.headerOffset, end_.directoryOffset));
+            return bad(
+                place,
+                fmt::format("the entry '{}' ({} at byte {}) reaches into the directory at byte {}",
+                            printable(entry.name, kNameInMessage), counted(entry.compressedSize, "byte"),
+                            countText(entry.headerOffset), countText(end_.directoryOffset)));
         }
         at += kCentralHeaderSize + nameSize + extraSize + commentSize;
         a_.entries.push_back(std::move(entry));
@@ -377,12 +385,14 @@ class Opener {
             const uint64_t least =
                 entry.headerOffset + kLocalHeaderSize + entry.name.size() + entry.compressedSize;
             if (least > end) {
-                return bad(entry.headerOffset, fmt::format("the entry '{}' overlaps what follows at {}",
-                                                           printable(entry.name, kNameInMessage), end));
+                return bad(entry.headerOffset,
+                           fmt::format("the entry '{}' overlaps what follows at byte {}",
+                                       printable(entry.name, kNameInMessage), countText(end)));
             }
             end = entry.headerOffset;
         }
-        if (end != 0) return bad(0, fmt::format("{} bytes stand before the first entry of the archive", end));
+        if (end != 0)
+            return bad(0, fmt::format("the archive has {} before its first entry", counted(end, "byte")));
         return {};
     }
 
@@ -445,9 +455,10 @@ Status ZipArchive::readHead(uint64_t bytes) {
 Result<ZipArchive> openZip(std::shared_ptr<const ReadFile> file, uint64_t offset, uint64_t length,
                            const ZipLimits& limits) {
     if (!rangeFits(offset, length, file->size())) {
-        return makeError(ErrorCode::damaged,
-                         fmt::format("an archive of {} bytes at {} is outside the file of {} bytes", length,
-                                     offset, file->size()))
+        return makeError(
+                   ErrorCode::damaged,
+                   fmt::format("an archive of {} at byte {} is outside the file of {}",
+                               counted(length, "byte"), countText(offset), counted(file->size(), "byte")))
             .at(offset)
             .byRule(rule::fileTruncated)
             .inFile(file->path());
@@ -488,8 +499,9 @@ Result<uint64_t> zipDataOffset(const ZipArchive& archive, const ZipEntry& entry)
     }
     const uint64_t data = at + header.size() + get<uint16_t>(h + 28);
     if (data > entry.endOffset || entry.compressedSize > entry.endOffset - data) {
-        return inEntry(archive, at, entry,
-                       fmt::format("reaches beyond {}, where the next begins", entry.endOffset));
+        return inEntry(
+            archive, at, entry,
+            fmt::format("reaches beyond byte {}, where the next begins", countText(entry.endOffset)));
     }
     if (follows) {
         const uint64_t end = data + entry.compressedSize;
@@ -507,14 +519,16 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
                       const std::function<Status(std::span<const std::byte>)>& sink) {
     if (entry.size > maxBytes) {
         return makeError(ErrorCode::limit,
-                         fmt::format("the entry '{}' has {} bytes, more than the {} that are read",
-                                     printable(entry.name, kNameInMessage), entry.size, maxBytes))
+                         fmt::format("the entry '{}' has {}, more than the {} that are read",
+                                     printable(entry.name, kNameInMessage), counted(entry.size, "byte"),
+                                     countText(maxBytes)))
             .at(archive.offset + entry.headerOffset)
             .inFile(archive.file->path());
     }
     if (entry.method == 8 && entry.size / kMaxInflation > entry.compressedSize) {
         return inEntry(archive, entry.headerOffset, entry,
-                       fmt::format("cannot become {} bytes from {}", entry.size, entry.compressedSize));
+                       fmt::format("cannot become {} from {}", counted(entry.size, "byte"),
+                                   countText(entry.compressedSize)));
     }
     SHARDSCOPE_ASSIGN(const uint64_t start, zipDataOffset(archive, entry));
     const uint64_t first = start - archive.offset;

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <zstd.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 namespace {
@@ -32,8 +34,8 @@ class ZstdStream {
             if (out.pos > maxPlain - produced_) {
                 return makeError(
                     ErrorCode::limit,
-                    fmt::format("the zstd stream unpacks to more than the {} bytes that its entry can have",
-                                maxPlain));
+                    fmt::format("the zstd stream unpacks to more than the {} that its entry can have",
+                                counted(maxPlain, "byte")));
             }
             SHARDSCOPE_TRY(sink(std::span(output_).first(out.pos)));
             produced_ += out.pos;

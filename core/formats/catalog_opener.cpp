@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 namespace {
@@ -86,7 +88,8 @@ void CatalogOpener::noteTotals(std::string_view file,
                                std::initializer_list<std::pair<size_t, std::string_view>> kinds) {
     for (const auto& [count, what] : kinds) {
         if (count > kMostOfAKind)
-            note(rule::metaInconsistent, Severity::error, fmt::format("{} {} in all", count, what), file);
+            note(rule::metaInconsistent, Severity::error, fmt::format("{} {} in all", countText(count), what),
+                 file);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "encoding/key_literal.h"
 #include "encoding/torch_tensor.h"
 
@@ -185,7 +186,8 @@ void writeStateDict(PickleWriter& out, size_t count, const std::function<std::st
 
 Status TreePickler::node(uint32_t id, int depth) {
     if (depth > kMaxValueDepth) {
-        return makeError(ErrorCode::limit, fmt::format("an entry is deeper than {} levels", kMaxValueDepth));
+        return makeError(ErrorCode::limit,
+                         fmt::format("an entry is deeper than {}", counted(kMaxValueDepth, "level")));
     }
     const TreeNode& n = tree_.nodes[id];
     switch (n.kind) {

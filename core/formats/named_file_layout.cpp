@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "encoding/safetensors_header.h"
 #include "formats/entry_tree.h"
 
@@ -104,7 +105,7 @@ std::string whyNotSafetensors(const Catalog& target, TensorId t, std::string_vie
     if (safetensors::storedDTypeName(dtype).empty() || dtype == DType::float4E2M1FNx2)
         return fmt::format("{} hold no {}", whose, dtypeName(dtype));
     if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t))))
-        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
+        return fmt::format("it does not fill whole bytes: {} of {}", counted(target.elements(t), "element"),
                            dtypeName(dtype));
     return {};
 }

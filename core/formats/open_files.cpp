@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -24,8 +25,8 @@ std::string smallFile(const Directory& directory, std::string_view name, uint64_
 
 Result<std::string> wholeText(const ReadFile& file, uint64_t most) {
     if (file.size() > most)
-        return makeError(ErrorCode::limit,
-                         fmt::format("it has {} bytes, more than the {} that are read", file.size(), most))
+        return makeError(ErrorCode::limit, fmt::format("it has {}, more than the {} that are read",
+                                                       counted(file.size(), "byte"), countText(most)))
             .inFile(file.path());
     std::string text(static_cast<size_t>(file.size()), '\0');
     SHARDSCOPE_TRY(file.readAt(0, std::as_writable_bytes(std::span(text))));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -115,7 +116,7 @@ void RankParts::noteMissing() {
     }
     if (missingTotal_ > missing_.size())
         assembly_.note(rule::rankMissing, Severity::error,
-                       fmt::format("files of {} ranks are missing in all", missingTotal_));
+                       fmt::format("files of {} are missing in all", counted(missingTotal_, "rank")));
 }
 
 void addRankObjects(TensorAssembly& assembly, std::span<const RankObject> objects) {

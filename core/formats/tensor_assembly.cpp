@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "formats/paths.h"
 #include "model/rank_files.h"
 
@@ -205,8 +206,9 @@ bool TensorAssembly::fits(size_t index, std::optional<DType> dtype, const Dims& 
     if (piece.lengths.empty() ||
         (piece.lengths.size() == shape.size() && piece.offsets.size() == shape.size()))
         return true;
-    wrong(fmt::format("its piece has {} dimensions, the tensor {}", piece.lengths.size(), shape.size()), file,
-          infoOf(index).name);
+    wrong(fmt::format("its chunk has {}, the tensor {}", counted(piece.lengths.size(), "dimension"),
+                      shape.size()),
+          file, infoOf(index).name);
     return false;
 }
 
@@ -482,13 +484,13 @@ Result<std::unique_ptr<Reader>> TensorAssembly::finish(uint32_t world, std::opti
         addUnreferenced(entry);
     }
     if (missingRanks_ > kMostMissing)
-        note(rule::rankMissing, Severity::error, fmt::format("{} files are missing in all", missingRanks_),
-             {}, {}, lacks_);
+        note(rule::rankMissing, Severity::error,
+             fmt::format("{} are missing in all", counted(missingRanks_, "file")), {}, {}, lacks_);
     builder_.setRankCount(world);
     if (!mesh && world > 1) {
         mesh.emplace();
         mesh->axes = {{"fsdp", world}};
-        mesh->evidence = {fmt::format("fsdp={}: a file for each of {} ranks", world, world)};
+        mesh->evidence = {fmt::format("fsdp={}: a file for each of {}", world, counted(world, "rank"))};
     }
     if (mesh && !mesh->axes.empty()) builder_.setMesh(std::move(*mesh));
     return makePartReader(source_, std::move(builder_).finish(), std::move(files_), std::move(parts),

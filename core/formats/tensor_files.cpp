@@ -22,8 +22,9 @@ constexpr size_t kPiece = size_t{64} << 10;
 
 Status checkInside(const Extent& extent) {
     if (rangeFits(extent.offset, extent.length, extent.file->size())) return {};
-    return damaged(fmt::format("its {} bytes end at {}, the file has {}", countText(extent.length),
-                               countText(extent.offset + extent.length), countText(extent.file->size())),
+    return damaged(fmt::format("it has {} and ends at byte {}, the file at byte {}",
+                               counted(extent.length, "byte"), countText(extent.offset + extent.length),
+                               countText(extent.file->size())),
                    extent.offset)
         .inFile(extent.file->path())
         .byRule(rule::fileTruncated)
@@ -53,21 +54,21 @@ class PartReader final : public CatalogReader {
         SHARDSCOPE_ASSIGN(const StoredPart part, findPart_(catalog(), chunk));
         if (part.file == kNone) {
             if (chunk.elements() == 0) return Extent{};
-            return damaged("the file does not hold this piece").byRule(rule::metaInconsistent);
+            return damaged("the file does not hold this chunk").byRule(rule::metaInconsistent);
         }
         const StoredTensor& stored = (*files_)[part.file].tensors[part.tensor];
         const DType wanted = catalog().dtype(chunk.tensor);
         if (part.bits.value_or(stored.dtype) != part.storedAs.value_or(wanted)) {
-            return wrong(fmt::format("its piece here is {}, the tensor is {}", dtypeName(stored.dtype),
+            return wrong(fmt::format("its chunk here is {}, the tensor is {}", dtypeName(stored.dtype),
                                      dtypeName(wanted)));
         }
         const Dims& box = part.lengths.empty() ? stored.shape : part.lengths;
         const bool sameBox = part.elements < 0 && std::ranges::equal(box, chunk.lengths);
         int64_t count = part.elements;
-        if (count < 0 && !checkedProduct(box, count)) return wrong("the size of its piece here overflows");
+        if (count < 0 && !checkedProduct(box, count)) return wrong("the size of its chunk here overflows");
         if (count != chunk.elements() ||
             (part.elements < 0 && part.lengths.empty() && !chunk.flat && !sameBox)) {
-            return wrong(fmt::format("its piece here has shape {}, the metadata says {}",
+            return wrong(fmt::format("its chunk here has shape {}, the metadata says {}",
                                      formatDims(stored.shape), formatDims(chunk.lengths)));
         }
         SHARDSCOPE_ASSIGN(Extent extent, files_->extent(part));
@@ -233,8 +234,8 @@ Status TensorFiles::addSafetensors(TensorFile& file, const ReadFile& handle) {
     if (header.dataEnd > header.fileSize) {
         file.notes.push_back({rule::fileTruncated,
                               Severity::error,
-                              fmt::format("the header declares {} bytes, the file has {}: {} are missing",
-                                          countText(header.dataEnd), countText(header.fileSize),
+                              fmt::format("the header declares {}, the file has {}: {} too few",
+                                          counted(header.dataEnd, "byte"), countText(header.fileSize),
                                           countText(header.dataEnd - header.fileSize)),
                               {},
                               {},
@@ -375,9 +376,8 @@ Result<std::shared_ptr<const ReadFile>> TensorFiles::handle(const std::string& n
     auto file = openFiles_.open(name);
     if (!file.ok()) return file;
     if ((*file)->size() != size) {
-        return makeError(ErrorCode::changed,
-                         fmt::format("the file had {} bytes when it was opened, now it has {}",
-                                     countText(size), countText((*file)->size())))
+        return makeError(ErrorCode::changed, fmt::format("the file had {} when it was opened, now it has {}",
+                                                         counted(size, "byte"), countText((*file)->size())))
             .inFile((*file)->path());
     }
     return file;
@@ -542,10 +542,11 @@ Status TensorFiles::checkZeros(const StoredPart& part) const {
         const size_t other = buffer.find_first_not_of('\0');
         if (other == buffer.npos) continue;
         const uint64_t width = dtypeBytes(stored.dtype), element = (at + other) / width;
-        Error error = damaged(fmt::format(
-            "element {} of the {} in '{}' is padding behind the parameter's end and should be "
-            "zero, but is not",
-            static_cast<uint64_t>(part.firstElement) + element, elementCount(stored.shape), file.name));
+        Error error =
+            damaged(fmt::format("element {} of the {} in '{}' is padding behind the parameter's end and "
+                                "should be zero, but is not",
+                                countText(static_cast<uint64_t>(part.firstElement) + element),
+                                countText(elementCount(stored.shape)), file.name));
         SHARDSCOPE_ASSIGN(const auto opened, handle(file.name, file.size));
         if (extent.file == opened) error.location.offset = extent.offset + element * width;
         return std::move(error)
@@ -565,8 +566,8 @@ Result<std::string> TensorFiles::bytesOf(uint32_t file, uint32_t tensor) const {
     SHARDSCOPE_ASSIGN(const Extent extent, this->extent(StoredPart::whole(file, tensor)));
     if (extent.length > options_.limits.objectBytes || !extent.strides.empty()) {
         return makeError(ErrorCode::limit,
-                         fmt::format("an object of {} bytes is longer than the {} that are read",
-                                     extent.length, options_.limits.objectBytes))
+                         fmt::format("an object of {} is longer than the {} that are read",
+                                     counted(extent.length, "byte"), countText(options_.limits.objectBytes)))
             .inFile((*this)[file].name);
     }
     std::string bytes(extent.length, '\0');

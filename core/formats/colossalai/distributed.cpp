@@ -9,6 +9,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/rank_metadata.h"
@@ -146,11 +147,11 @@ SaveCheck checkSave(const std::vector<RankFile>& ranks) {
     }
     check.whole = whole(ranks, check.foreign);
     if (!others.empty()) {
-        check.why =
-            fmt::format("rank 0 was saved with tp={}, {} with tp={}", tp,
-                        others.size() == 1 ? fmt::format("rank {}", others[0])
-                                           : fmt::format("{} ranks from {} on", others.size(), others[0]),
-                        *otherCuts.begin());
+        check.why = fmt::format("rank 0 was saved with tp={}, {} with tp={}", tp,
+                                others.size() == 1
+                                    ? fmt::format("rank {}", others[0])
+                                    : fmt::format("{} from {} on", counted(others.size(), "rank"), others[0]),
+                                *otherCuts.begin());
         check.setAside = contiguous(ranks, check.foreign, check.tp) && check.whole;
         return check;
     }
@@ -365,12 +366,10 @@ void DistributedOpener::noteForeign() {
     if (!check_.setAside) return;
     for (const std::string& file : files)
         asideFiles_.insert(file);
-    assembly_.note(
-        rule::coverageOverlap, Severity::error,
-        fmt::format("ColossalAI's loader reads the files of both saves and lays their pieces over each "
-                    "other in {} "
-                    "tensors; remove those of the other save",
-                    shared.size()));
+    assembly_.note(rule::coverageOverlap, Severity::error,
+                   fmt::format("ColossalAI's loader reads the files of both saves and lays the chunks of {} "
+                               "over each other; remove those of the other save",
+                               counted(shared.size(), "tensor")));
 }
 
 std::string DistributedOpener::lastPart(std::string_view path) {
@@ -450,9 +449,9 @@ void DistributedOpener::noteMissingRanks() {
     // Nothing is missing behind the last one where all tensors are whole.
     if (check_.whole) world_ = last + 1;
     if (world_ - present.size() > 100'000) {
-        assembly_.note(
-            rule::rankMissing, Severity::error,
-            fmt::format("the highest rank is {}, but only {} ranks are here", last, present.size()));
+        assembly_.note(rule::rankMissing, Severity::error,
+                       fmt::format("the highest rank is {}, but only {} are here", last,
+                                   counted(present.size(), "rank")));
         world_ = last + 1;
         return;
     }
@@ -493,7 +492,8 @@ Mesh DistributedOpener::mesh() const {
     mesh.axes = {{"pp", world_ / check_.tp}, {"tp", check_.tp}};
     mesh.evidence = {
         fmt::format("tp={}: the chunks of sharded tensors are 1/{} of them", check_.tp, check_.tp),
-        fmt::format("pp={}: {} ranks in all, numbered tp * stage + tp rank", world_ / check_.tp, world_)};
+        fmt::format("pp={}: {} in all, numbered tp * stage + tp rank", world_ / check_.tp,
+                    counted(world_, "rank"))};
     return mesh;
 }
 
@@ -534,7 +534,7 @@ int DistributedOpener::fusedDimOf(std::string_view name, const std::vector<Piece
     assembly_.note(
         rule::layoutFused, Severity::error,
         fmt::format("by its name it holds q, k and v, of which each rank has its part: [q_r | k_r | v_r]. "
-                    "The metadata says that the pieces follow each other along dim {}, which would give [q0 "
+                    "The metadata says that the chunks follow each other along dim {}, which would give [q0 "
                     "k0 v0 q1 k1 v1 ...] ({} reads it so)",
                     cut, commandOption("variant", "'fused-qkv=auto'")),
         {}, name);
@@ -562,7 +562,7 @@ StoredPart DistributedOpener::partOf(std::string_view name, const Piece& piece, 
     // A parameter without dimensions may have been saved with one.
     if (lengths.empty() && stored == Dims{1}) return StoredPart::range(file, tensor, 0, 1);
     if (stored != lengths) {
-        assembly_.wrong(fmt::format("its piece of rank {} has shape {}, the metadata says {}",
+        assembly_.wrong(fmt::format("its chunk of rank {} has shape {}, the metadata says {}",
                                     ranks_[piece.rank].id, formatDims(stored), formatDims(lengths)),
                         contents(file).name, name);
         return StoredPart::whole(file, tensor);
@@ -573,10 +573,10 @@ StoredPart DistributedOpener::partOf(std::string_view name, const Piece& piece, 
                         lengths[0] > whole[0] &&
                         std::equal(lengths.begin() + 1, lengths.end(), whole.begin() + 1, whole.end());
     if (!padded) return StoredPart::whole(file, tensor);
-    assembly_.note(
-        rule::metaInconsistent, Severity::info,
-        fmt::format("{} rows of padding behind its {} rows are left out", lengths[0] - whole[0], whole[0]),
-        {}, name);
+    assembly_.note(rule::metaInconsistent, Severity::info,
+                   fmt::format("left out: {} of padding behind its {}", counted(lengths[0] - whole[0], "row"),
+                               counted(whole[0], "row")),
+                   {}, name);
     lengths[0] = whole[0];
     return StoredPart::box(file, tensor, Dims(lengths.size(), 0), lengths);
 }

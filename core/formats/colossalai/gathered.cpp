@@ -8,6 +8,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
@@ -76,7 +77,7 @@ class GatheredOpener {
         hasModel_ = !model.empty();
         for (const auto* list : {&model, &optimizer}) {
             if (list->size() > 1) {
-                return damaged(fmt::format("there are {} indexes of one kind: {}, {}", list->size(),
+                return damaged(fmt::format("there are {} of one kind: {}, {}", counted(list->size(), "index"),
                                            (*list)[0], (*list)[1]))
                     .inFile(source_.display)
                     .withHint("open one of them by its name");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "formats/colossalai/layouts.h"
 #include "formats/named_file_layout.h"
 
@@ -46,7 +47,7 @@ std::string whyNot(const Catalog& target, TensorId t, const Variant& variant) {
     if (dtype == DType::float6E2M3 || dtype == DType::float6E3M2 || dtype == DType::float4E2M1FNx2)
         return fmt::format("a .bin file holds no {}", dtypeName(dtype));
     if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t))))
-        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
+        return fmt::format("it does not fill whole bytes: {} of {}", counted(target.elements(t), "element"),
                            dtypeName(dtype));
     return {};
 }
@@ -116,14 +117,14 @@ class Layout final : public NamedFileLayout {
             for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c) {
                 const ChunkInfo chunk = target_.chunk(t, c);
                 if (chunk.flat) {
-                    return makeError(ErrorCode::impossible, "ColossalAI's pieces are boxes, not flat ranges")
+                    return makeError(ErrorCode::impossible, "ColossalAI's chunks are boxes, not flat ranges")
                         .ofTensor(target_.name(t));
                 }
                 const uint32_t rank = chunk.rank == kNone ? 0 : chunk.rank;
                 if (!ranks.insert(rank).second) {
                     return makeError(
                                ErrorCode::impossible,
-                               fmt::format("rank {} has two pieces of it, its metadata can name one", rank))
+                               fmt::format("rank {} has two chunks of it, its metadata can name one", rank))
                         .ofTensor(target_.name(t));
                 }
                 byRank[rank].push_back(c);
@@ -132,7 +133,7 @@ class Layout final : public NamedFileLayout {
             if (target_.shape(t).empty()) {
                 changed.push_back(
                     {std::string(target_.name(t)),
-                     "has no dimensions: ColossalAI's loader finds no piece of it and makes it 0"});
+                     "has no dimensions: ColossalAI's loader finds no chunk of it and makes it 0"});
             } else if (dtypes.size() > 1 && target_.dtype(t) != target_.dtype(0)) {
                 changed.push_back(
                     {std::string(target_.name(t)),

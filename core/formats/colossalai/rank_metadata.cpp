@@ -4,6 +4,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope::colossalai {
 
@@ -69,9 +70,10 @@ class MetadataEvents final : public safetensors::JsonEvents {
         if (depth() != 4) return wrong("a number where none belongs");
         Dims& dims = list();
         if (dims.size() >= kMaxRank) {
-            return fail(makeError(ErrorCode::limit, fmt::format("more than {} dimensions", kMaxRank))
-                            .ofTensor(name_)
-                            .at(position()));
+            return fail(
+                makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMaxRank, "dimension")))
+                    .ofTensor(name_)
+                    .at(position()));
         }
         if (value > static_cast<uint64_t>(kMaxDim)) return wrong(fmt::format("the size {}", value));
         dims.push_back(static_cast<int64_t>(value));

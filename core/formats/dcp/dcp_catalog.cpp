@@ -14,6 +14,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "formats/catalog_opener.h"
 #include "formats/roles.h"
@@ -155,9 +156,9 @@ void Builder::noteOtherHosts() {
     if (count == 0 || count == ranks || here.size() != ranks || ranks % count != 0 || first % count != 0)
         return;
     note(rule::fileMissing, Severity::info,
-         fmt::format("the files of {} of {} ranks are here. Where hosts have no disk in common, "
+         fmt::format("the files of {} of {} are here. Where hosts have no disk in common, "
                      "those of the others are on theirs: {} reads their directories with this one",
-                     count, ranks, commandOption(kFurtherDirectories.substr(2), "DIR")),
+                     count, counted(ranks, "rank"), commandOption(kFurtherDirectories.substr(2), "DIR")),
          files_[0].name);
 }
 

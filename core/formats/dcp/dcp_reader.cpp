@@ -247,8 +247,8 @@ Result<Extent> DcpReader::extentInside(const ChunkInfo& chunk) const {
     SHARDSCOPE_ASSIGN(const ZipEntry* entry, archive->storageEntry(*tensor));
     SHARDSCOPE_ASSIGN(const StorageSpan span, storageSpan(*tensor));
     if (span.last > entry->size) {
-        return damaged(
-            fmt::format("the tensor needs {} bytes of its storage, which has {}", span.last, entry->size));
+        return damaged(fmt::format("the tensor needs {} of its storage, which has {}",
+                                   counted(span.last, "byte"), countText(entry->size)));
     }
     if (entry->method != 0)
         return unsupported("the tensor is compressed inside its archive, which torch never does");
@@ -282,8 +282,8 @@ Result<Value> DcpReader::valueOf(ObjectId id) const {
                 .byRule(rule::metaInconsistent);
         if (object.length > limits_.objectBytes) {
             return makeError(ErrorCode::limit,
-                             fmt::format("the object has {} bytes, more than the {} that are read",
-                                         object.length, limits_.objectBytes));
+                             fmt::format("the object has {}, more than the {} that are read",
+                                         counted(object.length, "byte"), countText(limits_.objectBytes)));
         }
         const std::string& path = catalog().files()[object.file].path;
         SHARDSCOPE_ASSIGN(const EntrySlice slice,

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/zip.h"
@@ -177,7 +178,8 @@ Status DcpLayout::plan() {
         }
     }
     if (ranks > kMaxRanks)
-        return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
+        return makeError(ErrorCode::limit,
+                         fmt::format("{} are more than are written", counted(ranks, "rank")));
     for (uint32_t r = 0; r < ranks; ++r)
         files.push_back({fmt::format("__{}_0.distcp", r), 0, false});
     SHARDSCOPE_TRY(planObjects());

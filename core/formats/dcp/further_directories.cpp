@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/dcp/dcp_catalog.h"
 #include "storage/named_path.h"
 #include "storage/url.h"

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/large_pages.h"
+#include "base/units.h"
 #include "encoding/pickle_rows.h"
 #include "formats/dcp/metadata.h"
 
@@ -234,7 +235,7 @@ bool MetadataRows::dimsOf(const RowValue& value, DimsRef& out) {
     if (value.kind != Kind::ints) return in().fail("a shape or offset is not a torch.Size");
     if (value.b > int64_t{kMaxRank})
         return in().failLimit(
-            fmt::format("{} dimensions are more than the {} that are read", value.b, kMaxRank));
+            fmt::format("{} are more than the {} that are read", counted(value.b, "dimension"), kMaxRank));
     out = {value.a, static_cast<uint8_t>(value.b)};
     return true;
 }
@@ -414,7 +415,8 @@ bool MetadataRows::addStored(Dict& dict, const RowValue& key, const RowValue& va
 bool MetadataRows::addPath(Dict& dict, TextId name, const RowValue& tuple) {
     Path path;
     const auto count = static_cast<size_t>(tuple.b);
-    if (count > kMaxValueDepth) return in().failLimit(fmt::format("a state dict path has {} parts", count));
+    if (count > kMaxValueDepth)
+        return in().failLimit(fmt::format("a state dict path has {}", counted(count, "part")));
     for (size_t i = 0; i < count; ++i) {
         const RowValue part = tuple.kind == Kind::ints ? integer(dims_[tuple.a + i]) : itemsOf(tuple)[i];
         if (part.kind == Kind::integer)
@@ -494,8 +496,8 @@ Status MetadataRows::finishTensor(const MetaEntry& entry) {
         if (chunk.offsets == kNone || chunk.lengths == kNone)
             return bad("a chunk lacks its offsets or sizes");
         if (chunk.rank != made.shape.rank)
-            return bad(
-                fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.rank, made.shape.rank));
+            return bad(fmt::format("a chunk has {}, its tensor has {}", counted(chunk.rank, "dimension"),
+                                   made.shape.rank));
     }
     return {};
 }

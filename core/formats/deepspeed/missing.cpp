@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "formats/deepspeed/parameters.h"
 
 namespace shardscope::deepspeed {
@@ -108,9 +109,8 @@ void MissingFiles::addRanks() {
             if (optimizers.contains({mp, dp})) continue;
             add(fmt::format("{}zero_pp_rank_{}_mp_rank_{:02}_optim_states.pt", bf16 ? "bf16_" : "", dp, mp),
                 save_.rankOf(dp, mp),
-                fmt::format(
-                    "the optimizer states of this rank are missing; the save was by {} data-parallel ranks",
-                    save_.dpWorld),
+                fmt::format("the optimizer states of this rank are missing; the save was by {}",
+                            counted(save_.dpWorld, "data-parallel rank")),
                 save_.lacksOfOptimizer());
         }
     }

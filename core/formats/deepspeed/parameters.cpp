@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/option_words.h"
+#include "base/units.h"
 #include "formats/paths.h"
 
 namespace shardscope::deepspeed {
@@ -248,8 +249,8 @@ void Parameters::gatherExperts() {
         const auto* counts = first ? &first->states.experts : nullptr;
         if (counts && file.about.layer < counts->size() && file.about.expert >= (*counts)[file.about.layer]) {
             save_.addStale(file, kNone,
-                           fmt::format("the layer has {} experts: this is of an earlier save",
-                                       (*counts)[file.about.layer]));
+                           fmt::format("the layer has {}: this is of an earlier save",
+                                       counted((*counts)[file.about.layer], "expert")));
             continue;
         }
         files.push_back({&file, kNone});
@@ -329,12 +330,12 @@ Status Parameters::place() {
         concluded = concluded || !list_[p].buffer;
     }
     if (concludes && concluded)
-        save_.inconsistent(
-            Severity::info,
-            fmt::format("the files do not say along which dimension {} tensor-parallel ranks shard "
-                        "the parameters (no universal_checkpoint_info); it is concluded from "
-                        "values, shapes and names, and can be stated: {}",
-                        save_.tpDegree, commandOption("tp-dim", "'GLOB=DIM'")));
+        save_.inconsistent(Severity::info,
+                           fmt::format("the files do not say along which dimension {} shard "
+                                       "the parameters (no universal_checkpoint_info); it is concluded from "
+                                       "values, shapes and names, and can be stated: {}",
+                                       counted(save_.tpDegree, "tensor-parallel rank"),
+                                       commandOption("tp-dim", "'GLOB=DIM'")));
     return {};
 }
 
@@ -419,9 +420,10 @@ void Parameters::addFragment(const Parameter& parameter, const StoredWeight& sto
     const Dims& held = file.tensors[stored.tensor].shape;
     if (held != Dims{piece}) {
         save_.inconsistent(Severity::error,
-                           fmt::format("its part on data-parallel rank {} has shape {}, of {} ranks "
-                                       "it would have {} elements",
-                                       model->dp, formatDims(held), save_.dpWorld, piece),
+                           fmt::format("its part on data-parallel rank {} has shape {}, of {} "
+                                       "it would have {}",
+                                       model->dp, formatDims(held), counted(save_.dpWorld, "rank"),
+                                       counted(piece, "element")),
                            file.name, parameter.name);
         return;
     }

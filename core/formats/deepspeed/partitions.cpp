@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 
@@ -266,14 +267,14 @@ struct HeldGroup {
         const int64_t elements = elementCount(file.tensors[tensor].shape);
         if (elements == 0 && save.source.directory->stat(save.tag.prefix + "offloaded_tensors").ok())
             return fmt::format(
-                "'{}' of group {} is empty: its {} elements were offloaded to NVMe and are in "
-                "raw swap files in offloaded_tensors, which are not read; save without that",
-                state, group, partition.owned);
+                "'{}' of group {} is empty: its data ({}) was offloaded to NVMe and is in raw swap files in "
+                "offloaded_tensors, which are not read; save without that",
+                state, group, counted(partition.owned, "element"));
         return fmt::format(
-            "'{}' of group {} has {} elements, by param_shapes it would have {}{}: "
-            "param_shapes lacks a parameter or has one too many, or the file is of another save",
-            state, group, elements, partition.length,
-            partition.owned == partition.length ? "" : fmt::format(" or {}", partition.owned));
+            "'{}' of group {} has {}, by param_shapes it would have {}{}: param_shapes lacks a parameter or "
+            "has one too many, or the file is of another save",
+            state, group, counted(elements, "element"), countText(partition.length),
+            partition.owned == partition.length ? "" : fmt::format(" or {}", countText(partition.owned)));
     }
 };
 
@@ -327,9 +328,9 @@ void Partitions::add() {
             groups_.unlisted() == 1
                 ? "1 replica of parameters in flat groups is sharded at other offsets than the first; it is "
                   "not listed"
-                : fmt::format("{} replicas of parameters in flat groups are sharded at other offsets than "
-                              "the first; they are not listed",
-                              groups_.unlisted()));
+                : fmt::format(
+                      "not listed: {} of parameters in flat groups, sharded at other offsets than the first",
+                      counted(groups_.unlisted(), "replica")));
     if (disagree)
         save_.inconsistent(
             Severity::warning,
@@ -348,9 +349,10 @@ void Partitions::checkGroups(const OptimizerFile& file, const ModelFile& model) 
     const auto count = static_cast<int64_t>(model.states.groups.size());
     for (const auto& [number, states] : file.states.groups) {
         if (number >= 0 && number < count) continue;
-        save_.inconsistent(Severity::error,
-                           fmt::format("it has the group {}, param_shapes lists {} groups", number, count),
-                           save_.contents(file.index).name, {}, Note::Lacks::optimizerState);
+        save_.inconsistent(
+            Severity::error,
+            fmt::format("it has the group {}, param_shapes lists {}", number, counted(count, "group")),
+            save_.contents(file.index).name, {}, Note::Lacks::optimizerState);
     }
 }
 

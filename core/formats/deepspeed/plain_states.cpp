@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 
@@ -193,9 +194,9 @@ void PlainFile::add(const PlainStates& states, const std::vector<size_t>& dense,
     if (unknown > 0)
         save_.inconsistent(
             Severity::warning,
-            fmt::format("{} of the parameters that the optimizer numbers fit no weight; their states are not "
-                        "listed",
-                        unknown),
+            fmt::format(
+                "no weight fits {} of the parameters that the optimizer numbers; their states are not listed",
+                countText(unknown)),
             file().name, {}, Note::Lacks::optimizerState);
     // Some are left over, or several groups took some.
     const bool unsure = std::ranges::any_of(shapes_, [](const auto& entry) {
@@ -393,10 +394,9 @@ void Pipeline::addStage(Stage& stage, size_t& next) {
     if (!stage.drop.empty())
         save_.inconsistent(
             Severity::info,
-            fmt::format(
-                "the states of {} parameters that another stage holds as well are not listed: without "
-                "ZeRO the files do not name them",
-                stage.drop.size()),
+            fmt::format("the states of {} that another stage holds as well are not listed: without "
+                        "ZeRO the files do not name them",
+                        counted(stage.drop.size(), "parameter")),
             save_.contents(model.index).name);
     std::vector<size_t> parameters;
     for (size_t l = 0; l < stage.layers; ++l)
@@ -417,10 +417,10 @@ void Pipeline::noteUneven() {
     if (states <= parameters) {
         save_.inconsistent(
             Severity::warning,
-            fmt::format("the stages' optimizers have states of {} parameters, the layer files hold "
-                        "{}, and they do not fit each other layer by layer: which states are whose is "
-                        "not known, and they are not listed",
-                        states, parameters),
+            fmt::format(
+                "the stages' optimizers have states of {}, the layer files hold {}, and they do not fit each "
+                "other layer by layer: which states are whose is not known, and they are not listed",
+                counted(states, "parameter"), countText(parameters)),
             file, {}, Note::Lacks::optimizerState);
         return;
     }
@@ -429,10 +429,10 @@ void Pipeline::noteUneven() {
         if (tagged.about.kind == FileName::Kind::layer) numbers.insert(tagged.about.layer);
     const uint32_t end = numbers.empty() ? 0 : *numbers.rbegin();
     const std::string why = fmt::format(
-        "the stages' optimizers have states of {} parameters, the layer files hold {}, and no tied "
-        "layer explains the others: the file of a layer is missing; the states are not listed, "
-        "because whose they are is not known",
-        states, parameters);
+        "the stages' optimizers have states of {}, the layer files hold {}, and no tied layer explains the "
+        "others: the file of a layer is missing; the states are not listed, because whose they are is not "
+        "known",
+        counted(states, "parameter"), countText(parameters));
     size_t gaps = 0;
     for (uint32_t number = 0; number < end && gaps < kMostGaps; ++number) {
         if (numbers.contains(number)) continue;

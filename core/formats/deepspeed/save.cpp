@@ -10,6 +10,7 @@
 
 #include "base/numbers.h"
 #include "base/regular_expression.h"
+#include "base/units.h"
 #include "formats/open_files.h"
 #include "formats/paths.h"
 
@@ -360,11 +361,10 @@ Status Save::readOptimizerFiles() {
         // MiCS partitions over a part of the ranks.
         const bool mics = said == 3 && count > 0 && dpWorld % count == 0;
         if (count != 0 && count != dpWorld && !mics)
-            assembly.wrong(
-                fmt::format("it is one of {} partitions, the save was by {} data-parallel ranks: it "
-                            "is of another save",
-                            count, dpWorld),
-                file.file->name);
+            assembly.wrong(fmt::format("it is one of {}, the save was by {}: it "
+                                       "is of another save",
+                                       counted(count, "partition"), counted(dpWorld, "data-parallel rank")),
+                           file.file->name);
     }
     // The state of optimizers is in these files whenever ZeRO is on; a name without one says so.
     if (optimizers.empty() && stage == 0 &&
@@ -374,9 +374,8 @@ Status Save::readOptimizerFiles() {
 }
 
 std::string Save::ofEarlierRanks() const {
-    return fmt::format(
-        "the save was by {} data-parallel x {} model-parallel ranks; this is of an earlier one", dpWorld,
-        mpWorld);
+    return fmt::format("the save was by {} x {}; this is of an earlier one",
+                       counted(dpWorld, "data-parallel rank"), counted(mpWorld, "model-parallel rank"));
 }
 
 void Save::addStale(const TagFile& file, uint32_t rank, std::string message) {

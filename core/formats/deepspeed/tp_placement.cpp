@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "model/tp_layers.h"
 
 namespace shardscope::deepspeed {
@@ -35,10 +36,11 @@ std::string misfitOf(const std::vector<int64_t>& widths, int64_t whole, int64_t 
     int64_t sum = 0;
     for (int64_t width : widths) {
         if (width < 0 || width % degree != 0 || !checkedAdd(sum, width, sum))
-            return fmt::format("one of its parts has {} rows, which {} ranks cannot share", width, degree);
+            return fmt::format("one of its parts has {}, which {} cannot share", counted(width, "row"),
+                               counted(degree, "rank"));
     }
     if (sum == whole) return {};
-    return fmt::format("its parts have {} rows in all, the ranks hold {}", sum, whole);
+    return fmt::format("its parts have {} in all, the ranks hold {}", counted(sum, "row"), countText(whole));
 }
 
 }  // namespace
@@ -178,8 +180,8 @@ Placement TpPlacement::place(const TpShards& shards) const {
         out.refused = misfitOf(widths, whole, static_cast<int64_t>(degree));
         const int64_t outer = elementCount(std::span(out.whole).first(d));
         if (out.refused.empty() && outer > kMostRuns / static_cast<int64_t>(widths.size()))
-            out.refused =
-                fmt::format("{} parts for each of {} rows are more than are read", widths.size(), outer);
+            out.refused = fmt::format("{} for each of {} are more than are read",
+                                      counted(widths.size(), "part"), counted(outer, "row"));
         if (!out.refused.empty()) return out;
     }
     int64_t before = 0;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "formats/deepspeed/parameters.h"
 #include "formats/paths.h"
 #include "formats/tp_rule.h"
@@ -140,9 +141,8 @@ void Universal::listTrained() {
         save_.inconsistent(
             Severity::info,
             fmt::format(
-                "for {} weights and buffers that are not trained 'zero' holds copies in float32; they "
-                "are read from the model states, with their own dtype",
-                copies));
+                "'zero' has float32 copies of {}; what is read is in the model states, with its own dtype",
+                counted(copies, "untrained tensor")));
 }
 
 Status Universal::readStates() {
@@ -215,8 +215,9 @@ void Universal::addState(const std::string& name, const std::string& state, uint
     const int64_t elements = elementCount(parameter.placement.whole);
     if (elementCount(tensor->shape) != elements) {
         save_.inconsistent(Severity::error,
-                           fmt::format("it has {} elements, by param_shapes it has the shape {}",
-                                       elementCount(tensor->shape), formatDims(parameter.placement.whole)),
+                           fmt::format("it has {}, by param_shapes it has the shape {}",
+                                       counted(elementCount(tensor->shape), "element"),
+                                       formatDims(parameter.placement.whole)),
                            file.name, name, Note::Lacks::anything);
         return;
     }
@@ -280,8 +281,7 @@ Status Universal::add() {
     if (const auto inside = save_.source.directory->list(left); inside.ok() && !inside->empty())
         save_.assembly.note(
             rule::fileStale, Severity::warning,
-            "'tmp' holds fragments of parameters: ds_to_universal was interrupted, or did not clean up",
-            left);
+            "'tmp' holds parts of parameters: ds_to_universal was interrupted, or did not clean up", left);
     return {};
 }
 

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <zstd.h>
 
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "formats/catalog_reader.h"
 #include "storage/digest.h"
@@ -106,7 +107,7 @@ class IndexReader final : public CatalogReader {
 Result<Header> readHeader(const ReadFile& file) {
     std::byte bytes[kHeaderBytes];
     if (file.size() < kHeaderBytes)
-        return damaged(fmt::format("the index is truncated after {} bytes", file.size()));
+        return damaged(fmt::format("the index is truncated after {}", counted(file.size(), "byte")));
     SHARDSCOPE_TRY(file.readAt(0, bytes));
     if (std::memcmp(bytes, kMagic.data(), kMagic.size()) != 0)
         return damaged("does not start as an index file does", 0);
@@ -128,8 +129,8 @@ Result<IndexContents> readIndex(const ReadFile& file, const OpenOptions& options
     if (packed > options.limits.pickleBytes || header.size > options.limits.pickleBytes ||
         header.size / kMostRatio > packed + kLeastRoom / kMostRatio) {
         return makeError(ErrorCode::limit,
-                         fmt::format("{} bytes that unpack to {} are more than an index is read with", packed,
-                                     header.size));
+                         fmt::format("it unpacks from {} to {}, more than an index is read with",
+                                     counted(packed, "byte"), countText(header.size)));
     }
     const auto input = std::make_unique_for_overwrite<std::byte[]>(packed);
     SHARDSCOPE_TRY(file.readAt(kHeaderBytes, {input.get(), packed}));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle.h"
 
 namespace shardscope {
@@ -128,7 +129,7 @@ Status writeObjects(const Reader& reader, const StopToken& stop, Output& out) {
         } else if (auto bytes = encodePickle(*value); !bytes.ok()) {
             reason = bytes.error().message;
         } else if (bytes->size() > kValueBytes || bytes->size() > room) {
-            reason = fmt::format("it takes {} bytes, too many for an index", bytes->size());
+            reason = fmt::format("it takes {}, too many for an index", counted(bytes->size(), "byte"));
         } else {
             pickle = std::move(bytes).value();
             room -= pickle.size();
@@ -181,7 +182,8 @@ class Input {
     uint64_t count(std::string_view what, uint64_t least = 1) {
         const uint64_t value = number();
         if (value <= left() / least) return value;
-        fail(fmt::format("{} {} do not fit in the {} bytes that are left", value, what, left()));
+        fail(fmt::format("{} {} do not fit in what is left: {}", countText(value), what,
+                         counted(left(), "byte")));
         return 0;
     }
     uint32_t id(uint64_t end, std::string_view what) {

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/option_words.h"
+#include "base/units.h"
 #include "formats/dcp/dcp.h"
 #include "formats/entry_tree.h"
 #include "formats/file_layout.h"
@@ -300,8 +301,8 @@ class ContentsBuilder {
         add(groupsPath(chain ? std::optional<size_t>(0) : std::nullopt), makeListOf(groups.dense));
         if (chain) add(groupsPath(1), makeListOf(groups.experts));
         change("optimizer.param_to_group_meta",
-               fmt::format("the settings of {} parameters are {} groups now", groups.parameters,
-                           groups.dense.size() + (chain ? groups.experts.size() : 0)));
+               fmt::format("the settings of {} are {} now", counted(groups.parameters, "parameter"),
+                           counted(groups.dense.size() + (chain ? groups.experts.size() : 0), "group")));
     }
     static Path groupsPath(std::optional<size_t> ofChain) {
         Path path{keyPart("optimizer")};
@@ -456,9 +457,9 @@ class ContentsBuilder {
         }
         if (made > 0)
             out_.changed.push_back(
-                {"_extra_state", fmt::format("{} empty ones are added, for the linear layers of "
-                                             "Megatron-Core ask for them",
-                                             made)});
+                {"_extra_state",
+                 fmt::format("{} empty ones are added, for the linear layers of Megatron-Core ask for them",
+                             made)});
     }
 
     // What a run builds its sharded state dict by before it loads.

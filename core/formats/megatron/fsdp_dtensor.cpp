@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "formats/dcp/dcp_writer.h"
 #include "formats/file_layout.h"
 #include "formats/megatron/run_state.h"
@@ -125,11 +126,10 @@ class FsdpLayout final : public TargetLayout {
                 name.substr(kFsdpStates.size(), name.size() - kFsdpStates.size() - kFirstMoment.size())));
             const Value group = rule.groupOf(parameter, target.shape(t).size());
             if (!group) {
-                changed.push_back(
-                    {"optimizer.param_to_group_meta",
-                     fmt::format("left out: nothing says which of {} groups '{}' is in, so a run "
-                                 "keeps its own settings and begins to count steps anew",
-                                 groups.size(), parameter)});
+                changed.push_back({"optimizer.param_to_group_meta",
+                                   fmt::format("left out: nothing says which of {} '{}' is in, so a run "
+                                               "keeps its own settings and begins to count steps anew",
+                                               counted(groups.size(), "group"), parameter)});
                 return std::move(builder).finish();
             }
             settings[parameter] = group;
@@ -142,9 +142,9 @@ class FsdpLayout final : public TargetLayout {
                     {.name = pathName(path), .path = path, .value = {group.graph, value.node()}});
             }
         }
-        changed.push_back(
-            {"optimizer.param_to_group_meta",
-             fmt::format("written for {} parameters, from {} groups", settings.size(), groups.size())});
+        changed.push_back({"optimizer.param_to_group_meta",
+                           fmt::format("written for {}, from {}", counted(settings.size(), "parameter"),
+                                       counted(groups.size(), "group"))});
         return std::move(builder).finish();
     }
     static std::vector<Value> groupsIn(const Catalog& target) {

@@ -11,6 +11,7 @@
 
 #include "base/numbers.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/paths.h"
 
 namespace shardscope::megatron {
@@ -193,7 +194,8 @@ Status LegacyOpener::listRanks() {
     const auto etp = args_.integer("expert_tensor_parallel_size");
     etp_ = etp && *etp >= 1 && *etp <= sizes_.tp ? static_cast<uint32_t>(*etp) : sizes_.tp;
     if (uint64_t{sizes_.tp} * sizes_.pp * sizes_.ep > kMostDirectories)
-        return makeError(ErrorCode::limit, fmt::format("more than {} directories of ranks", kMostDirectories))
+        return makeError(ErrorCode::limit,
+                         fmt::format("more than {} of ranks", counted(kMostDirectories, "directory")))
             .inFile(source_.display);
     if (etp_ != sizes_.tp) findFirstRanks();
     std::set<std::string_view> there;

@@ -11,6 +11,7 @@
 
 #include "base/checked.h"
 #include "base/option_words.h"
+#include "base/units.h"
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
@@ -157,7 +158,7 @@ class RankPlacer {
         replicas.push({load, rank});
         if (builder.chunkCount() >= kMostShards)
             return makeError(ErrorCode::limit,
-                             fmt::format("more than {} layers, experts and their shards", kMostShards))
+                             fmt::format("more than {} of layers and experts", counted(kMostShards, "shard")))
                 .ofTensor(target_.name(t));
         return builder.addChunk({rank, kNone, 0, 0, offsets, lengths, {}});
     }
@@ -213,7 +214,7 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
     uint64_t ranks = 1;
     for (const uint32_t size : {sizes->tp, sizes->pp, sizes->cp, sizes->dp}) {
         if (!checkedMul(ranks, uint64_t{size}, ranks) || ranks > kMostRanks)
-            return makeError(ErrorCode::limit, fmt::format("more than {} ranks", kMostRanks));
+            return makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMostRanks, "rank")));
     }
     Mesh mesh = sizes->mesh();
     mesh.evidence.clear();

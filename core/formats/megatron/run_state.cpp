@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/megatron/tensor_parallel.h"
 
 namespace shardscope::megatron {
@@ -196,8 +197,8 @@ void findExpertRanks(const Catalog& stored, ParallelSizes& sizes) {
             if (owners.size() != 1 || *owners.begin() % count != expert / (experts / count)) return;
         }
         sizes.ep = static_cast<uint32_t>(count);
-        sizes.expertEvidence = fmt::format("the experts of '{}' are in files of {} ranks",
-                                           printable(name, kNameInMessage), count);
+        sizes.expertEvidence = fmt::format("the experts of '{}' are in files of {}",
+                                           printable(name, kNameInMessage), counted(count, "rank"));
         return;
     }
 }

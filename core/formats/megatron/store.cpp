@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/catalog_reader.h"
 #include "formats/megatron/target_names.h"
 #include "formats/torch_save/torch_save.h"
@@ -71,7 +72,8 @@ void StoreOpener::notePadding(std::string_view name, DimSpan shape) {
         !(name.ends_with("word_embeddings.weight") || name.ends_with("output_layer.weight")))
         return;
     note(rule::metaInconsistent, Severity::info,
-         fmt::format("the first {} of its {} rows are the vocabulary, the rest is padding", *rows, shape[0]),
+         fmt::format("the vocabulary is the first {} of its {}, the rest is padding", countText(*rows),
+                     counted(shape[0], "row")),
          {}, name);
 }
 
@@ -113,8 +115,8 @@ void StoreOpener::noteMissingObjects(const std::vector<std::string>& names, std:
         if (!grid.known || !checkedProduct(grid.shape, all) || all > kMostOfAGrid || found >= all) continue;
         if (ending.empty() || all - found > kMostMissing) {
             note(rule::metaInconsistent, Severity::warning,
-                 fmt::format("'{}' has {} of the {} objects of its grid {}", printable(key, kNameInMessage),
-                             found, all, formatDims(grid.shape)));
+                 fmt::format("'{}' has {} of the {} of its grid {}", printable(key, kNameInMessage),
+                             countText(found), counted(all, "object"), formatDims(grid.shape)));
             continue;
         }
         Dims place(grid.shape.size(), 0);
@@ -151,7 +153,7 @@ void StoreOpener::addMesh(uint32_t highest) {
     uint32_t seen = highest == kNone ? 0 : highest + 1;
     if (sizes_ && sizes_->ranks() < seen) {
         note(rule::metaInconsistent, Severity::warning,
-             fmt::format("there are {} ranks by {}, but rank {} wrote a file", sizes_->ranks(),
+             fmt::format("the mesh has {} by {}, but rank {} wrote a file", counted(sizes_->ranks(), "rank"),
                          sizes_->evidence, highest));
         sizes_.reset();
     }

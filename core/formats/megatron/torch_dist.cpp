@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp.h"
 #include "formats/megatron/bucket_states.h"
@@ -118,9 +119,9 @@ class TorchDistOpener : private StoreOpener {
         if (buckets_.buckets == 0) return {};
         if (how.empty() || how.back() == kKeepBuckets) {
             note(rule::metaInconsistent, Severity::info,
-                 fmt::format("the optimizer's state is in {} buckets (dp_reshardable), which do not say the "
-                             "parameters that they hold; '{} {}' finds these",
-                             buckets_.buckets, kBuckets, kNamedBuckets));
+                 fmt::format("the optimizer's state is in {} (dp_reshardable) without the names of the "
+                             "parameters; '{} {}' finds these",
+                             counted(buckets_.buckets, "bucket"), kBuckets, kNamedBuckets));
             return {};
         }
         SHARDSCOPE_ASSIGN(buckets_, resolveBuckets(*dcp_, sizes_));

@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/torch_file.h"
 #include "encoding/zarr_array.h"
 #include "formats/catalog_reader.h"
@@ -42,14 +43,14 @@ class ZarrStoreReader final : public CatalogReader {
         SHARDSCOPE_ASSIGN(extent.file, files_.open(catalog().files()[chunk.file].path));
         const uint64_t bytes = array.chunkBytes();
         if (extent.file->size() < bytes) {
-            return damaged(fmt::format("the chunk has {} bytes, its array's chunks have {}",
-                                       extent.file->size(), bytes),
+            return damaged(fmt::format("the chunk has {}, its array's chunks have {}",
+                                       counted(extent.file->size(), "byte"), countText(bytes)),
                            extent.file->size())
                 .byRule(rule::fileTruncated);
         }
         if (extent.file->size() > bytes) {
-            return damaged(fmt::format("the chunk has {} bytes, more than the {} of its array's chunks",
-                                       extent.file->size(), bytes),
+            return damaged(fmt::format("the chunk has {}, more than the {} of its array's chunks",
+                                       counted(extent.file->size(), "byte"), countText(bytes)),
                            bytes)
                 .byRule(rule::metaInconsistent);
         }
@@ -68,9 +69,10 @@ class ZarrStoreReader final : public CatalogReader {
         const auto read = [&]() -> Result<Value> {
             SHARDSCOPE_ASSIGN(auto file, files_.open(path));
             if (file->size() > options_.limits.objectBytes)
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the object has {} bytes, more than the {} that are read",
-                                             file->size(), options_.limits.objectBytes));
+                return makeError(
+                    ErrorCode::limit,
+                    fmt::format("the object has {}, more than the {} that are read",
+                                counted(file->size(), "byte"), countText(options_.limits.objectBytes)));
             const torch_save::FileLimits limits{options_.limits.pickleText, options_.limits.pickleBytes,
                                                 options_.limits.valueMemory, options_.stop};
             SHARDSCOPE_ASSIGN(auto opened, torch_save::openTorchFile(std::move(file), limits));

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/olmo/layouts.h"
 #include "formats/tensor_assembly.h"
 #include "model/value_view.h"
@@ -45,8 +46,8 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
     if (ranks.empty()) return unsupported("holds no rank*.pt").inFile(source.display);
     int64_t world = int64_t{ranks.back()} + 1;
     if (world - static_cast<int64_t>(ranks.size()) > 100'000)
-        return damaged(fmt::format("the highest rank is {}, but only {} ranks are here", ranks.back(),
-                                   ranks.size()))
+        return damaged(fmt::format("the highest rank is {}, but only {} are here", ranks.back(),
+                                   counted(ranks.size(), "rank")))
             .inFile(source.display)
             .byRule(rule::rankMissing);
     (void)assembly.addText("config.yaml");

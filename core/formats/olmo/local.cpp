@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/torch_tensor.h"
 #include "formats/olmo/layouts.h"
 #include "formats/paths.h"
@@ -87,7 +88,8 @@ class LocalOpener {
                 .inFile(source_.display);
         }
         if (stated && *stated > int64_t{ranks} + 100'000) {
-            return damaged(fmt::format("metadata.yaml states {} ranks, model holds {}", *stated, ranks))
+            return damaged(fmt::format("metadata.yaml states {}, model holds {}", counted(*stated, "rank"),
+                                       ranks))
                 .inFile(source_.display)
                 .byRule(rule::rankMissing);
         }
@@ -99,9 +101,9 @@ class LocalOpener {
         } else {
             if (*stated < ranks) {
                 assembly_.note(rule::fileStale, Severity::error,
-                               fmt::format("metadata.yaml states {} ranks, files of {} are here; those from "
+                               fmt::format("metadata.yaml states {}, files of {} are here; those from "
                                            "rank {} on are left aside",
-                                           *stated, ranks, *stated),
+                                           counted(*stated, "rank"), ranks, *stated),
                                fmt::format("model/rank{}.pt", *stated));
             }
             world_ = static_cast<uint32_t>(*stated);
@@ -166,9 +168,11 @@ class LocalOpener {
             return wrong("the names or shapes of the parameters in this flat parameter are not recorded");
         const std::vector<ValueView> names = fqns.items(), sizes = shapes.items(), counts = numels.items();
         if (names.size() != sizes.size())
-            return wrong(fmt::format("{} names and {} shapes are recorded", names.size(), sizes.size()));
+            return wrong(fmt::format("{} and {} are recorded", counted(names.size(), "name"),
+                                     counted(sizes.size(), "shape")));
         if (numels && counts.size() != names.size())
-            return wrong(fmt::format("{} names and {} sizes are recorded", names.size(), counts.size()));
+            return wrong(fmt::format("{} and {} are recorded", counted(names.size(), "name"),
+                                     counted(counts.size(), "size")));
         std::vector<ParameterRange> ranges(names.size());
         const std::string problem = findRanges(valueOf, handle, ranges);
         if (!problem.empty()) return wrong(problem);
@@ -228,7 +232,8 @@ class LocalOpener {
             // included.
             const std::vector<ValueView> list = infos.items();
             if (list.size() != out.size())
-                return fmt::format("{} records for {} parameters", list.size(), out.size());
+                return fmt::format("{} for {}", counted(list.size(), "record"),
+                                   counted(out.size(), "parameter"));
             for (size_t i = 0; i < list.size(); ++i) {
                 const std::vector<ValueView> info = fields(list[i]);
                 if (info.size() != 5 || !info[0].is(ValueKind::boolean))
@@ -240,7 +245,8 @@ class LocalOpener {
                 const int64_t first = *info[3].integer(), last = *info[4].integer(),
                               count = *info[2].integer();
                 if (last < first || last > kMaxDim || last - first + 1 != count)
-                    return fmt::format("elements {} to {} are not {}", first, last, count);
+                    return fmt::format("elements {} to {} are not {}", countText(first), countText(last),
+                                       countText(count));
                 out[i] = {first, last + 1, *info[1].integer()};
             }
             return {};
@@ -262,7 +268,7 @@ class LocalOpener {
                 return "_shard_param_offsets holds something else than pairs";
             const int64_t first = *pair[0].integer(), last = *pair[1].integer();
             if (first < 0 || last < first - 1 || last > kMaxDim)
-                return fmt::format("elements {} to {}", first, last);
+                return fmt::format("elements {} to {}", countText(first), countText(last));
             out[static_cast<size_t>(*begin) + i] = {first, last + 1, at};
             at += last + 1 - first;
         }
@@ -275,7 +281,8 @@ class LocalOpener {
         const int64_t size = contents.tensors[t].shape[0];
         if (!padded || *padded <= 0) return {};
         if (*padded > size) {
-            assembly_.wrong(fmt::format("{} elements of padding in a flat parameter of {}", *padded, size),
+            assembly_.wrong(fmt::format("{} of padding in a flat parameter of {}",
+                                        counted(*padded, "element"), countText(size)),
                             contents.name, contents.tensors[t].name);
             return {};
         }
@@ -286,10 +293,9 @@ class LocalOpener {
         SHARDSCOPE_TRY(extent->file->readAt(extent->offset, bytes));
         if (std::any_of(bytes.begin(), bytes.end(), [](std::byte b) { return b != std::byte{}; })) {
             assembly_.wrong(
-                fmt::format(
-                    "the padding behind its last {} elements is not zero: the record of what is where "
-                    "may be wrong",
-                    *padded),
+                fmt::format("the padding behind its last {} is not zero: the record of what is where "
+                            "may be wrong",
+                            counted(*padded, "element")),
                 contents.name, contents.tensors[t].name);
         }
         return {};
@@ -351,8 +357,8 @@ class LocalOpener {
         const ParameterRange& range = piece->second;
         const int64_t count = range.stop - range.start;
         if (stored.shape.size() != 1 || stored.shape[0] != count) {
-            assembly_.wrong(fmt::format("the state has shape {}, the rank holds {} elements of the parameter",
-                                        formatDims(stored.shape), count),
+            assembly_.wrong(fmt::format("the state has shape {}, the rank holds {} of the parameter",
+                                        formatDims(stored.shape), counted(count, "element")),
                             contents.name, pathName(path));
             return {};
         }

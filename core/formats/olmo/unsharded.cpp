@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "encoding/pickle_globals.h"
 #include "formats/olmo/keys.h"
@@ -190,13 +191,12 @@ class UnshardedOpener {
             }
         }
         if (differing > 0) {
-            assembly_.note(
-                rule::fileStale, Severity::error,
-                fmt::format(
-                    "{} of its {} tensors differ from those of '{}', such as '{}'. OLMo reads '{}' without "
-                    "a word; here '{}' was taken",
-                    differing, differing + same, original, example, name, original),
-                name);
+            assembly_.note(rule::fileStale, Severity::error,
+                           fmt::format("it differs from '{}' in {} of {}, such as '{}'. OLMo reads '{}' "
+                                       "without a word; here '{}' was taken",
+                                       original, countText(differing), counted(differing + same, "tensor"),
+                                       example, name, original),
+                           name);
         }
         return {};
     }

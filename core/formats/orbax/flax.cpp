@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/msgpack.h"
 #include "formats/catalog_opener.h"
 
@@ -121,7 +122,8 @@ class FlaxReader {
             case MsgpackKind::map:
                 return addMap(tree, node, path);
             case MsgpackKind::bytes:
-                addNote(path, fmt::format("its {} bytes are not shown", value.length), Note::Lacks::nothing);
+                addNote(path, fmt::format("its value ({}) is not shown", counted(value.length, "byte")),
+                        Note::Lacks::nothing);
                 return {};
             case MsgpackKind::extension:
                 return addExtension(value, path);
@@ -271,8 +273,8 @@ class FlaxReader {
         int64_t elements = 0;
         if (!checkedProduct(tensor.shape, elements) ||
             dtypeByteCount(*dtype, static_cast<uint64_t>(elements)) != bytes.length)
-            return wrongLeaf(fmt::format("an array {} of {} has {} bytes", formatDims(tensor.shape),
-                                         dtypeName(*dtype), bytes.length),
+            return wrongLeaf(fmt::format("an array {} of {} has {}", formatDims(tensor.shape),
+                                         dtypeName(*dtype), counted(bytes.length, "byte")),
                              value.offset);
         tensor.parts.push_back({{0, elements}, bytes.offset, bytes.length});
         return tensor;
@@ -337,8 +339,8 @@ class FlaxReader {
         }
         int64_t wanted = 0;
         if (!checkedProduct(tensor.shape, wanted) || wanted != elements)
-            return wrongLeaf(fmt::format("the chunks of a chunked array {} have {} elements",
-                                         formatDims(tensor.shape), elements),
+            return wrongLeaf(fmt::format("the chunks of a chunked array {} have {}", formatDims(tensor.shape),
+                                         counted(elements, "element")),
                              at);
         addLeaf(path).tensor = std::move(tensor);
         return {};

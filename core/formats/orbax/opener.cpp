@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "formats/catalog_opener.h"
 #include "formats/files_below.h"
@@ -696,8 +697,8 @@ class OrbaxOpener : private CatalogOpener {
         for (int64_t place = first; place < end; ++place) {
             if (stored.array.fill) {
                 if (++lookedFor_ > kMostMissing)
-                    return makeError(ErrorCode::limit,
-                                     fmt::format("more than {} chunks are not stored", kMostMissing))
+                    return makeError(ErrorCode::limit, fmt::format("more than {} are not stored",
+                                                                   counted(kMostMissing, "chunk")))
                         .ofTensor(name);
                 const StoredChunk filled{place, stored.about, stored.offset, 0, kFilled};
                 bool ignored = false;

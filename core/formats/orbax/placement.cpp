@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/base64.h"
 #include "encoding/json_value.h"
 #include "encoding/strict_json.h"
@@ -226,8 +227,9 @@ Result<Placement::Sharding> Placement::parseOne(const std::string& text) {
     }
     if (const ValueView grid = document["device_mesh"]; grid.isMapping()) {
         if (!addIds(grid["mesh"], mesh.axes.size(), mesh.ids) || std::ssize(mesh.ids) != devices)
-            return wrongSharding(fmt::format(
-                "the device mesh of a NamedSharding has not {} devices as its shape says", devices));
+            return wrongSharding(
+                fmt::format("the device mesh of a NamedSharding does not have {} as its shape says",
+                            counted(devices, "device")));
     }
     const std::vector<ValueView> parts = spec.items();
     if (parts.size() > static_cast<size_t>(kMaxRank))

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/catalog_reader.h"
 #include "formats/open_files.h"
 #include "formats/orbax/store.h"
@@ -24,7 +25,7 @@ class FilledFile final : public ReadFile, public StoredBytes {
     uint64_t size() const override { return size_; }
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
         if (!rangeFits(offset, buffer.size(), size_))
-            return damaged(fmt::format("the chunk ends at byte {}", size_), offset).inFile(path());
+            return damaged(fmt::format("the chunk ends at byte {}", countText(size_)), offset).inFile(path());
         for (size_t i = 0; i < buffer.size(); ++i)
             buffer[i] = element_[(offset + i) % element_.size()];
         return {};
@@ -104,8 +105,9 @@ class OrbaxReader final : public CatalogReader {
         Extent extent;
         if (!contents_.arrays[chunk.tensor]) {
             if (!rangeFits(offset, chunk.length, file->size()))
-                return damaged(fmt::format("its {} bytes end at byte {}, the file at {}", chunk.length,
-                                           offset + chunk.length, file->size()),
+                return damaged(fmt::format("it has {} and ends at byte {}, the file at byte {}",
+                                           counted(chunk.length, "byte"), countText(offset + chunk.length),
+                                           countText(file->size())),
                                offset)
                     .byRule(rule::fileTruncated);
             extent.file = std::move(file);

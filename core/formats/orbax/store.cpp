@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/catalog_opener.h"
 #include "formats/open_files.h"
 #include "formats/orbax/metadata.h"
@@ -124,8 +125,8 @@ Status addDatabase(const Source& source, const OcdbtIndex& index, FileTable& fil
         if (entry.inTree) {
             text.assign(reinterpret_cast<const char*>(entry.value.data()), entry.value.size());
         } else if (entry.length > kMostDescription) {
-            read = makeError(ErrorCode::limit,
-                             fmt::format("the description of the array has {} bytes", entry.length));
+            read = makeError(ErrorCode::limit, fmt::format("the description of the array has {}",
+                                                           counted(entry.length, "byte")));
         } else {
             const auto file = source.directory->openFile(index.files()[entry.file]);
             text.resize(static_cast<size_t>(entry.length));

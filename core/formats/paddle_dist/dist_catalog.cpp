@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/catalog_opener.h"
 
 namespace shardscope::paddle {
@@ -168,8 +169,8 @@ class Builder : private CatalogOpener {
         for (const ShardRow& row : rows) {
             if (row.shape.rank != rank) {
                 wrong(badShapes_, tensor.key,
-                      fmt::format("pieces of the tensor have {} and {} dimensions; it is left out", rank,
-                                  row.shape.rank));
+                      fmt::format("one chunk of the tensor has {}, another one {}; it is left out",
+                                  counted(row.shape.rank, "dimension"), rank));
                 return std::nullopt;
             }
             if (!row.global) continue;
@@ -271,7 +272,7 @@ class Builder : private CatalogOpener {
         for (size_t k = 0; k < lengths.size(); ++k) {
             if (offset[k] < 0) {
                 wrong(badShapes_, key,
-                      fmt::format("a piece has the offset {}; it is left out", formatDims(offset)));
+                      fmt::format("a chunk has the offset {}; it is left out", formatDims(offset)));
                 return {};
             }
             empty = empty || lengths[k] <= 0;
@@ -298,7 +299,7 @@ class Builder : private CatalogOpener {
             if (!checkedProduct(lengths, count) || range.stop > count) {
                 wrong(badShapes_, key,
                       fmt::format(
-                          "a flattened piece takes elements {} to {} of a box of shape {}; it is left out",
+                          "a flattened chunk takes elements {} to {} of a box of shape {}; it is left out",
                           range.start, range.stop, formatDims(lengths)));
                 return {};
             }
@@ -306,7 +307,7 @@ class Builder : private CatalogOpener {
         }
         int64_t elements = 0;
         if (!checkedProduct(lengths, elements))
-            return damaged(fmt::format("a piece has the impossible shape {}", formatDims(lengths)))
+            return damaged(fmt::format("a chunk has the impossible shape {}", formatDims(lengths)))
                 .ofTensor(key);
         if (chunk.flat) elements = chunk.flat->stop - chunk.flat->start;
         chunk.length = dtypeByteCount(info.dtype, static_cast<uint64_t>(elements)).value_or(UINT64_MAX);
@@ -314,7 +315,7 @@ class Builder : private CatalogOpener {
         if (files.empty() && elements > 0) {
             wrong(missingRows_, key,
                   fmt::format(
-                      "storage_metadata has no entry for the piece at {}: nobody knows which file it is in",
+                      "storage_metadata has no entry for the chunk at {}: nobody knows which file it is in",
                       formatDims(offset)));
         }
         if (files.empty()) return addChunk(chunk, claimed, cut);
@@ -379,14 +380,14 @@ class Builder : private CatalogOpener {
             if (parts_.leftOut.contains(key)) continue;
             wrong(orphans_, key,
                   fmt::format(
-                      "storage_metadata has an entry for '{}' at {}, which is not a piece of this checkpoint",
+                      "storage_metadata has an entry for '{}' at {}, which is not a chunk of this checkpoint",
                       key, formatDims(m_.dimsOf(row.offset))),
                   Severity::warning);
         }
-        noteTotals(metadataName_, {{missingRows_, "pieces without an entry in storage_metadata"},
+        noteTotals(metadataName_, {{missingRows_, "chunks without an entry in storage_metadata"},
                                    {orphans_, "entries of storage_metadata that belong to nothing"},
                                    {unknownDtypes_, "tensors of unknown dtype"},
-                                   {badShapes_, "contradicting pieces"}});
+                                   {badShapes_, "contradicting chunks"}});
     }
 
     // What is in the directory besides the files that the metadata names.

@@ -21,7 +21,7 @@ Result<StoredPart> findPart(TensorFiles& files, const DistParts& parts, const Ca
                             const ChunkInfo& chunk) {
     if (chunk.file == kNone) {
         if (chunk.elements() == 0) return StoredPart{};
-        return damaged("storage_metadata has no entry for this piece: nobody knows which file it is in")
+        return damaged("storage_metadata has no entry for this chunk: nobody knows which file it is in")
             .byRule(rule::metaInconsistent);
     }
     const DType dtype = catalog.dtype(chunk.tensor);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "encoding/paddle_file.h"
 #include "encoding/pickle.h"
 #include "formats/file_layout.h"
@@ -194,14 +195,14 @@ Status DistLayout::assignFiles() {
                     ++rank;
                 changed.push_back(
                     {std::string(target_.name(t)),
-                     fmt::format("a second piece of rank {} is in the file of rank {}: a file holds one "
-                                 "piece of a tensor",
+                     fmt::format("a second chunk of rank {} is in the file of rank {}: a file holds one "
+                                 "chunk of a tensor",
                                  own, rank)});
             }
             taken.push_back(rank);
             if (rank >= kMaxRanks)
                 return makeError(ErrorCode::limit,
-                                 fmt::format("{} ranks are more than are written", rank + 1));
+                                 fmt::format("{} are more than are written", counted(rank + 1, "rank")));
             ranks = std::max(ranks, rank + 1);
             if (chunksOf_.size() <= rank) chunksOf_.resize(rank + 1);
             chunksOf_[rank].push_back(c);
@@ -209,7 +210,8 @@ Status DistLayout::assignFiles() {
         }
     }
     if (ranks > kMaxRanks)
-        return makeError(ErrorCode::limit, fmt::format("{} ranks are more than are written", ranks));
+        return makeError(ErrorCode::limit,
+                         fmt::format("{} are more than are written", counted(ranks, "rank")));
     chunksOf_.resize(ranks);
     return {};
 }

@@ -7,6 +7,7 @@
 
 #include "base/large_pages.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "encoding/pickle_rows.h"
 
@@ -250,7 +251,8 @@ bool MetadataRows::dimsOf(const RowValue& value, std::string_view what, std::str
         return bad("holds something else than integers");
     if (ints.kind != Kind::ints) return bad("is not a tuple");
     if (ints.b > int64_t{kMaxRank})
-        return bad(fmt::format("has {} dimensions, more than the {} that are read", ints.b, kMaxRank));
+        return bad(
+            fmt::format("has {}, more than the {} that are read", counted(ints.b, "dimension"), kMaxRank));
     for (int64_t i = 0; i < ints.b; ++i) {
         const int64_t size = dims_[ints.a + static_cast<size_t>(i)];
         if (size > kMaxDim || size < -kMaxDim) return bad(fmt::format("holds the impossible size {}", size));
@@ -305,7 +307,7 @@ bool MetadataRows::setPiece(Row& row, Pairs pairs, std::string_view of, std::str
 }
 
 bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
-    constexpr std::string_view of = "a piece";
+    constexpr std::string_view of = "a chunk";
     return setPiece(row, pairs, of, problem, [&](TextId named, const RowValue& value) {
         if (named == word("global_shape")) {
             seenGlobal_ = true;
@@ -313,7 +315,7 @@ bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
         }
         if (named != word("dtype") || value.kind == Kind::none) return true;
         if (value.kind != Kind::text)
-            problem = "the dtype of a piece is not a text";
+            problem = "the dtype of a chunk is not a text";
         else
             row.dtype = value.a;
         seenDType_ |= value.kind == Kind::text;
@@ -322,7 +324,7 @@ bool MetadataRows::setShard(ShardRow& row, Pairs pairs, std::string& problem) {
 }
 
 bool MetadataRows::setIndex(StoredRow& row, Pairs pairs, std::string& problem) {
-    return setPiece(row, pairs, "a stored piece", problem, [&](TextId named, const RowValue& value) {
+    return setPiece(row, pairs, "a stored chunk", problem, [&](TextId named, const RowValue& value) {
         if (named == word("tensor_key")) row.key = value.kind == Kind::text ? value.a : kNone;
         if (named == word("replica_id")) row.replica = value.kind == Kind::integer ? value.b : 0;
         seenReplica_ |= named == word("replica_id");
@@ -396,9 +398,9 @@ bool MetadataRows::addRow(Dict& dict, const RowValue& key, const RowValue& value
     std::string problem;
     if (!row.offset) {
         const auto known = badIndexes_.find(key.a);
-        problem = known != badIndexes_.end() ? known->second : "the offset of a stored piece is not a tuple";
+        problem = known != badIndexes_.end() ? known->second : "the offset of a stored chunk is not a tuple";
     } else if (value.kind != Kind::text) {
-        problem = "a stored piece has no file name";
+        problem = "a stored chunk has no file name";
     }
     if (!problem.empty()) {
         if (storedNotes_.size() < kMaxNotes)
@@ -421,14 +423,14 @@ void MetadataRows::noteRow(std::string message, std::string_view tensor) {
 std::string MetadataRows::problemOf(const ShardRow& row, uint32_t number) const {
     if (!row.offset) {
         const auto known = badRows_.find(number);
-        return known != badRows_.end() ? known->second : "the offset of a piece is not a tuple";
+        return known != badRows_.end() ? known->second : "the offset of a chunk is not a tuple";
     }
-    if (!row.shape) return "the shape of a piece is not a tuple";
+    if (!row.shape) return "the shape of a chunk is not a tuple";
     const auto text = [&](DimsAt where) { return formatDims(DimSpan(dims_).subspan(where.at, where.rank)); };
     if (row.offset.rank != row.shape.rank)
-        return fmt::format("a piece has the offset {} and the shape {}", text(row.offset), text(row.shape));
+        return fmt::format("a chunk has the offset {} and the shape {}", text(row.offset), text(row.shape));
     if (row.global && row.global.rank != row.shape.rank)
-        return fmt::format("a piece of shape {} belongs to a tensor of shape {}", text(row.shape),
+        return fmt::format("a chunk of shape {} belongs to a tensor of shape {}", text(row.shape),
                            text(row.global));
     return {};
 }
@@ -443,7 +445,7 @@ Status MetadataRows::finishTensors(const RowValue& table) {
         if (others[i].kind != Kind::text) return damaged("a tensor of state_dict_metadata has no name");
         const bool list = value.kind == Kind::list || value.kind == Kind::tuple || value.kind == Kind::ints;
         if (!list)
-            return damaged("a tensor of state_dict_metadata has no list of pieces")
+            return damaged("a tensor of state_dict_metadata has no list of chunks")
                 .ofTensor(texts_[others[i].a]);
         if (!addTensor(dict, others[i].a, value)) return in().takeError();
     }
@@ -472,11 +474,11 @@ Status MetadataRows::finishTensors(const RowValue& table) {
         TensorRows& made = out_.tensors[place];
         made.first = count;
         for (uint32_t i = 0; i < tensor.others; ++i)
-            noteRow("a piece is not a LocalTensorMetadata; the piece is left out", key);
+            noteRow("a chunk is not a LocalTensorMetadata; the chunk is left out", key);
         for (uint32_t r = tensor.rows.first; r < tensor.rows.end(); ++r) {
             ShardRow row = out_.rows[r];
             if (std::string problem = problemOf(row, r); !problem.empty()) {
-                noteRow(problem + "; the piece is left out", key);
+                noteRow(problem + "; the chunk is left out", key);
                 continue;
             }
             if (row.dtype != kNone) row.dtype = listed(row.dtype, out_.dtypes, known);
@@ -485,7 +487,7 @@ Status MetadataRows::finishTensors(const RowValue& table) {
         }
         made.count = count - made.first;
         if (made.count == 0)
-            noteRow("the metadata lists no readable piece of the tensor; it is left out", key);
+            noteRow("the metadata lists no readable chunk of the tensor; it is left out", key);
     }
     rows.resize(count);
     if (!inOrder) out_.rows = std::move(moved);

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/paddle_file.h"
 #include "formats/paddle_dist/layouts.h"
 #include "formats/paddle_dist/names.h"
@@ -44,8 +45,8 @@ Result<std::vector<TensorAssembly::Piece>> piecesOf(const StoredTensor& stored, 
         at = end;
     }
     if (at != whole)
-        return damaged(fmt::format("the parts of a split parameter have {} elements, its shape {} has {}", at,
-                                   formatDims(stored.shape), whole))
+        return damaged(fmt::format("the parts of a split parameter have {}, its shape {} has {}",
+                                   counted(at, "element"), formatDims(stored.shape), countText(whole)))
             .byRule(rule::metaInconsistent);
     return pieces;
 }

@@ -69,12 +69,12 @@ std::vector<Note> unexpectedEntries(TensorFiles& files, uint32_t file, const Fin
         if (!tensor->shapeGiven) {
             note(rule::coverageShrunk,
                  fmt::format(
-                     "{} holds a piece of shape {} of '{}' that the metadata has no row for: without it the "
+                     "{} holds a chunk of shape {} of '{}' that the metadata has no row for: without it the "
                      "tensor may seem smaller than it was saved",
                      path, formatDims(entry.shape), key));
         } else {
             note(rule::metaInconsistent,
-                 fmt::format("{} holds a piece of shape {} of '{}' that the metadata has no row for", path,
+                 fmt::format("{} holds a chunk of shape {} of '{}' that the metadata has no row for", path,
                              formatDims(entry.shape), key));
         }
     }

@@ -12,6 +12,7 @@
 #include "base/checked.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/paddle_nlp/parameters.h"
 #include "formats/paddle_nlp/pieces.h"
 #include "formats/paddle_nlp/rank_files.h"
@@ -117,9 +118,9 @@ Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFi
     if (files.tp < 2) return out;
     out.owned = expertsOfRanks(files, parameters);
     if (!out.owned.empty()) {
-        out.evidence.push_back(
-            fmt::format("tp={}: {} experts, each whole on the one rank that holds it, such as {}", files.tp,
-                        out.owned.size(), *out.owned.begin()));
+        out.evidence.push_back(fmt::format("tp={}: {}, each whole on the one rank that holds it, such as {}",
+                                           files.tp, counted(out.owned.size(), "expert"),
+                                           *out.owned.begin()));
     }
     std::vector<TpQuestion> questions;
     std::vector<size_t> asked;
@@ -151,12 +152,11 @@ Result<ParameterAxes> concludeParameterAxes(const Source& source, const HybridFi
         if (++reason.count == 1) reason.example = questions[k].name;
     }
     for (const auto& [key, reason] : reasons) {
-        out.evidence.push_back(fmt::format("tp={}: {} {} {} ({}), such as {}", files.tp, reason.count,
-                                           reason.count == 1 ? "parameter" : "parameters",
-                                           key.first == TpAnswer::kReplicated
-                                               ? "whole on every rank"
-                                               : fmt::format("sharded along dim {}", key.first),
-                                           key.second, reason.example));
+        out.evidence.push_back(
+            fmt::format("tp={}: {} {} ({}), such as {}", files.tp, counted(reason.count, "parameter"),
+                        key.first == TpAnswer::kReplicated ? "whole on every rank"
+                                                           : fmt::format("sharded along dim {}", key.first),
+                        key.second, reason.example));
     }
     return out;
 }
@@ -334,7 +334,7 @@ class HybridOpener {
             }
             const std::string why = fmt::format(
                 "by its name it holds {} projections, of which each rank has its part one behind the other "
-                "({}). Laid one after the other along dim {} the ranks' pieces give {} ({} reads it so)",
+                "({}). Laid one after the other along dim {} the ranks' shards give {} ({} reads it so)",
                 parts, parts == 2 ? "[gate_r | up_r]" : "[q_r | k_r | v_r]", axis,
                 parts == 2 ? "[gate_0 up_0 gate_1 up_1 ...]" : "[q_0 k_0 v_0 q_1 k_1 v_1 ...]",
                 commandOption("variant", "'fused-qkv=auto'"));
@@ -620,13 +620,12 @@ class HybridOpener {
             if (!first) first = &p;
         }
         if (!first) return;
-        assembly_.note(
-            rule::rankMissing, Severity::warning,
-            fmt::format("{} of {} parameters have no optimizer state, such as '{}': they were not trained, "
-                        "or the files of "
-                        "sharding ranks from {} on are missing",
-                        count, parameters_.list.size(), first->name, files_.sharding),
-            {}, first->name);
+        assembly_.note(rule::rankMissing, Severity::warning,
+                       fmt::format("the optimizer state of {} of {} is not here, such as that of '{}': not "
+                                   "trained, or the files of sharding ranks from {} on are missing",
+                                   countText(count), counted(parameters_.list.size(), "parameter"),
+                                   first->name, files_.sharding),
+                       {}, first->name);
     }
 
     void noteBeside() {
@@ -643,22 +642,23 @@ class HybridOpener {
             const bool asked = stated_.masterWeights == MasterWeights::use;
             assembly_.note(
                 rule::metaInconsistent, Severity::info,
-                fmt::format("the weights of {} parameters are {}their fp32 masters cast to the "
+                fmt::format("the weights of {} are {}their fp32 masters cast to the "
                             "parameter's dtype, to nearest, ties to even{}",
-                            fromMasters_, asked ? "" : "not stored; they are ",
+                            counted(fromMasters_, "parameter"), asked ? "" : "not stored; they are ",
                             asked ? fmt::format(" ({})", commandOption("master-weights", "use")) : ""));
         }
         if (ignored_ > 0) {
-            assembly_.note(rule::metaInconsistent, Severity::info,
-                           fmt::format("the weights of {} parameters are not stored, and left out ({})",
-                                       ignored_, commandOption("master-weights", "ignore")));
+            assembly_.note(
+                rule::metaInconsistent, Severity::info,
+                fmt::format("the weights of {} are not stored, and left out ({})",
+                            counted(ignored_, "parameter"), commandOption("master-weights", "ignore")));
         }
         if (!shared_.empty()) {
             assembly_.note(
                 rule::metaInconsistent, Severity::info,
-                fmt::format("{} {} held by several pipeline stages, which share it; it is listed once",
-                            *shared_.begin(),
-                            shared_.size() > 1 ? fmt::format("and {} more are", shared_.size() - 1) : "is"),
+                fmt::format(
+                    "shared by several pipeline stages, and listed once: {}{}", *shared_.begin(),
+                    shared_.size() > 1 ? fmt::format(" and {} more", countText(shared_.size() - 1)) : ""),
                 {}, *shared_.begin());
         }
     }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/paddle_nlp/names.h"
 
 namespace shardscope::paddle_nlp {
@@ -39,7 +40,8 @@ Result<Json> parse(std::string_view text, std::string_view what) {
     };
     try {
         Json document = Json::parse(text.begin(), text.end(), watch);
-        if (deep) return damaged(fmt::format("{} is nested deeper than {} levels", what, kMaxDepth), 0);
+        if (deep)
+            return damaged(fmt::format("{} is nested deeper than {}", what, counted(kMaxDepth, "level")), 0);
         if (!twice.empty())
             return damaged(fmt::format("{} has the key '{}' twice in one object", what, twice), 0)
                 .byRule(rule::metaDuplicate);

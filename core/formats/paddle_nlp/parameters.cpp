@@ -11,6 +11,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/rank_files.h"
 #include "formats/tp_rule.h"
@@ -307,11 +308,11 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             RankFileName last = group.optimizer.back()->name;
             last.shard = degree;
             const std::string path = formatRankFileName(last);
-            out.notes.push_back(noteOf(
-                rule::fileMissing, Severity::error,
-                fmt::format("'{}' is missing: what the {} sharding ranks of {} hold is the share of {} ranks",
-                            path, degree, where, implied),
-                path, {}, Note::Lacks::optimizerState));
+            out.notes.push_back(
+                noteOf(rule::fileMissing, Severity::error,
+                       fmt::format("'{}' is missing: {} has {}, sharded as for {}", path, where,
+                                   counted(degree, "sharding rank"), counted(implied, "rank")),
+                       path, {}, Note::Lacks::optimizerState));
         }
     }
     if (anyKnown || group.meta || stored.empty()) return out;
@@ -343,8 +344,8 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
         std::vector<std::string> names(stored.begin(), stored.end());
         note.message = fmt::format(
             "no weight of {} is known to be {}: there is no model_meta.json, and by order and "
-            "shape they do not match the {} weights",
-            where, listedNames(std::move(names)), replay.model().size());
+            "shape they do not match the {}",
+            where, listedNames(std::move(names)), counted(replay.model().size(), "weight"));
     } else {
         std::vector<std::string> names;
         for (size_t i = 0; i < replay.model().size(); ++i) {
@@ -436,9 +437,9 @@ class Gathering {
         if (experts_) {
             out_.notes.push_back(
                 noteOf(rule::metaInconsistent, Severity::info,
-                       fmt::format("each group of experts counts its {} experts from 0; those of group n are "
+                       fmt::format("each group of experts counts its {} from 0; those of group n are "
                                    "numbered on from {} n here",
-                                   experts_, experts_)));
+                                   counted(experts_, "expert"), experts_)));
         }
     }
 

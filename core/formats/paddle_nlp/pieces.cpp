@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -114,10 +115,10 @@ class Laying {
         const std::string* first = nullptr;
         for (const StoredShard& h : held_) {
             if (h.entry->parts.size() != 1 || h.entry->parts[0].raw != PaddleArray::Raw::inMemory) {
-                error(fmt::format("{} ranks hold {} elements each, which may be replicas or a shard and "
+                error(fmt::format("{} hold {} each, which may be replicas or a shard and "
                                   "padding; nothing "
                                   "here says which",
-                                  count, elements_),
+                                  counted(count, "rank"), counted(elements_, "element")),
                       h.file->path);
                 return false;
             }
@@ -160,20 +161,20 @@ class Laying {
             return;
         }
         if (total < padded && statedV2()) {
-            error(
-                fmt::format("its {} shards hold {} elements, with its padding it has {}: shards are missing",
-                            slices.size(), total, padded),
-                held_.front().file->path);
+            error(fmt::format("it has {} in {}, with its padding it should have {}: shards are missing",
+                              counted(total, "element"), counted(slices.size(), "shard"), countText(padded)),
+                  held_.front().file->path);
             return;
         }
         if (total < elements_) {
-            error(fmt::format("its {} shards hold {} elements, its shape {} has {}", slices.size(), total,
-                              formatDims(local_), elements_),
+            error(fmt::format("it has {} in {}, by its shape {} it should have {}", counted(total, "element"),
+                              counted(slices.size(), "shard"), formatDims(local_), countText(elements_)),
                   held_.front().file->path);
         } else if (total - elements_ >=
                    std::max(unitV2(), kAlignment / itemSize() + int64_t{in_.layout.sharding})) {
-            error(fmt::format("its {} shards hold {} elements, its shape {} has {}; no padding is that long",
-                              slices.size(), total, formatDims(local_), elements_),
+            error(fmt::format("it has {} in {}, by its shape {} it should have {}; no padding is that long",
+                              counted(total, "element"), counted(slices.size(), "shard"), formatDims(local_),
+                              countText(elements_)),
                   held_.front().file->path);
         }
         place(slices, 0);
@@ -250,8 +251,8 @@ Status Layout::finish(const std::string& name) {
     const bool wide =
         std::any_of(global.begin(), global.end(), [](int64_t d) { return d < 0 || d > kMaxDim; });
     if (wide || !checkedProduct(global, count) || count > INT64_MAX / 16 - (int64_t{1} << 40)) {
-        return makeError(ErrorCode::limit,
-                         fmt::format("its shape {} on each of {} ranks is too large", formatDims(local), tp))
+        return makeError(ErrorCode::limit, fmt::format("its shape {} on each of {} is too large",
+                                                       formatDims(local), counted(tp, "rank")))
             .ofTensor(name);
     }
     return {};

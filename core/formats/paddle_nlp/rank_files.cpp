@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/open_files.h"
 #include "formats/paddle_nlp/readers.h"
 
@@ -181,8 +182,8 @@ class Listing {
         if (ranks > kMaxRanks || ranks * out_.sharding > kMaxRanks ||
             ranks * out_.sharding * moe > kMaxRanks) {
             return makeError(ErrorCode::limit,
-                             fmt::format("tp={}, pp={}, sharding={}, moe={} are more than {} ranks", out_.tp,
-                                         out_.pp, out_.sharding, moe, kMaxRanks))
+                             fmt::format("tp={}, pp={}, sharding={}, moe={} are more than {}", out_.tp,
+                                         out_.pp, out_.sharding, moe, counted(kMaxRanks, "rank")))
                 .inFile(source_.display);
         }
         for (RankFile& file : out_.files) {
@@ -231,7 +232,7 @@ class Listing {
         if (!out_.wholeWeights)
             setAside(
                 out_.tp, &RankPlace::tp, [&](uint32_t k) { return finerFrom(k); },
-                "ranks from tp{0:02} on hold pieces of tp={1}");
+                "ranks from tp{0:02} on hold shards of tp={1}");
         setAside(
             out_.pp, &RankPlace::pp, [&](uint32_t k) { return repeatedFrom(&RankPlace::pp, k, false); },
             "the stages before pp{0:02} hold all that it and later ones do");
@@ -350,8 +351,9 @@ class Listing {
             const uint32_t moes = kind.byMoe ? out_.moe : 1;
             const uint64_t wanted = uint64_t{tps} * out_.pp * shards * moes;
             if (wanted > kind.present.size() && wanted - kind.present.size() > 10'000) {
-                return makeError(ErrorCode::limit, fmt::format("{} files of ranks are missing of {}",
-                                                               wanted - kind.present.size(), wanted))
+                return makeError(ErrorCode::limit, fmt::format("{} of ranks are missing of {}",
+                                                               counted(wanted - kind.present.size(), "file"),
+                                                               countText(wanted)))
                     .inFile(source_.display);
             }
             for (uint64_t n = 0; n < wanted; ++n) {

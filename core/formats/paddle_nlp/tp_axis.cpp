@@ -9,6 +9,7 @@
 
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/step_part.h"
 
 namespace shardscope::paddle_nlp {
@@ -157,9 +158,8 @@ class Conclusion {
         }
         if (!fits) {
             return damaged(
-                       fmt::format(
-                           "its optimizer state has the shape {} on each of {} ranks, the whole weight {}",
-                           formatDims(q.local), degree_, formatDims(*q.whole)))
+                       fmt::format("its optimizer state has the shape {} on each of {}, the whole weight {}",
+                                   formatDims(q.local), counted(degree_, "rank"), formatDims(*q.whole)))
                 .ofTensor(q.name)
                 .byRule(rule::metaInconsistent);
         }
@@ -270,15 +270,16 @@ class Conclusion {
             const TpQuestion& q = questions_[open[k]];
             names += fmt::format("{}'{}' {}", k ? ", " : "", q.name, formatDims(q.local));
         }
-        if (open.size() > kListedTensors) names += fmt::format(" and {} more", open.size() - kListedTensors);
+        if (open.size() > kListedTensors)
+            names += fmt::format(" and {} more", countText(open.size() - kListedTensors));
         const bool experts =
             std::any_of(open.begin(), open.end(), [&](size_t i) { return isExpert(questions_[i].name); });
         return makeError(
                    ErrorCode::impossible,
                    fmt::format(
-                       "along which dimension {} tensor-parallel ranks shard {} {} (shape on each rank: {}) "
-                       "is neither in these files nor to be concluded from them{}",
-                       degree_, open.size(), open.size() == 1 ? "tensor" : "tensors", names,
+                       "along which dimension {} shard {} (shape on each rank: {}) is neither in these files "
+                       "nor to be concluded from them{}",
+                       counted(degree_, "tensor-parallel rank"), counted(open.size(), "tensor"), names,
                        experts ? "; experts may as well be others on each rank, under the same names, which "
                                  "cannot be converted"
                                : ""))

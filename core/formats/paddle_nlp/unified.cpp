@@ -13,6 +13,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "formats/indexed_files.h"
 #include "formats/open_files.h"
 #include "formats/paddle_nlp/model_meta.h"
@@ -300,7 +301,7 @@ class UnifiedOpener {
         const int axis = cut ? known->second : TpAnswer::kReplicated;
         const std::string name = entry.parameter + "." + entry.state;
         if (axis >= static_cast<int>(shape.size())) {
-            assembly_.wrong(fmt::format("its shape on each rank is {}, which is not a piece of its parameter",
+            assembly_.wrong(fmt::format("its shape on each rank is {}, which is not a shard of its parameter",
                                         formatDims(shape)),
                             assembly_.files()[at.file].name, name, Note::Lacks::optimizerState);
             return;
@@ -332,9 +333,9 @@ class UnifiedOpener {
         if (fromMasters_ == 0) return;
         assembly_.note(
             rule::metaInconsistent, Severity::info,
-            fmt::format("the weights of {} parameters are their fp32 masters cast to the parameter's dtype, "
+            fmt::format("the weights of {} are their fp32 masters cast to the parameter's dtype, "
                         "to nearest, ties to even ({})",
-                        fromMasters_, commandOption("master-weights", "use")));
+                        counted(fromMasters_, "parameter"), commandOption("master-weights", "use")));
     }
 
     // Degrees of the ranks' files, and the dimension that each parameter is cut along.

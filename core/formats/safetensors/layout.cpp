@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/safetensors_file.h"
 #include "encoding/safetensors_header.h"
 #include "formats/named_file_layout.h"
@@ -41,7 +42,7 @@ std::string whyNot(const Catalog& target, TensorId t) {
     if (dtype == DType::float4E2M1FNx2 && target.shape(t).empty())
         return "a 4-bit tensor needs at least one dimension in safetensors";
     if (!dtypeByteCount(dtype, static_cast<uint64_t>(target.elements(t)))) {
-        return fmt::format("its {} elements of {} do not fill whole bytes", target.elements(t),
+        return fmt::format("it does not fill whole bytes: {} of {}", counted(target.elements(t), "element"),
                            dtypeName(dtype));
     }
     if (!isUtf8(target.name(t))) return "its name is not valid UTF-8";

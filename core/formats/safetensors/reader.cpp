@@ -124,8 +124,8 @@ class Opener : private CatalogOpener {
                  "the header starts with white space; most readers accept it", name);
         if (header.dataEnd > header.fileSize) {
             note(rule::fileTruncated, Severity::error,
-                 fmt::format("the header declares {} bytes, the file has {}: {} are missing",
-                             countText(header.dataEnd), countText(header.fileSize),
+                 fmt::format("the header declares {}, the file has {}: {} too few",
+                             counted(header.dataEnd, "byte"), countText(header.fileSize),
                              countText(header.dataEnd - header.fileSize)),
                  name, {}, Note::Lacks::nothing, header.fileSize);
         }
@@ -246,11 +246,10 @@ class Opener : private CatalogOpener {
         if (holders.empty()) return;
         const size_t count = holders.size();
         holders.resize(std::min<size_t>(count, 3));
-        wrong(fmt::format(
-                  "{} of the {} tensors that it names are in files that it does not name: {}. It is the "
-                  "index of another save; {} reads the files without it",
-                  held.size(), index_->names.size(), listed(holders, count),
-                  option(kWeightMap.substr(2), kIgnore)),
+        wrong(fmt::format("it names {}, but not the files of {}: {}. It is the index of another save; {} "
+                          "reads the files without it",
+                          counted(index_->names.size(), "tensor"), countText(held.size()),
+                          listed(holders, count), option(kWeightMap.substr(2), kIgnore)),
               index_->name);
     }
 
@@ -261,7 +260,7 @@ class Opener : private CatalogOpener {
             const auto usual =
                 std::find(indexFiles.begin(), indexFiles.end(), "model.safetensors.index.json");
             if (usual == indexFiles.end()) {
-                return damaged(fmt::format("there are {} index files: {}, {}", indexFiles.size(),
+                return damaged(fmt::format("there are {}: {}, {}", counted(indexFiles.size(), "index file"),
                                            indexFiles[0], indexFiles[1]))
                     .inFile(source_.display)
                     .withHint("open one of them by its name");
@@ -398,8 +397,8 @@ class Opener : private CatalogOpener {
                               file.header.tensors[piece.tensor].dtype == info.dtype &&
                               (!entry->globalShape || entry->globalShape->size() == rank);
             if (!fits) {
-                wrong(!entry ? std::string("this file does not say where in the tensor its piece belongs")
-                             : fmt::format("its piece of shape {}, dtype {} at {} does not fit the others",
+                wrong(!entry ? std::string("this file does not say where in the tensor its chunk belongs")
+                             : fmt::format("its chunk of shape {}, dtype {} at {} does not fit the others",
                                            formatDims(lengths),
                                            dtypeName(file.header.tensors[piece.tensor].dtype),
                                            formatDims(entry->savedOffsets)),
@@ -409,7 +408,7 @@ class Opener : private CatalogOpener {
             for (size_t k = 0; k < rank; ++k) {
                 int64_t end = 0;
                 if (!checkedAdd(entry->savedOffsets[k], lengths[k], end))
-                    return damaged("a piece ends beyond every size")
+                    return damaged("a chunk ends beyond every size")
                         .ofTensor(name)
                         .inFile(fullPath(file.name));
                 if (entry->globalShape) {
@@ -535,8 +534,8 @@ class Opener : private CatalogOpener {
         if (index_->totalSize && !missing && variant_ == "sharded" && *index_->totalSize != totalSize_ &&
             totalSize_ != 0) {
             Note claim{rule::metaInconsistent, Severity::warning,
-                       fmt::format("the index gives a total_size of {} bytes, the tensors have {}",
-                                   *index_->totalSize, totalSize_),
+                       fmt::format("the index gives a total_size of {}, the tensors have {}",
+                                   counted(*index_->totalSize, "byte"), countText(totalSize_)),
                        index_->name};
             claim.claimedBytes = index_->totalSize;
             builder_.addNote(std::move(claim));
@@ -640,11 +639,10 @@ class Opener : private CatalogOpener {
             if (!silent || splitPiece(size, world, 0, SplitRule::torch).length == piece) continue;
             told.insert(first.set.index);
             note(rule::coverageShrunk, Severity::warning,
-                 fmt::format("its {} pieces of {} along dim {} make {}, but {} ranks wrote and rank {} has "
-                             "no file 'shard-{:05}-...-{:05}-of-{:05}': the "
-                             "end is probably missing",
-                             count, piece, dim, size, world, count, count + 1, first.set.index,
-                             first.set.count),
+                 fmt::format("along dim {} it has {} of {}, in all {}, but {} wrote and rank {} has no file "
+                             "'shard-{:05}-...-{:05}-of-{:05}': the end is probably missing",
+                             dim, counted(count, "chunk"), piece, size, counted(world, "rank"), count,
+                             count + 1, first.set.index, first.set.count),
                  {}, tensor.name);
         }
         noteSilentRanks(present, told);

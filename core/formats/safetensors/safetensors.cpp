@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "formats/safetensors/layouts.h"
 #include "formats/tensor_files.h"
 
@@ -34,7 +35,7 @@ Probe probe(const Source& source) {
     }
     if (tensorFiles > 0) {
         return {dcp ? Probe::Match::possible : Probe::Match::certain,
-                fmt::format("has {} .safetensors files", tensorFiles)};
+                fmt::format("has {}", counted(tensorFiles, ".safetensors file"))};
     }
     if (sharded && !dcp) {
         if (const auto inside = source.directory->list("sharded"); inside.ok()) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "model/tp_layers.h"
 #include "model/value_view.h"
@@ -121,8 +122,8 @@ Result<Cut> Cuts::headsOf(int64_t ranks, uint32_t rank) const {
     if (heads < 1 || keys < 1 || size < 1 || heads > kMostHeads || keys > kMostHeads || size > kMostHeads)
         return notKnown("it holds query, key and value, and no config.json states the heads");
     if (heads % ranks != 0 || (keys % ranks != 0 && ranks % keys != 0))
-        return notKnown(fmt::format("{} heads of queries and {} of keys do not divide among {} ranks", heads,
-                                    keys, ranks));
+        return notKnown(fmt::format("{} of queries and {} of keys do not divide among {}",
+                                    counted(heads, "head"), keys, counted(ranks, "rank")));
     const int64_t keysHere = std::max<int64_t>(1, keys / ranks), q = heads / ranks * size,
                   k = keysHere * size;
     const int64_t firstKey = keys >= ranks ? rank * keysHere : rank / (ranks / keys);
@@ -148,9 +149,9 @@ Result<RankCut> Cuts::ofWhole(std::string_view name, DimSpan shape, uint32_t ran
         return RankCut{cut.axis, std::move(cut.parts)};
     }
     if (whole % (fused * ranks) != 0)
-        return makeError(ErrorCode::impossible, fmt::format("dimension {} has {} elements, which do not "
-                                                            "divide among {} tensor-parallel ranks",
-                                                            axis, whole, ranks));
+        return makeError(ErrorCode::impossible,
+                         fmt::format("dimension {} of {} does not divide among {}", axis,
+                                     counted(whole, "element"), counted(ranks, "tensor-parallel rank")));
     const std::vector<int64_t> parts(static_cast<size_t>(fused), whole / fused);
     return RankCut::share(static_cast<int>(axis), parts, whole / ranks * rank, whole / ranks);
 }

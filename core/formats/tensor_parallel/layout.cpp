@@ -11,6 +11,7 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "formats/named_file_layout.h"
 #include "formats/tensor_parallel/cuts.h"
@@ -220,8 +221,8 @@ Status checkVllm(const Catalog& target, const std::string& config) {
     for (const TensorId t : {embedding, target.find("lm_head.weight")}) {
         if (t == kNone || (target.shape(t).size() == 2 && target.shape(t)[0] == rows)) continue;
         return makeError(ErrorCode::impossible,
-                         fmt::format("its shape is {}; vLLM keeps {} rows for a 'vocab_size' of {}",
-                                     formatDims(target.shape(t)), rows, vocabulary))
+                         fmt::format("its shape is {}; vLLM keeps {} for a 'vocab_size' of {}",
+                                     formatDims(target.shape(t)), counted(rows, "row"), vocabulary))
             .ofTensor(target.name(t));
     }
     return {};
@@ -241,8 +242,9 @@ Status checkMeta(const Catalog& target, const std::string& config, bool columns,
     SHARDSCOPE_TRY(needsAll(target, namesNeeded("Meta", text), "Meta's Llama"));
     SHARDSCOPE_ASSIGN(const int64_t heads, neededSize(params, "n_heads"));
     if (heads % ranks != 0 || sizeOf(params["n_kv_heads"]).value_or(heads) % ranks != 0)
-        return makeError(ErrorCode::impossible,
-                         fmt::format("the heads of Meta's Llama do not divide among {} ranks", ranks))
+        return makeError(
+                   ErrorCode::impossible,
+                   fmt::format("the heads of Meta's Llama do not divide among {}", counted(ranks, "rank")))
             .withHint("it gives each rank whole heads of keys: write for fewer ranks");
     const auto vocabulary = sizeOf(params["vocab_size"]);
     if (ranks > 1 && !columns && vocabulary && (*vocabulary == 32000 || *vocabulary == 32016))
@@ -359,7 +361,7 @@ Result<uint32_t> ranksOf(const std::optional<Mesh>& asked, const Catalog& source
                                                        formatMesh(*mesh)))
             .withHint("for example " + option("mesh", "tp=2"));
     if (mesh->axes[0].size > kMostRanksWritten)
-        return makeError(ErrorCode::limit, fmt::format("more than {} ranks", kMostRanksWritten));
+        return makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMostRanksWritten, "rank")));
     return mesh->axes[0].size;
 }
 

@@ -11,6 +11,7 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "formats/files_below.h"
 #include "formats/open_files.h"
 #include "formats/tensor_assembly.h"
@@ -245,8 +246,8 @@ class Opener {
         const std::string config = readConfig();
         ModelSizes sizes = readSizes(config);
         if (sizes.stages > 1)
-            assembly_.wrong(fmt::format("config.json states {} pipeline stages, which are not put together",
-                                        sizes.stages),
+            assembly_.wrong(fmt::format("config.json states {}; stages are not put together",
+                                        counted(sizes.stages, "pipeline stage")),
                             "config.json", {}, Note::Lacks::anything);
         files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
         SHARDSCOPE_TRY(readFiles());
@@ -343,7 +344,7 @@ class Opener {
         missing_ = missing.count > 0;
         if (missing.count > missing.files.size())
             assembly_.note(rule::rankMissing, Severity::error,
-                           fmt::format("{} files are missing in all", missing.count), {}, {},
+                           fmt::format("{} are missing in all", counted(missing.count, "file")), {}, {},
                            Note::Lacks::anything);
         for (const RankFile& file : missing.files) {
             assembly_.addMissing(
@@ -420,8 +421,8 @@ class Opener {
         if (ranks != files_.world) {
             if (missing_) return addWhole(entry, first);
             return fail(entry, first, rule::rankMissing,
-                        fmt::format("{} of {} ranks have it: nothing says what the others have", ranks,
-                                    files_.world));
+                        fmt::format("it is on {} of {}: nothing says what the others have", ranks,
+                                    counted(files_.world, "rank")));
         }
         shards.same = sameOnAll(entry);
         if (cuts.lacksParts(shards))

@@ -11,6 +11,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/pickle.h"
 #include "encoding/torch_tensor.h"
 #include "storage/file_system.h"
@@ -82,8 +83,8 @@ class Decoder {
             }
             if (stated.size() != out_.world || *stated.rbegin() != out_.world - 1)
                 note(Severity::error,
-                     fmt::format("item '{}' states the files of {} ranks, the save was by {}",
-                                 shown(item.name), stated.size(), out_.world));
+                     fmt::format("item '{}' states the files of {}, the save was by {}", shown(item.name),
+                                 counted(stated.size(), "rank"), out_.world));
         }
         return {};
     }
@@ -192,8 +193,8 @@ class Decoder {
         Group group;
         SHARDSCOPE_ASSIGN(group.ranks, ranksOf(about["ranks"]));
         if (!group.ranks->empty() && group.ranks->back() >= out_.world)
-            note(Severity::error,
-                 fmt::format("it names rank {}, the save was by {} ranks", group.ranks->back(), out_.world));
+            note(Severity::error, fmt::format("it names rank {}, the save was by {}", group.ranks->back(),
+                                              counted(out_.world, "rank")));
         const ValueView sharding = about["sharding_metadata"];
         const ValueView type = sharding["type"], data = sharding["data"];
         const auto placed = type.isText("DTensorShardingMetadata") ? placeDTensor(data, group)
@@ -230,8 +231,8 @@ class Decoder {
             return malformed("its mesh is out of range");
         SHARDSCOPE_ASSIGN(group.mesh, meshRanksOf(mesh["mesh_data"]));
         if (static_cast<int64_t>(group.mesh->places.size()) != size)
-            return malformed(fmt::format("its mesh of shape {} lists {} ranks", formatDims(spec.mesh),
-                                         group.mesh->places.size()));
+            return malformed(fmt::format("its mesh of shape {} lists {}", formatDims(spec.mesh),
+                                         counted(group.mesh->places.size(), "rank")));
         spec.ascending = group.mesh->ascending;
         spec.world = int64_t{group.mesh->places.back().first} + 1;
         for (const ValueView name : mesh["mesh_dim_names"].items()) {
@@ -252,8 +253,9 @@ class Decoder {
             }
         }
         if (spec.placements.size() != spec.mesh.size())
-            return malformed(fmt::format("it has {} placements on a mesh of {} axes", spec.placements.size(),
-                                         spec.mesh.size()));
+            return malformed(fmt::format("it has {} on a mesh of {}",
+                                         counted(spec.placements.size(), "placement"),
+                                         counted(spec.mesh.size(), "axis")));
         for (const auto& placement : spec.placements) {
             const auto rank = static_cast<int64_t>(group.shape.size());
             if (placement.kind != Kind::replicate && (placement.dim < -rank || placement.dim >= rank))

@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "formats/files_below.h"
 #include "formats/open_files.h"
@@ -155,8 +156,8 @@ class ItemsOpener {
                 // Left from a save by more ranks, or with other paths.
                 assembly_.addUnused({other.name, DirectoryEntry::Kind::file, other.size}, other.ranks[0]);
                 assembly_.note(rule::fileStale, Severity::warning,
-                               fmt::format("metadata.pkl of a save by {} ranks does not name this file",
-                                           metadata_.world),
+                               fmt::format("metadata.pkl of a save by {} does not name this file",
+                                           counted(metadata_.world, "rank")),
                                other.name);
                 continue;
             }
@@ -384,9 +385,9 @@ class ItemsOpener {
         }
         if (file.ranks.size() > 1 && !group.replicated())
             return fail(file, path,
-                        fmt::format("{} ranks wrote this file, and their parts differ: only the last "
+                        fmt::format("{} wrote this file, and their parts differ: only the last "
                                     "one is left, and which one that is is not stated",
-                                    file.ranks.size()));
+                                    counted(file.ranks.size(), "rank")));
         // One copy in a file that all ranks wrote.
         if (file.ranks.size() > 1 && rank != file.ranks[0]) return;
         for (auto& piece : parts_.piecesOf(file.index, t, rank, std::move(parts->boxes)))
@@ -409,8 +410,8 @@ class ItemsOpener {
         if (file.ranks.size() > 1 && spec && spec->rank && *spec->rank != rank) {
             if (!group.replicated() && rank == file.ranks[0])
                 fail(file, path,
-                     fmt::format("{} ranks wrote this file, and only the part of rank {} is left",
-                                 file.ranks.size(), *spec->rank));
+                     fmt::format("{} wrote this file, and only the part of rank {} is left",
+                                 counted(file.ranks.size(), "rank"), *spec->rank));
             return;
         }
         auto pieces = parts_.partsOf(file.index, t, rank, path);

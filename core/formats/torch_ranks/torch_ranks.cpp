@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "encoding/json_value.h"
 #include "encoding/torch_file.h"
 #include "formats/rank_parts.h"
@@ -113,7 +114,8 @@ class RankFilesOpener {
                                  fmt::format("'{}' is not a variant of rank files", options_.variant))
                     .withHint("world=8 opens the files that 8 ranks wrote");
             if (!worlds.contains(*wanted))
-                return makeError(ErrorCode::notFound, fmt::format("no files of {} ranks are here", *wanted))
+                return makeError(ErrorCode::notFound,
+                                 fmt::format("no files of {} are here", counted(*wanted, "rank")))
                     .inFile(source_.display);
         }
         const std::optional<uint32_t> stated = worldOfConfig(assembly_.addText("fsdp_config.json"));
@@ -127,17 +129,18 @@ class RankFilesOpener {
                                       *worlds.rbegin()));
         parts_.raiseWorld(*wanted);
         if (stated && *stated != *wanted)
-            assembly_.note(rule::metaInconsistent, Severity::warning,
-                           fmt::format("it states {} ranks, the files are of {}", *stated, *wanted),
-                           "fsdp_config.json");
+            assembly_.note(
+                rule::metaInconsistent, Severity::warning,
+                fmt::format("it states {}, the files are of {}", counted(*stated, "rank"), *wanted),
+                "fsdp_config.json");
         for (const FileSet& set : sets_) {
             if (!set.world || *set.world == *wanted) continue;
             for (const auto& [rank, entry] : set.files)
                 assembly_.addUnused(*entry, rank);
             assembly_.note(rule::fileStale, Severity::warning,
-                           fmt::format("files of a save by {} ranks in the same directory; this is the save "
-                                       "by {} ranks",
-                                       *set.world, *wanted),
+                           fmt::format("files of a save by {} in the same directory; this is the save "
+                                       "by {}",
+                                       counted(*set.world, "rank"), counted(*wanted, "rank")),
                            set.files.begin()->second->name);
         }
         std::erase_if(sets_, [&](const FileSet& set) { return set.world && *set.world != *wanted; });
@@ -264,8 +267,8 @@ class RankFilesOpener {
         if (group < 2 || group >= world || world % group != 0) return std::nullopt;
         Mesh mesh;
         mesh.axes = {{"replicate", world / group}, {"fsdp", group}};
-        mesh.evidence = {
-            fmt::format("{}: {} ranks wrote ShardedTensors of {} shards", formatMesh(mesh), world, group)};
+        mesh.evidence = {fmt::format("{}: {} wrote ShardedTensors of {}", formatMesh(mesh),
+                                     counted(world, "rank"), counted(group, "shard"))};
         return mesh;
     }
 
@@ -296,11 +299,12 @@ class RankFilesOpener {
 
     void noteMisfits() {
         if (misfits_ == 0) return;
-        assembly_.wrong(fmt::format("the flat pieces that the ranks hold have {} elements in all, its "
-                                    "parameter has {}; so it is with {} states: a rank's file is missing, a "
-                                    "copy of another one, or of another save",
-                                    misfit_.held, misfit_.elements, misfits_),
-                        {}, misfit_.name, Note::Lacks::optimizerState);
+        assembly_.wrong(
+            fmt::format("the flat shards that the ranks hold have {} in all, its parameter has {}; so it is "
+                        "with {}: a rank's file is missing, a copy of another one, or of another save",
+                        counted(misfit_.held, "element"), countText(misfit_.elements),
+                        counted(misfits_, "state")),
+            {}, misfit_.name, Note::Lacks::optimizerState);
     }
 
     const StoredTensor& stored(const PlainTensor& tensor) {

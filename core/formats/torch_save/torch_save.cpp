@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "encoding/torch_file.h"
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
@@ -108,7 +109,8 @@ class Opener : private CatalogOpener {
             if (entry.kind == DirectoryEntry::Kind::file && isIndexFile(entry.name))
                 found.push_back(entry.name);
         if (found.size() <= 1) return found.empty() ? std::string() : found[0];
-        return damaged(fmt::format("there are {} index files: {}, {}", found.size(), found[0], found[1]))
+        return damaged(fmt::format("there are {}: {}, {}", counted(found.size(), "index file"), found[0],
+                                   found[1]))
             .inFile(source_.display)
             .withHint("open one of them by its name");
     }

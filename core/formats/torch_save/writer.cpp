@@ -83,7 +83,7 @@ class TorchSaveLayout final : public FileLayout {
         SHARDSCOPE_TRY(file_.build(target_, changed));
         files.push_back({"model.pt", file_.size(), false});
         for (TensorId t = 0; t < target_.tensorCount(); ++t) {
-            SHARDSCOPE_TRY(checkWhole(t, "a torch.save file holds whole tensors, not pieces of them"));
+            SHARDSCOPE_TRY(checkWhole(t, "a torch.save file holds whole tensors, not shards of them"));
             for (ChunkId c = target_.firstChunk(t); c < target_.endChunk(t); ++c)
                 chunkOffset[c] = file_.offsetOf(t);
         }

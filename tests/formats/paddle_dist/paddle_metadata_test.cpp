@@ -163,7 +163,7 @@ class PaddleMetadataTest : public QObject {
         reader = open(files);
         QVERIFY(reader.ok());
         QVERIFY(
-            hasNote((*reader)->catalog().notes(), "meta.inconsistent", "no entry for the piece at [2, 0]"));
+            hasNote((*reader)->catalog().notes(), "meta.inconsistent", "no entry for the chunk at [2, 0]"));
         QVERIFY(!(*reader)->locate(1).ok());
 
         // Dtype and shape of what is stored.
