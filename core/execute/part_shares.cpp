@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "execute/scan.h"
 #include "execute/values.h"
 
@@ -153,8 +154,8 @@ Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std:
     const auto named = std::span(open).first(std::min(kMostNamed, open.size()));
     Error error =
         makeError(ErrorCode::notFound,
-                  fmt::format("{} of {} parts are not done: {}{}", open.size(), count, fmt::join(named, ", "),
-                              open.size() > kMostNamed ? ", ..." : ""))
+                  fmt::format("{} of {} not done: {}{}", open.size(), counted(count, "part"),
+                              fmt::join(named, ", "), open.size() > kMostNamed ? ", ..." : ""))
             .inFile(directory)
             .withHint("run them, then finish: " + option("part", fmt::format("{}/{}", open.front(), count)));
     if (!setUpBy.empty()) {
@@ -166,7 +167,7 @@ Error partsAreOpen(const std::vector<uint32_t>& open, uint32_t count, const std:
 
 Error journalsLag(size_t open, const std::string& directory) {
     return makeError(ErrorCode::remote,
-                     fmt::format("{} parts are done, but their journals do not show it here", open))
+                     fmt::format("{} finished, but the journals do not show it here", counted(open, "part")))
         .inFile(directory)
         .withHint("all hosts must see each other's files at once: mount the file system without caches");
 }

@@ -92,7 +92,7 @@ class Participant final : public PartWorker {
     Status write(FileId file, uint64_t offset, std::span<const std::byte> bytes) override {
         if (file >= state_.job.layout->files.size() || bytes.size() > state_.job.layout->files[file].size ||
             offset > state_.job.layout->files[file].size - bytes.size())
-            return makeError(ErrorCode::usage, "the piece is outside of its file");
+            return makeError(ErrorCode::usage, "the range is outside of its file");
         const BusyTime busy(resources_.progress, Progress::Work::write);
         return staging_->write(file, offset, bytes, true);
     }

@@ -7,6 +7,7 @@
 
 #include "base/option_words.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "storage/digest.h"
 
 namespace shardscope {
@@ -205,9 +206,8 @@ ChecksumReport RecordChecks::report() const {
 std::string ChecksumReport::text() const {
     std::string text;
     if (unchecked > 0)
-        text = fmt::format(
-            "stored checksums were not checked: of {} of {} records, of which only parts are read", unchecked,
-            checked + unchecked);
+        text = fmt::format("stored checksums were not checked: of {} of {}, of which only parts are read",
+                           countText(unchecked), counted(checked + unchecked, "record"));
     if (shared)
         text += fmt::format("{}not counted is what other processes, or an earlier run, have read",
                             text.empty() ? "stored checksums were not checked here of all records: " : "; ");

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 #include "execute/destination.h"
 #include "execute/read_plan.h"
 #include "execute/region_reading.h"
@@ -255,9 +256,9 @@ Result<std::vector<std::byte>> readRegion(const Reader& reader, TensorId tensor,
     const std::optional<uint64_t> bytes = dtypeByteCount(dtype, static_cast<uint64_t>(elements));
     if (!bytes || *bytes > maxBytes) {
         return makeError(ErrorCode::limit,
-                         fmt::format("the region {} has {} elements of {}, more than the {} bytes allowed",
-                                     formatBox(region.offsets, region.lengths), elements, dtypeName(dtype),
-                                     maxBytes))
+                         fmt::format("the region {} has {} of {}, more than the {} allowed",
+                                     formatBox(region.offsets, region.lengths), counted(elements, "element"),
+                                     dtypeName(dtype), counted(maxBytes, "byte")))
             .ofTensor(catalog.name(tensor));
     }
     std::vector<std::byte> out(*bytes);

@@ -111,18 +111,19 @@ Status TensorReader::checkExtent(const Chunk& chunk) const {
          std::any_of(extent.strides.begin(), extent.strides.end(), [](int64_t s) { return s < 0; }));
     const uint64_t needed = wrongStrides ? UINT64_MAX : spanBytes(chunk);
     if (needed > extent.length) {
-        return damaged(fmt::format("the chunk {} needs {} bytes, its entry has {}",
-                                   formatBox(shape.offsets, shape.lengths), countText(needed),
+        return damaged(fmt::format("the chunk {} needs {}, its entry has {}",
+                                   formatBox(shape.offsets, shape.lengths), counted(needed, "byte"),
                                    countText(extent.length)),
                        extent.offset)
             .inFile(extent.file->path())
             .byRule(rule::metaInconsistent);
     }
     if (!rangeFits(extent.offset, needed, extent.file->size())) {
-        return damaged(fmt::format("the file has {} bytes, but the chunk {} ends at byte {}",
-                                   countText(extent.file->size()), formatBox(shape.offsets, shape.lengths),
-                                   countText(extent.offset + needed)),
-                       extent.offset)
+        return damaged(
+                   fmt::format("the file has {}, but the chunk {} ends at byte {}",
+                               counted(extent.file->size(), "byte"), formatBox(shape.offsets, shape.lengths),
+                               countText(extent.offset + needed)),
+                   extent.offset)
             .inFile(extent.file->path())
             .byRule(rule::fileTruncated);
     }
@@ -138,15 +139,15 @@ Status TensorReader::checkGaps() {
                                                     : ", the first at " + formatBox(coverage.gaps[0].offsets,
                                                                                     coverage.gaps[0].lengths);
     if (context_.fill == FillGaps::refuse) {
-        return damaged(fmt::format("no chunk holds {} of its {} elements{}", countText(coverage.gapElements),
-                                   countText(static_cast<uint64_t>(elements_)), where))
+        return damaged(fmt::format("no chunk holds {} of its {}{}", countText(coverage.gapElements),
+                                   counted(static_cast<uint64_t>(elements_), "element"), where))
             .byRule(rule::coverageGap)
             .withHint(option("fill-gaps") + " nan or zero fills them");
     }
     if (fillPattern(dtype_, context_.fill) && dtypeIsWholeBytes(dtype_)) return {};
     return makeError(ErrorCode::impossible,
-                     fmt::format("no chunk holds {} elements{}, and {} has no NaN to fill them with",
-                                 countText(coverage.gapElements), where, dtypeName(dtype_)))
+                     fmt::format("no chunk holds {}{}, and {} has no NaN to fill them with",
+                                 counted(coverage.gapElements, "element"), where, dtypeName(dtype_)))
         .withHint(option("fill-gaps", "zero"));
 }
 
@@ -235,7 +236,7 @@ Status TensorReader::open(const Box* only, WorkerMemory* kept) {
     if (!dtypeIsWholeBytes(dtype_) &&
         (found.size() != 1 || !whole || !isRowMajor(chunks_[0].extent.strides, found[0].shape.lengths))) {
         return unsupported(
-            fmt::format("{} elements share bytes, so a tensor of them cannot be put together from pieces",
+            fmt::format("{} elements share bytes, so a tensor of them cannot be put together from chunks",
                         dtypeName(dtype_)));
     }
     return holdSpans(kept);
@@ -289,7 +290,7 @@ Status TensorReader::holdSpan(Chunk& chunk, uint64_t bytes) {
         chunk.span->resize(bytes);
     } catch (const std::bad_alloc&) {
         return makeError(ErrorCode::limit,
-                         fmt::format("no memory for the {} bytes of a strided chunk", bytes));
+                         fmt::format("no memory for the {} of a strided chunk", counted(bytes, "byte")));
     }
     count(chunk, bytes);
     SHARDSCOPE_TRY(chunk.extent.file->readBulk(chunk.extent.offset, *chunk.span));

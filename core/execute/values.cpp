@@ -282,8 +282,8 @@ void countValues(DType dtype, std::span<const std::byte> bytes, ValueCounts& cou
 }
 
 std::string lostPagesText(const ZeroPages& pages) {
-    return fmt::format("{} page{} of 4,096 bytes from byte {} of the file", countText(pages.count),
-                       pages.count == 1 ? "" : "s", countText(pages.first));
+    return fmt::format("{} of 4,096 bytes from byte {} of the file", counted(pages.count, "page"),
+                       countText(pages.first));
 }
 
 ZeroPages zeroPages(DType dtype, std::span<const std::byte> bytes, const BytesAt& at) {

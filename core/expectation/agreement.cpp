@@ -164,7 +164,7 @@ class Agreement {
             const auto whole = std::ranges::find_if(shapes, [&](const Dims& s) { return isShard(shape, s); });
             if (whole != shapes.end())
                 add(rule::stateDiffers, t,
-                    fmt::format("no parameter has its shape {}; it is that of a rank's piece of {}",
+                    fmt::format("no parameter has its shape {}; it is that of a rank's shard of {}",
                                 formatDims(shape), formatDims(*whole)));
         }
     }

@@ -12,6 +12,7 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -87,8 +88,8 @@ class Counting {
             routers_[std::string(groups[1])] = shape[0];
         else if (exactly_ && size_.experts && stacked.matchesWhole(name) &&
                  (shape.empty() || shape[0] != *size_.experts))
-            add(name, fmt::format("its shape is {}, '{}' has {} experts", formatDims(shape), stated_,
-                                  *size_.experts));
+            add(name, fmt::format("its shape is {}, '{}' has {}", formatDims(shape), stated_,
+                                  counted(*size_.experts, "expert")));
         if (size_.vocabulary && rows.matchesWhole(name)) countRows(name, shape);
     }
 
@@ -96,7 +97,7 @@ class Counting {
         if (!number) return;
         layers_[std::string(group)].insert(*number);
         if (exactly_ && size_.layers && *number >= *size_.layers + size_.further)
-            add(name, fmt::format("'{}' has {} layers", stated_, *size_.layers));
+            add(name, fmt::format("'{}' has {}", stated_, counted(*size_.layers, "layer")));
     }
 
     void countExpert(const std::string& name, std::pair<std::string, std::string> of,
@@ -104,7 +105,7 @@ class Counting {
         if (!number) return;
         experts_[std::move(of)].insert(*number);
         if (exactly_ && size_.experts && *number >= *size_.experts)
-            add(name, fmt::format("'{}' has {} experts", stated_, *size_.experts));
+            add(name, fmt::format("'{}' has {}", stated_, counted(*size_.experts, "expert")));
     }
 
     void countRows(const std::string& name, DimSpan shape) {
@@ -112,7 +113,7 @@ class Counting {
         const bool piece = here > 0 && here < wanted && wanted % here == 0;
         if (piece || (exactly_ && here != wanted))
             add(name, fmt::format("its shape is {}, '{}' has a vocabulary of {}{}", formatDims(shape),
-                                  stated_, wanted, piece ? ": a rank's piece" : ""));
+                                  stated_, wanted, piece ? ": a rank's shard" : ""));
     }
 
     // A model of several towers has several groups of layers; the largest is the one that is meant.

@@ -218,8 +218,8 @@ void CatalogBuilder::reserve(size_t tensors, size_t chunks, size_t dims) {
 Status CatalogBuilder::addTensor(const TensorInfo& info) {
     Catalog& c = catalog_;
     if (info.shape.size() > kMaxRank) {
-        return makeError(ErrorCode::limit, fmt::format("{} dimensions are more than the {} that are read",
-                                                       info.shape.size(), kMaxRank))
+        return makeError(ErrorCode::limit, fmt::format("{} are more than the {} that are read",
+                                                       counted(info.shape.size(), "dimension"), kMaxRank))
             .ofTensor(info.name);
     }
     for (int64_t d : info.shape) {
@@ -266,8 +266,8 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
     const auto t = static_cast<TensorId>(c.dtypes_.size() - 1);
     const DimSpan shape = c.shape(t);
     if (chunk.offsets.size() != shape.size() || chunk.lengths.size() != shape.size()) {
-        return damaged(fmt::format("a chunk has {} dimensions, its tensor has {}", chunk.offsets.size(),
-                                   shape.size()))
+        return damaged(fmt::format("a chunk has {}, its tensor has {}",
+                                   counted(chunk.offsets.size(), "dimension"), shape.size()))
             .ofTensor(c.name(t));
     }
     if (c.files_.size() >= kNone - 1) return makeError(ErrorCode::limit, "more than 4 billion chunks");
@@ -278,8 +278,8 @@ Status CatalogBuilder::addChunk(const Chunk& chunk) {
     }
     if (chunk.flat &&
         (chunk.flat->start < 0 || chunk.flat->stop < chunk.flat->start || chunk.flat->stop > count)) {
-        return damaged(fmt::format("flat range [{}, {}) is outside its box of {} elements", chunk.flat->start,
-                                   chunk.flat->stop, count))
+        return damaged(fmt::format("flat range [{}, {}) is outside its box of {}", chunk.flat->start,
+                                   chunk.flat->stop, counted(count, "element")))
             .ofTensor(c.name(t));
     }
     if (!boxInside(chunk.offsets, chunk.lengths, shape)) noteOutside(t);

@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 namespace {
@@ -202,9 +204,9 @@ class Inference {
         mesh.source = Mesh::Source::inferred;
         if (stages > 1) {
             mesh.axes.push_back({"pp", stages});
-            mesh.evidence.push_back(
-                fmt::format("pp={}: the tensors of each layer are on one of {} separate groups of {} rank{}",
-                            stages, stages, ranks_, ranks_ == 1 ? "" : "s"));
+            mesh.evidence.push_back(fmt::format("pp={}: the tensors of each layer are on one of {} of {}",
+                                                stages, counted(stages, "separate group"),
+                                                counted(ranks_, "rank")));
         }
         if (!cuts_.empty() && ranks_ > 1) addCuts(mesh);
         if (mesh.axes.empty()) return std::nullopt;
@@ -397,16 +399,16 @@ class Inference {
         const auto sentences = [](const std::map<size_t, size_t>& dims, uint32_t size) {
             std::string text;
             for (const auto& [dim, count] : dims) {
-                text += fmt::format("{}{} tensor{} sharded in {} along dim {}", text.empty() ? "" : ", ",
-                                    count, count == 1 ? "" : "s", size, dim);
+                text += fmt::format("{}{} sharded in {} along dim {}", text.empty() ? "" : ", ",
+                                    counted(count, "tensor"), size, dim);
             }
             return text;
         };
         const uint32_t copies = ranks_ / (best.outer * best.inner);
         if (copies > 1) {
             mesh.axes.push_back({"dp", copies});
-            mesh.evidence.push_back(fmt::format("dp={}: every shard is on one of {} ranks, {} apart", copies,
-                                                copies, best.outer * best.inner));
+            mesh.evidence.push_back(fmt::format("dp={}: every shard is on one of {}, {} apart", copies,
+                                                counted(copies, "rank"), best.outer * best.inner));
         }
         // An axis that cuts along other dimensions than the first is tensor parallel; one that cuts all along
         // the first is how FSDP shards.
@@ -420,14 +422,14 @@ class Inference {
         if (best.inner > 1) {
             if (flat > 0)
                 evidence += fmt::format("{}{} sharded in {} over both axes", outerDims.empty() ? "" : ", ",
-                                        flat, best.outer * best.inner);
+                                        counted(flat, "tensor"), best.outer * best.inner);
             mesh.evidence.push_back(std::move(evidence));
             mesh.axes.push_back({"tp", best.inner});
             std::string inner = sentences(innerDims, best.inner);
             if (interleaved > 0) {
                 inner +=
-                    fmt::format("{}{} tensor{} in {} shards over tp, then fsdp", inner.empty() ? "" : ", ",
-                                interleaved, interleaved == 1 ? "" : "s", best.outer * best.inner);
+                    fmt::format("{}{} in {} over tp, then fsdp", inner.empty() ? "" : ", ",
+                                counted(interleaved, "tensor"), counted(best.outer * best.inner, "shard"));
             }
             mesh.evidence.push_back(fmt::format("tp={}: {}", best.inner, inner));
         } else {

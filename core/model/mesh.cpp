@@ -68,7 +68,7 @@ Result<Mesh> parseMesh(std::string_view text) {
         mesh.axes.push_back(std::move(axis));
         if (mesh.ranks() > kMostMeshRanks)
             return makeError(ErrorCode::usage,
-                             fmt::format("the mesh has more than {} ranks", countText(kMostMeshRanks)));
+                             fmt::format("the mesh has more than {}", counted(kMostMeshRanks, "rank")));
     }
     if (mesh.axes.empty())
         return makeError(ErrorCode::usage, "the mesh is empty").withHint("write a mesh as 'dp=2,tp=4'");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 
 namespace {
@@ -121,7 +123,7 @@ Result<NumpyArray> asNumpyArray(const ValueGraph& g, NodeId node) {
     if (isNumpyCall(g, node, "numeric", "_frombuffer")) {
         const auto args = g.argumentsOf(node);
         if (args.size() < 4 || args.size() > 5)
-            return damaged(fmt::format("_frombuffer has {} arguments", args.size()));
+            return damaged(fmt::format("_frombuffer has {}", counted(args.size(), "argument")));
         const bool columns = g.isText(args[3], "F");
         if (!columns && !g.isText(args[3], "C")) return unsupported("an array in another order than C or F");
         return fromParts(g, args[2], args[1], columns, args[0]);
@@ -131,7 +133,8 @@ Result<NumpyArray> asNumpyArray(const ValueGraph& g, NodeId node) {
     auto state = g.items(call.state);
     // The oldest states have no version in front.
     if (state.size() == 5) state = state.subspan(1);
-    if (state.size() != 4) return damaged(fmt::format("the state of an array has {} parts", state.size()));
+    if (state.size() != 4)
+        return damaged(fmt::format("the state of an array has {}", counted(state.size(), "part")));
     if (g.kind(state[3]) == ValueKind::list) return unsupported("an array of Python objects");
     const bool columns = (g.kind(state[2]) == ValueKind::boolean && g.boolean(state[2])) ||
                          (g.kind(state[2]) == ValueKind::integer && g.integer(state[2]) != 0);

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
+
 namespace shardscope {
 namespace {
 
@@ -349,7 +351,7 @@ class WeightFinder {
         Dims scales = weight.shape;
         scales.back() /= group;
         if (weight.columns % group != 0 || !std::ranges::equal(scales, catalog_.shape(weight.part(kScale))))
-            return doesNotFit(weight, kScale, fmt::format("one scale is for {} values", group));
+            return doesNotFit(weight, kScale, fmt::format("one scale is for {}", counted(group, "value")));
         const TensorId second = weight.part(kSecond);
         if (second == kNone) return;
         const int64_t count = elementCount(catalog_.shape(second));
@@ -390,7 +392,7 @@ class WeightFinder {
         if (zeros[0] != groups || (bits != 2 && bits != 4 && bits != 8)) {
             if (zeros[0] == groups && bits >= 2 && bits < 8)
                 weight.refused =
-                    fmt::format("values of {} bits across the bounds of words are not read", bits);
+                    fmt::format("values of {} across the bounds of words are not read", counted(bits, "bit"));
             else
                 doesNotFit(weight, kZeros);
             return;
@@ -404,7 +406,7 @@ class WeightFinder {
             return doesNotFit(weight, kScale);
         if (zeros[1] * values != out) return doesNotFit(weight, kZeros);
         if (weight.interleaved && bits != 4) {
-            weight.refused = fmt::format("AWQ with {} bits is not documented", bits);
+            weight.refused = fmt::format("AWQ with {} is not documented", counted(bits, "bit"));
             return;
         }
         const TensorId order = weight.part(kOrder);
@@ -449,9 +451,9 @@ std::vector<uint32_t> quantizedByTensor(const Catalog& catalog, std::span<const 
 std::string schemeText(const QuantizedWeight& weight) {
     std::string text(weight.scheme->title);
     if (weight.scheme->kind == QuantKind::columns && weight.bits != 0 && weight.problem.empty())
-        text = fmt::format("{}, {} bits", weight.interleaved ? "AWQ" : "GPTQ", weight.bits);
+        text = fmt::format("{}, {}", weight.interleaved ? "AWQ" : "GPTQ", counted(weight.bits, "bit"));
     if (weight.scheme->kind == QuantKind::packed && !weight.shape.empty())
-        text += fmt::format(", {} bits", weight.bits);
+        text += fmt::format(", {}", counted(weight.bits, "bit"));
     if (weight.scheme->kind == QuantKind::scaled && weight.problem.empty()) {
         if (weight.oneScale)
             text = fmt::format("{} one scale", text.substr(0, text.find(' ') + 5));

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -150,7 +151,7 @@ Result<std::shared_ptr<const ReadFile>> Materialized::make(const Entry& entry, c
     SHARDSCOPE_TRY(produce([&](std::span<const std::byte> bytes) -> Status {
         if (bytes.size() > entry.bytes - produced) {
             return makeError(ErrorCode::limit,
-                             fmt::format("the unpacked entry has more than {} bytes", entry.bytes))
+                             fmt::format("the unpacked entry has more than {}", counted(entry.bytes, "byte")))
                 .inFile(entry.origin->path());
         }
         if (scratch) {
@@ -163,7 +164,7 @@ Result<std::shared_ptr<const ReadFile>> Materialized::make(const Entry& entry, c
     }));
     if (entry.exact && produced != entry.bytes) {
         return makeError(ErrorCode::internal,
-                         fmt::format("{} of {} bytes were unpacked", produced, entry.bytes))
+                         fmt::format("unpacked {} of {}", countText(produced), counted(entry.bytes, "byte")))
             .inFile(entry.origin->path());
     }
     if (scratch) return fileSystem_->reopen(scratch);

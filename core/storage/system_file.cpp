@@ -135,15 +135,15 @@ SystemReadFile::SystemReadFile(Descriptor fd, std::string path, uint64_t size, I
 
 Status SystemReadFile::endedEarly(uint64_t at, uint64_t wantedEnd) const {
     if (wantedEnd > size_) {
-        return damaged(fmt::format("the file has {} bytes, but bytes up to {} are needed", countText(size_),
+        return damaged(fmt::format("the file has {}, but bytes up to {} are needed", counted(size_, "byte"),
                                    countText(wantedEnd)),
                        at)
             .inFile(path_)
             .byRule(rule::fileTruncated);
     }
     return makeError(ErrorCode::changed,
-                     fmt::format("the file shrank while it was read: it had {} bytes and now ends at byte {}",
-                                 countText(size_), countText(at)))
+                     fmt::format("the file shrank while it was read: it had {} and now ends at byte {}",
+                                 counted(size_, "byte"), countText(at)))
         .inFile(path_)
         .at(at);
 }
@@ -284,14 +284,14 @@ Status SystemWriteFile::allocate(uint64_t size) {
         } while (result != 0 && errno == EINTR);
         // File systems without preallocation (some network and overlay ones) only learn the size.
         if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
-            return systemError(errno, fmt::format("reserve {} bytes", size), path_);
+            return systemError(errno, fmt::format("reserve {}", counted(size, "byte")), path_);
         }
     }
     struct stat info {};
     if (::fstat(fd_.get(), &info) != 0) return systemError(errno, "look at", path_);
     if (static_cast<uint64_t>(info.st_size) != size &&
         ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) {
-        return systemError(errno, fmt::format("set the size to {} bytes", size), path_);
+        return systemError(errno, fmt::format("set the size to {}", counted(size, "byte")), path_);
     }
     return {};
 }

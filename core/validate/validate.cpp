@@ -46,10 +46,6 @@ std::string_view verdictName(Verdict verdict) {
 
 namespace {
 
-std::string plural(uint64_t count, std::string_view what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 class Validation {
   public:
     Validation(const Reader& reader, const ValidateOptions& options, const Resources& resources)
@@ -114,9 +110,8 @@ class Validation {
             if (!note.tensor.empty() && catalog_.find(note.tensor) == kNone) left.insert(note.tensor);
         }
         if (!left.empty())
-            report.notChecked.push_back(
-                {fmt::format("{} tensor{} that could not be included, such as {}", left.size(),
-                             left.size() == 1 ? "" : "s", *left.begin())});
+            report.notChecked.push_back({fmt::format("{} that could not be included, such as {}",
+                                                     counted(left.size(), "tensor"), *left.begin())});
         if (!options_.expect)
             report.notChecked.push_back(
                 {"names, shapes and dtypes against another checkpoint", commandOption("expect")});
@@ -196,7 +191,7 @@ class Validation {
             if (!checkedProduct(special.shape, whole) || held[s] >= whole) continue;
             FindingExample example;
             example.tensor = special.name;
-            example.detail = fmt::format("{} of {} elements are here", held[s], whole);
+            example.detail = fmt::format("{} of {} here", countText(held[s]), counted(whole, "element"));
             findings_.add(rule::rankMissing, Severity::error, "parts of other ranks",
                           "tensors are sharded over ranks whose files are not part of this checkpoint",
                           std::move(example));
@@ -262,7 +257,7 @@ class Validation {
                     findings_.add(
                         rule::fileTruncated, Severity::error, truncatedCause(file.path), "",
                         exampleOf(catalog_, chunk,
-                                  fmt::format("{} bytes at {}, the file has {}", countText(chunk.length),
+                                  fmt::format("{} at byte {}, the file has {}", counted(chunk.length, "byte"),
                                               countText(chunk.offset), countText(file.size))));
                 }
             }
@@ -271,15 +266,13 @@ class Validation {
             if (lost[f]) {
                 findings_.setMessage(rule::fileMissing, missingCause(files[f].path),
                                      fmt::format("{} cannot be read because {} is missing",
-                                                 plural(lost[f], "chunk"), files[f].path));
+                                                 counted(lost[f], "chunk"), files[f].path));
             }
             if (cut[f]) {
                 findings_.setMessage(
                     rule::fileTruncated, truncatedCause(files[f].path),
-                    fmt::format("{} is truncated at {} of {} bytes: {}", files[f].path,
-                                countText(files[f].size), countText(ends[f]),
-                                cut[f] == 1 ? "a chunk is incomplete"
-                                            : fmt::format("{} chunks are incomplete", countText(cut[f]))));
+                    fmt::format("{} is truncated at {} of {}: {}", files[f].path, countText(files[f].size),
+                                counted(ends[f], "byte"), counted(cut[f], "incomplete chunk")));
             }
         }
     }
@@ -301,14 +294,14 @@ class Validation {
         };
         gaps_ = total(gaps);
         if (gaps_) {
-            findings_.setMessage(rule::coverageGap, "",
-                                 fmt::format("{} {} gaps: no chunk holds these elements",
-                                             plural(gaps_, "tensor"), gaps_ == 1 ? "has" : "have"));
+            findings_.setMessage(
+                rule::coverageGap, "",
+                fmt::format("gaps in {}: no chunk holds these elements", counted(gaps_, "tensor")));
         }
         if (const uint64_t n = total(overlaps)) {
             findings_.setMessage(
                 rule::coverageOverlap, "",
-                fmt::format("in {} different chunks claim the same elements", plural(n, "tensor")));
+                fmt::format("in {} different chunks claim the same elements", counted(n, "tensor")));
         }
         return {};
     }
@@ -323,9 +316,10 @@ class Validation {
                 FindingExample example;
                 example.tensor = catalog_.name(t);
                 example.box = result.gaps[i];
-                example.detail = fmt::format("{} of {} elements are missing in {}",
-                                             elementCount(result.gaps[i].lengths), catalog_.elements(t),
-                                             formatBox(result.gaps[i].offsets, result.gaps[i].lengths));
+                example.detail =
+                    fmt::format("{} of {} missing in {}", countText(elementCount(result.gaps[i].lengths)),
+                                counted(catalog_.elements(t), "element"),
+                                formatBox(result.gaps[i].offsets, result.gaps[i].lengths));
                 findings_.add(rule::coverageGap, Severity::error, "", "", std::move(example), i == 0);
             }
         }
@@ -376,7 +370,8 @@ class Validation {
             // Where all tensors are whole the rank had nothing to add.
             findings_.add(rule::rankMissing, gaps_ ? Severity::warning : Severity::info,
                           gaps_ ? "tensors have gaps" : "",
-                          fmt::format("of {} ranks some have no file here", count), std::move(example));
+                          fmt::format("of {} some have no file here", counted(count, "rank")),
+                          std::move(example));
         }
     }
 

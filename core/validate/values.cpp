@@ -26,14 +26,15 @@ namespace {
 
 constexpr uint64_t kSegment = uint64_t{64} << 20;  // work of one thread within a large chunk
 
-// "12 of 4,096 elements are NaN (0.3 %)": of those that were read.
+// "NaN in 12 of 4,096 elements (0.3 %)": of those that were read.
+
 std::string broadcastText(uint64_t count, uint64_t of, std::string_view what) {
     const double percent = 100.0 * static_cast<double>(count) / static_cast<double>(of);
     const std::string share = count == of      ? "all"
                               : percent < 0.05 ? "less than 0.1 %"
                               : percent > 99.9 ? "more than 99.9 %"
                                                : fmt::format("{:.1f} %", percent);
-    return fmt::format("{} of {} elements {} ({})", countText(count), countText(of), what, share);
+    return fmt::format("{} in {} of {} ({})", what, countText(count), counted(of, "element"), share);
 }
 
 class ValueCheck {
@@ -56,9 +57,9 @@ class ValueCheck {
         if (!read.ok()) {
             if (!s_.scan || read.error().code != ErrorCode::cancelled) return read;
             s_.stopped = true;
-            s_.notChecked.push_back(
-                {fmt::format("values of {} of {} chunks: the reading was stopped",
-                             catalog_.chunkCount() - state_.doneCount.load(), catalog_.chunkCount())});
+            s_.notChecked.push_back({fmt::format("values of {} of {}: the reading was stopped",
+                                                 countText(catalog_.chunkCount() - state_.doneCount.load()),
+                                                 counted(catalog_.chunkCount(), "chunk"))});
         }
         takeRecorded();
         SHARDSCOPE_TRY(findFills());
@@ -72,7 +73,7 @@ class ValueCheck {
                                               [](const ValuePattern& seen) { return seen.noChecksum; });
         if (noChecksum > 0)
             s_.notChecked.push_back(
-                {fmt::format("stored checksums of {} chunks: there are none", noChecksum)});
+                {fmt::format("stored checksums of {}: there are none", counted(noChecksum, "chunk"))});
         return {};
     }
 
@@ -342,7 +343,7 @@ class ValueCheck {
             s_.findings.add(
                 rule::valueInf, belongs ? Severity::info : Severity::error, belongs ? "masks and scores" : "",
                 belongs ? "infinite values where they belong: masks, best scores" : "",
-                exampleOf(catalog_, catalog_.chunk(t, c), broadcastText(n.inf, n.elements, "are infinite")),
+                exampleOf(catalog_, catalog_.chunk(t, c), broadcastText(n.inf, n.elements, "infinities")),
                 first);
             first = false;
         }
@@ -365,7 +366,7 @@ class ValueCheck {
         if (second.negative == 0 || mean.negative > 0 || mean.counts.zero == mean.counts.elements) return;
         FindingExample example;
         example.tensor = catalog_.name(t);
-        example.detail = broadcastText(second.negative, second.counts.elements, "are below zero");
+        example.detail = broadcastText(second.negative, second.counts.elements, "values below zero");
         s_.findings.add(rule::stateDiffers, Severity::error, "exchanged",
                         "second moments, which are means of squares, hold values below zero, and the first "
                         "moments beside them none: the two were exchanged",
@@ -386,8 +387,7 @@ class ValueCheck {
             if (n.nan > 0 && !fills_.contains(t)) {
                 nanElements_ += n.nan;
                 s_.findings.add(rule::valueNan, Severity::error, "", "",
-                                exampleOf(catalog_, chunk, broadcastText(n.nan, n.elements, "are NaN")),
-                                !nan);
+                                exampleOf(catalog_, chunk, broadcastText(n.nan, n.elements, "NaN")), !nan);
                 nan = true;
             }
             if (seen.lost.count > 0 && !fills_.contains(t))
@@ -555,8 +555,8 @@ class ValueCheck {
             example.tensor = catalog_.name(t);
             example.box = fill.boxes[i];
             example.detail =
-                fmt::format("{} of {} elements are {} here, where nothing was restored", fill.hit[i],
-                            elementCount(fill.boxes[i].lengths), fill.zero ? "zero" : "NaN");
+                fmt::format("{} in {} of {} here, where nothing was restored", fill.zero ? "zero" : "NaN",
+                            countText(fill.hit[i]), counted(elementCount(fill.boxes[i].lengths), "element"));
             s_.findings.add(rule::valueFill, fill.zero ? Severity::warning : Severity::error, "",
                             "tensors hold a fill where their source held nothing, and nothing wrote over it",
                             std::move(example), first);
@@ -569,7 +569,7 @@ class ValueCheck {
         if (genuine == 0) return;
         FindingExample example;
         example.tensor = catalog_.name(t);
-        example.detail = fmt::format("{} elements are NaN that no fill put there", genuine);
+        example.detail = fmt::format("NaN in {} that no fill put there", counted(genuine, "element"));
         s_.findings.add(rule::valueNan, Severity::error, "", "", std::move(example));
         ++nanTensors_;
         nanElements_ += genuine;
@@ -577,8 +577,8 @@ class ValueCheck {
 
     void messages() {
         const auto text = [](uint64_t tensors, uint64_t elements, std::string_view what) {
-            return fmt::format("{} tensor{} {} {} ({} elements)", tensors, tensors == 1 ? "" : "s",
-                               tensors == 1 ? "holds" : "hold", what, elements);
+            return fmt::format("{} in {} ({})", what, counted(tensors, "tensor"),
+                               counted(elements, "element"));
         };
         if (nanTensors_) s_.findings.setMessage(rule::valueNan, "", text(nanTensors_, nanElements_, "NaN"));
         if (infTensors_)
