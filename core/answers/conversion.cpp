@@ -9,6 +9,7 @@
 #include "base/option_words.h"
 #include "base/own_program.h"
 #include "base/rule.h"
+#include "base/units.h"
 
 namespace shardscope {
 namespace {
@@ -192,9 +193,10 @@ Result<std::string> startAsJob(JobOrder order) {
     job.program = ownProgram();
     SHARDSCOPE_TRY(workersOfJob(request.on));
     SHARDSCOPE_TRY(ranksOf(request));
-    job.title = request.average.empty() ? fmt::format("{} to {}", request.source, request.destination)
-                                        : fmt::format("average of {} checkpoints to {}",
-                                                      request.average.size() + 1, request.destination);
+    job.title = request.average.empty()
+                    ? fmt::format("{} to {}", request.source, request.destination)
+                    : fmt::format("average of {} to {}", counted(request.average.size() + 1, "checkpoint"),
+                                  request.destination);
     job.order = std::move(order);
     const std::string id = job.id = JobDirectory::newId();
     SHARDSCOPE_TRY(JobDirectory().start(std::move(job)));

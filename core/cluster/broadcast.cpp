@@ -206,11 +206,12 @@ Status receiveBroadcast(ProcessGroup& group, PartWorker& worker) {
         for (std::span<const std::byte> bytes = std::span(received).first(coming);
              written.ok() && !bytes.empty();) {
             Piece piece{};
-            if (bytes.size() < sizeof piece) return makeError(ErrorCode::remote, "truncated piece header");
+            if (bytes.size() < sizeof piece)
+                return makeError(ErrorCode::remote, "truncated header of a range");
             std::memcpy(&piece, bytes.data(), sizeof piece);
             bytes = bytes.subspan(sizeof piece);
             if (piece.length > bytes.size() || piece.file >= kNone)
-                return makeError(ErrorCode::remote, "truncated piece header");
+                return makeError(ErrorCode::remote, "truncated header of a range");
             written = worker.write(static_cast<FileId>(piece.file), piece.offset, bytes.first(piece.length));
             bytes = bytes.subspan(piece.length);
         }

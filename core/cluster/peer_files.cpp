@@ -7,6 +7,7 @@
 
 #include "base/option_words.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "storage/read_only.h"
 
 namespace shardscope {
@@ -50,8 +51,8 @@ Result<Found> lookFor(FileSystem& files, const std::string& source) {
             else if (each.kind == DirectoryEntry::Kind::file)
                 found.files.emplace(prefix + each.name, each);
             if (found.files.size() > PeerTable::kMostFiles)
-                return makeError(ErrorCode::limit,
-                                 fmt::format("the source has more than {} files", PeerTable::kMostFiles))
+                return makeError(ErrorCode::limit, fmt::format("the source has more than {}",
+                                                               counted(PeerTable::kMostFiles, "file")))
                     .inFile(source);
         }
     }
@@ -249,9 +250,10 @@ class PeerDirectory final : public ReadOnlyDirectory {
         if (it == table_->entries().end()) return missing(name);
         const PeerTable::Entry& entry = it->second;
         if (entry.differs >= 0)
-            return makeError(ErrorCode::changed, fmt::format("has {} bytes on {} and {} on {}", entry.size,
-                                                             peers_->name(entry.owner), entry.otherSize,
-                                                             peers_->name(entry.differs)))
+            return makeError(ErrorCode::changed,
+                             fmt::format("has {} on {} and {} on {}", counted(entry.size, "byte"),
+                                         peers_->name(entry.owner), countText(entry.otherSize),
+                                         peers_->name(entry.differs)))
                 .inFile(shown(name))
                 .withHint("all ranks must have the same checkpoint, or parts of it");
         // A local copy saves the transfer; where one process reads for all, only that one counts.
@@ -288,8 +290,9 @@ class PeerDirectory final : public ReadOnlyDirectory {
         SHARDSCOPE_ASSIGN(const auto directory, on(peer));
         SHARDSCOPE_ASSIGN(auto file, directory->openFile(name));
         if (file->size() != entry.size)
-            return makeError(ErrorCode::changed, fmt::format("has {} bytes now, {} when the conversion began",
-                                                             file->size(), entry.size))
+            return makeError(ErrorCode::changed,
+                             fmt::format("has {} now, it had {} when the conversion began",
+                                         counted(file->size(), "byte"), countText(entry.size)))
                 .inFile(file->path());
         return PeerFile::open(std::move(file), entry);
     }

@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "base/option_words.h"
+#include "base/units.h"
 #include "cluster/messages.h"
 #include "hosts/process.h"
 
@@ -47,7 +48,7 @@ Result<RankInfo> rankInfo(const Variables& variable,
     const LaunchedAs& as = **found;
     if (as.count > kMostJoined)
         return makeError(ErrorCode::usage,
-                         fmt::format("{}: more than {} ranks cannot meet", as.by, kMostJoined));
+                         fmt::format("{}: more than {} cannot meet", as.by, counted(kMostJoined, "rank")));
     info.launcher = as.launcher;
     info.rank = static_cast<int>(as.index);
     info.size = static_cast<int>(as.count);
@@ -80,8 +81,8 @@ Result<RankInfo> rankInfo(const Variables& variable,
     // mpirun tells nobody where rank 0 is; on one machine that is known.
     if (info.host.empty() && as.localCount == as.count) info.host = "127.0.0.1";
     if (info.host.empty())
-        return makeError(ErrorCode::usage, fmt::format("{} started {} ranks, but nobody says where rank 0 is",
-                                                       info.launcher, info.size))
+        return makeError(ErrorCode::usage, fmt::format("{} started {}, but nobody says where rank 0 is",
+                                                       info.launcher, counted(info.size, "rank")))
             .withHint(
                 fmt::format("set MASTER_ADDR to a host name of rank 0, and MASTER_PORT, or use {} HOST:PORT",
                             option("master")));
@@ -190,7 +191,7 @@ std::string RankListener::missingRanks() const {
     const size_t shown = std::min(missing.size(), kMost);
     std::string text = fmt::format("rank{} {}", missing.size() == 1 ? "" : "s",
                                    fmt::join(std::span(missing).first(shown), ", "));
-    if (shown < missing.size()) text += fmt::format(" and {} more", missing.size() - shown);
+    if (shown < missing.size()) text += fmt::format(" and {} more", countText(missing.size() - shown));
     return text;
 }
 
@@ -208,9 +209,8 @@ Result<RankListener::Joined> RankListener::accept(int rank, Channel::Clock::time
         lock.lock();
         if (stop) return makeError(ErrorCode::cancelled, "canceled");
         if (Channel::Clock::now() >= deadline)
-            return makeError(ErrorCode::remote,
-                             fmt::format("the {} ranks did not come together: no sign of {}", info_.size,
-                                         missingRanks()))
+            return makeError(ErrorCode::remote, fmt::format("the {} did not come together: no sign of {}",
+                                                            counted(info_.size, "rank"), missingRanks()))
                 .withHint("all ranks must run, and reach the host and port of rank 0");
         changed_.wait_for(lock, std::chrono::milliseconds(50));
     }

@@ -14,6 +14,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "cluster/coordinator.h"
 
 namespace shardscope {
@@ -134,7 +135,7 @@ Result<SlurmRequest> parseSlurm(std::string_view options) {
     }
     if (request.nodes > kMostWorkers || request.tasksPerNode > kMostWorkers ||
         request.workers() > kMostWorkers)
-        return wrong(fmt::format("slurm: more than {} workers", kMostWorkers));
+        return wrong(fmt::format("slurm: more than {}", counted(kMostWorkers, "worker")));
     if (!request.job.empty() && !request.words.empty())
         return wrong(fmt::format("slurm: '{}' is for a new allocation, not for that of job {}",
                                  request.words.front().substr(2), request.job));

@@ -10,6 +10,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "model/region.h"
 
 namespace shardscope {
@@ -159,10 +160,10 @@ Result<std::vector<PairedParameter>> pairParameters(
             .ofTensor(std::string(adapter.name(pairs.front().down)));
     };
     if (parameters.size() != pairs.size() || pairs.size() > kMostParametersOfModule)
-        return refuse(
-            fmt::format("the adapter has {} pairs of matrices for '{}', of which target_parameters "
-                        "and the checkpoint name {} parameters",
-                        pairs.size(), printable(module, kNameInMessage), parameters.size()));
+        return refuse(fmt::format(
+            "the adapter has {} of matrices for '{}', of which target_parameters and the checkpoint name {}",
+            counted(pairs.size(), "pair"), printable(module, kNameInMessage),
+            counted(parameters.size(), "parameter")));
     std::vector<size_t> order(pairs.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::vector<PairedParameter> found;

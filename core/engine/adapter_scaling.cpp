@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/model_config.h"
 #include "formats/open_files.h"
 #include "storage/named_path.h"
@@ -81,8 +82,8 @@ Status takePatterns(const OrderedJson& config, const char* key, const std::strin
     const auto found = config.find(key);
     if (found == config.end() || found->is_null()) return {};
     if (!found->is_object() || found->size() > kMostPatterns)
-        return wrongConfig(
-            file, fmt::format("has a {} that is not an object of at most {} entries", key, kMostPatterns));
+        return wrongConfig(file, fmt::format("has a {} that is not an object of at most {}", key,
+                                             counted(kMostPatterns, "entry")));
     for (const auto& [pattern, value] : found->items()) {
         if (std::is_integral_v<Number> ? !value.is_number_integer() : !value.is_number())
             return wrongConfig(file, fmt::format("has a {} with something else than numbers", key));
@@ -102,9 +103,8 @@ Status takeParameters(const OrderedJson& config, AdapterScaling& scaling) {
         if (texts) scaling.parameters.push_back(one.get<std::string>());
     }
     if (texts) return {};
-    return wrongConfig(
-        scaling.file,
-        fmt::format("has target_parameters that are not a list of at most {} texts", kMostPatterns));
+    return wrongConfig(scaling.file, fmt::format("has target_parameters that are not a list of at most {}",
+                                                 counted(kMostPatterns, "text")));
 }
 
 Result<AdapterScaling> scalingIn(const std::string& file, const std::string& text) {

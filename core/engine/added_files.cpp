@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 
 namespace shardscope {
 
@@ -97,8 +98,8 @@ Result<std::vector<AddedFile>> findAssets(const Checkpoint& checkpoint, const st
             if (entry.kind != DirectoryEntry::Kind::file || !isAsset(entry.name)) continue;
             if (entry.size > kMostAsset)
                 return makeError(ErrorCode::limit,
-                                 fmt::format("'{}' has {} bytes, too many for a file of a tokenizer",
-                                             entry.name, entry.size))
+                                 fmt::format("'{}' has {}, too many for a file of a tokenizer", entry.name,
+                                             counted(entry.size, "byte")))
                     .inFile(place)
                     .withHint("leave such files out with " + option("assets", "none"));
             SHARDSCOPE_ASSIGN(auto file, source->directory->openFile(entry.name));

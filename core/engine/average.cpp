@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "engine/filled.h"
 #include "engine/request.h"
 #include "engine/whole_file.h"
@@ -120,7 +121,8 @@ Result<std::vector<double>> averageWeights(const std::string& rule, size_t count
             return wrongWeights("the file of weights holds something else than numbers").inFile(rule);
     }
     if (weights.size() != count)
-        return wrongWeights(fmt::format("{} weights for {} checkpoints", weights.size(), count));
+        return wrongWeights(
+            fmt::format("{} for {}", counted(weights.size(), "weight"), counted(count, "checkpoint")));
     if (raw) return weights;
     const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
     if (sum == 0 || !std::isfinite(sum))
@@ -141,7 +143,8 @@ Status prepareAverage(PreparedConversion& p, const ConversionRequest& request, c
                    fmt::format("an average cannot fill gaps: {} is for one checkpoint", option("fill-gaps")))
             .withHint("fill them in a conversion first");
     if (request.average.size() >= kMostInputs)
-        return makeError(ErrorCode::usage, fmt::format("at most {} checkpoints are averaged", kMostInputs));
+        return makeError(ErrorCode::usage,
+                         fmt::format("at most {} are averaged", counted(kMostInputs, "checkpoint")));
     SHARDSCOPE_ASSIGN(const std::vector<double> weights,
                       averageWeights(request.weights, request.average.size() + 1, request.rawWeights));
     CheckpointOptions options = checkpointOptions(request);

@@ -158,10 +158,9 @@ void findImpossible(const Catalog& source, const TargetSpec& spec, const Convers
             for (size_t i = 0; i < coverage.gaps.size() && i < 3; ++i)
                 boxes += (i ? ", " : " ") + formatBox(coverage.gaps[i].offsets, coverage.gaps[i].lengths);
             impossible.push_back(
-                {name,
-                 fmt::format("{} elements are in no chunk (coverage.gap):{}{}; {} nan|zero would fill them",
-                             countText(coverage.gapElements), boxes, coverage.gaps.size() > 3 ? ", ..." : "",
-                             option("fill-gaps"))});
+                {name, fmt::format("no chunk holds {} (coverage.gap):{}{}; {} nan|zero would fill them",
+                                   counted(coverage.gapElements, "element"), boxes,
+                                   coverage.gaps.size() > 3 ? ", ..." : "", option("fill-gaps"))});
         } else if (coverage.gapElements > 0 && request.fillGaps == FillGaps::nan &&
                    !dtypeIsFloat(source.dtype(t)) && !dtypeIsComplex(source.dtype(t))) {
             impossible.push_back({name, fmt::format("it has gaps, and {} has no NaN to fill them with",
@@ -600,15 +599,16 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
     const SourcePlacement placement = placementOfSource(catalog, *mesh, *target.mesh);
     target.shard = placement.rules();
     for (const PlacementClass& c : placement.classes)
-        p.plan.placement.push_back({formatShardRule({"", c.axisDims}).substr(1),
-                                    fmt::format("{} tensors, such as '{}'", c.tensors, c.example)});
+        p.plan.placement.push_back(
+            {formatShardRule({"", c.axisDims}).substr(1),
+             fmt::format("{}, such as '{}'", counted(c.tensors, "tensor"), c.example)});
     for (const std::string& axis : placement.unused)
         p.plan.placement.push_back(
             {axis, fmt::format("shards nothing: the source's mesh is {}", formatMesh(*mesh))});
     if (placement.unexplained > 0)
         p.plan.placement.push_back(
-            {"whole", fmt::format("{} tensors are sharded in a way that no axis of {} explains",
-                                  placement.unexplained, formatMesh(*mesh))});
+            {"whole", fmt::format("no axis of {} explains the sharding of {}", formatMesh(*mesh),
+                                  counted(placement.unexplained, "tensor"))});
     return {};
 }
 

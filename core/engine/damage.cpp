@@ -203,7 +203,8 @@ Error Damage::asError(const Catalog& source) const {
     if (!others.empty()) {
         const size_t count = others.size();
         others.resize(std::min(count, kMostNamed));
-        first.message += fmt::format("; {} more cannot be converted: {}", count, listed(others, count));
+        first.message +=
+            fmt::format("; {} more cannot be converted: {}", countText(count), listed(others, count));
     }
     return std::move(first).withHint(fmt::format(
         "'shardscope validate' lists everything that is hurt; {} converts the rest and lists what is "

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "engine/mapped.h"
 #include "engine/quantized.h"
 #include "execute/compare.h"
@@ -34,7 +35,7 @@ std::string placementText(const Catalog& catalog, TensorId t) {
         std::sort(starts.begin(), starts.end());
         parts[d] = std::unique(starts.begin(), starts.end()) - starts.begin();
     }
-    return fmt::format("{} chunks, sharded {}", chunks.size(), formatDims(parts));
+    return fmt::format("{}, sharded {}", counted(chunks.size(), "chunk"), formatDims(parts));
 }
 
 bool samePlacement(const Catalog& a, TensorId ta, const Catalog& b, TensorId tb) {
@@ -216,8 +217,9 @@ std::string DiffReport::leftOutText() const {
             ++reasons[entry.why];
     std::string why;
     for (const auto& [reason, count] : reasons)
-        why += fmt::format("{}{} ({})", why.empty() ? "" : ", ", reason, count);
-    return fmt::format("{} tensors of A and {} of B: {}", leftOutA.size(), leftOutB.size(), why);
+        why += fmt::format("{}{} ({})", why.empty() ? "" : ", ", reason, countText(count));
+    return fmt::format("{} of A and {} of B: {}", counted(leftOutA.size(), "tensor"),
+                       countText(leftOutB.size()), why);
 }
 
 Result<DiffOptions> diffOptions(const ConversionRequest& request) {

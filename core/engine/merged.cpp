@@ -8,6 +8,7 @@
 
 #include "base/option_words.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/adapter_parameters.h"
 #include "engine/adapter_scaling.h"
 #include "engine/model_config.h"
@@ -350,12 +351,13 @@ class MergeMaker {
             scaling_.dora |= name.part == AdapterPart::magnitude && !scaling_.saysDora;
         }
         if (optimizer > 0)
-            merge_.notes.push_back(
-                {path_, fmt::format("{} tensors of the adapter's optimizer are not merged", optimizer)});
+            merge_.notes.push_back({path_, fmt::format("not merged: {} of the adapter's optimizer",
+                                                       counted(optimizer, "tensor"))});
         if (own > 0)
-            merge_.notes.push_back({path_, fmt::format("{} weights of its base that the adapter's checkpoint "
-                                                       "holds are taken from the source",
-                                                       own)});
+            merge_.notes.push_back(
+                {path_,
+                 fmt::format("taken from the source: {} of its base that the adapter's checkpoint holds, too",
+                             counted(own, "weight"))});
         return {};
     }
 
@@ -519,9 +521,9 @@ class MergeMaker {
         // weights.
         if (scaling_.tensorParallel > 1 &&
             adapter_.name(factors.magnitude).ends_with("linear_fc1.adapter.weight_magnitude"))
-            return unsupported(fmt::format("its magnitudes are in the order of {} tensor-parallel ranks, "
+            return unsupported(fmt::format("its magnitudes are in the order of {}, "
                                            "gate and up of each in turn",
-                                           scaling_.tensorParallel))
+                                           counted(scaling_.tensorParallel, "tensor-parallel rank")))
                 .inFile(path_)
                 .ofTensor(std::string(adapter_.name(factors.magnitude)))
                 .withHint("make it one of PEFT first, with " + option("map", "llama-peft-from-megatron"));
@@ -531,10 +533,10 @@ class MergeMaker {
                 .ofTensor(std::string(adapter_.name(factors.magnitude)));
         const int64_t outputs = base_.shape(merged.base)[merged.transposed ? 1 : 0];
         if (adapter_.elements(factors.magnitude) != outputs)
-            return impossible(
-                fmt::format("it has {} elements for {} outputs of {}", adapter_.elements(factors.magnitude),
-                            outputs, shown(base_.name(merged.base))),
-                factors.magnitude);
+            return impossible(fmt::format("it has {} for {} outputs of {}",
+                                          counted(adapter_.elements(factors.magnitude), "element"),
+                                          counted(outputs, "output"), shown(base_.name(merged.base))),
+                              factors.magnitude);
         merged.magnitude = factors.magnitude;
         return {};
     }

@@ -8,6 +8,7 @@
 
 #include "base/similar.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "encoding/tar.h"
 #include "engine/engine.h"
 #include "engine/exchanged_files.h"
@@ -132,9 +133,9 @@ Error nothingMatches(const Source& source) {
     size_t files = 0;
     for (const DirectoryEntry& e : source.entries)
         files += e.kind == DirectoryEntry::Kind::file;
-    std::string message =
-        files == 0 ? "the directory holds no files"
-                   : fmt::format("none of the {} files here makes a checkpoint of a known format", files);
+    std::string message = files == 0 ? "the directory holds no files"
+                                     : fmt::format("none of the {} here makes a checkpoint of a known format",
+                                                   counted(files, "file"));
     for (const DirectoryEntry& e : source.entries) {
         if (e.kind != DirectoryEntry::Kind::file) continue;
         const std::string what = looksLike(startOf(*source.directory, e.name));
@@ -215,7 +216,8 @@ Result<std::string> onlyFile(const Source& source, const std::string& path, int 
     if (auto weights = fileOfWeights(candidates, isStepName(splitPath(path).second)))
         return *std::move(weights);
     if (candidates.size() <= 1 || findRun(source)) return std::string();
-    return makeError(ErrorCode::unsupported, fmt::format("holds {} checkpoint files", candidates.size()))
+    return makeError(ErrorCode::unsupported,
+                     fmt::format("holds {}", counted(candidates.size(), "checkpoint file")))
         .inFile(path)
         .withHint(fmt::format("name one of them, such as {}", candidates[0]));
 }

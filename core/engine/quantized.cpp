@@ -11,6 +11,7 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/model_config.h"
 #include "execute/dequantize.h"
 #include "execute/region_reading.h"
@@ -144,8 +145,8 @@ void takeShape(const Catalog& catalog, std::span<const std::byte> bytes, Quantiz
         weight.problem =
             fmt::format("'{}' does not state the shape of a matrix", catalog.name(weight.part(kSecond)));
     else
-        weight.refused =
-            fmt::format("a row of {} values in {} words is not of 2, 4 or 8 bits", shape[1], payload[1]);
+        weight.refused = fmt::format("a row of {} in {} is not of 2, 4 or 8 bits", counted(shape[1], "value"),
+                                     counted(payload[1], "word"));
 }
 
 // Reads what states shapes and layouts, all at once.

@@ -36,7 +36,7 @@ std::string readBy(const Checkpoint& checkpoint, const Contract& contract, uint3
     if (format == "torch") return "torch.load";
     if (format == "paddle") return "Paddle's load_state_dict on any number of ranks";
     const auto& mesh = checkpoint.catalog().mesh();
-    const std::string as = mesh ? formatMesh(*mesh) : fmt::format("{} rank{}", ranks, ranks == 1 ? "" : "s");
+    const std::string as = mesh ? formatMesh(*mesh) : counted(ranks, "rank");
     return fmt::format("{} on {} only, as it was saved", checkpoint.format->info().title, as);
 }
 
@@ -183,8 +183,8 @@ class Card {
         }
         if (all == 0) return {};
         const bool atMost = more && whole < all;
-        return fmt::format("{}{} of {} tensors", atMost ? "at most " : "", countText(whole),
-                           countText(all + lacking));
+        return fmt::format("{}{} of {}", atMost ? "at most " : "", countText(whole),
+                           counted(all + lacking, "tensor"));
     }
 
     void addWeights() {
@@ -200,7 +200,7 @@ class Card {
             addLine("optimizer", "optimizer state", count.empty() ? ReadyMark::none : ReadyMark::yes,
                     count.empty() ? "not saved" : count);
         if (const size_t owners = parametersWithState(catalog_); owners > 0)
-            line.text += fmt::format(", of {} parameters", countText(owners));
+            line.text += fmt::format(", of {}", counted(owners, "parameter"));
         if (const Finding* finding = against(StepPart::optimizer)) link(line, *finding);
     }
 
@@ -209,7 +209,7 @@ class Card {
         const auto count = std::ranges::count_if(masters, [](TensorId t) { return t != kNone; });
         if (count > 0) {
             addLine("masters", "fp32 master weights", ReadyMark::yes,
-                    fmt::format("of {} weights", countText(static_cast<uint64_t>(count))));
+                    fmt::format("of {}", counted(static_cast<uint64_t>(count), "weight")));
             return;
         }
         bool small = false;
@@ -272,7 +272,7 @@ class Card {
         ReadyLine& line = card_.lines.back();
         const size_t files = filesOf(StepPart::random);
         if (files > 0 && line.mark == ReadyMark::yes)
-            line.text = fmt::format("of {} rank{}", files, files == 1 ? "" : "s");
+            line.text = fmt::format("of {}", counted(files, "rank"));
     }
 
     void addCommit() {
@@ -294,8 +294,8 @@ class Card {
     void addFits() {
         const uint32_t ranks = std::max(catalog_.rankCount(), 1U);
         const uint64_t most = mostOfARank(catalog_), all = catalog_.totalBytes();
-        std::string text = fmt::format("{} of tensors on {} rank{}", bytesText(most), countText(ranks),
-                                       ranks == 1 ? "" : "s, the fullest one");
+        std::string text = fmt::format("{} of tensors on {}{}", bytesText(most), counted(ranks, "rank"),
+                                       ranks == 1 ? "" : ", the fullest one");
         for (const uint32_t others : {ranks * 2, ranks / 2})
             if (others > 0 && others != ranks)
                 text +=

@@ -13,6 +13,7 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/engine.h"
 #include "engine/model_config.h"
 #include "model/name_pattern.h"
@@ -274,8 +275,9 @@ std::string withoutRule(const std::string& prefix) {
 }
 
 std::string leavesText(const RecipeFit& fit) {
-    return fmt::format("'{}' leaves {} of {} weights as they are, such as '{}'", fit.recipe, fit.left.size(),
-                       fit.left.size() + fit.weights, printable(fit.left.front(), kNameInMessage));
+    return fmt::format("'{}' leaves {} of {} as they are, such as '{}'", fit.recipe, fit.left.size(),
+                       counted(fit.left.size() + fit.weights, "weight"),
+                       printable(fit.left.front(), kNameInMessage));
 }
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kTitles{
@@ -362,7 +364,8 @@ RecipeChoice chooseRecipe(const std::vector<RecipeFit>& fits, std::string_view n
         choice.known = true;
         results = best->results;
         choice.candidates.clear();
-        choice.why = fmt::format("'{}' fits the names of all {} weights", best->recipe, best->weights);
+        choice.why =
+            fmt::format("'{}' fits the names of all {}", best->recipe, counted(best->weights, "weight"));
         if (!choice.missing.empty())
             choice.why += fmt::format("; it lacks {}, which no configuration beside the checkpoint states",
                                       listed(choice.missing, choice.missing.size()));
@@ -413,7 +416,7 @@ Result<RecipeChoice> throughHuggingFace(const std::vector<RecipeFit>& fits, std:
         choice.known = true;
         choice.recipe = fit.recipe;
         choice.missing = fit.missing;
-        choice.why = fmt::format("'{}' fits the names of all {} weights", fit.recipe, fit.weights);
+        choice.why = fmt::format("'{}' fits the names of all {}", fit.recipe, counted(fit.weights, "weight"));
         if (const std::string prefix = wrapperOf(fit.results, names); !prefix.empty())
             choice.rename = {withoutRule(prefix)};
     }

@@ -60,14 +60,12 @@ const Suppression* suppressionOf(const Finding& finding, const std::vector<Suppr
 
 std::string Judgement::found() const {
     std::string found;
-    const auto add = [&](size_t count, const char* one, const char* many) {
-        if (count)
-            found +=
-                fmt::format("{}{} {}", found.empty() ? "" : ", ", countText(count), count == 1 ? one : many);
+    const auto add = [&](size_t count, const char* noun, const char* what = "") {
+        if (count) found += (found.empty() ? "" : ", ") + counted(count, noun) + what;
     };
-    add(errors, "error", "errors");
-    add(warnings, "warning", "warnings");
-    add(accepted, "finding accepted", "findings accepted");
+    add(errors, "error");
+    add(warnings, "warning");
+    add(accepted, "finding", " accepted");
     return found.empty() ? "no problems" : found;
 }
 
@@ -263,8 +261,7 @@ nlohmann::json judgedOf(const ValidationReport& report, const std::vector<Suppre
     return {{"verdict", verdictName(verdict)},
             {"sentence", verdictSentence(verdict)},
             {"found", report.findings.empty() ? std::string("Nothing was found.")
-                                              : fmt::format("{} finding{}", report.findings.size(),
-                                                            report.findings.size() == 1 ? "" : "s")},
+                                              : counted(report.findings.size(), "finding")},
             {"accepted",
              std::count_if(report.findings.begin(), report.findings.end(),
                            [&](const Finding& f) { return suppressionOf(f, suppressions) != nullptr; })},
@@ -327,7 +324,7 @@ std::string validationHtml(const Checkpoint& checkpoint, const ValidationReport&
 std::string runHtml(const std::string& path, std::span<const JudgedPath> steps, ValidateLevel level,
                     const std::string& resume) {
     nlohmann::json page = pageOf(path, level);
-    page["format"] = fmt::format("A run with {} step{}", steps.size(), steps.size() == 1 ? "" : "s");
+    page["format"] = fmt::format("A run with {}", counted(steps.size(), "step"));
     page["resume"] = resume;
     for (const JudgedPath& step : steps) {
         nlohmann::json judged = judgedOf(step.report, step.accepted);

@@ -266,11 +266,10 @@ std::string aboutText(const Finding& finding) {
     }
     std::string text;
     if (ranks.size() == 1) text = fmt::format("rank {}", *ranks.begin());
-    if (ranks.size() > 1) text = fmt::format("{} ranks", countText(ranks.size()));
+    if (ranks.size() > 1) text = counted(ranks.size(), "rank");
     // A message without a cause counts by itself.
     if (!finding.cause.empty() && finding.examples.size() >= finding.count && !tensors.empty())
-        text += (text.empty() ? "" : ", ") +
-                fmt::format("{} tensor{}", countText(tensors.size()), tensors.size() == 1 ? "" : "s");
+        text += (text.empty() ? "" : ", ") + counted(tensors.size(), "tensor");
     return text;
 }
 

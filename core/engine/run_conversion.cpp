@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "cluster/file_owners.h"
 #include "cluster/peer_disks.h"
 #include "engine/filled.h"
@@ -197,7 +198,8 @@ Status checkRunnable(const PreparedConversion& p) {
     error = first.name == p.destination ? std::move(error).inFile(first.name)
                                         : std::move(error).ofTensor(first.name);
     if (p.plan.impossible.size() > 1)
-        error.hint = fmt::format("and {} more; 'shardscope plan' lists them", p.plan.impossible.size() - 1);
+        error.hint =
+            fmt::format("and {} more; 'shardscope plan' lists them", countText(p.plan.impossible.size() - 1));
     return error;
 }
 

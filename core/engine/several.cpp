@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
@@ -28,7 +29,7 @@ std::optional<OneOfSeveral> oneIn(const Source& source, const std::string& name)
     const auto run = findRun(*below);
     if (!run) return std::nullopt;
     const size_t steps = run->steps.size();
-    return OneOfSeveral{name, fmt::format("run, {} {}", steps, steps == 1 ? "step" : "steps")};
+    return OneOfSeveral{name, fmt::format("run, {}", counted(steps, "step"))};
 }
 
 }  // namespace

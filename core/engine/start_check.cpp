@@ -46,8 +46,8 @@ std::vector<std::string> startObstacles(const Plan& plan, const DestinationPlace
     for (const PlanLeftOut& entry : plan.impossible)
         list.push_back(entry.name.empty() ? entry.why : fmt::format("{}: {}", entry.name, entry.why));
     if (request.strict && !plan.leftOut.empty())
-        list.push_back(fmt::format("{} entries would be left out, which 'strict' refuses.",
-                                   countText(plan.leftOut.size())));
+        list.push_back(fmt::format("{} would be left out, which 'strict' refuses.",
+                                   counted(plan.leftOut.size(), "entry")));
     if (!place.refused.empty()) list.push_back(place.refused);
     if (place.unfinished && !request.resume)
         list.emplace_back("An interrupted job has left its work beside the destination: resume it.");

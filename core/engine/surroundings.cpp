@@ -103,9 +103,8 @@ Zarr findZarr(const Source& source, const NameSet& own = {}) {
 }
 
 Error zarrError(const Source& source, const Zarr& zarr) {
-    return unsupported(fmt::format("the tensors are {} zarr array{}, such as '{}', which cannot be read yet",
-                                   zarr.arrays, zarr.arrays == 1 ? "" : "s",
-                                   printable(zarr.first, kNameInMessage)))
+    return unsupported(fmt::format("the tensors are in {}, such as '{}', which cannot be read yet",
+                                   counted(zarr.arrays, "zarr array"), printable(zarr.first, kNameInMessage)))
         .inFile(source.display)
         .withHint("those of Megatron-Core open where its metadata.json or common.pt is beside them");
 }
@@ -339,7 +338,8 @@ Status noteOthers(const Source& source, Checkpoint& checkpoint) {
                    fmt::format("nothing refers to '{}'; {}", printable(file, kNameInMessage), share), file));
     if (zarr.arrays > 0)
         checkpoint.notes.push_back(
-            noteOf(severity, fmt::format("{} zarr arrays are not read; {}", zarr.arrays, share), zarr.first));
+            noteOf(severity, fmt::format("not read: {}; {}", counted(zarr.arrays, "zarr array"), share),
+                   zarr.first));
     return {};
 }
 

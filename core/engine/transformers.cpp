@@ -88,12 +88,12 @@ void compareWithModel(const PreparedConversion& prepared, const nlohmann::json& 
     // Models of several parts have other names in memory than in files, and transformers loads both.
     if (2 * differing(target, has, first) > target.tensorCount()) return;
     if (const size_t count = differing(has, target, first))
-        why.push_back(fmt::format("it lacks {} of the {} tensors of the model in {}, such as '{}'",
-                                  countText(count), countText(has.tensorCount()), from,
+        why.push_back(fmt::format("it lacks {} of the {} of the model in {}, such as '{}'", countText(count),
+                                  counted(has.tensorCount(), "tensor"), from,
                                   printable(first, kNameInMessage)));
     if (const size_t count = differing(target, has, first))
-        why.push_back(fmt::format("{} of its tensors are not in the model of {}, such as '{}'",
-                                  countText(count), from, printable(first, kNameInMessage)));
+        why.push_back(fmt::format("the model of {} does not have {} of its tensors, such as '{}'", from,
+                                  countText(count), printable(first, kNameInMessage)));
     for (TensorId t = 0; t < target.tensorCount() && why.empty(); ++t) {
         const TensorId same = has.find(target.name(t));
         // A vocabulary may have grown; how many rows there are then says the configuration.
@@ -134,8 +134,8 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
     std::vector<std::string> why;
     const Catalog& target = prepared.spec->target;
     if (const size_t state = optimizerTensors(target))
-        why.push_back(fmt::format("{} of its {} tensors are optimizer state", countText(state),
-                                  countText(target.tensorCount())));
+        why.push_back(fmt::format("it has optimizer state: {} of {}", countText(state),
+                                  counted(target.tensorCount(), "tensor")));
     addModulesBeside(prepared, why);
     if (prepared.plan.assets.empty()) {
         why.push_back(
@@ -160,9 +160,8 @@ std::vector<std::string> whyUnloadable(const PreparedConversion& prepared) {
         std::erase_if(unknown, [](const std::string& name) { return name.starts_with("score."); });
     // Recipes know the text model alone.
     if (!unknown.empty() && !hasTowers(config.values))
-        why.push_back(fmt::format("{} of its names are not those of '{}', such as '{}'",
-                                  countText(unknown.size()), modelType,
-                                  printable(unknown.front(), kNameInMessage)));
+        why.push_back(fmt::format("a '{}' does not have {} of its names, such as '{}'", modelType,
+                                  countText(unknown.size()), printable(unknown.front(), kNameInMessage)));
     // Another tower may have more layers than the text model, and a model of its own other rows.
     const bool towers = hasTowers(config.values);
     for (const Note& note : modelSizeNotes(modelSizeOf(config.values), config.file, target,

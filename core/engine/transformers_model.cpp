@@ -15,6 +15,7 @@
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "engine/model_config.h"
 #include "engine/model_table.h"
 #include "model/region.h"
@@ -76,11 +77,11 @@ class Gaps {
             },
             first);
         if (found > 0)
-            why_.push_back(fmt::format(
-                "{} of its tensors are of an adapter that is not merged, such as {}: convert the base "
-                "({}, {}) and then merge it ({})",
-                found, inQuotes(first), option("exclude", "*.lora_*"), option("rename", "[.]base_layer="),
-                option("adapter", "SOURCE")));
+            why_.push_back(
+                fmt::format("it has {} of an adapter that is not merged, such as {}: convert the base ({}, "
+                            "{}) and then merge it ({})",
+                            counted(found, "tensor"), inQuotes(first), option("exclude", "*.lora_*"),
+                            option("rename", "[.]base_layer="), option("adapter", "SOURCE")));
     }
 
     // An average beside the model, actor and critic, student and teacher: most names are there twice, behind
@@ -162,9 +163,9 @@ class Gaps {
             first);
         if (!said && found > 0) {
             why_.push_back(
-                fmt::format("{} of its tensors are of quantized weights, such as {}, and its "
-                            "config.json has no 'quantization_config': {} makes plain weights",
-                            found, inQuotes(first), option("dequantize", "bf16")));
+                fmt::format("it has {} of quantized weights, such as {}, and its config.json has no "
+                            "'quantization_config': {} makes plain weights",
+                            counted(found, "tensor"), inQuotes(first), option("dequantize", "bf16")));
         }
         if (!said) return found == 0;
         std::string method;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "execute/executor.h"
 #include "places/bucket_files.h"
 #include "storage/named_path.h"
@@ -138,8 +139,8 @@ Result<std::string> readWholeFile(const std::string& file, uint64_t most) {
     if (!fd.valid()) return systemError(errno, "open", file);
     SHARDSCOPE_ASSIGN(const auto opened, makeReadFile(std::move(fd), file, IoMode::buffered));
     if (opened->size() > most)
-        return makeError(ErrorCode::limit,
-                         fmt::format("the file has {} bytes, at most {} are read", opened->size(), most))
+        return makeError(ErrorCode::limit, fmt::format("the file has {}, more than the {} that are read",
+                                                       counted(opened->size(), "byte"), countText(most)))
             .inFile(file);
     std::string text(opened->size(), '\0');
     SHARDSCOPE_TRY(opened->readAt(0, std::as_writable_bytes(std::span(text))));

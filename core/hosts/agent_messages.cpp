@@ -6,6 +6,7 @@
 
 #include "base/option_words.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace shardscope {
 namespace {
@@ -168,7 +169,7 @@ std::string pack(std::string bytes, bool& packed) {
 }
 
 Result<std::string> unpack(std::string body, bool packed, uint64_t size) {
-    if (size > Channel::kMaxFrame) return damaged(fmt::format("a message of {} bytes", size));
+    if (size > Channel::kMaxFrame) return damaged(fmt::format("a message of {}", counted(size, "byte")));
     if (packed) {
         std::string bytes(size, '\0');
         if (ZSTD_decompress(bytes.data(), bytes.size(), body.data(), body.size()) != size)
@@ -176,7 +177,8 @@ Result<std::string> unpack(std::string body, bool packed, uint64_t size) {
         return bytes;
     }
     if (body.size() != size)
-        return damaged(fmt::format("a message with {} bytes instead of {}", body.size(), size));
+        return damaged(
+            fmt::format("a message with {} instead of {}", counted(body.size(), "byte"), countText(size)));
     return body;
 }
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "hosts/agent_messages.h"
 #include "hosts/remote_file_system.h"
 #include "storage/parents.h"
@@ -278,7 +279,8 @@ Result<Frame> FileService::open(const Request& request) {
     {
         MutexLock lock(mutex_);
         if (open_.size() >= kMostFiles)
-            return makeError(ErrorCode::limit, fmt::format("more than {} files are open there", kMostFiles));
+            return makeError(ErrorCode::limit,
+                             fmt::format("more than {} are open there", counted(kMostFiles, "file")));
     }
     SHARDSCOPE_ASSIGN(const auto opened, directory(where.first, false));
     SHARDSCOPE_ASSIGN(auto file, opened->openFile(where.second));
@@ -390,7 +392,8 @@ Result<Frame> FileService::create(const Request& request) {
                       opened->createFile(where.second, existing != request.json.end() && *existing == true));
     MutexLock lock(mutex_);
     if (written_.size() >= kMostFiles)
-        return makeError(ErrorCode::limit, fmt::format("more than {} files are open there", kMostFiles));
+        return makeError(ErrorCode::limit,
+                         fmt::format("more than {} are open there", counted(kMostFiles, "file")));
     written_.emplace(++lastFile_, std::move(file));
     return message({{"file", lastFile_}});
 }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "hosts/agent_messages.h"
 #include "hosts/file_service.h"
 #include "hosts/remote_session.h"
@@ -97,7 +98,8 @@ class RemoteFile final : public ReadFile {
     Status readAt(uint64_t offset, std::span<std::byte> buffer) const override {
         if (buffer.empty()) return {};
         if (offset > size_ || buffer.size() > size_ - offset) {
-            return makeError(ErrorCode::changed, fmt::format("the file has {} bytes; more are wanted", size_))
+            return makeError(ErrorCode::changed,
+                             fmt::format("the file has {}; more are wanted", counted(size_, "byte")))
                 .inFile(where_.shown)
                 .at(offset);
         }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "hosts/agent_messages.h"
 
 namespace shardscope {
@@ -79,7 +80,8 @@ std::span<char> RemoteSession::bufferOf(const std::string& text, size_t size) {
 
 Status RemoteSession::take(Frame frame, bool delivered) {
     if (frame.text.size() > kMostText)
-        return damaged(fmt::format("a message of {} bytes, more than was asked for", frame.text.size()));
+        return damaged(
+            fmt::format("a message of {}, more than was asked for", counted(frame.text.size(), "byte")));
     SHARDSCOPE_ASSIGN(Json json, parseMessage(frame));
     const std::string say = textOf(json, "say", 40);
     if (say == "beat") {

@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/numbers.h"
+#include "base/units.h"
 #include "engine/whole_file.h"
 
 extern char** environ;

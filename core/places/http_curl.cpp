@@ -12,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "base/numbers.h"
+#include "base/units.h"
 #include "places/http.h"
 
 namespace shardscope {
@@ -85,10 +86,12 @@ std::string checkRange(const HttpTransfer& transfer) {
     if (!range) return "the server does not serve parts of files (no Content-Range)";
     const uint64_t last = asked.offset + asked.into.size() - 1;
     if (range->first != asked.offset || range->last != last)
-        return fmt::format("bytes {} to {} were asked for, the server sends {} to {}", asked.offset, last,
-                           range->first, range->last);
+        return fmt::format("bytes {} to {} were asked for, the server sends {} to {}",
+                           countText(asked.offset), countText(last), countText(range->first),
+                           countText(range->last));
     if (asked.whole && range->whole && range->whole != *asked.whole)
-        return fmt::format("it had {} bytes and now has {}", *asked.whole, range->whole);
+        return fmt::format("it had {} and now has {}", counted(*asked.whole, "byte"),
+                           countText(*range->whole));
     return {};
 }
 
@@ -135,7 +138,7 @@ size_t onBody(const char* data, size_t one, size_t count, void* user) {
         return size;
     }
     if (answer.body.size() + size > transfer.request.most) {
-        answer.failed = fmt::format("its answer is longer than {} bytes", transfer.request.most);
+        answer.failed = fmt::format("its answer is longer than {}", counted(transfer.request.most, "byte"));
         return 0;
     }
     answer.body.append(data, size);
@@ -456,8 +459,8 @@ void Http::Work::finish(const Ticket& ticket, CURLcode code) {
         if (ranged && transfer.placed != transfer.request.into.size()) {
             answer.status = 0;
             answer.temporary = true;
-            answer.failed = fmt::format("the answer ended after {} of {} bytes", transfer.placed,
-                                        transfer.request.into.size());
+            answer.failed = fmt::format("the answer ended after {} of {}", countText(transfer.placed),
+                                        counted(transfer.request.into.size(), "byte"));
         }
     } else if (answer.failed.empty()) {
         answer.failed = transfer.why[0] ? std::string(transfer.why.data()) : curl_easy_strerror(code);

@@ -9,6 +9,7 @@
 
 #include "base/numbers.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "places/xml.h"
 
 namespace shardscope {
@@ -246,7 +247,7 @@ Status HttpPlace::readRanges(const ObjectState& object, std::span<const Range> r
             continue;
         }
         Error error = errorOf(answer, shown(object.key)).at(piece.offset);
-        if (tries > 1) error.message += fmt::format(" (after {} tries)", tries);
+        if (tries > 1) error.message += fmt::format(" (after {})", counted(tries, "try"));
         status = std::move(error);
     }
     return status;

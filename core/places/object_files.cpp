@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "base/units.h"
 #include "places/joined_reads.h"
 #include "places/places.h"
 #include "storage/object_place.h"
@@ -188,7 +189,7 @@ class ObjectFile final : public ReadFile, public PlannedReads {
     Status checkInside(uint64_t offset, uint64_t size) const {
         if (offset <= state_.size && size <= state_.size - offset) return {};
         return makeError(ErrorCode::changed,
-                         fmt::format("the file has {} bytes; more are wanted", state_.size))
+                         fmt::format("the file has {}; more are wanted", counted(state_.size, "byte")))
             .inFile(path_)
             .at(offset);
     }

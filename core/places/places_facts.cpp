@@ -10,6 +10,7 @@
 
 #include "base/stop.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "places/credentials.h"
 #include "places/http.h"
 #include "places/places.h"
@@ -65,14 +66,14 @@ Result<std::string> listing(const std::string& path, std::string_view scheme) {
     SHARDSCOPE_ASSIGN(const ObjectPage page, place->list(key, false, ""));
     const size_t names = page.objects.size() + page.prefixes.size();
     if (!names) return std::string(key.empty() ? "nothing is there" : "nothing of this name is there");
-    return fmt::format("{}{} name{}", names, page.next.empty() ? "" : " or more", names == 1 ? "" : "s");
+    return fmt::format("{}{}", counted(names, "name"), page.next.empty() ? "" : " or more");
 }
 
 Result<std::string> lookedAt(const std::string& path, std::string_view scheme) {
     SHARDSCOPE_ASSIGN(const Place place, placeOf(path));
     if (!isWeb(scheme)) return listing(place.path, scheme);
     SHARDSCOPE_ASSIGN(const DirectoryEntry entry, place.files->stat(place.path));
-    return fmt::format("{} bytes", entry.size);
+    return counted(entry.size, "byte");
 }
 
 // Who is asked and as whom, and whether there is an answer at all.

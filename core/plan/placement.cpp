@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 
 namespace shardscope {
 namespace {
@@ -47,9 +48,10 @@ Result<Placer> Placer::make(const Mesh& mesh, const TargetRequest& request, bool
         SHARDSCOPE_ASSIGN(NamePattern pattern, NamePattern::parse(rule.pattern));
         SHARDSCOPE_ASSIGN(const int axis, axisOf(mesh, rule.axis, option("stage")));
         if (rule.coordinate >= mesh.axes[axis].size) {
-            return makeError(ErrorCode::usage,
-                             fmt::format("{} puts '{}' on {}={}, the axis has {} places", option("stage"),
-                                         rule.pattern, rule.axis, rule.coordinate, mesh.axes[axis].size));
+            return makeError(
+                ErrorCode::usage,
+                fmt::format("{} puts '{}' on {}={}, the axis has {}", option("stage"), rule.pattern,
+                            rule.axis, rule.coordinate, counted(mesh.axes[axis].size, "place")));
         }
         placer.stages_.push_back({std::move(pattern), axis, rule.coordinate});
     }

@@ -12,14 +12,14 @@ void listEntries(std::string& out, std::string_view title, const std::vector<Pla
                  std::string_view joiner) {
     if (entries.empty()) return;
     constexpr size_t kShown = 20;
-    out += fmt::format("\n{} ({}):\n", title, entries.size());
+    out += fmt::format("\n{} ({}):\n", title, countText(entries.size()));
     for (size_t i = 0; i < entries.size() && i < kShown; ++i) {
         out += fmt::format("  {}{}{}\n", entries[i].name.empty() ? "(root)" : entries[i].name, joiner,
                            entries[i].why);
     }
     if (entries.size() > kShown)
-        out +=
-            fmt::format("  ... and {} more (all of them with {})\n", entries.size() - kShown, option("json"));
+        out += fmt::format("  ... and {} more (all of them with {})\n", countText(entries.size() - kShown),
+                           option("json"));
 }
 
 }  // namespace
@@ -37,26 +37,26 @@ std::string planText(const Plan& plan) {
         out += fmt::format("average  {:.6g} of {}\n", input.weight, input.path);
     out += fmt::format("to       {} ({}{})\n", plan.targetPath, plan.targetFormat,
                        plan.targetVariant.empty() ? "" : ", " + plan.targetVariant);
-    out += fmt::format("carries  {} tensors in {} chunks, {} objects\n", plan.tensors, plan.chunks,
-                       plan.objects);
-    out += fmt::format("reads    {}\nwrites   {} in {} files\n", bytesText(plan.bytesRead),
-                       bytesText(plan.bytesWritten), plan.files.size());
+    out += fmt::format("carries  {} in {}, {}\n", counted(plan.tensors, "tensor"),
+                       counted(plan.chunks, "chunk"), counted(plan.objects, "object"));
+    out += fmt::format("reads    {}\nwrites   {} in {}\n", bytesText(plan.bytesRead),
+                       bytesText(plan.bytesWritten), counted(plan.files.size(), "file"));
     if (plan.replicas > 0)
         out += fmt::format(
-            "replicas not compared: {} chunks ('shardscope validate --level values' compares "
+            "replicas not compared: {} ('shardscope validate --level values' compares "
             "them)\n",
-            plan.replicas);
+            counted(plan.replicas, "chunk"));
     if (!plan.assets.empty())
         out += fmt::format("assets   {} from {}\n", listed(plan.assets, plan.assets.size()), plan.assetsFrom);
     out += fmt::format("memory   at most {}\n", bytesText(plan.peakMemory));
     if (plan.estimateSeconds > 0)
         out += fmt::format("time     about {}\n", durationText(std::max(1.0, plan.estimateSeconds)));
     if (!plan.fromMasters.empty())
-        out += fmt::format("masters  {} weights take their values from their fp32 masters\n",
-                           plan.fromMasters.size());
+        out += fmt::format("masters  the fp32 masters give the values of {}\n",
+                           counted(plan.fromMasters.size(), "weight"));
     if (plan.mastersUnused > 0)
-        out += fmt::format("masters  {} weights are converted as stored, not from their fp32 masters ({})\n",
-                           plan.mastersUnused, option("master-weights", "use"));
+        out += fmt::format("masters  the stored values of {} are converted, not their fp32 masters ({})\n",
+                           counted(plan.mastersUnused, "weight"), option("master-weights", "use"));
     if (!plan.recipe.empty()) out += fmt::format("recipe   {}\n", plan.recipe);
     for (const std::string& why : plan.runnable() ? plan.unloadable : std::vector<std::string>())
         out += fmt::format("warning  transformers will not load the result: {}\n", why);

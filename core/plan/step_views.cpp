@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 
 namespace shardscope {
 namespace {
@@ -93,12 +94,13 @@ Result<TensorView> rotated(const RecipeStep& step, const TensorView& view) {
     } else {
         SHARDSCOPE_ASSIGN(const int64_t heads, positive(step.heads, "heads"));
         if (length % heads != 0)
-            return makeError(ErrorCode::usage, fmt::format("{} rows are not {} heads", length, heads));
+            return makeError(ErrorCode::usage,
+                             fmt::format("{} cannot be {}", counted(length, "row"), counted(heads, "head")));
         headDim = length / heads;
     }
     if (headDim % 2 != 0 || headDim == 0 || length % headDim != 0) {
-        return makeError(ErrorCode::usage,
-                         fmt::format("{} rows are not heads of {} rows, in pairs", length, headDim));
+        return makeError(ErrorCode::usage, fmt::format("{} cannot be heads of {}, in pairs",
+                                                       counted(length, "row"), counted(headDim, "row")));
     }
     const int64_t pairs = headDim / 2;
     const Dims factors = step.toHalf ? Dims{length / headDim, pairs, 2} : Dims{length / headDim, 2, pairs};
@@ -123,18 +125,19 @@ Result<TensorView> ranksJoined(const RecipeStep& step, const TensorView& view) {
     if (parts.size() == 1) {
         const int64_t count = parts[0];
         if (count > 1024 || length % count != 0)
-            return makeError(ErrorCode::usage, fmt::format("{} rows are not {} parts", length, count));
+            return makeError(ErrorCode::usage,
+                             fmt::format("{} cannot be {}", counted(length, "row"), counted(count, "part")));
         parts.assign(static_cast<size_t>(count), length / count);
         total = length;
     }
     if (total != length) {
-        return makeError(ErrorCode::usage, fmt::format("its {} rows are not parts of {} rows", length,
-                                                       fmt::join(parts, " + ")));
+        return makeError(ErrorCode::usage, fmt::format("its {} cannot be parts of {} rows",
+                                                       counted(length, "row"), fmt::join(parts, " + ")));
     }
     for (const int64_t part : parts) {
         if (part % ranks != 0) {
-            return makeError(ErrorCode::usage,
-                             fmt::format("a part of {} rows does not divide among {} ranks", part, ranks));
+            return makeError(ErrorCode::usage, fmt::format("a part of {} does not divide among {}",
+                                                           counted(part, "row"), counted(ranks, "rank")));
         }
     }
     SHARDSCOPE_ASSIGN(const TensorView cut, factored(view, d, Dims{ranks, length / ranks}));
@@ -161,8 +164,9 @@ Result<QkvSizes> qkvSizes(const RecipeStep& step) {
         SHARDSCOPE_ASSIGN(sizes.kvHeads, positive(step.kvHeads, "kv_heads"));
     }
     if (sizes.heads % sizes.kvHeads != 0) {
-        return makeError(ErrorCode::usage, fmt::format("{} query heads cannot share {} key-value heads",
-                                                       sizes.heads, sizes.kvHeads));
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} cannot share {}", counted(sizes.heads, "query head"),
+                                     counted(sizes.kvHeads, "key-value head")));
     }
     return sizes;
 }
@@ -172,10 +176,10 @@ Result<std::vector<TensorView>> unfused(const RecipeStep& step, const TensorView
     SHARDSCOPE_ASSIGN(const QkvSizes sizes, qkvSizes(step));
     const int64_t length = view.shape()[d], slots = sizes.heads + 2 * sizes.kvHeads;
     if (length % slots != 0) {
-        return makeError(ErrorCode::usage,
-                         fmt::format("{} rows are not {} query heads and twice {} key-value "
-                                     "heads of one size",
-                                     length, sizes.heads, sizes.kvHeads));
+        return makeError(
+            ErrorCode::usage,
+            fmt::format("{} cannot be {} and twice {} of one size", counted(length, "row"),
+                        counted(sizes.heads, "query head"), counted(sizes.kvHeads, "key-value head")));
     }
     const int64_t headDim = length / slots, group = sizes.heads / sizes.kvHeads;
     const bool grouped = step.layout == RecipeStep::Layout::grouped;
@@ -198,8 +202,9 @@ Result<TensorView> fused(const RecipeStep& step, std::span<const TensorView> par
     SHARDSCOPE_ASSIGN(const size_t d, dimOf(parts[0], step.dim));
     SHARDSCOPE_ASSIGN(const QkvSizes sizes, qkvSizes(step));
     if (parts[0].shape()[d] % sizes.heads != 0) {
-        return makeError(ErrorCode::usage, fmt::format("{} rows are not {} heads of one size",
-                                                       parts[0].shape()[d], sizes.heads));
+        return makeError(ErrorCode::usage,
+                         fmt::format("{} cannot be {} of one size", counted(parts[0].shape()[d], "row"),
+                                     counted(sizes.heads, "head")));
     }
     const int64_t headDim = parts[0].shape()[d] / sizes.heads, group = sizes.heads / sizes.kvHeads;
     const bool grouped = step.layout == RecipeStep::Layout::grouped;
@@ -232,14 +237,15 @@ Result<std::vector<TensorView>> splitInto(const RecipeStep& step, const TensorVi
     }
     if (sizes.empty()) {
         if (length % count != 0)
-            return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, which is not {} equal parts",
-                                                           d, length, count));
+            return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, which is not {}", d,
+                                                           countText(length), counted(count, "equal part")));
         sizes.assign(step.to.size(), length / count);
         total = length;
     }
     if (total != length) {
-        return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, the sizes {} make {}", d, length,
-                                                       fmt::join(sizes, " + "), total));
+        return makeError(ErrorCode::usage,
+                         fmt::format("dimension {} has {}, the sizes {} make {}", d, countText(length),
+                                     fmt::join(sizes, " + "), countText(total)));
     }
     std::vector<TensorView> parts;
     int64_t at = 0;
@@ -268,8 +274,8 @@ Result<std::vector<TensorView>> unstacked(const RecipeStep& step, const TensorVi
     SHARDSCOPE_ASSIGN(const size_t d, dimOf(view, step.dim));
     const int64_t count = view.shape()[d];
     if (count > kMostIndices) {
-        return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, which is more than {} tensors",
-                                                       d, count, kMostIndices));
+        return makeError(ErrorCode::usage, fmt::format("dimension {} has {}, which is more than {}", d,
+                                                       countText(count), counted(kMostIndices, "tensor")));
     }
     std::vector<TensorView> parts;
     for (int64_t i = 0; i < count; ++i) {

@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/regular_expression.h"
+#include "base/units.h"
 #include "plan/step_views.h"
 
 namespace shardscope {
@@ -510,10 +511,10 @@ class StepRun {
             SHARDSCOPE_ASSIGN(const std::vector<std::string> names, namesOf(found, base.name, views->size()));
             made_ += names.size();
             if (made_ > kMostTensors)
-                return fail(base, fmt::format("more than {} tensors would be made", kMostTensors));
+                return fail(base, fmt::format("more than {} would be made", counted(kMostTensors, "tensor")));
             if (views->size() != names.size())
-                return fail(base, fmt::format("it gives {} tensors, {} names are given", views->size(),
-                                              names.size()));
+                return fail(base, fmt::format("it gives {} for {}", counted(views->size(), "tensor"),
+                                              counted(names.size(), "name")));
             if (step_.kind == RecipeStep::Kind::fusedQkv && step_.layout == RecipeStep::Layout::ranks)
                 state_.reordered.insert(base.origin);
             for (size_t i = 0; i < names.size(); ++i) {
@@ -526,7 +527,7 @@ class StepRun {
         }
         if (changed > 0)
             state_.notes.emplace_back(stepTitle(step_),
-                                      fmt::format("{} tensors: {}", changed, changeText(change)));
+                                      fmt::format("{}: {}", counted(changed, "tensor"), changeText(change)));
         std::vector<StepTensor> next;
         for (size_t i = 0; i < state_.tensors.size(); ++i) {
             if (const auto it = results.find(i); it != results.end()) {

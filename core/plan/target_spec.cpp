@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/option_words.h"
+#include "base/units.h"
 #include "model/coverage.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
@@ -187,7 +188,7 @@ class TargetResolver {
             if (input_.like->mesh()) builder_.setMesh(*input_.like->mesh());
             if (request_.mesh)
                 return makeError(ErrorCode::usage,
-                                 fmt::format("{} and {} both say where the pieces go; give one of them",
+                                 fmt::format("{} and {} both say where the shards go; give one of them",
                                              option("mesh"), option("like")));
         } else if (request_.mesh) {
             SHARDSCOPE_ASSIGN(Placer placer, Placer::make(*request_.mesh, request_, input_.replicas));
@@ -354,12 +355,13 @@ class TargetResolver {
             std::string names;
             for (size_t i = 0; i < std::min(kMost, rule.left.size()); ++i)
                 names += (i ? ", " : "") + rule.left[i];
-            if (rule.left.size() > kMost) names += fmt::format(" and {} more", rule.left.size() - kMost);
-            const bool one = rule.left.size() == 1;
+            if (rule.left.size() > kMost)
+                names += fmt::format(" and {} more", countText(rule.left.size() - kMost));
+
             spec_.notes.push_back(
                 {fmt::format("{}={}", rule.pattern, dtypeName(rule.dtype)),
-                 fmt::format("{} changes floating-point tensors only; {} other tensor{} stay{}: {}",
-                             option("dtype"), rule.left.size(), one ? "" : "s", one ? "s" : "", names)});
+                 fmt::format("{} changes floating-point tensors only and leaves {}: {}", option("dtype"),
+                             counted(rule.left.size(), "other tensor"), names)});
         }
     }
 

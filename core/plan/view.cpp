@@ -9,13 +9,14 @@
 #include <fmt/ranges.h>
 
 #include "base/checked.h"
+#include "base/units.h"
 
 namespace shardscope {
 namespace {
 
 Error tooManyPieces() {
-    return makeError(ErrorCode::limit, fmt::format("the tensor would be split into more than {} parts",
-                                                   TensorView::kMaxPieces));
+    return makeError(ErrorCode::limit, fmt::format("the tensor would be split into more than {}",
+                                                   counted(TensorView::kMaxPieces, "part")));
 }
 
 // Whether the elements can be counted at all.
@@ -282,8 +283,8 @@ Result<TensorView> TensorView::permuted(std::span<const int> order) const {
     }
     if (!fits) {
         return makeError(ErrorCode::usage,
-                         fmt::format("[{}] is not an order of the {} dimensions of {}",
-                                     fmt::join(order, ", "), shape_.size(), formatDims(shape_)));
+                         fmt::format("[{}] is not an order of the {} of {}", fmt::join(order, ", "),
+                                     counted(shape_.size(), "dimension"), formatDims(shape_)));
     }
     TensorView view;
     view.changes_ = changes_;

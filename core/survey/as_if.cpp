@@ -60,10 +60,8 @@ void AsIf::note(const Catalog& target, const Plan& plan) {
     }
     if (const std::string whole = plan.wholeWarning(); !whole.empty()) notes_.push_back(whole);
     if (const auto [count, first] = unevenTensors(target); count > 0)
-        notes_.push_back(fmt::format("{} evenly over the ranks, such as '{}'",
-                                     count == 1 ? "1 tensor does not divide"
-                                                : fmt::format("{} tensors do not divide", countText(count)),
-                                     first));
+        notes_.push_back(fmt::format("{} without an even share for each rank, such as '{}'",
+                                     counted(count, "tensor"), first));
     if (!plan.leftOut.empty()) {
         const PlanLeftOut& first = plan.leftOut.front();
         const size_t more = plan.leftOut.size() - 1;

@@ -10,6 +10,7 @@
 
 #include "base/numbers.h"
 #include "base/rule.h"
+#include "base/units.h"
 #include "engine/engine.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
@@ -369,7 +370,7 @@ std::string tensorStateText(const Facts& facts, const Catalog& catalog, TensorId
     }
     if (whole.empty()) return reasons.size() == 1 ? *reasons.begin() : healthName(Health::missing);
     if (whole.size() == shards.size()) return reasons.empty() ? "missing" : "a replica is incomplete";
-    return fmt::format("{} of {} shards", whole.size(), shards.size());
+    return fmt::format("{} of {}", countText(whole.size()), counted(shards.size(), "shard"));
 }
 
 double lostShare(const Facts& facts, const Catalog& catalog, TensorId tensor) {
@@ -425,15 +426,16 @@ std::string cutText(const Catalog& catalog, TensorId t) {
     if (flat) {
         text = fmt::format("flat in {}", end - first);
     } else if (!cut.regular) {
-        text = fmt::format("irregular, {} chunks", end - first);
+        text = fmt::format("irregular, {}", counted(end - first, "chunk"));
     } else {
         for (size_t d = 0; d < cut.parts.size(); ++d) {
             if (cut.parts[d] > 1)
-                text += fmt::format("{}dim {}, {} shards", text.empty() ? "" : "; ", d, cut.parts[d]);
+                text +=
+                    fmt::format("{}dim {}, {}", text.empty() ? "" : "; ", d, counted(cut.parts[d], "shard"));
         }
         if (text.empty()) text = "whole";
     }
-    if (cut.replicas > 1) text += fmt::format(", {} replicas", cut.replicas);
+    if (cut.replicas > 1) text += fmt::format(", {}", counted(cut.replicas, "replica"));
     return text;
 }
 

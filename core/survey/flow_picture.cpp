@@ -71,20 +71,22 @@ std::string FlowPicture::headline() const {
     const uint64_t from = std::ranges::min_element(reading, {}, &Line::bytes)->bytes;
     const uint32_t manyFiles = most(reading, &Line::partners).partners;
     const uint32_t fewFiles = std::ranges::min_element(reading, {}, &Line::partners)->partners;
-    const std::string files = (fewFiles == manyFiles ? "" : fmt::format("{} to ", fewFiles)) +
-                              countedOf(manyFiles, "file", "files");
+    const std::string files = (fewFiles == manyFiles ? "" : fmt::format("{} to ", countText(fewFiles))) +
+                              counted(manyFiles, "file");
     std::string text;
     if (reading.size() == 1)
         text = fmt::format("1 rank reads {} from {}.", bytesText(bytes_), files);
     else if (bytesText(from) == bytesText(upTo))
-        text = fmt::format("Each of {} ranks reads {} from {}.", reading.size(), bytesText(upTo), files);
+        text = fmt::format("Each of {} reads {} from {}.", counted(reading.size(), "rank"), bytesText(upTo),
+                           files);
     else
-        text = fmt::format("{} ranks read {} to {} each, from {}; rank {} reads most.", reading.size(),
-                           bytesText(from), bytesText(upTo), files, most(ranks_, &Line::bytes).name);
+        text = fmt::format("{} read {} to {} each, from {}; rank {} reads most.",
+                           counted(reading.size(), "rank"), bytesText(from), bytesText(upTo), files,
+                           most(ranks_, &Line::bytes).name);
     if (files_.size() > 1) {
         const Line hottest = most(files_, &Line::bytes);
         text += fmt::format(" Most is read of {}, {} by {}.", hottest.name, bytesText(hottest.bytes),
-                            countedOf(hottest.partners, "rank", "ranks"));
+                            counted(hottest.partners, "rank"));
     }
     if (!exact_) text += " Tensors that the recipe puts together are counted by shares.";
     return text;
@@ -93,25 +95,25 @@ std::string FlowPicture::headline() const {
 std::string FlowPicture::fileText(uint32_t file) const {
     const Line& line = files_[file];
     return fmt::format("{}: {} are read, by {}", line.name, bytesText(line.bytes),
-                       countedOf(line.partners, "rank", "ranks"));
+                       counted(line.partners, "rank"));
 }
 
 std::string FlowPicture::rankText(uint32_t rank) const {
     const Line& line = ranks_[rank];
     return fmt::format("Rank {} reads {} from {}", line.name, bytesText(line.bytes),
-                       countedOf(line.partners, "file", "files"));
+                       counted(line.partners, "file"));
 }
 
 std::string FlowPicture::cellText(const Cell& cell) const {
-    const std::string pieces = countedOf(cell.pieces, "piece", "pieces");
+    const std::string chunks = counted(cell.pieces, "chunk");
     if (cell.files == 1 && cell.ranks == 1)
         return fmt::format("Rank {} reads {} of {} in {}\n{}\n{}", cell.rank, bytesText(cell.bytes),
-                           files_[cell.file].name, pieces, rankText(cell.rank), fileText(cell.file));
+                           files_[cell.file].name, chunks, rankText(cell.rank), fileText(cell.file));
     const std::string who = cell.ranks == 1
                                 ? fmt::format("Rank {} reads", cell.rank)
                                 : fmt::format("Ranks {}–{} read", cell.rank, cell.rank + cell.ranks - 1);
     return fmt::format("{} {} of {} from {} on, in {}", who, bytesText(cell.bytes),
-                       countedOf(cell.files, "file", "files"), files_[cell.file].name, pieces);
+                       counted(cell.files, "file"), files_[cell.file].name, chunks);
 }
 
 FlowPicture::Drawing FlowPicture::draw(double width, double height, const DrawnType& type) const {

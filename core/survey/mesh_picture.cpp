@@ -33,7 +33,7 @@ std::string againstMedian(uint64_t bytes, uint64_t median) {
 std::string groupText(const std::vector<uint32_t>& ranks) {
     constexpr size_t kAll = 6;
     if (ranks.size() <= kAll || ranks[1] == ranks[0] + 1) return spansText(ranks, kAll);
-    return fmt::format("{}, {}, …, {} ({} ranks)", ranks[0], ranks[1], ranks.back(), ranks.size());
+    return fmt::format("{}, {}, …, {} ({})", ranks[0], ranks[1], ranks.back(), counted(ranks.size(), "rank"));
 }
 
 // Layers that are part of no other layer: experts and the parts of a sequence have numbers, too.
@@ -164,7 +164,7 @@ std::vector<uint32_t> MeshPicture::group(uint32_t rank, size_t axis) const {
 }
 
 std::string MeshPicture::axesText() const {
-    if (!known_) return fmt::format("{} ranks", rankCount_);
+    if (!known_) return counted(rankCount_, "rank");
     std::string text;
     for (const Axis& axis : axes_)
         text += fmt::format("{}{} {}", text.empty() ? "" : " × ", axis.name, axis.size);
@@ -202,10 +202,10 @@ std::string MeshPicture::rankText(uint32_t r) const {
         text += "\nStores nothing: what it holds is stored for other ranks";
     } else {
         const std::string off = againstMedian(of.bytes, facts_->medianRankBytes);
-        text += fmt::format("\n{}{}{}, {} {}", bytesText(of.bytes), off.empty() ? "" : ", ", off,
-                            countText(of.chunks), of.chunks == 1 ? "chunk" : "chunks");
+        text += fmt::format("\n{}{}{}, {}", bytesText(of.bytes), off.empty() ? "" : ", ", off,
+                            counted(of.chunks, "chunk"));
     }
-    if (of.files) text += fmt::format(", {} {}", countText(of.files), of.files == 1 ? "file" : "files");
+    if (of.files) text += fmt::format(", {}", counted(of.files, "file"));
     if (!of.experts.empty()) text += "\nExperts " + of.experts;
     if (of.sameAs != kNone) text += fmt::format("\nA replica of rank {}", of.sameAs);
     if (of.health != Health::ok) text += "\nWorst state: " + rankStateText(of);
@@ -275,9 +275,7 @@ std::string MeshPicture::remarks() const {
     const auto say = [&](const std::string& sentence) { text += (text.empty() ? "" : " ") + sentence + "."; };
     if (!bad.empty()) say("Damaged: " + listed(bad, kNamed));
     if (!out.empty())
-        say(fmt::format("{} out: {}",
-                        out.size() == 1 ? "1 rank stands" : fmt::format("{} ranks stand", out.size()),
-                        listed(out, kNamed)));
+        say(fmt::format("{} out of line: {}", counted(out.size(), "rank"), listed(out, kNamed)));
     if (!oddLayers_.empty()) say(listed(oddLayers_, kNamed));
     return text;
 }

@@ -62,7 +62,7 @@ int64_t common(const std::vector<Box>& a, const std::vector<Box>& b) {
 
 std::string placementName(const Catalog& catalog) {
     const auto mesh = meshOf(catalog);
-    return mesh ? formatMesh(*mesh) : countedOf(catalog.rankCount(), "rank", "ranks");
+    return mesh ? formatMesh(*mesh) : counted(catalog.rankCount(), "rank");
 }
 
 // How many share a band, so that each has some pixels.
@@ -166,17 +166,17 @@ std::string PlacementChange::headline() const {
         if (all.leaves > 0 && all.stays + all.arrives == 0) empty.push_back(rank);
     }
     if (!empty.empty() && empty.back() - empty.front() + 1 == empty.size())
-        text += fmt::format("; {} {} nothing any more",
-                            spanText(empty.front(), static_cast<uint32_t>(empty.size())),
-                            empty.size() == 1 ? "holds" : "hold");
+        text += fmt::format("; nothing any more on {}",
+                            spanText(empty.front(), static_cast<uint32_t>(empty.size())));
     else if (!empty.empty())
-        text += fmt::format("; {} hold nothing any more", countedOf(empty.size(), "rank", "ranks"));
+        text += fmt::format("; nothing any more on {}", counted(empty.size(), "rank"));
     return text + ".";
 }
 
 std::string PlacementChange::cellText(const Cell& cell) const {
-    std::string text = cell.rows == 1 ? rows_[cell.row].name
-                                      : fmt::format("{} modules from {} on", cell.rows, rows_[cell.row].name);
+    std::string text = cell.rows == 1
+                           ? rows_[cell.row].name
+                           : fmt::format("{} from {} on", counted(cell.rows, "module"), rows_[cell.row].name);
     text += ", " + spanText(cell.rank, cell.ranks);
     const auto line = [&](uint64_t bytes, const char* what) {
         if (bytes > 0) text += fmt::format("\n{} {}", bytesText(bytes), what);

@@ -43,15 +43,15 @@ struct Cut {
 };
 
 std::string tensorsText(uint64_t count) {
-    return countedOf(count, "tensor", "tensors");
+    return counted(count, "tensor");
 }
 
 std::string cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
     const std::string dim = fmt::format("Dim {} of {}", cut.dim, tensorsText(tensors));
     const std::string length = countText(static_cast<uint64_t>(cut.length));
     if (cut.length < cut.size)
-        return fmt::format("{} ({} rows) is smaller than {}={}: some ranks get nothing.", dim, length,
-                           cut.axis, cut.size);
+        return fmt::format("{} ({}) is smaller than {}={}: some ranks get nothing.", dim,
+                           counted(static_cast<uint64_t>(cut.length), "row"), cut.axis, cut.size);
     const int64_t first = splitPiece(cut.length, cut.size, 0, split).length;
     uint32_t full = 0, empty = 0;
     int64_t odd = first;
@@ -63,11 +63,12 @@ std::string cutNote(const Cut& cut, uint64_t tensors, SplitRule split) {
     }
     std::string note = fmt::format("{}: {} does not divide by {}={}: ", dim, length, cut.axis, cut.size);
     if (split == SplitRule::even)
-        return note + fmt::format("{} shards of {}, the others of {}.", full, first, odd);
-    note += odd == first ? fmt::format("shards of {}", first)
-                         : fmt::format("shards of {}, the last one {}", first, odd);
+        return note + fmt::format("{} of {}, the others of {}.", counted(full, "shard"), countText(first),
+                                  countText(odd));
+    note += odd == first ? fmt::format("shards of {}", countText(first))
+                         : fmt::format("shards of {}, the last one {}", countText(first), countText(odd));
     if (!empty) return note + '.';
-    return note + fmt::format(", {} nothing.", countedOf(empty, "rank gets", "ranks get"));
+    return note + fmt::format(", nothing for {}.", counted(empty, "rank"));
 }
 
 void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRule split) {
@@ -77,8 +78,8 @@ void addNotes(RuleEffect& effect, const std::map<Cut, uint64_t>& uneven, SplitRu
                      [](const auto& a, const auto& b) { return a.second > b.second; });
     for (size_t i = 0; i < sorted.size(); ++i) {
         if (i == kMostNotes) {
-            effect.notes.push_back(fmt::format(
-                "And {}.", countedOf(sorted.size() - i, "more uneven sharding", "more uneven shardings")));
+            effect.notes.push_back(
+                fmt::format("And {}.", counted(sorted.size() - i, "more uneven sharding")));
             break;
         }
         effect.notes.push_back(cutNote(sorted[i].first, sorted[i].second, split));

@@ -109,7 +109,7 @@ std::string numbersText(std::vector<int64_t> numbers) {
 std::string PlacementMatrix::rowLabel(uint32_t r) const {
     const MatrixRow& row = rows_[r];
     if (row.summary)
-        return fmt::format("{} ({} tensors, {})", groups_[row.group].name, row.count,
+        return fmt::format("{} ({}, {})", groups_[row.group].name, counted(row.count, "tensor"),
                            bytesText(groups_[row.group].bytes));
     const std::string_view name = catalog().name(row.tensor);
     if (row.count == 1) return std::string(name);
@@ -143,8 +143,9 @@ std::string PlacementMatrix::placeText(size_t axis, uint32_t column) const {
 std::string PlacementMatrix::columnLabel(uint32_t column) const {
     if (column >= columnCount()) return "no rank";
     const MatrixColumn& c = columns_[column];
-    std::string text = c.ranks.size() == 1 ? fmt::format("rank {}", c.rank)
-                                           : fmt::format("rank {} and {} alike", c.rank, c.ranks.size() - 1);
+    std::string text = c.ranks.size() == 1
+                           ? fmt::format("rank {}", c.rank)
+                           : fmt::format("rank {} and {} alike", c.rank, countText(c.ranks.size() - 1));
     for (size_t axis = 0; axis < axes_.size(); ++axis)
         text += (axis == 0 ? " (" : " ") + placeText(axis, column);
     return axes_.empty() ? text : text + ")";
@@ -156,7 +157,7 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
     if (row.summary) return sumText(row, column);
     const DimSpan shape = c.shape(row.tensor);
     std::string head = rowLabel(r);
-    if (row.count > 1) head += fmt::format(" ({} alike)", row.count);
+    if (row.count > 1) head += fmt::format(" ({} alike)", countText(row.count));
     if (column >= columnCount()) {
         if (row.health != Health::gap) return head + ": every element has an owner";
         std::string parts;
@@ -165,7 +166,8 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
             constexpr size_t kMostGaps = 3;
             for (size_t i = 0; i < std::min(gaps.size(), kMostGaps); ++i)
                 parts += (i ? "; " : "") + boxWords(gaps[i].offsets, gaps[i].lengths, shape);
-            if (gaps.size() > kMostGaps) parts += fmt::format("; {} more places", gaps.size() - kMostGaps);
+            if (gaps.size() > kMostGaps)
+                parts += fmt::format("; {}", counted(gaps.size() - kMostGaps, "more place"));
         }
         return fmt::format("{}: no rank holds {}", head, parts.empty() ? "some of its elements" : parts);
     }
@@ -192,7 +194,7 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
         return head + ": nothing";
     }
     std::string what;
-    if (chunks.size() > 1) what = fmt::format("{} chunks, ", chunks.size());
+    if (chunks.size() > 1) what = fmt::format("{}, ", counted(chunks.size(), "chunk"));
     const ChunkInfo& first = chunks.front();
     what += first.elements() == 0 ? "an empty chunk" : boxWords(first.offsets, first.lengths, shape);
     if (first.flat)
@@ -224,7 +226,7 @@ std::string PlacementMatrix::cellText(uint32_t r, uint32_t column) const {
 
 std::string PlacementMatrix::sumText(const MatrixRow& row, uint32_t column) const {
     const MatrixGroup& of = groups_[row.group];
-    const std::string head = fmt::format("{} ({} tensors)", of.name, of.tensors);
+    const std::string head = fmt::format("{} ({})", of.name, counted(of.tensors, "tensor"));
     if (column >= columnCount())
         return head + (of.health == Health::gap ? ": no rank holds some of their elements"
                                                 : ": every element has an owner");
@@ -232,8 +234,8 @@ std::string PlacementMatrix::sumText(const MatrixRow& row, uint32_t column) cons
     const auto cell = std::ranges::find(sum, column, &MatrixCell::column);
     if (cell == sum.end()) return fmt::format("{} on {}: nothing", head, columnLabel(column));
     std::string text =
-        fmt::format("{} on {}: {} of {}, {} {}", head, columnLabel(column), bytesText(cell->bytes),
-                    bytesText(of.bytes), cell->chunks, cell->chunks == 1 ? "chunk" : "chunks");
+        fmt::format("{} on {}: {} of {}, {}", head, columnLabel(column), bytesText(cell->bytes),
+                    bytesText(of.bytes), counted(cell->chunks, "chunk"));
     if (cell->health != Health::ok)
         text += fmt::format(" – the worst, of {}: {}", catalog().name(catalog().tensorOf(cell->chunk)),
                             healthWords(cell->health));

@@ -5,17 +5,12 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "base/units.h"
 
 namespace shardscope {
 
 double lettersOf(std::string_view text, const DrawnType& type) {
     const auto count = std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
     return static_cast<double>(count) * type.letter;
-}
-
-std::string countedOf(uint64_t count, std::string_view one, std::string_view many) {
-    return fmt::format("{} {}", countText(count), count == 1 ? one : many);
 }
 
 std::string endOf(std::string_view text, double width, const DrawnType& type) {

@@ -22,8 +22,6 @@ struct DrawnType {
 };
 // What `text` takes, going by its letters.
 double lettersOf(std::string_view text, const DrawnType& type);
-// "1 step", "12 steps"
-std::string countedOf(uint64_t count, std::string_view one, std::string_view many);
 // Its end, behind "…", where it does not fit: what tells names apart is there.
 std::string endOf(std::string_view text, double width, const DrawnType& type);
 

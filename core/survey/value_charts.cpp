@@ -110,9 +110,8 @@ std::shared_ptr<const ValueCharts> ValueCharts::of(const ValueHistory& history) 
 }
 
 std::string ValueCharts::headline() const {
-    std::string text =
-        fmt::format("Norms of {} at {} steps; {}.", countedOf(charts_.size(), "module", "modules"),
-                    steps_.size(), countedOf(marks_.size(), "mark", "marks"));
+    std::string text = fmt::format("Norms of {} at {}; {}.", counted(charts_.size(), "module"),
+                                   counted(steps_.size(), "step"), counted(marks_.size(), "mark"));
     if (charts_.size() > kMostCharts)
         text += fmt::format(" {} of them are drawn; 'shardscope stats' lists all.", kMostCharts);
     return text;
@@ -130,8 +129,8 @@ std::string ValueCharts::text(const Chart& chart) const {
                                 steps_[static_cast<size_t>(first - norms.begin())], shortNumber(**last),
                                 steps_[static_cast<size_t>(norms.rend() - last) - 1]);
     } else if (const Range range = rangeOf(chart); !range.empty()) {
-        text += fmt::format("\n{} experts, norms from {} to {}", chart.lines.size(), shortNumber(range.least),
-                            shortNumber(range.most));
+        text += fmt::format("\n{}, norms from {} to {}", counted(chart.lines.size(), "expert"),
+                            shortNumber(range.least), shortNumber(range.most));
     }
     for (const std::string& mark : chart.marks)
         text += "\n▲ " + mark;
@@ -213,7 +212,7 @@ std::string ValueCharts::drawn(const Chart& chart, const DrawnRect& at, const sv
     out += svg::text(left, at.y + at.height - 9 + svg::kBaseline, "start", "kind", shades.quiet, foot);
     if (marked)
         out += svg::text(right, at.y + at.height - 9 + svg::kBaseline, "end", "mark", shades.text,
-                         fmt::format("▲ {}", countedOf(chart.marks.size(), "mark", "marks")));
+                         fmt::format("▲ {}", counted(chart.marks.size(), "mark")));
     return out + "</g>\n";
 }
 

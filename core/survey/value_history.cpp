@@ -57,7 +57,7 @@ std::string groupName(std::string_view name, ValuesKind kind, ValuesBy by) {
 // "1 NaN", "2 infinite values", "1 NaN and 2 infinite values"
 std::string nonFiniteText(const ValueCounts& counts) {
     const std::string nan = counts.nan ? countText(counts.nan) + " NaN" : "";
-    const std::string inf = counts.inf ? countedOf(counts.inf, "infinite value", "infinite values") : "";
+    const std::string inf = counts.inf ? counted(counts.inf, "infinite value") : "";
     return nan + (nan.empty() || inf.empty() ? "" : " and ") + inf;
 }
 
@@ -171,13 +171,13 @@ void ValueHistory::markExperts(std::span<const TensorValues> tensors, const std:
         for (size_t i = 0; i < std::min(fresh.size(), kExpertsNamed); ++i)
             numbers += fmt::format("{}{}", i == 0 ? "" : ", ", fresh[i]);
         if (fresh.size() > kExpertsNamed)
-            numbers += fmt::format(" and {} more", fresh.size() - kExpertsNamed);
+            numbers += fmt::format(" and {} more", countText(fresh.size() - kExpertsNamed));
         const std::string group = key.first.substr(0, key.first.size() - 1);
-        marks_.push_back({ValueMark::What::deadExperts, step, group,
-                          fmt::format("Expert{} {} of {} {} dead at {}: all {} are zero.",
-                                      fresh.size() == 1 ? "" : "s", numbers, printable(group, kNameInMessage),
-                                      fresh.size() == 1 ? "is" : "are", printable(step, kNameInMessage),
-                                      key.second == ValuesKind::weight ? "weights" : "moments")});
+        marks_.push_back(
+            {ValueMark::What::deadExperts, step, group,
+             fmt::format("{} of {} dead at {}: {} (all {} are zero).", counted(fresh.size(), "expert"),
+                         printable(group, kNameInMessage), printable(step, kNameInMessage), numbers,
+                         key.second == ValuesKind::weight ? "weights" : "moments")});
     }
 }
 

@@ -11,6 +11,7 @@
 
 #include "accelerator/gpu/gpu_driver.h"
 #include "accelerator/gpu/tile_cut.h"
+#include "base/units.h"
 #include "execute/values.h"
 
 namespace shardscope {
@@ -90,7 +91,7 @@ class GpuMemory {
     Status ensure(size_t bytes) {
         if (bytes <= size_) return {};
         drop();
-        const std::string doing = fmt::format("get {} bytes of {}", bytes,
+        const std::string doing = fmt::format("get {} of {}", counted(bytes, "byte"),
                                               pinned_ ? "memory that the GPU reaches" : "the GPU's memory");
         SHARDSCOPE_TRY(driver_.check(pinned_ ? driver_.cuMemHostAlloc(&host_, bytes, kPortable)
                                              : driver_.cuMemAlloc_v2(&device_, bytes),

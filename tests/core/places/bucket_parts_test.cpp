@@ -250,7 +250,7 @@ class BucketPartsTest : public QObject {
             QVERIFY2(!sendsPart(asked) && asked.path.find("/data/") == std::string::npos, asked.path.c_str());
         const Ran early = finish(request);
         QVERIFY(!early.report.ok());
-        QVERIFY2(describe(early.report.error()).find("1 of 2 parts are not done") != std::string::npos,
+        QVERIFY2(describe(early.report.error()).find("1 of 2 parts not done") != std::string::npos,
                  describe(early.report.error()).c_str());
         // The last one finishes by itself.
         const Ran last = part(request, 0, 2, true);

@@ -161,7 +161,7 @@ class FlowTest : public QObject {
         const FlowPicture::Cell& cell = drawing.cells[0];
         QCOMPARE(drawing.cellAt(cell.rect.x + 1, cell.rect.y + 1), 0);
         QCOMPARE(picture.cellText(cell),
-                 std::string("Rank 0 reads 64 B of __0_0.distcp in 2 pieces\nRank 0 reads "
+                 std::string("Rank 0 reads 64 B of __0_0.distcp in 2 chunks\nRank 0 reads "
                              "128 B from 2 files\n__0_0.distcp: 112 B are read, by 2 ranks"));
         QXmlStreamReader reader(QByteArray::fromStdString(picture.svgOf(600, 400, true)));
         int groups = 0;
@@ -187,7 +187,7 @@ class FlowTest : public QObject {
                  what->headline().c_str());
         QCOMPARE(what->notes(),
                  (std::vector<std::string>{"cp: cuts nothing",
-                                           "1 tensor does not divide evenly over the ranks, such as 'flat'",
+                                           "1 tensor without an even share for each rank, such as 'flat'",
                                            "not possible: x: its file is missing (1 more)"}));
         const DrawnPicture drawn = AsIf::draw(what, 700, 500, false);
         QXmlStreamReader reader(QByteArray::fromStdString(drawn.svg));

@@ -96,7 +96,7 @@ class MeshPictureTest : public QObject {
         facts->ranks[3].bytes = 500;
         facts->ranks[5].health = Health::missing;
         const auto picture = MeshPicture::of(facts);
-        QCOMPARE(picture->remarks(), std::string("Damaged: rank 5 (missing). 1 rank stands out: rank 3 holds "
+        QCOMPARE(picture->remarks(), std::string("Damaged: rank 5 (missing). 1 rank out of line: rank 3 holds "
                                                  "500 B (50.0 % below the median)."));
     }
 
@@ -162,7 +162,7 @@ class MeshPictureTest : public QObject {
                              "  dp0              #2\n"
                              "  dp1              ##\n"
                              "a letter is a rank along tp; # holds 1000 B, . nothing\n"
-                             "Damaged: rank 3 (missing). 1 rank stands out: rank 5 holds 400 B (60.0 % below "
+                             "Damaged: rank 3 (missing). 1 rank out of line: rank 5 holds 400 B (60.0 % below "
                              "the median).\n"));
     }
 };

@@ -132,9 +132,9 @@ class ValueHistoryTest : public QObject {
             if (mark.what == ValueMark::What::deadExperts) dead.push_back(mark);
         QCOMPARE(dead.size(), size_t{2});
         QCOMPARE(dead[0].text,
-                 std::string("Expert 1 of layers.3.experts is dead at step-2: all weights are zero."));
+                 std::string("1 expert of layers.3.experts dead at step-2: 1 (all weights are zero)."));
         QCOMPARE(dead[1].text,
-                 std::string("Expert 2 of layers.3.experts is dead at step-3: all weights are zero."));
+                 std::string("1 expert of layers.3.experts dead at step-3: 2 (all weights are zero)."));
 
         const auto charts = ValueCharts::of(history);
         QVERIFY(charts);
